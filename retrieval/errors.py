@@ -1,0 +1,39 @@
+"""Errors a person can act on: one line that names the value and the fix.
+
+Programming errors are not caught anywhere in this project and keep their traceback; everything that a user, a file or a
+machine can get wrong is a `UserError`, which the command line prints as a single line.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+
+class UserError(Exception):
+    """Something outside the code is wrong. `str(error)` is one line: the value at fault, then what to do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+class MissingExtraError(UserError):
+    """An optional dependency is not installed."""
+
+
+def require(module: str, *, extra: str) -> ModuleType:
+    """Import an optional dependency, or say which extra brings it.
+
+    Args:
+        module: name to import, such as `faiss`.
+        extra: the extra of this package that installs it, such as `cpu`.
+
+    Raises:
+        MissingExtraError: the module is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.split(".")[0] != module.split(".")[0]:
+            raise
+        raise MissingExtraError(f"{module} is not installed; run: pip install 'selfrag[{extra}]'") from error

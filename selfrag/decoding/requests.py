@@ -1,0 +1,91 @@
+"""What a decoder asks for and what it gets back: value objects on token ids. Knows no engine and no text.
+
+A decoder is a generator that yields *batches* (lists) of requests and receives the list of results in the same order,
+one result per request. A request that failed alone comes back as `Failed`; it never breaks its batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retrieval.passage import Passage
+
+
+class Finish(StrEnum):
+    """Why a generation ended."""
+
+    STOP = "stop"  # one of the request's stop ids; it is the last id of the result
+    EOS = "eos"  # the model's end of sequence; it is the last id of the result
+    BUDGET = "budget"  # max_tokens reached
+    CONTEXT = "context"  # the model's context is full
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """Continue a prompt greedily.
+
+    Attributes:
+        prompt_ids: the whole prompt, BOS included.
+        max_tokens: at most this many new tokens, >= 1.
+        stop_ids: generation ends on any of these; the id stays in the result. EOS always ends it.
+        allowed_ids: only these may be generated (masking; log-probabilities stay those of the raw model).
+        watch_ids: ids whose exact raw log-probability is wanted at every generated position; at most 128, distinct.
+        adapter: name of a LoRA adapter of the engine, or None for the base model.
+    """
+
+    prompt_ids: tuple[int, ...]
+    max_tokens: int
+    stop_ids: tuple[int, ...] = ()
+    allowed_ids: tuple[int, ...] | None = None
+    watch_ids: tuple[int, ...] = ()
+    adapter: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """Result of `Generate`.
+
+    Attributes:
+        token_ids: T new ids, the stop id or EOS included where one ended it.
+        token_logprobs: T natural log-probabilities of the generated ids under the raw model.
+        watched: float32 array [T, len(watch_ids)] of natural log-probabilities under the raw model.
+        finish: why it ended.
+        cached_tokens: prompt tokens that were not computed anew.
+    """
+
+    token_ids: tuple[int, ...]
+    token_logprobs: tuple[float, ...]
+    watched: NDArray[np.float32] = field(repr=False)
+    finish: Finish
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieve:
+    """Search for passages. Gathered over all live decoders into one batched search."""
+
+    query: str
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieved:
+    """Result of `Retrieve`: up to k passages, best first."""
+
+    passages: tuple[Passage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A request that could not be served; `reason` is one line. The decoder decides what that means."""
+
+    reason: str
+
+
+Request: TypeAlias = Generate | Retrieve
+Result: TypeAlias = Generated | Retrieved | Failed

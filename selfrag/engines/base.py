@@ -1,0 +1,84 @@
+"""What an engine is: submit requests, step, collect results. Knows no reflection token and no question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from selfrag.decoding.requests import Failed, Generate, Generated
+
+Ticket: TypeAlias = int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an engine can take.
+
+    Attributes:
+        max_model_len: prompt and new tokens together.
+        vocab_size: ids are below this.
+        max_watch: most `watch_ids` of a request.
+        adapters: adapter names a request may ask for.
+    """
+
+    max_model_len: int
+    vocab_size: int
+    max_watch: int = 128
+    adapters: frozenset[str] = frozenset()
+
+
+class Engine(Protocol):
+    """A source of next tokens with continuous batching.
+
+    Tickets are the engine's own, unique for its lifetime. After `abort` nothing comes back for the ticket. An engine that
+    dies raises `EngineError` from `submit` or `step`; a request that it cannot serve comes back as `Failed` from `step`.
+    """
+
+    @property
+    def limits(self) -> Limits:
+        """What the engine can take; constant."""
+        ...
+
+    def submit(self, request: Generate) -> Ticket:
+        """Queue a request and return at once."""
+        ...
+
+    def step(self) -> Sequence[tuple[Ticket, Generated | Failed]]:
+        """Do some work and return what finished since the last call, possibly nothing. Never waits for new requests."""
+        ...
+
+    def abort(self, tickets: Iterable[Ticket]) -> None:
+        """Forget requests; unknown or finished tickets are ignored."""
+        ...
+
+    def close(self) -> None:
+        """Free the model and its threads. Further calls raise `EngineError`; closing twice is fine."""
+        ...
+
+
+def refusal(request: Generate, limits: Limits) -> str | None:
+    """One line on why `request` cannot be served within `limits`, or None.
+
+    Engines call this before anything reaches the model, so that one bad request never sinks a batch.
+    """
+    prompt, watch = len(request.prompt_ids), request.watch_ids
+    if prompt == 0:
+        return "empty prompt"
+    if request.max_tokens < 1:
+        return f"max_tokens={request.max_tokens}; it must be at least 1"
+    if prompt >= limits.max_model_len:
+        return f"prompt of {prompt} tokens does not fit a context of {limits.max_model_len}; shorten it or pass fewer passages"
+    if len(watch) > limits.max_watch:
+        return f"{len(watch)} watched ids; at most {limits.max_watch}"
+    if len(set(watch)) != len(watch):
+        return "watched ids are not distinct"
+    if request.allowed_ids is not None and not request.allowed_ids:
+        return "allowed_ids is empty: nothing may be generated"
+    if request.adapter is not None and request.adapter not in limits.adapters:
+        return f"unknown adapter {request.adapter!r}; loaded: {', '.join(sorted(limits.adapters)) or 'none'}"
+    every = (*request.prompt_ids, *watch, *request.stop_ids, *(request.allowed_ids or ()))
+    if min(every) < 0 or max(every) >= limits.vocab_size:
+        bad = next(i for i in every if not 0 <= i < limits.vocab_size)
+        return f"token id {bad} is outside the vocabulary of {limits.vocab_size}"
+    return None

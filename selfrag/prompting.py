@@ -1,0 +1,97 @@
+"""Prompt layouts as data: how instruction, passage, history and reflection tokens become token ids. Pure.
+
+Byte-exact layouts of the published checkpoints (arXiv 2310.11511 and its code): the prompt is
+`### Instruction:\\n{instruction}\\n\\n### Response:\\n`; evidence follows as `[Retrieval]<paragraph>{title}\\n{text}</paragraph>`.
+Markers enter as ids, text enters through a `TextCodec`, so no text can become a marker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from retrieval.passage import Passage
+from selfrag.errors import UserError
+from selfrag.reflection.vocabulary import Vocabulary
+from selfrag.tokenization import TextCodec
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A prompt as text around its slots; slots are filled once, so braces in user text stay text.
+
+    Attributes:
+        name: what a command line calls it.
+        before: text before the instruction.
+        input: text between instruction and input, used only where there is an input.
+        after: text before the response.
+        task_input: text between a task instruction and its question inside the instruction slot.
+    """
+
+    name: str
+    before: str = "### Instruction:\n"
+    input: str = "\n\n### Input:\n"
+    after: str = "\n\n### Response:\n"
+    task_input: str = "\n\n## Input:\n\n"
+
+    def render(self, instruction: str, input_text: str = "") -> str:
+        """The prompt as text."""
+        middle = f"{self.input}{input_text}" if input_text else ""
+        return f"{self.before}{instruction}{middle}{self.after}"
+
+    def task(self, instruction: str, question: str) -> str:
+        """A task instruction and its question joined as in the training data."""
+        return f"{instruction}{self.task_input}{question}" if instruction else question
+
+
+SELFRAG = Layout("selfrag")
+"""Layout of the published checkpoints and of this project's training."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A passage as ids between its markers.
+
+    Attributes:
+        passage: what was tokenised.
+        ids: `<paragraph>` .. `</paragraph>`, markers included.
+        dropped_tokens: tokens of the body cut to fit the budget; 0 if whole.
+    """
+
+    passage: Passage
+    ids: tuple[int, ...]
+    dropped_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Prompting:
+    """Turns texts into ids for one tokenizer and one layout. Holds no state."""
+
+    codec: TextCodec
+    vocabulary: Vocabulary
+    layout: Layout = SELFRAG
+
+    def prompt(self, instruction: str, input_text: str = "") -> tuple[int, ...]:
+        """BOS and the prompt up to where the response begins.
+
+        Raises:
+            UserError: the instruction is not text, or is blank.
+        """
+        if not isinstance(instruction, str):
+            raise UserError(f"the question must be text, not {type(instruction).__name__}")
+        if not instruction.strip():
+            raise UserError("the question is empty")
+        return (*self.codec.bos_ids, *self.codec.encode(self.layout.render(instruction, input_text)))
+
+    def evidence(self, passage: Passage, max_tokens: int) -> Evidence:
+        """`<paragraph>{title}\\n{text}</paragraph>`; the body is cut at `max_tokens` ids, the markers never."""
+        # A tokenizer spends at least one id on about 16 characters of prose; far beyond the budget nothing need be read.
+        text = f"{passage.title}\n{passage.text}"
+        body = self.codec.encode(text[: 32 * max_tokens])
+        unread = max(0, len(text) - 32 * max_tokens)
+        kept = body[:max_tokens]
+        ids = (self.vocabulary.paragraph_open, *kept, self.vocabulary.paragraph_close)
+        return Evidence(passage, ids, len(body) - len(kept) + unread // 4)
+
+    def text(self, ids: tuple[int, ...]) -> str:
+        """Text of generated ids without reflection tokens and EOS."""
+        return self.codec.decode(self.vocabulary.text_ids(ids))

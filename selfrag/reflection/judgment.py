@@ -1,0 +1,105 @@
+"""`Judgment`: one critique as a distribution over its labels, with where it came from. Pure values, no model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from selfrag.reflection.labels import LabelSet, Role
+
+
+class Source(StrEnum):
+    """Who judged."""
+
+    TOKEN = "token"
+    ADAPTER = "adapter"
+    JUDGE = "judge"
+    HARD = "hard"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgment:
+    """A critique that was made. One that was never produced is `None` in this project, never a number.
+
+    Attributes:
+        labels: the label set; its role says what is judged.
+        site: where in the answer, such as `segment 2, passage wm00003`.
+        distribution: probability of each label, in label order, summing to 1.
+        coverage: probability mass on the label set before normalising; near 0 means the model did not expect to judge here.
+        source: who judged.
+        evidence: id of the passage judged against, if any.
+    """
+
+    labels: LabelSet
+    site: str
+    distribution: tuple[float, ...]
+    coverage: float
+    source: Source = Source.TOKEN
+    evidence: str | None = None
+
+    @classmethod
+    def from_logprobs(
+        cls,
+        labels: LabelSet,
+        logprobs: Sequence[float],
+        *,
+        site: str,
+        source: Source = Source.TOKEN,
+        evidence: str | None = None,
+    ) -> Judgment:
+        """Normalise exact log-probabilities of all labels.
+
+        Args:
+            labels: the label set.
+            logprobs: natural log-probability of each label, in label order; -inf is allowed for single labels.
+            site: where in the answer.
+            source: who judged.
+            evidence: id of the passage judged against.
+
+        Raises:
+            ValueError: a label is missing, a value is NaN or above 0, or no label has any probability.
+        """
+        if len(logprobs) != len(labels):
+            raise ValueError(f"{labels.role}: {len(logprobs)} log-probabilities for {len(labels)} labels")
+        if any(math.isnan(value) or value > 1e-3 for value in logprobs):
+            raise ValueError(f"{labels.role}: not log-probabilities: {list(logprobs)}")
+        top = max(logprobs)
+        if top == -math.inf:
+            raise ValueError(f"{labels.role}: no label has any probability")
+        raw = [math.exp(value - top) for value in logprobs]
+        mass = math.fsum(raw)
+        coverage = min(1.0, mass * math.exp(top))
+        return cls(labels, site, tuple(value / mass for value in raw), coverage, source, evidence)
+
+    @property
+    def role(self) -> Role:
+        """What is judged."""
+        return self.labels.role
+
+    @property
+    def label(self) -> str:
+        """Name of the most probable label (the first of equals)."""
+        return self.labels.names[self.distribution.index(max(self.distribution))]
+
+    def probability(self, name: str) -> float:
+        """Probability of one label, by name."""
+        return self.distribution[self.labels.index(name)]
+
+    @property
+    def score(self) -> float:
+        """Normalised group score (appendix A.4): the expectation of the label values."""
+        return math.fsum(p * value for p, value in zip(self.distribution, self.labels.values, strict=True))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "role": str(self.role),
+            "distribution": dict(zip(self.labels.names, self.distribution, strict=True)),
+            "coverage": self.coverage,
+            "source": str(self.source),
+            "site": self.site,
+            "evidence": self.evidence,
+        }

@@ -1,0 +1,139 @@
+"""Reflection labels and their groups: names, desirability values and token strings. Knows no tokenizer and no model.
+
+Values follow the paper (arXiv 2310.11511, Table 1 and appendix A.4): Relevant 1, Irrelevant 0; Fully 1, Partially 0.5,
+No support 0; utility 1..5 as -1, -0.5, 0, 0.5, 1. Token strings are those of the published checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from selfrag.errors import UserError
+
+
+class Role(StrEnum):
+    """What a judgment is about. Scores look at the role only, never at who judged."""
+
+    RETRIEVE = "retrieve"
+    RELEVANCE = "isrel"
+    SUPPORT = "issup"
+    UTILITY = "isuse"
+    ANSWERABLE = "answerable"
+    CERTAINTY = "certainty"
+    CITATION = "citation"
+    REWRITE = "rewrite"
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """One value of a group.
+
+    Attributes:
+        name: what people read and write, such as `Fully supported`.
+        value: desirability; a group's score is the expectation of this value.
+        token: the token string a model emits for it.
+    """
+
+    name: str
+    value: float
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSet:
+    """The labels among which one judgment distributes its probability."""
+
+    role: Role
+    labels: tuple[Label, ...]
+
+    def __iter__(self) -> Iterator[Label]:
+        return iter(self.labels)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Label names in their fixed order."""
+        return tuple(label.name for label in self.labels)
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """Desirability values in the order of `names`."""
+        return tuple(label.value for label in self.labels)
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Token strings in the order of `names`."""
+        return tuple(label.token for label in self.labels)
+
+    def index(self, name: str) -> int:
+        """Position of a label; upper and lower case do not matter.
+
+        Raises:
+            UserError: no such label; the message lists the known ones.
+        """
+        wanted = name.strip().casefold()
+        for position, label in enumerate(self.labels):
+            if wanted in (label.name.casefold(), label.token.casefold()):
+                return position
+        raise UserError(f"unknown {self.role} label {name!r}; known: {', '.join(self.names)}")
+
+
+RETRIEVE = LabelSet(
+    Role.RETRIEVE,
+    (
+        Label("Retrieval", 1.0, "[Retrieval]"),
+        Label("No Retrieval", 0.0, "[No Retrieval]"),
+        Label("Continue to Use Evidence", 0.0, "[Continue to Use Evidence]"),
+    ),
+)
+ISREL = LabelSet(Role.RELEVANCE, (Label("Relevant", 1.0, "[Relevant]"), Label("Irrelevant", 0.0, "[Irrelevant]")))
+ISSUP = LabelSet(
+    Role.SUPPORT,
+    (
+        Label("Fully supported", 1.0, "[Fully supported]"),
+        Label("Partially supported", 0.5, "[Partially supported]"),
+        Label("No support / Contradictory", 0.0, "[No support / Contradictory]"),
+    ),
+)
+ISUSE = LabelSet(
+    Role.UTILITY,
+    tuple(Label(str(i + 1), value, f"[Utility:{i + 1}]") for i, value in enumerate((-1.0, -0.5, 0.0, 0.5, 1.0))),
+)
+
+GROUPS: tuple[LabelSet, ...] = (RETRIEVE, ISREL, ISSUP, ISUSE)
+"""The four groups of Self-RAG, in the order in which their tokens can occur."""
+
+CRITIQUES: tuple[LabelSet, ...] = (ISREL, ISSUP, ISUSE)
+"""The groups that enter the segment score (Eq. 4)."""
+
+PARAGRAPH_OPEN = "<paragraph>"
+PARAGRAPH_CLOSE = "</paragraph>"
+
+TOKENS: tuple[str, ...] = (
+    "[No Retrieval]",
+    "[Retrieval]",
+    "[Continue to Use Evidence]",
+    "[Irrelevant]",
+    "[Relevant]",
+    PARAGRAPH_OPEN,
+    PARAGRAPH_CLOSE,
+    *ISUSE.tokens,
+    *ISSUP.tokens,
+)
+"""All 15 tokens in the insertion order of the published checkpoints, so that an expanded vocabulary gets the same ids."""
+
+
+def group(name: str) -> LabelSet:
+    """The label set with this role name (`retrieve`, `isrel`, `issup`, `isuse`).
+
+    Raises:
+        UserError: no such group.
+    """
+    for labels in GROUPS:
+        if labels.role == name.strip().casefold():
+            return labels
+    raise UserError(f"unknown reflection group {name!r}; known: {', '.join(labels.role for labels in GROUPS)}")

@@ -1,0 +1,102 @@
+"""`Vocabulary`: the 15 reflection tokens bound to the ids of one tokenizer. Knows no model and tokenises no text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from selfrag.errors import VocabularyError
+from selfrag.reflection.labels import CRITIQUES, GROUPS, PARAGRAPH_CLOSE, PARAGRAPH_OPEN, RETRIEVE, TOKENS, LabelSet
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Reflection tokens as single, distinct token ids.
+
+    Attributes:
+        ids: token string to id, for all 15 tokens.
+        eos_id: the id that ends an answer.
+    """
+
+    ids: Mapping[str, int]
+    eos_id: int
+
+    def __post_init__(self) -> None:
+        missing = [token for token in TOKENS if token not in self.ids]
+        if missing:
+            raise VocabularyError(f"reflection tokens missing: {', '.join(missing)}")
+        used = [self.ids[token] for token in TOKENS] + [self.eos_id]
+        if len(set(used)) != len(used):
+            raise VocabularyError("two reflection tokens (or a reflection token and EOS) share one id")
+        object.__setattr__(self, "ids", MappingProxyType(dict(self.ids)))
+
+    @classmethod
+    def from_tokenizer(cls, tokenizer: Any) -> Vocabulary:
+        """Read the ids from a Hugging Face tokenizer, published or expanded by our training.
+
+        Args:
+            tokenizer: anything with `convert_tokens_to_ids`, `unk_token_id` and `eos_token_id`.
+
+        Raises:
+            VocabularyError: a token is missing, or the tokenizer has no EOS; the message lists what is missing.
+        """
+        if tokenizer.eos_token_id is None:
+            raise VocabularyError("the tokenizer has no EOS token; set tokenizer.eos_token first")
+        known = tokenizer.get_vocab()
+        missing = [token for token in TOKENS if token not in known or known[token] == tokenizer.unk_token_id]
+        if missing:
+            raise VocabularyError(
+                f"the tokenizer lacks {len(missing)} of {len(TOKENS)} reflection tokens: {', '.join(missing)};"
+                " use a Self-RAG checkpoint, or expand this model with selfrag.training"
+            )
+        return cls({token: int(known[token]) for token in TOKENS}, int(tokenizer.eos_token_id))
+
+    def group(self, labels: LabelSet) -> tuple[int, ...]:
+        """Ids of a group, in the order of its labels."""
+        return tuple(self.ids[token] for token in labels.tokens)
+
+    @property
+    def watch(self) -> tuple[int, ...]:
+        """Ids whose log-probability is read at every step: all labels of all groups, group after group."""
+        return tuple(token_id for labels in GROUPS for token_id in self.group(labels))
+
+    @property
+    def retrieve(self) -> tuple[int, ...]:
+        """Ids of the Retrieve group: where one of them is due, a segment ends."""
+        return self.group(RETRIEVE)
+
+    @property
+    def critiques(self) -> frozenset[int]:
+        """Ids of IsRel, IsSup and IsUse."""
+        return frozenset(token_id for labels in CRITIQUES for token_id in self.group(labels))
+
+    @property
+    def control(self) -> frozenset[int]:
+        """Everything that is not text: the 15 reflection tokens and EOS."""
+        return frozenset(self.ids.values()) | {self.eos_id}
+
+    @property
+    def paragraph_open(self) -> int:
+        """Id of the token before a passage."""
+        return self.ids[PARAGRAPH_OPEN]
+
+    @property
+    def paragraph_close(self) -> int:
+        """Id of the token after a passage."""
+        return self.ids[PARAGRAPH_CLOSE]
+
+    def columns(self, labels: LabelSet) -> slice:
+        """Columns of a group in a matrix whose columns follow `watch`."""
+        start = 0
+        for other in GROUPS:
+            if other.role == labels.role:
+                return slice(start, start + len(other))
+            start += len(other)
+        raise VocabularyError(f"{labels.role} is not a group of reflection tokens")
+
+    def text_ids(self, ids: Sequence[int]) -> list[int]:
+        """`ids` without reflection tokens and EOS."""
+        control = self.control
+        return [token_id for token_id in ids if token_id not in control]
