@@ -1,0 +1,69 @@
+"""JSON Lines on disk, plain or gzipped: strict reading with file and line, and writing that is all or nothing.
+
+Knows no schema. A file ending in `.gz` is gzipped; everything is UTF-8.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TextIO, TypeVar
+
+from retrieval.errors import UserError
+
+T = TypeVar("T")
+
+
+def read_jsonl(path: str | Path, parse: Callable[[dict[str, Any]], T]) -> Iterator[T]:
+    """Parse every line of a file.
+
+    Args:
+        path: the file.
+        parse: makes a value of one object; raises `UserError` for a bad one.
+
+    Raises:
+        UserError: the file cannot be read, a line is not a JSON object, or `parse` refused it; names `file:line`.
+    """
+    path = Path(path)
+    try:
+        with _open_text(path) as stream:
+            for number, line in enumerate(stream, 1):
+                try:
+                    record = json.loads(line)
+                    if not isinstance(record, dict):
+                        raise UserError(f"a row must be an object, not {type(record).__name__}")
+                    value = parse(record)
+                except (json.JSONDecodeError, RecursionError, UserError) as error:
+                    raise UserError(f"{path}:{number}: {error}; fix this line") from error
+                yield value
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from error
+
+
+def write_jsonl(path: str | Path, records: Iterable[Mapping[str, Any]]) -> int:
+    """Write one object a line; the file appears under its name only when complete. Returns the number of lines."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    count = 0
+    try:
+        with io.TextIOWrapper(os.fdopen(handle, "wb"), encoding="utf-8") as stream:
+            for record in records:
+                stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+                count += 1
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return count
+
+
+def _open_text(path: Path) -> TextIO:
+    if path.suffix == ".gz":
+        return io.TextIOWrapper(gzip.open(path, "rb"), encoding="utf-8")
+    return path.open(encoding="utf-8")

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retrieval.errors import UserError
+from retrieval.passage import Passage
+from selfrag.training.rows import REFLECTION_TOKENS, Evidence, Row, Text, Token, parse_row, read_rows, write_rows
+
+GOOD = {
+    "id": "a",
+    "source": "nq/gold",
+    "instruction": "who?",
+    "target": [{"token": "[Retrieval]"}, {"passage": {"id": "p", "title": "", "text": "T"}}, {"text": "me"}],
+}
+
+anything = st.text(st.characters(exclude_categories=["Cs"]))
+words = anything.filter(str.strip)
+parts = st.one_of(
+    st.sampled_from(sorted(REFLECTION_TOKENS)).map(Token),
+    words.map(Text),
+    st.builds(
+        lambda i, t, title: Evidence(Passage(i, t, title)),
+        words,
+        words,
+        st.text(st.characters(exclude_categories=["Cs"])),
+    ),
+)
+row_values = st.builds(Row, words, words, words, st.lists(parts, min_size=1).map(tuple), st.floats(0.01, 100))
+
+
+def test_13_tokens_and_no_paragraph_marker() -> None:
+    assert len(REFLECTION_TOKENS) == 13
+    assert "<paragraph>" not in REFLECTION_TOKENS
+
+
+@given(row=row_values)
+def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, row: Row) -> None:
+    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    assert write_rows(path, [row]) == 1
+    assert list(read_rows(path)) == [row]
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"id": ""}, "'id'"),
+        ({"instruction": "  "}, "'instruction'"),
+        ({"source": 3}, "'source'"),
+        ({"extra": 1}, "unknown extra"),
+        ({"target": []}, "'target'"),
+        ({"target": "x"}, "'target'"),
+        ({"target": [{"token": "[relevant]"}]}, "[relevant]"),
+        ({"target": [{"token": "<paragraph>"}]}, "<paragraph>"),
+        ({"target": [{"text": "a", "token": "[Relevant]"}]}, "exactly one"),
+        ({"target": [{"note": "a"}]}, "note"),
+        ({"target": [{"passage": {"id": "p", "text": "T"}}]}, "lacks title"),
+        ({"target": [{"passage": {"id": "p", "title": "", "text": ""}}]}, "'text'"),
+        ({"weight": 0}, "'weight'"),
+        ({"weight": True}, "'weight'"),
+        ({"weight": float("nan")}, "'weight'"),
+    ],
+)
+def test_a_bad_row_is_named_by_file_and_line(tmp_path, change, named) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(GOOD) + "\n" + json.dumps(GOOD | {"id": "b"} | change) + "\n")
+    with pytest.raises(UserError) as caught:
+        list(read_rows(path))
+    assert f"{path}:2: " in str(caught.value)
+    assert named in str(caught.value)
+
+
+def test_missing_key_broken_json_double_id_and_missing_file(tmp_path) -> None:
+    path = tmp_path / "rows.jsonl"
+    for text, named in [
+        ('{"id": "a"}\n', "rows.jsonl:1: row lacks instruction, source, target"),
+        ("[]\n", "rows.jsonl:1: a row must be an object"),
+        ('{"id"\n', "rows.jsonl:1: "),
+        (json.dumps(GOOD) + "\n" + json.dumps(GOOD) + "\n", "rows.jsonl:2: id 'a' occurs twice"),
+    ]:
+        path.write_text(text)
+        with pytest.raises(UserError) as caught:
+            list(read_rows(path))
+        assert named in str(caught.value)
+    with pytest.raises(UserError, match=r"none\.jsonl: cannot be read"):
+        list(read_rows(tmp_path / "none.jsonl"))
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path) -> None:
+    path = tmp_path / "rows.jsonl"
+    row = parse_row(GOOD)
+    write_rows(path, [row])
+
+    def broken():
+        yield row
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_rows(path, broken())
+    assert list(read_rows(path)) == [row]
+    assert [p.name for p in tmp_path.iterdir()] == ["rows.jsonl"]
