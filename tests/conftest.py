@@ -1,0 +1,45 @@
+"""Shared fixtures. `tests/engines/tiny.py` is importable as `tiny` from every test."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "engines"))
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach a model hub
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import tiny
+
+
+@pytest.fixture(scope="session")
+def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directory of a random Llama with a byte-level tokenizer and the reflection tokens; vLLM loads it too."""
+    return tiny.save_llama(tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture(scope="session")
+def tiny_llama_spm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with a llama-style sentencepiece tokenizer."""
+    return tiny.save_llama(tmp_path_factory.mktemp("llama-spm"), family="sentencepiece")
+
+
+@pytest.fixture(scope="session")
+def tiny_llama_plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Llama without reflection tokens: a base model nobody has trained."""
+    return tiny.save_llama(tmp_path_factory.mktemp("llama-plain"), reflection=False)
+
+
+@pytest.fixture(scope="session")
+def tiny_gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directory of a random GPT-2 with tied embeddings."""
+    return tiny.save_gpt2(tmp_path_factory.mktemp("gpt2"))
+
+
+@pytest.fixture(scope="session")
+def tiny_gpt2_untied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directory of a random GPT-2 with an output matrix of its own."""
+    return tiny.save_gpt2(tmp_path_factory.mktemp("gpt2-untied"), tie=False)

@@ -1,0 +1,156 @@
+"""Tiny random models and tokenizers built on the spot, without network: what tests of real engines run on.
+
+Every function is deterministic (seeded) and writes an ordinary Hugging Face checkpoint directory. The tokenizers are
+trained on a few sentences but behave like the real families: byte-level BPE (GPT-2, SmolLM2) and llama-style
+sentencepiece BPE (word-start mark, byte fallback, `<s>` in front of every sequence). Weights are random, wide enough
+for peaked distributions, so greedy decoding has no near-ties.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from selfrag.reflection.labels import TOKENS
+
+SENTENCES = (
+    "### Instruction:\nWho wrote the first novel about the sea?\n\n### Response:\n",
+    "The capital of France is Paris, and the river through it is the Seine.",
+    "Water boils at 100 degrees Celsius (212 degrees Fahrenheit) at sea level.",
+    "She said: 'It doesn't matter; we're leaving at 7:45 tomorrow, aren't we?'",
+    "In 1969 two people walked on the Moon. They came back with 21.5 kg of rock.",
+    "def f(x):\n    return {'a': x, 'b': [1, 2, 3]}\n",
+    "Ein Süßwasserfisch schwimmt gemächlich; l'été dernier, il pleuvait à Genève.",
+    "A passage may say anything: relevant, irrelevant, supported, contradictory or useful.",
+)
+"""Training text of the tokenizers."""
+
+BYTE_TOKENS = tuple(f"<0x{byte:02X}>" for byte in range(256))
+
+
+def byte_level_tokenizer(*, reflection: bool = True, vocab_size: int = 400) -> Any:
+    """A byte-level BPE tokenizer as SmolLM2 has it: `<|im_start|>` as BOS (never added), `<|im_end|>` as EOS."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    core.train_from_iterator(SENTENCES, trainer)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        bos_token="<|im_start|>",
+        eos_token="<|im_end|>",
+        unk_token="<|endoftext|>",
+        clean_up_tokenization_spaces=False,
+    )
+    return with_reflection_tokens(tokenizer) if reflection else tokenizer
+
+
+def sentencepiece_tokenizer(*, reflection: bool = True, vocab_size: int = 500) -> Any:
+    """A llama-style tokenizer: ids 0..2 are `<unk>`, `<s>`, `</s>`, then 256 byte tokens; `<s>` comes first."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from transformers import LlamaTokenizerFast
+
+    core = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True))
+    core.pre_tokenizer = pre_tokenizers.Metaspace()
+    special = ["<unk>", "<s>", "</s>", *BYTE_TOKENS]
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=special, show_progress=False)
+    core.train_from_iterator(SENTENCES, trainer)
+    model = json.loads(core.to_str())["model"]
+    merges = [tuple(merge) for merge in model["merges"]]
+    tokenizer = LlamaTokenizerFast(vocab=model["vocab"], merges=merges, add_bos_token=True)
+    return with_reflection_tokens(tokenizer) if reflection else tokenizer
+
+
+def with_reflection_tokens(tokenizer: Any) -> Any:
+    """Append the 15 reflection tokens, in the order of the published checkpoints, as special tokens."""
+    from transformers import AddedToken
+
+    tokens = [AddedToken(token, special=True, normalized=False) for token in TOKENS]
+    tokenizer.add_tokens(tokens, special_tokens=True)
+    return tokenizer
+
+
+def save_llama(
+    path: Path,
+    *,
+    family: Literal["byte_level", "sentencepiece"] = "byte_level",
+    reflection: bool = True,
+    tie: bool = False,
+    context: int = 1024,
+    seed: int = 0,
+) -> Path:
+    """Write a two-layer random Llama in float32 that transformers and vLLM load.
+
+    Args:
+        path: directory to make.
+        family: which tokenizer.
+        reflection: with the 15 reflection tokens and their (random) rows.
+        tie: one matrix for input and output embeddings.
+        context: longest sequence.
+        seed: of the weights.
+
+    Returns:
+        `path`.
+    """
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    make = byte_level_tokenizer if family == "byte_level" else sentencepiece_tokenizer
+    tokenizer = make(reflection=reflection)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        max_position_embeddings=context,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        tie_word_embeddings=tie,
+        initializer_range=0.3,
+        dtype="float32",
+    )
+    return _save(LlamaForCausalLM, config, tokenizer, path, seed)
+
+
+def save_gpt2(path: Path, *, reflection: bool = True, tie: bool = True, context: int = 512, seed: int = 0) -> Path:
+    """Write a two-layer random GPT-2 in float32: learned positions, byte-level BPE, tied or untied output matrix."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    tokenizer = byte_level_tokenizer(reflection=reflection)
+    config = GPT2Config(
+        vocab_size=len(tokenizer),
+        n_embd=64,
+        n_layer=2,
+        n_head=2,
+        n_positions=context,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        tie_word_embeddings=tie,
+        initializer_range=0.3,
+        dtype="float32",
+    )
+    return _save(GPT2LMHeadModel, config, tokenizer, path, seed)
+
+
+def _save(model_class: Any, config: Any, tokenizer: Any, path: Path, seed: int) -> Path:
+    import torch
+
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = model_class(config)
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
