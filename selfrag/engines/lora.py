@@ -1,0 +1,127 @@
+"""Which LoRA adapters vLLM can serve by request, decided from their files alone. Knows no engine and loads no weights.
+
+vLLM refuses some adapters only once a request names them, and the refusal takes the whole engine down; others it serves
+silently without a part of what was trained. Both kinds are turned away here, with the reason and the way out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from selfrag.errors import EngineError
+
+MERGE = "export a merged checkpoint instead"
+TENSORS = "adapter_model.safetensors"
+
+# Ranks for which vLLM has kernels (vllm/config/lora.py).
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+
+# Initialisations that leave the base weights as they are (vllm/lora/peft_helper.py).
+PLAIN_INITS = ("gaussian", "eva", "orthogonal", "mica", "lora_ga")
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """An adapter that vLLM can serve.
+
+    Attributes:
+        name: what requests call it.
+        path: directory with `adapter_config.json` and `adapter_model.safetensors`.
+        rank: largest rank of any of its matrices.
+    """
+
+    name: str
+    path: Path
+    rank: int
+
+
+def read_adapter(name: str, path: str | Path) -> Adapter:
+    """Check an adapter directory.
+
+    Args:
+        name: what requests will call it.
+        path: directory as written by PEFT's `save_pretrained`.
+
+    Raises:
+        EngineError: files are missing or broken, or vLLM could not serve the adapter as it was trained.
+    """
+    directory = Path(path).expanduser()
+    config = _read_config(name, directory)
+    reason = unsupported(config)
+    if reason is None:
+        reason = _foreign_tensors(directory)
+    if reason is not None:
+        raise EngineError(f"adapter {name!r} cannot be served by vLLM: {reason}")
+    return Adapter(name, directory, _rank(config))
+
+
+def unsupported(config: Mapping[str, Any]) -> str | None:
+    """Why vLLM cannot serve an adapter with this PEFT configuration, or None."""
+    kind = config.get("peft_type", "LORA")
+    init = config.get("init_lora_weights", True)
+    rules: tuple[tuple[bool, str], ...] = (
+        (kind != "LORA", f"it is of type {kind}, not LORA; {MERGE}"),
+        (bool(config.get("alora_invocation_tokens")), "it is an activated LoRA (aLoRA); use the transformers engine"),
+        (bool(config.get("modules_to_save")), f"it holds whole modules ({config.get('modules_to_save')}); {MERGE}"),
+        (
+            bool(config.get("trainable_token_indices")),
+            f"it holds trained token rows (trainable_token_indices); {MERGE}",
+        ),
+        (bool(config.get("use_dora")), f"it is a DoRA; {MERGE}"),
+        (bool(config.get("lora_bias")) or config.get("bias", "none") != "none", f"it holds trained biases; {MERGE}"),
+        (bool(config.get("layer_replication")), f"it replicates layers; {MERGE}"),
+        (bool(config.get("use_bdlora")), f"it is block-diagonal (BD-LoRA); {MERGE}"),
+        (bool(config.get("use_qalora")), f"it is a QALoRA; {MERGE}"),
+        (
+            isinstance(init, str) and init.lower() not in PLAIN_INITS,
+            f"its initialisation {init!r} changes the base weights; {MERGE}",
+        ),
+        (not 1 <= _rank(config) <= RANKS[-1], f"its rank {_rank(config)} is not between 1 and {RANKS[-1]}"),
+    )
+    return next((reason for applies, reason in rules if applies), None)
+
+
+def max_lora_rank(rank: int) -> int:
+    """The smallest rank vLLM has kernels for that holds `rank`."""
+    return next(size for size in RANKS if size >= rank)
+
+
+def _rank(config: Mapping[str, Any]) -> int:
+    ranks = [config.get("r"), *(config.get("rank_pattern") or {}).values()]
+    return max((rank if isinstance(rank, int) else 0) for rank in ranks)
+
+
+def _read_config(name: str, directory: Path) -> dict[str, Any]:
+    file = directory / "adapter_config.json"
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise EngineError(f"adapter {name!r}: {file} is missing; give a directory that PEFT saved") from None
+    except (OSError, ValueError) as error:
+        raise EngineError(f"adapter {name!r}: {file} cannot be read ({error})") from error
+    if not isinstance(config, dict):
+        raise EngineError(f"adapter {name!r}: {file} is not a JSON object")
+    return config
+
+
+def _foreign_tensors(directory: Path) -> str | None:
+    """Tensors beside LoRA pairs: vLLM ignores copies of embedding matrices and dies of any other."""
+    from safetensors import SafetensorError, safe_open
+
+    file = directory / TENSORS
+    if not file.is_file():
+        return f"{file} is missing; save the adapter with safe_serialization=True"
+    try:
+        with safe_open(str(file), framework="np") as tensors:
+            names = list(tensors.keys())
+    except (OSError, SafetensorError) as error:
+        return f"{file} cannot be read ({error})"
+    pairs = (".lora_A.weight", ".lora_B.weight", ".lora_embedding_A", ".lora_embedding_B")
+    foreign = [name for name in names if not name.endswith(pairs)]
+    if foreign:
+        return f"it holds weights beside the LoRA pairs ({foreign[0]}); {MERGE}"
+    return "it holds no weights" if not names else None
