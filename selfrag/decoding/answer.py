@@ -1,0 +1,192 @@
+"""`Answer`: text, segments with offsets, citations, judgments, usage, trace. Built from a trace; runs no model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from retrieval.passage import Passage
+from selfrag.decoding.trace import Node, Trace
+from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.labels import GROUPS, Role
+from selfrag.reflection.weights import Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an answer cost.
+
+    Attributes:
+        requests: requests to the engine.
+        prompt_tokens: tokens of all prompts, cached ones included.
+        cached_tokens: of these, tokens the engine did not compute anew.
+        generated_tokens: new tokens.
+        searches: queries to the retriever.
+        seconds: wall time from the first request to the answer, shared with the other questions of the batch.
+    """
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    searches: int = 0
+    seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A piece of the answer, the unit of citation.
+
+    Attributes:
+        text: `answer.text[start:end]`.
+        start: character offset.
+        end: character offset, exclusive.
+        citation: the passage it was written from; None without evidence or if the model judged it irrelevant.
+        judgments: retrieve, isrel, issup, isuse; None where undefined.
+        score: segment score (Eq. 3).
+        node: id in the trace.
+    """
+
+    text: str
+    start: int
+    end: int
+    citation: Passage | None
+    judgments: Mapping[Role, Judgment | None]
+    score: float
+    node: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        reflections: dict[str, dict[str, float] | None] = {}
+        for labels in GROUPS:
+            judgment = self.judgments.get(labels.role)
+            reflections[str(labels.role)] = (
+                None if judgment is None else dict(zip(labels.names, judgment.distribution, strict=True))
+            )
+        return {
+            "text": self.text,
+            "start": self.start,
+            "end": self.end,
+            "citation": self.citation.as_dict() if self.citation else None,
+            "reflections": reflections,
+            "score": self.score,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a question got.
+
+    Attributes:
+        question: as asked.
+        text: the answer without reflection tokens; empty if nothing met the constraints or if `error` is set.
+        segments: its pieces, in order.
+        usage: what it cost.
+        trace: everything that was considered.
+        exact: after `rescore`: whether the recorded tree held everything the new settings ask for; True before.
+        error: one line on why there is no answer, None if there is one.
+    """
+
+    question: str
+    text: str
+    segments: tuple[Segment, ...]
+    usage: Usage
+    trace: Trace = field(repr=False)
+    exact: bool = True
+    error: str | None = None
+
+    @property
+    def citations(self) -> tuple[Passage, ...]:
+        """Cited passages in order of first citation, each once; `[1]` is the first."""
+        found = {s.citation.id: s.citation for s in self.segments if s.citation is not None}
+        return tuple(found.values())
+
+    @property
+    def retrieved(self) -> tuple[tuple[Passage, int], ...]:
+        """Passages considered for this answer's segments with the number of the segment, counted from 0."""
+        path = self.trace.path(self.trace.best)
+        searched = [(i, self.trace.decision_before(node)) for i, node in enumerate(path)]
+        return tuple((p, i) for i, decision in searched if decision.action == "retrieve" for p in decision.passages)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The answer as plain values: question, text, segments, retrieved, usage."""
+        retrieved = [{"id": p.id, "title": p.title, "score": p.score, "segment": i} for p, i in self.retrieved]
+        return {
+            "question": self.question,
+            "text": self.text,
+            "segments": [segment.as_dict() for segment in self.segments],
+            "retrieved": retrieved,
+            "usage": self.usage.as_dict(),
+        }
+
+    def rescore(self, weights: Weights | None = None, threshold: float | None = None) -> Answer:
+        """The answer that other weights or another threshold would have given, without the model.
+
+        `exact` of the result says whether the recorded tree was complete for that setting.
+
+        Raises:
+            UserError: this answer failed, or the threshold is out of range.
+        """
+        from selfrag.decoding.rescore import rescore
+
+        return rescore(self, weights, threshold)
+
+    def _repr_html_(self) -> str:
+        from selfrag.rendering import html
+
+        return html(self)
+
+    def __str__(self) -> str:
+        from selfrag.rendering import plain
+
+        return plain(self)
+
+    def with_seconds(self, seconds: float) -> Answer:
+        """The same answer with its wall time filled in."""
+        return replace(self, usage=replace(self.usage, seconds=seconds))
+
+    def cited_text(self) -> str:
+        """The answer with a bracketed number after each segment that cites, numbers as in `citations`."""
+        numbers = {passage.id: i for i, passage in enumerate(self.citations, 1)}
+        pieces, position = [], 0
+        for s in self.segments:
+            mark = f" [{numbers[s.citation.id]}]" if s.citation else ""
+            pieces.append(self.text[position : s.end] + mark)
+            position = s.end
+        return "".join(pieces)
+
+
+def joint(before: str, segment: str) -> str:
+    """What stands between two segments: nothing next to white space or before closing punctuation, else one space."""
+    if not before or before[-1].isspace() or segment[0].isspace() or segment[0] in ".,;:!?)]}%":
+        return ""
+    return " "
+
+
+def segments_of(trace: Trace, node: int | None) -> tuple[str, tuple[Segment, ...]]:
+    """Text and segments of the hypothesis that ends at `node`. White space inside a segment is kept."""
+    text = ""
+    segments: list[Segment] = []
+    for step in trace.path(node):
+        body = step.text.strip(" ") if segments else step.text.lstrip().rstrip(" ")
+        if not body.strip():
+            continue
+        start = len(text) + len(joint(text, body))
+        text += joint(text, body) + body
+        segments.append(Segment(body, start, len(text), _citation(step), _judgments(trace, step), step.score, step.id))
+    return text, tuple(segments)
+
+
+def _citation(node: Node) -> Passage | None:
+    relevance = node.judgments.get(Role.RELEVANCE)
+    irrelevant = relevance is not None and relevance.label == "Irrelevant"
+    return None if irrelevant else node.passage
+
+
+def _judgments(trace: Trace, node: Node) -> dict[Role, Judgment | None]:
+    return {Role.RETRIEVE: trace.decision_before(node).judgment, **node.judgments}

@@ -1,0 +1,282 @@
+"""The decoder: segment-level beam search with retrieval on demand (Algorithm 1, section 3.3), sans-IO.
+
+`decode` is a generator. It yields batches of requests and gets their results, or yields `Commit` events and gets
+nothing; it returns the `Answer`. It knows token ids, judgments and scores, and neither an engine nor a clock. The short
+form is the case of one segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from retrieval.passage import Passage
+from selfrag.decoding.answer import Answer, segments_of
+from selfrag.decoding.policy import Action, Decoding
+from selfrag.decoding.reading import Branch, Reading, applicable, judge, read
+from selfrag.decoding.requests import Failed, Finish, Generate, Generated, Result
+from selfrag.decoding.scoring import path_score, segment_score
+from selfrag.decoding.trace import ROOT, UNUSABLE, Decision, Node, Status
+from selfrag.decoding.tree import Batch, Commit, Decoder, Found, Tree, ask, find, start_boundary
+from selfrag.errors import DecodingError
+from selfrag.prompting import Prompting
+from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.labels import CRITIQUES, Role
+
+
+@dataclass(frozen=True, slots=True)
+class _Hypothesis:
+    """A beam entry: where it stands in the tree and the ids that led there."""
+
+    node: int
+    prefix: tuple[int, ...]  # prompt and everything written so far, as the model will see it
+    boundary: Judgment | None
+    texts: tuple[tuple[int, ...], ...] = ()  # text ids of its segments
+    scores: tuple[float, ...] = ()
+    evidence: Passage | None = None  # what its last segment used
+    spent: int = 0  # new tokens so far
+    text: str = ""  # of its last segment
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A continuation that was asked for."""
+
+    parent: _Hypothesis
+    branch: Branch
+    passage: Passage | None
+    request: Generate
+    dropped_tokens: int = 0
+
+
+def decode(
+    question: str, prompting: Prompting, policy: Decoding, *, passages: Sequence[Passage] | None = None
+) -> Decoder:
+    """Answer one question.
+
+    Args:
+        question: instruction, with its input where there is one.
+        prompting: codec, vocabulary and layout of the model.
+        policy: settings.
+        passages: evidence given by the caller; every search then returns the first `policy.passages` of these.
+
+    Yields:
+        Lists of requests, answered by lists of results in the same order, and `Commit` events.
+
+    Returns:
+        The answer with its trace.
+
+    Raises:
+        UserError: the question is empty or not text.
+        DecodingError: nothing could be generated; the message says why.
+    """
+    tree = Tree(question, prompting, policy, None if passages is None else tuple(passages))
+    prompt = prompting.prompt(question)
+    boundary = yield from start_boundary(tree, prompt)
+    live = [_Hypothesis(ROOT, prompt, boundary)]
+    pool: list[_Hypothesis] = []
+    committed = 0
+    for depth in range(1, policy.max_segments + 1):
+        candidates = yield from _expand(tree, live)
+        results = yield from ask(tree, [candidate.request for candidate in candidates])
+        readings = [_read(tree, c, r) for c, r in zip(candidates, results, strict=True)]
+        yield from _force(tree, candidates, readings)
+        grown = [_grow(tree, c, r, d, depth) for c, r, d in zip(candidates, results, readings, strict=True)]
+        survivors = _select(tree, [h for h in grown if h is not None])
+        grew = {tree.nodes[h.node].parent for h in grown if h is not None}
+        for hypothesis in live:  # where nothing usable follows, the answer ends
+            if hypothesis.node not in grew and hypothesis.node != ROOT:
+                tree.nodes[hypothesis.node].status = Status.FINISHED
+                pool.append(hypothesis)
+        live = []
+        for hypothesis in survivors:
+            node = tree.nodes[hypothesis.node]
+            ended = node.ended or hypothesis.spent >= policy.answer_tokens
+            node.status = Status.FINISHED if ended or depth == policy.max_segments else Status.KEPT
+            (pool if node.status is Status.FINISHED else live).append(hypothesis)
+        committed = yield from _commit(tree, [*pool, *live], committed)
+        if not live:
+            break
+    best = max(pool, key=lambda h: tree.nodes[h.node].path_score, default=None)
+    if best is not None:
+        yield from _commit(tree, [best], committed)
+    return _answer(tree, best)
+
+
+def _expand(tree: Tree, live: list[_Hypothesis]) -> Generator[Batch, list[Result], list[_Candidate]]:
+    """Decide at each boundary, search where asked for, and lay out the next segment's candidates."""
+    plans: list[tuple[_Hypothesis, Action, str]] = [
+        (h, *tree.policy.action(h.boundary, has_evidence=h.evidence is not None)) for h in live
+    ]
+    wanted = [h for h, action, _ in plans if action == "retrieve"]
+    results = yield from find(tree, [h.text for h in wanted])
+    found = {h.node: result for h, result in zip(wanted, results, strict=True)}
+    candidates: list[_Candidate] = []
+    for hypothesis, action, reason in plans:
+        evidence = found.get(hypothesis.node, Found(None, ()))
+        if action == "retrieve" and not evidence.passages:
+            action, reason = "write", f"{reason}; nothing found"
+        if action == "continue" and hypothesis.evidence is not None:
+            evidence = Found(None, (hypothesis.evidence,))
+        tree.decisions.append(
+            Decision(hypothesis.node, action, reason, hypothesis.boundary, evidence.query, evidence.passages)
+        )
+        candidates += [_candidate(tree, hypothesis, action, passage) for passage in evidence.passages]
+        if action == "write" or (action == "retrieve" and tree.policy.no_retrieval_branch):
+            candidates.append(_candidate(tree, hypothesis, "write", None))
+    return candidates
+
+
+def _candidate(tree: Tree, parent: _Hypothesis, action: Action, passage: Passage | None) -> _Candidate:
+    """The request for one continuation: prefix, marker and evidence in the training layout."""
+    policy, vocabulary = tree.policy, tree.prompting.vocabulary
+    retrieval, no_retrieval, keep = vocabulary.retrieve
+    branch: Branch = "none" if passage is None else "continue" if action == "continue" else "passage"
+    ids: tuple[int, ...] = (no_retrieval,)
+    dropped = 0
+    if passage is not None:
+        if branch == "continue" and policy.history == "text+passages":
+            ids = (keep,)  # the passage already stands in the prefix
+        else:
+            evidence = tree.prompting.evidence(passage, policy.passage_tokens)
+            ids, dropped = (retrieval, *evidence.ids), evidence.dropped_tokens
+    request = Generate(
+        prompt_ids=(*parent.prefix, *ids),
+        max_tokens=max(1, min(policy.segment_tokens, policy.answer_tokens - parent.spent)),
+        stop_ids=vocabulary.retrieve,
+        watch_ids=vocabulary.watch,
+    )
+    return _Candidate(parent, branch, passage, request, dropped)
+
+
+def _site(candidate: _Candidate) -> str:
+    source = "no passage" if candidate.passage is None else f"passage {candidate.passage.id}"
+    return f"segment {len(candidate.parent.texts) + 1}, {source}"
+
+
+def _forced_roles(tree: Tree) -> frozenset[Role]:
+    """Critiques that must not stay undefined."""
+    if tree.policy.undefined == "force":
+        return frozenset(labels.role for labels in CRITIQUES)
+    always = {Role.RELEVANCE} if tree.policy.undefined == "zero" else set()
+    return tree.policy.constrained | always
+
+
+def _read(tree: Tree, candidate: _Candidate, result: Generated | Failed) -> Reading | None:
+    if isinstance(result, Failed):
+        return None
+    return read(
+        result,
+        tree.prompting.vocabulary,
+        branch=candidate.branch,
+        site=_site(candidate),
+        evidence=candidate.passage.id if candidate.passage else None,
+        likelihood=tree.policy.likelihood,
+        forced=_forced_roles(tree),
+    )
+
+
+def _force(
+    tree: Tree, candidates: list[_Candidate], readings: list[Reading | None]
+) -> Generator[Batch, list[Result], None]:
+    """One-token requests for critiques of segments that were cut before they could criticise themselves."""
+    forced = _forced_roles(tree)
+    cut: list[tuple[_Candidate, Reading, list[Role]]] = []
+    for candidate, reading in zip(candidates, readings, strict=True):
+        roles = [labels.role for labels in applicable(candidate.branch) if labels.role in forced]
+        if reading is not None and reading.boundary is None and reading.unread(roles):
+            cut.append((candidate, reading, [role for role in roles if reading.judgments[role] is None]))
+    vocabulary = tree.prompting.vocabulary
+    requests = [Generate((*c.request.prompt_ids, *reading.ids), 1, watch_ids=vocabulary.watch) for c, reading, _ in cut]
+    results = yield from ask(tree, requests)
+    for (candidate, reading, roles), result in zip(cut, results, strict=True):
+        if isinstance(result, Failed):
+            continue  # stays undefined, and the policy's rule for undefined critiques applies
+        for labels in CRITIQUES:
+            if labels.role in roles:
+                evidence = candidate.passage.id if candidate.passage else None
+                reading.judgments[labels.role] = judge(
+                    vocabulary, labels, result.watched[0], _site(candidate), evidence
+                )
+
+
+def _grow(
+    tree: Tree, candidate: _Candidate, result: Generated | Failed, reading: Reading | None, depth: int
+) -> _Hypothesis | None:
+    """Record a candidate in the tree; return its hypothesis if it can be used."""
+    node = Node(len(tree.nodes), candidate.parent.node, depth, candidate.branch, candidate.passage)
+    node.dropped_tokens = candidate.dropped_tokens
+    tree.nodes.append(node)
+    if isinstance(result, Failed) or reading is None:
+        node.status, node.finish = Status.FAILED, result.reason if isinstance(result, Failed) else "failed"
+        return None
+    policy, parent = tree.policy, candidate.parent
+    node.text = tree.prompting.codec.decode(reading.text_ids)
+    node.token_ids, node.finish = reading.ids, str(result.finish)
+    node.likelihood, node.judgments = reading.likelihood, reading.judgments
+    node.boundary, node.ended = reading.boundary, reading.ended
+    node.score = segment_score(reading.likelihood, reading.judgments, policy.weights, policy.undefined)
+    scores = (*parent.scores, node.score)
+    node.path_score = path_score(scores, policy.accumulate)
+    if not node.text.strip() and not (result.finish is Finish.EOS and parent.texts):
+        node.status = Status.EMPTY
+    elif node.text.strip() and reading.text_ids in parent.texts:
+        node.status = Status.DUPLICATE
+    elif not policy.allows(reading.judgments):
+        node.status = Status.FORBIDDEN
+    if node.status in UNUSABLE:
+        return None
+    if policy.history == "text":
+        prefix = (*parent.prefix, *reading.text_ids)
+    else:
+        prefix = (*candidate.request.prompt_ids, *reading.ids)
+    return _Hypothesis(
+        node=node.id,
+        prefix=prefix,
+        boundary=reading.boundary,
+        texts=(*parent.texts, reading.text_ids),
+        scores=scores,
+        evidence=candidate.passage or parent.evidence,
+        spent=parent.spent + len(result.token_ids),
+        text=node.text.strip(),
+    )
+
+
+def _select(tree: Tree, grown: list[_Hypothesis]) -> list[_Hypothesis]:
+    """The best `beam` hypotheses; of several with the same text only the best. Ties go to the earlier candidate."""
+    ranked = sorted(grown, key=lambda h: -tree.nodes[h.node].path_score)
+    kept: dict[tuple[tuple[int, ...], ...], _Hypothesis] = {}
+    for hypothesis in ranked:
+        if hypothesis.texts in kept:
+            tree.nodes[hypothesis.node].status = Status.MERGED
+        else:
+            kept[hypothesis.texts] = hypothesis
+    return list(kept.values())[: tree.policy.beam]
+
+
+def _commit(tree: Tree, alive: list[_Hypothesis], committed: int) -> Generator[Commit, list[Result], int]:
+    """Tell about segments that all hypotheses share, beyond the first `committed`; return how many are shared."""
+    trace = tree.trace(None)
+    paths = [[node.id for node in trace.path(h.node)] for h in alive]
+    shared = [step[0] for step in takewhile(lambda step: len(set(step)) == 1, zip(*paths, strict=False))]
+    fresh = set(shared[committed:])
+    if fresh:
+        for segment in segments_of(trace, shared[-1])[1]:
+            if segment.node in fresh:
+                yield Commit(segment)
+    return max(committed, len(shared))
+
+
+def _answer(tree: Tree, best: _Hypothesis | None) -> Answer:
+    """The best finished hypothesis, or an empty answer if no candidate was usable.
+
+    Raises:
+        DecodingError: every request failed.
+    """
+    if best is None and all(node.status is Status.FAILED for node in tree.nodes):
+        reason = next((node.finish for node in tree.nodes), "no candidate")
+        raise DecodingError(f"no candidate could be generated: {reason}")
+    trace = tree.trace(None if best is None else best.node)
+    text, segments = segments_of(trace, trace.best)
+    return Answer(tree.question, text, segments, tree.usage, trace)

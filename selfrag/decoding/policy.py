@@ -1,0 +1,168 @@
+"""`Decoding`: every choice a user can make at inference, as one frozen value, with the presets `paper` and `official`.
+
+Knows no request and no model. Numbers and formulas: arXiv 2310.11511, sections 3.3 and 4.3 and appendix A.4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, get_args, get_type_hints
+
+from selfrag.errors import UserError
+from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.labels import CRITIQUES, RETRIEVE, Role, group
+from selfrag.reflection.weights import Weights
+
+Constraint = Mapping[Role, frozenset[str]]
+
+
+def constraint(given: Mapping[str, str | Iterable[str]] | None) -> Constraint:
+    """Normalise `{"issup": "Fully supported"}` or `{"isuse": ["4", "5"]}` to roles and canonical label names.
+
+    Raises:
+        UserError: unknown group or label, or a group that is no critique.
+    """
+    known = {labels.role for labels in CRITIQUES}
+    result: dict[Role, frozenset[str]] = {}
+    for name, wanted in (given or {}).items():
+        labels = group(name)
+        if labels.role not in known:
+            raise UserError(f"constraint on {name!r}: only {', '.join(sorted(known))} can be constrained")
+        names = [wanted] if isinstance(wanted, str) else list(wanted)
+        if not names:
+            raise UserError(f"constraint on {name!r} names no label; known: {', '.join(labels.names)}")
+        result[labels.role] = frozenset(labels.names[labels.index(item)] for item in names)
+    return result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding:
+    """How to decode. The defaults are the paper's; `Decoding.official` is the published code's behaviour."""
+
+    # When to retrieve.
+    mode: Literal["adaptive", "always", "never"] = "adaptive"
+    threshold: float | None = (
+        0.2  # retrieve above this ratio, in [0, 1]; None: the most probable Retrieve token decides
+    )
+    retrieve_test: Literal["yes_no", "all", "log_ratio"] = "yes_no"  # A.4; section 3.3; the official code's formula
+    retrieve_once: bool = False  # keep the first search's passages for every later segment
+    no_retrieval_branch: bool = False  # where passages are used, also try the segment without any
+    passages: int = 5  # K, passages per search
+
+    # How long.
+    beam: int = 2  # B, hypotheses kept after each segment
+    max_segments: int = 7  # up to this many segments; 1 is the short form
+    segment_tokens: int = 100  # new tokens of one segment
+    answer_tokens: int = 1024  # new tokens of one hypothesis over all its segments
+    passage_tokens: int = 256  # a passage's body is cut here
+
+    # What a candidate is worth.
+    weights: Weights = field(default_factory=Weights)
+    likelihood: Literal["segment", "all", "none"] = "segment"  # tokens behind p(y_t|..): without or with the boundary
+    undefined: Literal["skip", "force", "zero"] = "skip"  # a critique that was not emitted
+    accumulate: Literal["mean", "sum", "product"] = "mean"  # segment scores to path score
+    require: Mapping[str, str | Iterable[str]] = field(default_factory=dict)  # labels a segment must have
+    forbid: Mapping[str, str | Iterable[str]] = field(default_factory=dict)  # labels a segment must not have
+
+    # What later segments see of earlier ones: everything, as in training, or their text only.
+    history: Literal["text+passages", "text"] = "text+passages"
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for item in fields(self):
+            value, hint = getattr(self, item.name), hints[item.name]
+            choices = [choice for choice in get_args(hint) if isinstance(choice, str)]
+            if choices and value not in choices:
+                raise UserError(f"{item.name}={value!r}: choose one of {', '.join(choices)}")
+            if hint is int and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise UserError(f"{item.name}={value!r}: give a whole number of at least 1")
+            if hint is bool and not isinstance(value, bool):
+                raise UserError(f"{item.name}={value!r}: give True or False")
+        threshold = self.threshold
+        if threshold is not None:
+            number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
+            if not number or not 0 <= threshold <= 1:
+                raise UserError(f"threshold={threshold!r}: give a number from 0 to 1, or None for the argmax")
+        if not isinstance(self.weights, Weights):
+            raise UserError(f"weights={self.weights!r}: give selfrag.Weights(isrel=.., issup=.., isuse=..)")
+        object.__setattr__(self, "require", constraint(self.require))
+        object.__setattr__(self, "forbid", constraint(self.forbid))
+
+    @classmethod
+    def official(cls, **changes: Any) -> Decoding:
+        """What the published code does, where published numbers depend on it.
+
+        The retrieve test is the ratio of log-probabilities; passages are searched once; a critique that was not emitted
+        counts 0; scores multiply. The short form (`max_segments=1`) weighs utility 1 and adds the likelihood over all
+        generated tokens; the long form ignores the likelihood and reads utility as 0. Its crashes, lost finished
+        answers and shifted citations are not reproduced.
+        """
+        short = changes.get("max_segments", 7) == 1
+        preset = cls(
+            retrieve_test="log_ratio",
+            retrieve_once=True,
+            undefined="zero",
+            accumulate="product",
+            history="text",
+            likelihood="all" if short else "none",
+            weights=Weights(isuse=1.0 if short else 0.0),
+            segment_tokens=100 if short else 300,
+        )
+        return replace(preset, **changes)
+
+    @property
+    def constrained(self) -> frozenset[Role]:
+        """Roles that a hard constraint looks at."""
+        return frozenset(Role(role) for role in (*self.require, *self.forbid))
+
+    def allows(self, judgments: Mapping[Role, Judgment | None]) -> bool:
+        """Whether a segment with these critiques meets the hard constraints.
+
+        A required critique that is undefined is not met; an undefined one is never forbidden.
+        """
+        for role, wanted in self.require.items():
+            judgment = judgments.get(Role(role))
+            if judgment is None or judgment.label not in wanted:
+                return False
+        for role, unwanted in self.forbid.items():
+            judgment = judgments.get(Role(role))
+            if judgment is not None and judgment.label in unwanted:
+                return False
+        return True
+
+    def retrieval_score(self, judgment: Judgment) -> float:
+        """The number that is compared with the threshold, in [0, 1]."""
+        yes, no, _ = judgment.distribution
+        if self.retrieve_test == "all":
+            return yes
+        if self.retrieve_test == "yes_no":
+            return yes / (yes + no) if yes + no > 0 else 0.0
+        tiny = 1e-38
+        log_yes, log_no = (min(0.0, math.log(max(p * judgment.coverage, tiny))) for p in (yes, no))
+        return log_yes / (log_yes + log_no) if log_yes + log_no < 0 else 0.5
+
+    def action(self, judgment: Judgment | None, *, has_evidence: bool) -> tuple[Action, str]:
+        """What to do at a segment boundary, and why in a few words.
+
+        Args:
+            judgment: distribution over the Retrieve group at the boundary; None only in the modes that need none.
+            has_evidence: an earlier segment used a passage, so that it can be continued with.
+        """
+        if self.mode != "adaptive":
+            return ("retrieve" if self.mode == "always" else "write"), f"mode={self.mode}"
+        if judgment is None:
+            return "write", "no Retrieve distribution"
+        order = sorted(range(len(RETRIEVE)), key=lambda i: -judgment.distribution[i])
+        if has_evidence and RETRIEVE.labels[order[0]].name == "Continue to Use Evidence":
+            return "continue", f"p(Continue)={judgment.distribution[order[0]]:.3f} is highest"
+        if self.threshold is None:
+            yes, no, _ = judgment.distribution
+            return ("retrieve" if yes > no else "write"), f"p(Retrieval)={yes:.3f}, p(No Retrieval)={no:.3f}"
+        score = self.retrieval_score(judgment)
+        above = score > self.threshold
+        return ("retrieve" if above else "write"), f"{score:.3f} {'>' if above else '<='} {self.threshold:g}"
+
+
+Action = Literal["retrieve", "continue", "write"]

@@ -1,0 +1,125 @@
+"""From generated ids to a segment: its text ids, critiques, likelihood and the Retrieve distribution at its end.
+
+Everything is read from token ids and the watched log-probabilities; decoded text decides nothing. Because every label
+is watched at every step, a critique that the model did not emit can still be read where it was due, at no cost; only a
+segment cut by its budget needs one more request for that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from selfrag.decoding.requests import Finish, Generated
+from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.labels import CRITIQUES, ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet, Role
+from selfrag.reflection.vocabulary import Vocabulary
+
+Row: TypeAlias = NDArray[np.float32]
+Branch: TypeAlias = Literal["passage", "continue", "none"]
+"""What a segment is written from: a new passage, the passage of the segment before, or nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One generated segment, read.
+
+    Attributes:
+        ids: generated ids without the boundary (a Retrieve token or EOS).
+        text_ids: `ids` without reflection tokens.
+        judgments: critique role to judgment, None where undefined.
+        boundary: distribution over Retrieve where the next decision is due; None if the segment ended otherwise.
+        likelihood: geometric mean of the token probabilities in (0, 1]; 0 if switched off or nothing was generated.
+        ended: nothing may follow (EOS, budget or context).
+    """
+
+    ids: tuple[int, ...]
+    text_ids: tuple[int, ...]
+    judgments: dict[Role, Judgment | None]
+    boundary: Judgment | None
+    likelihood: float
+    ended: bool
+
+    def unread(self, roles: Collection[Role]) -> bool:
+        """Whether one of these critiques is still undefined."""
+        return any(self.judgments[role] is None for role in roles)
+
+
+def judge(vocabulary: Vocabulary, labels: LabelSet, row: Row, site: str, evidence: str | None = None) -> Judgment:
+    """The distribution of one group from a watched row whose columns follow `Vocabulary.watch`."""
+    return Judgment.from_logprobs(labels, row[vocabulary.columns(labels)].tolist(), site=site, evidence=evidence)
+
+
+def applicable(branch: Branch) -> tuple[LabelSet, ...]:
+    """Critiques that can be made: IsRel is due after a new passage, IsSup where there is one, IsUse always."""
+    return {"passage": CRITIQUES, "continue": (ISSUP, ISUSE), "none": (ISUSE,)}[branch]
+
+
+def geometric_mean(logprobs: tuple[float, ...]) -> float:
+    """Of the tokens' probabilities; 0 for nothing."""
+    return math.exp(math.fsum(logprobs) / len(logprobs)) if logprobs else 0.0
+
+
+def read(
+    generated: Generated,
+    vocabulary: Vocabulary,
+    *,
+    branch: Branch,
+    site: str,
+    evidence: str | None = None,
+    likelihood: Literal["segment", "all", "none"] = "segment",
+    forced: Collection[Role] = (),
+) -> Reading:
+    """Read one generated segment.
+
+    Args:
+        generated: result of a request that watched `Vocabulary.watch` and stopped at Retrieve tokens.
+        vocabulary: ids of the labels.
+        branch: what the segment was written from.
+        site: for the judgments.
+        evidence: id of the passage, if any.
+        likelihood: which tokens count for p(y_t|..): without the boundary, all, or none at all.
+        forced: critiques to read where they were due although another token was emitted there.
+    """
+    emitted = generated.token_ids
+    bounded = generated.finish in (Finish.STOP, Finish.EOS)
+    body = emitted[:-1] if bounded else emitted
+    judgments: dict[Role, Judgment | None] = {labels.role: None for labels in CRITIQUES}
+    for labels in applicable(branch):
+        ids = vocabulary.group(labels)
+        position = next((i for i, token in enumerate(body) if token in ids), None)
+        if labels.role == Role.RELEVANCE and position != 0:
+            position = 0 if labels.role in forced and emitted else None
+        if position is None and labels.role in forced:
+            position = _due(labels, emitted, vocabulary, bounded=bounded)
+        if position is not None:
+            judgments[labels.role] = judge(vocabulary, labels, generated.watched[position], site, evidence)
+    boundary = None
+    if generated.finish is Finish.STOP:
+        boundary = judge(vocabulary, RETRIEVE, generated.watched[-1], site)
+    counted = {"segment": generated.token_logprobs[: len(body)], "all": generated.token_logprobs, "none": ()}[
+        likelihood
+    ]
+    return Reading(
+        ids=body,
+        text_ids=tuple(vocabulary.text_ids(body)),
+        judgments=judgments,
+        boundary=boundary,
+        likelihood=geometric_mean(counted),
+        ended=generated.finish is not Finish.STOP,
+    )
+
+
+def _due(labels: LabelSet, emitted: tuple[int, ...], vocabulary: Vocabulary, *, bounded: bool) -> int | None:
+    """Position where an unemitted critique was due: IsUse at the end, IsSup at the first control token after the text."""
+    if not bounded:
+        return None
+    if labels.role == Role.UTILITY:
+        return len(emitted) - 1
+    isrel = vocabulary.group(ISREL)
+    return next(i for i, token in enumerate(emitted) if token in vocabulary.control and token not in isrel)

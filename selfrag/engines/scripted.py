@@ -1,0 +1,113 @@
+"""A deterministic engine without a model, for tests: replies are looked up by prompt, and every request is recorded.
+
+It obeys the same protocol and the same refusals as the real engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from selfrag.decoding.requests import Failed, Finish, Generate, Generated
+from selfrag.engines.base import Limits, Ticket, refusal
+from selfrag.errors import EngineError
+
+Row = Mapping[int, float]
+"""Probabilities of watched ids at one position; ids left out have `FLOOR`."""
+
+FLOOR = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the model would write after a prompt.
+
+    Attributes:
+        token_ids: what greedy decoding emits, before stop ids, EOS and budget cut it.
+        rows: position to probabilities of watched ids there; an emitted watched id needs no entry (0.9).
+        logprob: log-probability of every emitted id.
+    """
+
+    token_ids: tuple[int, ...]
+    rows: Mapping[int, Row] = field(default_factory=dict)
+    logprob: float = -0.1
+
+
+@dataclass(slots=True)
+class ScriptedEngine:
+    """Serves `reply(request)`.
+
+    Attributes:
+        reply: from a request to what the model would write, or `Failed`.
+        eos_id: ends every generation.
+        limits: as of a real engine.
+        requests: everything submitted, in order.
+        batch: requests served in one step; fewer shows interleaving.
+    """
+
+    reply: Callable[[Generate], Reply | Failed]
+    eos_id: int
+    limits: Limits = field(default_factory=lambda: Limits(max_model_len=4096, vocab_size=100_000))
+    batch: int = 1_000_000
+    requests: list[Generate] = field(default_factory=list)
+    aborted: list[Ticket] = field(default_factory=list)
+    _waiting: dict[Ticket, Generate] = field(default_factory=dict)
+    _closed: bool = False
+
+    def submit(self, request: Generate) -> Ticket:
+        """Queue a request."""
+        if self._closed:
+            raise EngineError("the engine is closed")
+        ticket = len(self.requests)
+        self.requests.append(request)
+        self._waiting[ticket] = request
+        return ticket
+
+    def step(self) -> Sequence[tuple[Ticket, Generated | Failed]]:
+        """Serve the oldest requests."""
+        if self._closed:
+            raise EngineError("the engine is closed")
+        served = list(self._waiting.items())[: self.batch]
+        for ticket, _ in served:
+            del self._waiting[ticket]
+        return [(ticket, self._serve(request)) for ticket, request in served]
+
+    def abort(self, tickets: Iterable[Ticket]) -> None:
+        """Forget requests."""
+        for ticket in tickets:
+            if self._waiting.pop(ticket, None) is not None:
+                self.aborted.append(ticket)
+
+    def close(self) -> None:
+        """Refuse further calls."""
+        self._closed = True
+
+    def _serve(self, request: Generate) -> Generated | Failed:
+        reason = refusal(request, self.limits)
+        if reason is not None:
+            return Failed(reason)
+        reply = self.reply(request)
+        if isinstance(reply, Failed):
+            return reply
+        ids, finish = self._cut(reply.token_ids, request)
+        watched = np.full((len(ids), len(request.watch_ids)), np.log(FLOOR), dtype=np.float32)
+        for position, emitted in enumerate(ids):
+            row = reply.rows.get(position, {emitted: 0.9})
+            for column, token_id in enumerate(request.watch_ids):
+                watched[position, column] = np.log(row.get(token_id, FLOOR))
+        return Generated(tuple(ids), (reply.logprob,) * len(ids), watched, finish)
+
+    def _cut(self, token_ids: Sequence[int], request: Generate) -> tuple[list[int], Finish]:
+        room = self.limits.max_model_len - len(request.prompt_ids)
+        ids: list[int] = []
+        for token_id in token_ids:
+            ids.append(token_id)
+            if token_id == self.eos_id:
+                return ids, Finish.EOS
+            if token_id in request.stop_ids:
+                return ids, Finish.STOP
+            if len(ids) == min(request.max_tokens, room):
+                break
+        return ids, Finish.BUDGET if len(ids) == request.max_tokens else Finish.CONTEXT

@@ -1,0 +1,70 @@
+"""Turning names into things: a checkpoint directory, its tokenizer, a retriever. Downloads only where that is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from retrieval.passage import Retriever
+from selfrag.errors import UserError, require
+
+
+def resolve_model(name_or_path: str | Path) -> Path:
+    """Directory of a checkpoint: the demo model's, a local one, or a snapshot from the Hugging Face hub.
+
+    Raises:
+        UserError: there is no such directory, and the hub has or gives no such model.
+    """
+    if name_or_path == "demo":
+        from selfrag.demo import model_path
+
+        return model_path()
+    path = Path(name_or_path).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise UserError(f"{path} holds no config.json; give the directory of a Hugging Face checkpoint")
+        return path
+    name = str(name_or_path)
+    if isinstance(name_or_path, Path) or name.count("/") != 1 or name.startswith((".", "/", "~")):
+        raise UserError(f"no model at {name}; give 'demo', a checkpoint directory or a hub name such as owner/model")
+    hub = require("huggingface_hub", extra="cpu")
+    try:
+        return Path(hub.snapshot_download(name))
+    except (OSError, ValueError, hub.errors.HfHubHTTPError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"{name} could not be fetched from the hub ({reason}); check the name and the network, or give a directory"
+        ) from error
+
+
+def load_tokenizer(path: Path) -> Any:
+    """The tokenizer of a checkpoint; no code of the checkpoint is run.
+
+    Raises:
+        UserError: there is none that transformers can read.
+    """
+    transformers = require("transformers", extra="cpu")
+    try:
+        return transformers.AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{path} has no usable tokenizer: {error}") from error
+
+
+def load_retriever(retriever: Retriever | str | Path | None, *, demo: bool) -> Retriever | None:
+    """A callable as it is, an index directory opened, or the demo index.
+
+    Raises:
+        UserError: the index cannot be used.
+    """
+    if retriever is None and not demo:
+        return None
+    if retriever is not None and not isinstance(retriever, str | Path):
+        from retrieval import as_retriever
+
+        return as_retriever(retriever)
+    from retrieval import open_index
+    from selfrag.demo import encoder_path, index_path
+
+    if retriever is None:
+        return open_index(index_path(), encoder_path())
+    return open_index(retriever)
