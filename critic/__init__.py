@@ -1,0 +1,1 @@
+"""Distilling a critic, and using it to write reflection tokens into training data. Imports `selfrag`."""

@@ -14,7 +14,7 @@ from selfrag.reflection.labels import LabelSet, Role
 class Source(StrEnum):
     """Who judged."""
 
-    TOKEN = "token"
+    TOKEN = "token"  # noqa: S105 - a kind of judge, no secret
     ADAPTER = "adapter"
     JUDGE = "judge"
     HARD = "hard"
@@ -28,7 +28,7 @@ class Judgment:
         labels: the label set; its role says what is judged.
         site: where in the answer, such as `segment 2, passage wm00003`.
         distribution: probability of each label, in label order, summing to 1.
-        coverage: probability mass on the label set before normalising; near 0 means the model did not expect to judge here.
+        coverage: probability mass on the label set before normalising; near 0 means no judgment was expected here.
         source: who judged.
         evidence: id of the passage judged against, if any.
     """

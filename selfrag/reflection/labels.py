@@ -41,7 +41,7 @@ class Label:
     token: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class LabelSet:
     """The labels among which one judgment distributes its probability."""
 
@@ -50,6 +50,9 @@ class LabelSet:
 
     def __iter__(self) -> Iterator[Label]:
         return iter(self.labels)
+
+    def __repr__(self) -> str:
+        return f"LabelSet({str(self.role)!r})"
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -124,7 +127,7 @@ TOKENS: tuple[str, ...] = (
     *ISUSE.tokens,
     *ISSUP.tokens,
 )
-"""All 15 tokens in the insertion order of the published checkpoints, so that an expanded vocabulary gets the same ids."""
+"""All 15 tokens in the insertion order of the published checkpoints, so that an expanded vocabulary gets equal ids."""
 
 
 def group(name: str) -> LabelSet:
