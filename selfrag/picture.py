@@ -43,7 +43,7 @@ def svg(trace: Trace) -> str:
 
 
 def _rows(trace: Trace) -> dict[int, float]:
-    """Vertical position of each node in rows: leaves one below the other, parents beside the middle of their children."""
+    """Vertical position of each node: leaves one below the other, parents beside the middle of their children."""
     rows: dict[int, float] = {}
     children: dict[int, list[int]] = {}
     for node in trace.nodes:
@@ -83,7 +83,7 @@ def _edge(depth: int, start: float, end: float, *, thick: bool) -> str:
 def _box(key: int, depth: int, row: float, lines: list[str], *, fill: str, thick: bool) -> str:
     x, y = _corner(depth, row)
     text = "".join(
-        f"<text x='{x + 8:.0f}' y='{y + 16 + i * LINE:.0f}'{' font-weight="bold"' if i == 0 else ''}>{escape(line)}</text>"
+        f"<text x='{x + 8:.0f}' y='{y + 16 + i * LINE:.0f}' font-weight='{400 if i else 700}'>{escape(line)}</text>"
         for i, line in enumerate(lines)
     )
     return (

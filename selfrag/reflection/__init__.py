@@ -1,1 +1,1 @@
-"""Reflection: labels, the vocabulary of one tokenizer, judgments, weights. Pure; the same interface for every critic."""
+"""Reflection: labels, the vocabulary of one tokenizer, judgments, weights. Pure; one interface for every critic."""
