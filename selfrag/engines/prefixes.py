@@ -1,0 +1,150 @@
+"""Which token prefixes are worth keeping and sharing. Pure: knows sequences of ids and opaque payloads, no tensor.
+
+Two ideas. `PrefixCache` remembers what was computed for recent sequences, so that the next segment of an answer starts
+where the last one ended. `shared_prefixes` finds what waiting prompts have in common, so that K passages of one
+question pay for the question once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Generic, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Payload = TypeVar("Payload")
+
+
+Tokens: TypeAlias = Sequence[int] | NDArray[np.int64]
+
+
+def common_length(one: Tokens, other: Tokens) -> int:
+    """Number of leading ids that two sequences share."""
+    size = min(len(one), len(other))
+    different = np.flatnonzero(np.asarray(one[:size]) != np.asarray(other[:size]))
+    return int(different[0]) if different.size else size
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A prefix that several waiting prompts share.
+
+    Attributes:
+        tokens: the prefix.
+        owner: position of the prompt that is charged for computing it; the others get it for free.
+    """
+
+    tokens: tuple[int, ...]
+    owner: int
+
+
+def shared_prefixes(prompts: Sequence[tuple[int, ...]], known: Sequence[int], minimum: int) -> list[Shared]:
+    """Prefixes that are worth a computation of their own, at most one for each prompt.
+
+    Args:
+        prompts: what waits; each longer than its shared prefix will be, because the last id is always computed.
+        known: for each prompt the number of leading ids that need no computation.
+        minimum: fewest new ids for which an extra pass through the model pays.
+    """
+    order = sorted(range(len(prompts)), key=prompts.__getitem__)
+    # overlap[i]: shared by sorted neighbours i - 1 and i; nothing is shared over the two ends.
+    overlap = [0]
+    for left, right in pairwise(order):
+        shorter = min(len(prompts[left]), len(prompts[right]))
+        overlap.append(min(common_length(prompts[left], prompts[right]), shorter - 1))
+    overlap.append(0)
+    best = [max(overlap[i], overlap[i + 1]) for i in range(len(order))]
+    found = []
+    start = 0
+    for i in range(1, len(order) + 1):
+        if i < len(order) and overlap[i] + minimum > max(best[i - 1], best[i]):
+            continue
+        if i - start > 1:
+            length = min(overlap[start + 1 : i])
+            members = order[start:i]
+            if length - known[members[0]] >= minimum:
+                found.append(Shared(prompts[members[0]][:length], min(members)))
+        start = i
+    return found
+
+
+@dataclass(slots=True)
+class _Entry(Generic[Payload]):
+    tokens: NDArray[np.int64]
+    payload: Payload
+    size: int
+
+
+class PrefixCache(Generic[Payload]):
+    """What was computed for recent token sequences, least recently used first out.
+
+    Entries live in scopes that share nothing (one for each adapter, since an adapter changes every key and value).
+    Nothing is forgotten before `trim`, so what one step of an engine stores is there for the whole step.
+    """
+
+    def __init__(self, budget: int) -> None:
+        """An empty cache.
+
+        Args:
+            budget: most size that survives `trim`, in the unit of `put`'s `size`.
+        """
+        self._budget = budget
+        self._size = 0
+        self._entries: dict[str | None, OrderedDict[int, _Entry[Payload]]] = {}
+        self._order: OrderedDict[int, str | None] = OrderedDict()
+        self._next = 0
+
+    @property
+    def size(self) -> int:
+        """Size of everything kept."""
+        return self._size
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def longest(self, scope: str | None, tokens: Sequence[int]) -> tuple[Payload | None, int]:
+        """The entry that shares most leading ids with `tokens`, and how many. (None, 0) if none shares any."""
+        wanted = np.asarray(tokens, dtype=np.int64)
+        key, length = None, 0
+        for candidate, entry in self._entries.get(scope, {}).items():
+            if (shared := common_length(entry.tokens, wanted)) > length:
+                key, length = candidate, shared
+        if key is None:
+            return None, 0
+        self._order.move_to_end(key)
+        return self._entries[scope][key].payload, length
+
+    def covers(self, scope: str | None, tokens: Sequence[int]) -> bool:
+        """Whether everything about `tokens` is kept already."""
+        return self.longest(scope, tokens)[1] == len(tokens)
+
+    def put(self, scope: str | None, tokens: Sequence[int], payload: Payload, size: int) -> None:
+        """Keep `payload` for `tokens`; entries that `tokens` continues say nothing more and are dropped."""
+        new = np.asarray(tokens, dtype=np.int64)
+        entries = self._entries.setdefault(scope, OrderedDict())
+        for key, entry in list(entries.items()):
+            if len(entry.tokens) <= len(new) and np.array_equal(entry.tokens, new[: len(entry.tokens)]):
+                self._drop(key)
+        self._entries.setdefault(scope, OrderedDict())[self._next] = _Entry(new, payload, size)
+        self._order[self._next] = scope
+        self._next += 1
+        self._size += size
+
+    def trim(self) -> None:
+        """Forget the least recently used entries beyond the budget."""
+        while self._size > self._budget:
+            self._drop(next(iter(self._order)))
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._entries.clear()
+        self._order.clear()
+        self._size = 0
+
+    def _drop(self, key: int) -> None:
+        scope = self._order.pop(key)
+        self._size -= self._entries[scope].pop(key).size

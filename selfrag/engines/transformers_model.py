@@ -1,0 +1,216 @@
+"""A causal language model of transformers behind one function: ids and cache in, last logits out.
+
+Knows loading, devices, adapters and what makes a model unfit; knows no request and no batch.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+
+from selfrag.errors import EngineError, require
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+ATTENTION = {"full_attention", "sliding_attention"}
+
+
+@dataclass(slots=True)
+class LoadedModel:
+    """A model ready to run, with the facts an engine needs about it.
+
+    Attributes:
+        module: the causal language model.
+        device: where its inputs go.
+        max_model_len: longest sequence it takes.
+        vocab_size: rows of its input embedding.
+        eos_ids: ids that end every sequence.
+        adapters: names of the loaded LoRA adapters.
+    """
+
+    module: Any
+    device: torch.device
+    max_model_len: int
+    vocab_size: int
+    eos_ids: frozenset[int]
+    adapters: frozenset[str] = frozenset()
+    _peft: Any = None
+    _active: str | None = field(default=None)
+
+    def last_logits(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any, adapter: str | None) -> Tensor:
+        """Logits after the last column, float32 [rows, vocabulary]; `cache` grows by the columns of `ids`.
+
+        Args:
+            ids: [rows, new columns].
+            mask: [rows, cached and new columns], 1 where a column holds a token.
+            positions: [rows, new columns], place of each token in its sequence.
+            cache: keys and values of the columns before.
+            adapter: name of the adapter to run with, None for the bare model.
+
+        Raises:
+            EngineError: the model failed; most often memory ran out.
+        """
+        self._switch(adapter)
+        try:
+            output = self.module(
+                input_ids=ids,
+                attention_mask=mask,
+                position_ids=positions,
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
+        except Exception as error:
+            raise EngineError(f"the model failed on {ids.shape[0]} x {ids.shape[1]} tokens: {reason(error)}") from error
+        logits: Tensor = output.logits[:, -1].float()
+        return logits
+
+    def _switch(self, adapter: str | None) -> None:
+        if adapter == self._active:
+            return
+        if adapter is None:
+            self._peft.base_model.disable_adapter_layers()
+        else:
+            self._peft.base_model.enable_adapter_layers()
+            self._peft.set_adapter(adapter)
+        self._active = adapter
+
+
+def reason(error: BaseException) -> str:
+    """One line on an exception of torch or transformers."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[0] if lines else "no message"
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "memory" in text:
+        return f"out of memory ({text}); lower max_batch, max_prefill_tokens or prefix_cache_mib"
+    return f"{type(error).__name__}: {text}"
+
+
+def load(
+    name: str, *, dtype: str, device: str, max_model_len: int | None, adapters: Mapping[str, str | Path]
+) -> LoadedModel:
+    """Load a checkpoint and its adapters.
+
+    Args:
+        name: directory or hub name.
+        dtype: `auto` (as saved) or one of `DTYPES`.
+        device: `auto` or a torch device.
+        max_model_len: None for what the model was made for.
+        adapters: name to directory of plain LoRA adapters.
+
+    Raises:
+        EngineError: the checkpoint, an adapter or a setting is unusable; one line says why.
+    """
+    place = _device(device)
+    try:
+        with _quiet():
+            config = transformers.AutoConfig.from_pretrained(name)
+            length = _context(config, name, max_model_len)
+            module = transformers.AutoModelForCausalLM.from_pretrained(
+                name, config=config, dtype="auto" if dtype == "auto" else DTYPES[dtype]
+            )
+            module = module.to(place).eval().requires_grad_(requires_grad=False)
+    except EngineError:
+        raise
+    except Exception as error:
+        raise EngineError(f"model {name!r} cannot be loaded: {reason(error)}") from error
+    if getattr(module, "_is_stateful", False) or "position_ids" not in inspect.signature(module.forward).parameters:
+        raise EngineError(f"model {name!r} ({type(module).__name__}) keeps no key-value cache; use the vllm engine")
+    vocabulary = int(module.get_input_embeddings().weight.shape[0])
+    model = LoadedModel(module, place, length, vocabulary, _eos(module, name), frozenset(adapters))
+    for adapter, path in adapters.items():
+        _add_adapter(model, adapter, Path(path))
+    return model
+
+
+def _device(device: str) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        place = torch.device(device)
+        torch.zeros(1, device=place)
+    except (RuntimeError, AssertionError) as error:
+        raise EngineError(f"device {device!r} cannot be used: {reason(error)}") from error
+    return place
+
+
+def _context(config: Any, name: str, wanted: int | None) -> int:
+    """Longest sequence, or a refusal of models whose attention is not causal over everything."""
+    text = config.get_text_config()
+    if unknown := set(getattr(text, "layer_types", None) or ()) - ATTENTION:
+        raise EngineError(f"model {name!r} has layers of kind {', '.join(sorted(unknown))}; use the vllm engine")
+    most: int | None = getattr(text, "max_position_embeddings", None)
+    window = getattr(text, "sliding_window", None)
+    if window:
+        # Inside half a window no token falls out of it, however a batch is padded.
+        most = min(most or window, window // 2)
+    if wanted is None and most is None:
+        raise EngineError(f"model {name!r} does not say how long its context is; set max_model_len")
+    if wanted is not None and most is not None and wanted > most:
+        raise EngineError(f"max_model_len={wanted}, but model {name!r} takes at most {most} tokens here")
+    return wanted or most or 0
+
+
+def _eos(module: Any, name: str) -> frozenset[int]:
+    found: set[int] = set()
+    for config in (module.generation_config, module.config.get_text_config()):
+        value = getattr(config, "eos_token_id", None)
+        found.update(value if isinstance(value, list | tuple) else () if value is None else (value,))
+    try:
+        eos = transformers.AutoTokenizer.from_pretrained(name).eos_token_id
+        found.update(() if eos is None else (eos,))
+    except Exception:  # a checkpoint without a tokenizer still generates; its own configuration names EOS
+        if not found:
+            raise EngineError(f"model {name!r} names no EOS token, and its tokenizer cannot be read") from None
+    return frozenset(found)
+
+
+def _add_adapter(model: LoadedModel, name: str, path: Path) -> None:
+    if problem := adapter_problem(path):
+        raise EngineError(f"adapter {name!r} ({path}): {problem}")
+    peft = require("peft", extra="train")
+    try:
+        if model._peft is None:
+            model._peft = peft.PeftModel.from_pretrained(model.module, path, adapter_name=name)
+        else:
+            model._peft.load_adapter(path, adapter_name=name)
+    except Exception as error:
+        raise EngineError(f"adapter {name!r} ({path}) cannot be loaded: {reason(error)}") from error
+    model._peft.eval().requires_grad_(requires_grad=False)
+    model._peft.base_model.disable_adapter_layers()
+
+
+def adapter_problem(path: Path) -> str | None:
+    """One line on why the adapter in a directory cannot be switched by request, or None if it is a plain LoRA."""
+    try:
+        config = json.loads((path / "adapter_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        return f"no readable adapter_config.json ({type(error).__name__})"
+    if config.get("peft_type") != "LORA":
+        return f"peft_type is {config.get('peft_type')!r}; only plain LoRA is switched by request"
+    for setting in ("alora_invocation_tokens", "modules_to_save", "trainable_token_indices", "layer_replication"):
+        if config.get(setting):
+            return f"it uses {setting}; merge it into a checkpoint first"
+    return None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bars and no load reports of transformers, restored afterwards."""
+    log = transformers.utils.logging
+    bars, level = log.is_progress_bar_enabled(), log.get_verbosity()
+    log.disable_progress_bar()
+    log.set_verbosity_error()
+    try:
+        yield
+    finally:
+        log.set_verbosity(level)
+        if bars:
+            log.enable_progress_bar()

@@ -1,0 +1,216 @@
+"""The transformers engine against an unbatched loop without cache: same tokens, same log-probabilities, any batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from selfrag.decoding.requests import Failed, Finish, Generate, Generated
+from selfrag.engines.transformers import TransformersConfig, TransformersEngine
+from selfrag.errors import EngineError, UserError
+from selfrag.reflection.vocabulary import Vocabulary
+
+pytestmark = pytest.mark.engine
+
+
+@dataclass
+class Reference:
+    """One sequence at a time, everything recomputed for each token."""
+
+    path: Path
+    context: int
+
+    def __post_init__(self):
+        self.model = AutoModelForCausalLM.from_pretrained(self.path).eval()
+        self.tokenizer = AutoTokenizer.from_pretrained(self.path)
+
+    @torch.inference_mode()
+    def __call__(self, request: Generate) -> Generated:
+        ids, logprobs, watched = list(request.prompt_ids), [], []
+        while True:
+            row = torch.log_softmax(self.model(torch.tensor([ids])).logits[0, -1].float(), dim=-1)
+            masked = row.clone()
+            if request.allowed_ids is not None:
+                masked[[i for i in range(len(row)) if i not in request.allowed_ids]] = -torch.inf
+            new = int(masked.argmax())
+            ids.append(new)
+            logprobs.append(float(row[new]))
+            watched.append(row[list(request.watch_ids)].numpy())
+            count = len(logprobs)
+            if new == self.tokenizer.eos_token_id:
+                finish = Finish.EOS
+            elif new in request.stop_ids:
+                finish = Finish.STOP
+            elif count == request.max_tokens:
+                finish = Finish.BUDGET
+            elif len(ids) == self.context:
+                finish = Finish.CONTEXT
+            else:
+                continue
+            return Generated(tuple(ids[-count:]), tuple(logprobs), np.stack(watched), finish)
+
+
+CONTEXT = 160
+
+
+def load(path: Path, **options) -> TransformersEngine:
+    options = {"max_model_len": CONTEXT, "max_batch": 4, **options}
+    return TransformersEngine.load(TransformersConfig(str(path), **options))
+
+
+def run(engine: TransformersEngine, requests, *, steps: int = 2000) -> list[Generated | Failed]:
+    tickets = [engine.submit(request) for request in requests]
+    results = collect(engine, tickets, steps=steps)
+    return [results[ticket] for ticket in tickets]
+
+
+def collect(engine, tickets, *, steps: int = 2000):
+    results = {}
+    for _ in range(steps):
+        for ticket, result in engine.step():
+            assert ticket not in results
+            results[ticket] = result
+        if set(tickets) <= set(results):
+            return results
+    raise AssertionError(f"not finished after {steps} steps")
+
+
+def assert_same(got: Generated | Failed, want: Generated) -> None:
+    assert isinstance(got, Generated), got
+    assert got.token_ids == want.token_ids
+    assert got.finish == want.finish
+    np.testing.assert_allclose(got.token_logprobs, want.token_logprobs, atol=1e-4)
+    assert got.watched.dtype == np.float32
+    assert got.watched.shape == want.watched.shape
+    np.testing.assert_allclose(got.watched, want.watched, atol=1e-4)
+
+
+@pytest.fixture(scope="module", params=["tiny_llama", "tiny_llama_spm", "tiny_gpt2", "tiny_gpt2_untied"])
+def checkpoint(request) -> Path:
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="module")
+def reference(checkpoint) -> Reference:
+    return Reference(checkpoint, CONTEXT)
+
+
+@pytest.fixture(scope="module")
+def engine(checkpoint):
+    engine = load(checkpoint)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def vocabulary(checkpoint) -> Vocabulary:
+    return Vocabulary.from_tokenizer(AutoTokenizer.from_pretrained(checkpoint))
+
+
+# Prompts over few ids share prefixes, repeat and contain one another; that is what batching must survive.
+def prompts(longest: int = 60):
+    stem = st.sampled_from([(7, 8, 9) * 8, (7, 8, 9) * 8 + (40,) * 20, (50, 51) * 10, ()])
+    return st.builds(
+        lambda head, tail: (head + tuple(tail))[:longest],
+        stem,
+        st.lists(st.integers(5, 60), min_size=1, max_size=12),
+    )
+
+
+def requests(vocabulary: Vocabulary):
+    some = st.lists(st.integers(0, 399), min_size=1, max_size=6, unique=True).map(tuple)
+    return st.builds(
+        Generate,
+        prompt_ids=prompts(),
+        max_tokens=st.integers(1, 12),
+        stop_ids=st.sampled_from([(), vocabulary.retrieve, tuple(range(0, 400, 9))]),
+        allowed_ids=st.one_of(st.none(), some),
+        watch_ids=st.sampled_from([(), vocabulary.watch, (3,)]),
+    )
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_batch_gives_what_each_request_gives_alone(engine, reference, vocabulary, data):
+    batch = data.draw(st.lists(requests(vocabulary), min_size=1, max_size=7))
+    for got, request in zip(run(engine, batch), batch, strict=True):
+        assert_same(got, reference(request))
+
+
+def test_requests_that_arrive_while_others_run(engine, reference, vocabulary):
+    wave = [Generate((5 + i, 6, 7, 8 + i) * (3 + i), 10 + i, watch_ids=vocabulary.watch) for i in range(9)]
+    tickets, results = [], {}
+    for request in wave:
+        tickets.append(engine.submit(request))
+        results.update(engine.step())
+    results.update(collect(engine, set(tickets) - set(results)))
+    for ticket, request in zip(tickets, wave, strict=True):
+        assert_same(results[ticket], reference(request))
+
+
+def test_a_long_answer_outgrows_its_buffers(checkpoint, reference, vocabulary):
+    never_ends = tuple(i for i in range(200) if i not in vocabulary.control and i > 2)
+    wave = [Generate((9, 10 + i), 150 - 40 * i, allowed_ids=never_ends) for i in range(3)]
+    for got, request in zip(run(load(checkpoint), wave), wave, strict=True):
+        assert_same(got, reference(request))
+
+
+class TestFinish:
+    def test_stop_id_is_kept_and_last(self, engine, reference):
+        free = reference(Generate((5, 6, 7), 8))
+        stop = free.token_ids[2]
+        (got,) = run(engine, [Generate((5, 6, 7), 8, stop_ids=(stop, 399))])
+        assert got.finish == Finish.STOP
+        assert got.token_ids == free.token_ids[: free.token_ids.index(stop) + 1]
+
+    def test_eos_ends_even_as_a_stop_id_or_last_of_the_budget(self, engine, vocabulary):
+        eos = vocabulary.eos_id
+        for request in (Generate((5, 6), 9, allowed_ids=(eos,)), Generate((5, 6), 1, (eos,), allowed_ids=(eos,))):
+            (got,) = run(engine, [request])
+            assert (got.token_ids, got.finish) == ((eos,), Finish.EOS)
+
+    def test_context_is_not_taken_for_the_budget(self, engine):
+        full = Generate((5,) * (CONTEXT - 3), 50, allowed_ids=(8, 9))
+        exact = replace(full, max_tokens=3)
+        got_full, got_exact = run(engine, [full, exact])
+        assert (len(got_full.token_ids), got_full.finish) == (3, Finish.CONTEXT)
+        assert (len(got_exact.token_ids), got_exact.finish) == (3, Finish.BUDGET)
+
+
+class TestRefusals:
+    def test_a_bad_request_fails_alone(self, engine, reference):
+        good = Generate((5, 6, 7), 4)
+        bad = [
+            replace(good, prompt_ids=()),
+            replace(good, prompt_ids=(5,) * CONTEXT),
+            replace(good, prompt_ids=(10_000,)),
+            replace(good, watch_ids=(3, 3)),
+            replace(good, allowed_ids=()),
+            replace(good, adapter="nobody"),
+            replace(good, max_tokens=0),
+        ]
+        results = run(engine, [good, *bad, good])
+        assert all(isinstance(result, Failed) and "\n" not in result.reason for result in results[1:-1])
+        assert_same(results[0], reference(good))
+        assert_same(results[-1], reference(good))
+
+    def test_abort_is_silent_and_spares_the_others(self, engine, reference):
+        wave = [Generate((5, 6 + i), 12, allowed_ids=(8, 9, 10 + i)) for i in range(7)]
+        tickets = [engine.submit(request) for request in wave]
+        engine.step()
+        engine.abort([tickets[1], tickets[6], 10**9])
+        kept = [ticket for i, ticket in enumerate(tickets) if i not in (1, 6)]
+        results = collect(engine, kept)
+        for _ in range(20):
+            results.update(engine.step())
+        assert set(results) == set(kept)
+        for ticket in kept:
+            assert_same(results[ticket], reference(wave[tickets.index(ticket)]))
+        engine.abort(tickets)
