@@ -1,0 +1,1 @@
+"""The command line, one file for each command. Parses options and prints; decides nothing about decoding."""

@@ -1,0 +1,30 @@
+# One environment for everything; PYTHON must be 3.11 or newer. `make demo` is the place to start.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+TESTS ?= tests
+
+.PHONY: demo test check format clean
+
+demo:  ## answer three questions on a real corpus with the default model; traces go to ./traces
+	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu
+	@$(BIN)/selfrag demo
+
+test:  ## everything that CI runs (all but the tests that take minutes)
+	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev
+	$(BIN)/python -m pytest -m "not slow" $(TESTS)
+
+check:  ## lint, format, types, import contracts
+	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format:  ## what `make check` asks for, as far as a program can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:  ## remove the environment and everything made by the targets above; the user's model cache stays
+	rm -rf $(VENV) build dist traces .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

