@@ -1,0 +1,27 @@
+"""Passages in, ranked passages out: a corpus on disk, text encoders, a vector index, and retrievers over them.
+
+Knows no language model and no reflection token. Importing it costs neither torch nor faiss, spaCy or pyarrow.
+"""
+
+from __future__ import annotations
+
+from retrieval.build import build_index, index_passages
+from retrieval.corpus import Corpus
+from retrieval.dense import DenseRetriever
+from retrieval.errors import UserError
+from retrieval.given import FixedPassages, as_retriever
+from retrieval.opening import open_index
+from retrieval.passage import Passage, Retriever
+
+__all__ = [
+    "Passage",
+    "Retriever",
+    "open_index",
+    "build_index",
+    "index_passages",
+    "as_retriever",
+    "DenseRetriever",
+    "FixedPassages",
+    "Corpus",
+    "UserError",
+]

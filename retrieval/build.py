@@ -1,0 +1,132 @@
+"""Builds an index directory from passages or files: resumable, atomic, idempotent. Searches nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from retrieval.atomic import publish, write_json, writing
+from retrieval.corpus import Corpus, check_replaceable
+from retrieval.dense import DenseRetriever
+from retrieval.encoders import load_encoder
+from retrieval.encoders.card import Encoder
+from retrieval.encoding import encode_corpus
+from retrieval.errors import UserError
+from retrieval.finished import sizes
+from retrieval.layout import CORPUS, MANIFEST, VECTORS, IndexManifest, building_directory, load_manifest
+from retrieval.lock import locked_directory
+from retrieval.opening import open_index
+from retrieval.passage import Passage
+from retrieval.readers import Row, read_files
+from retrieval.splitting import Splitting
+from retrieval.template import Template
+
+_PLAN = "plan.json"
+
+
+def build_index(
+    files: Sequence[str | Path],
+    out: str | Path,
+    *,
+    encoder: Encoder | str | Path,
+    splitting: Splitting | None = None,
+    template: Template | None = None,
+    batch_size: int = 64,
+    progress: bool | None = None,
+) -> DenseRetriever:
+    """Index the user's files; see `index_passages` for how, and `read_files` for the formats.
+
+    Args:
+        files: tables with id, title and text, and documents, which are split into passages.
+        out: directory of the index.
+        encoder: an encoder, or the directory or hub name of one.
+        splitting: word budget and overlap for documents.
+        template: how passages and queries become texts for the encoder.
+        batch_size: texts that go through the encoder at once.
+        progress: show a bar on stderr; None shows it on a terminal only.
+
+    Raises:
+        UserError: a bad file or row (by file and line), a bad encoder, or a full disk.
+    """
+    rows = read_files(files, splitting)
+    return index_passages(rows, out, encoder=encoder, template=template, batch_size=batch_size, progress=progress)
+
+
+def index_passages(
+    passages: Iterable[Passage | Row],
+    out: str | Path,
+    *,
+    encoder: Encoder | str | Path,
+    template: Template | None = None,
+    batch_size: int = 64,
+    progress: bool | None = None,
+) -> DenseRetriever:
+    """Index passages. Nothing appears at `out` before all is done; an interrupted call is continued by the next one.
+
+    Where `out` already holds the index of these very passages with this encoder, it is opened and nothing is encoded.
+
+    Args:
+        passages: in the order of their rows, with unique ids.
+        out: a new directory, or that of an older index, which is replaced.
+        encoder: an encoder, or the directory or hub name of one.
+        template: how passages and queries become texts for the encoder.
+        batch_size: texts that go through the encoder at once.
+        progress: show a bar on stderr; None shows it on a terminal only.
+
+    Raises:
+        UserError: a bad passage, a bad encoder, a full disk, or another process that builds the same index.
+    """
+    target = Path(os.path.abspath(out))  # noqa: PTH100 - resolve() would follow a link and replace what it points to
+    check_replaceable(target, {CORPUS, VECTORS, MANIFEST})
+    encoder = load_encoder(encoder)
+    with locked_directory(building_directory(target)) as building:
+        try:
+            corpus = Corpus.build(passages, building / CORPUS)
+        except BaseException:
+            if not (building / VECTORS).exists():
+                shutil.rmtree(building, ignore_errors=True)
+            raise
+        plan = IndexManifest(len(corpus), corpus.digest, encoder.card, template or Template())
+        if not _is_built(target, plan):
+            _keep_vectors_of(plan, building)
+            encode_corpus(corpus, encoder, plan.template, building / VECTORS, batch_size=batch_size, progress=progress)
+            _assemble(plan, building, target)
+        shutil.rmtree(building, ignore_errors=True)
+    return open_index(target, encoder)
+
+
+def _is_built(target: Path, plan: IndexManifest) -> bool:
+    try:
+        return load_manifest(target).same_vectors(plan)
+    except UserError:  # missing, half-written or older: to be replaced
+        return False
+
+
+def _keep_vectors_of(plan: IndexManifest, building: Path) -> None:
+    """Throw away what an interrupted build of other passages or with another encoder has left."""
+    wanted = {name: value for name, value in plan.as_dict().items() if name != "versions"}
+    try:
+        left = json.loads((building / _PLAN).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        left = None
+    if left != wanted:
+        for entry in building.iterdir():
+            if entry.name != CORPUS:
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        write_json(building / _PLAN, wanted)
+
+
+def _assemble(plan: IndexManifest, building: Path, target: Path) -> None:
+    """Move the finished parts together and put them in place with one rename."""
+    with writing(target):
+        finished = building / "finished"
+        shutil.rmtree(finished, ignore_errors=True)
+        finished.mkdir()
+        for name in (CORPUS, VECTORS):
+            (building / name).rename(finished / name)
+        write_json(finished / MANIFEST, replace(plan, files=sizes(finished)).as_dict())
+        publish(finished, target)

@@ -1,0 +1,168 @@
+"""A corpus on disk: passages in an Arrow file that is memory-mapped, in a fixed order, with unique ids. Knows no index.
+
+The file is an Arrow stream as `datasets` writes them; `Corpus.dataset()` opens it as a `Dataset` without copying.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, overload
+
+from retrieval.atomic import new_directory, write_json
+from retrieval.errors import UserError
+from retrieval.finished import check_finished, sizes
+from retrieval.passage import Passage
+from retrieval.readers.row import Place, Row
+
+_FILE = "passages.arrow"
+_FORMAT = "selfrag-corpus-1"
+_ROWS, _CHARACTERS = 2048, 4_000_000  # a record batch ends at either
+
+
+class Corpus(Sequence[Passage]):
+    """Passages by row position. Cheap to open whatever its size, and safe to read from many threads.
+
+    Attributes:
+        directory: where it lives.
+        digest: fingerprint of all ids, titles and texts in their order.
+    """
+
+    def __init__(self, directory: Path, table: Any, digest: str) -> None:
+        self.directory = directory
+        self.digest = digest
+        self._columns = [table.column(name) for name in ("id", "title", "text")]
+        self._ends = list(accumulate(len(chunk) for chunk in self._columns[0].chunks))
+
+    @classmethod
+    def open(cls, directory: str | Path) -> Corpus:
+        """Memory-map a corpus that `build` wrote.
+
+        Raises:
+            UserError: there is none, or it is half-written.
+        """
+        import pyarrow as pa
+
+        path = Path(directory)
+        manifest = check_finished(path, _FORMAT, "corpus")
+        try:
+            table = pa.ipc.open_stream(pa.memory_map(str(path / _FILE))).read_all()
+        except pa.ArrowInvalid as error:
+            raise UserError(f"corpus {path} is damaged ({error}); build it again") from error
+        return cls(path, table, manifest["digest"])
+
+    @classmethod
+    def build(cls, passages: Iterable[Passage | Row], directory: str | Path) -> Corpus:
+        """Write a corpus. Until the last passage is on disk nothing appears at `directory`.
+
+        Args:
+            passages: in the order of their rows; a `Row` knows its file and line.
+            directory: a new place, or that of an older corpus, which is replaced.
+
+        Raises:
+            UserError: no passages, a passage without id or text, an id that occurs twice, or a full disk.
+        """
+        path = Path(directory)
+        check_replaceable(path, {_FILE, "manifest.json"})
+        with new_directory(path) as partial:
+            count, digest = _write(passages, partial / _FILE)
+            if count == 0:
+                raise UserError("no passages: an empty corpus cannot be searched")
+            manifest = {"format": _FORMAT, "passages": count, "digest": digest, "files": sizes(partial)}
+            write_json(partial / "manifest.json", manifest)
+        return cls.open(path)
+
+    def dataset(self) -> Any:
+        """The same file as a `datasets.Dataset`, memory-mapped."""
+        from datasets import Dataset
+
+        return Dataset.from_file(str(self.directory / _FILE))
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    @overload
+    def __getitem__(self, row: int, /) -> Passage: ...
+
+    @overload
+    def __getitem__(self, row: slice, /) -> list[Passage]: ...
+
+    def __getitem__(self, row: int | slice, /) -> Passage | list[Passage]:
+        if isinstance(row, slice):
+            return [self[position] for position in range(*row.indices(len(self)))]
+        position = row + len(self) if row < 0 else row
+        if not 0 <= position < len(self):
+            raise IndexError(f"row {row} of a corpus of {len(self)} passages")
+        chunk = bisect_right(self._ends, position)
+        offset = position - (self._ends[chunk - 1] if chunk else 0)
+        identifier, title, text = (column.chunk(chunk)[offset].as_py() for column in self._columns)
+        return Passage(identifier, text, title)
+
+    def __iter__(self) -> Iterator[Passage]:
+        for chunks in zip(*(column.chunks for column in self._columns), strict=True):
+            for identifier, title, text in zip(*(chunk.to_pylist() for chunk in chunks), strict=True):
+                yield Passage(identifier, text, title)
+
+
+def check_replaceable(path: Path, known: set[str]) -> None:
+    """Refuse to write over a place that holds something else than an older result of ours.
+
+    Raises:
+        UserError: `path` is a file, or a directory with entries that are not in `known`.
+    """
+    if path.exists() and not path.is_dir():
+        raise UserError(f"{path} is a file; name a directory")
+    if path.is_dir():
+        foreign = sorted(entry.name for entry in path.iterdir() if entry.name not in known)
+        if foreign:
+            raise UserError(f"{path} holds other files ({', '.join(foreign[:3])}); choose a new directory")
+
+
+def _write(passages: Iterable[Passage | Row], file: Path) -> tuple[int, str]:
+    """Write all rows and return their count and digest."""
+    import pyarrow as pa
+
+    schema = pa.schema([(name, pa.large_string()) for name in ("id", "title", "text")])
+    digest = hashlib.blake2b(digest_size=16)
+    places: dict[str, Place] = {}
+    batch: list[tuple[str, str, str]] = []
+    waiting = 0
+    with file.open("wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
+
+        def flush() -> None:
+            columns = [pa.array(values, pa.large_string()) for values in zip(*batch, strict=True)]
+            writer.write_batch(pa.record_batch(columns, schema=schema))
+            batch.clear()
+
+        for number, given in enumerate(passages, start=1):
+            row = given if isinstance(given, Row) else Row(given, Place("passages", number, "row"))
+            fields = _checked(row, places)
+            for field in fields:
+                data = field.encode()
+                digest.update(len(data).to_bytes(8, "little") + data)
+            batch.append(fields)
+            waiting += sum(map(len, fields))
+            if len(batch) == _ROWS or waiting > _CHARACTERS:
+                flush()
+                waiting = 0
+        if batch:
+            flush()
+    return len(places), digest.hexdigest()
+
+
+def _checked(row: Row, places: dict[str, Place]) -> tuple[str, str, str]:
+    passage, place = row.passage, row.place
+    if not passage.id.strip() or not passage.text.strip():
+        raise UserError(f"{place}: {'text' if passage.id.strip() else 'id'} is empty")
+    first = places.setdefault(passage.id, place)
+    if first is not place:
+        raise UserError(f"{place}: id {passage.id!r} is already used at {first}; ids must be unique")
+    fields = (passage.id, passage.title, passage.text)
+    try:
+        "".join(fields).encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{place}: not valid text ({error.reason}); remove the broken escape") from error
+    return fields

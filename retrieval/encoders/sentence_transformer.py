@@ -1,0 +1,55 @@
+"""Any sentence-transformers model as an encoder; needs the extra `encoders`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Lock
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retrieval.encoders.card import EncoderCard
+from retrieval.encoders.fingerprint import parameters_fingerprint
+from retrieval.errors import UserError, require
+
+
+class SentenceTransformerEncoder:
+    """Vectors as sentence-transformers makes them, for models with modules that `TransformerEncoder` does not know.
+
+    Args:
+        source: a model directory, or a name on the hub.
+        name: what messages call it; the source's last part by default.
+        device: a torch device.
+
+    Raises:
+        MissingExtraError: sentence-transformers is not installed.
+        UserError: the model cannot be loaded.
+    """
+
+    def __init__(self, source: str | Path, *, name: str | None = None, device: str = "cpu") -> None:
+        library = require("sentence_transformers", extra="encoders")
+        try:
+            self._model = library.SentenceTransformer(str(source), device=device)
+        except (OSError, ValueError) as error:
+            raise UserError(f"encoder {source} cannot be loaded: {str(error)[:300]}") from error
+        self._lock = Lock()
+        modules = " ".join(type(module).__name__ for module in self._model)
+        length = self._model.max_seq_length
+        self.card = EncoderCard(
+            name=name or Path(str(source)).name,
+            fingerprint=parameters_fingerprint(self._model, self._model.tokenizer, f"{modules} {length}"),
+            dim=int(self._model.encode(["dimension"], show_progress_bar=False).shape[1]),
+            pooling="sentence-transformers",
+            normalized="Normalize" in modules,
+            max_tokens=length,
+            source=str(Path(source).resolve()) if Path(source).is_dir() else str(source),
+        )
+
+    def encode(self, texts: Sequence[str], batch_size: int = 64) -> NDArray[np.float32]:
+        """Vectors [n, dim] of n texts, in their order."""
+        with self._lock:
+            vectors = self._model.encode(
+                list(texts), batch_size=batch_size, show_progress_bar=False, convert_to_numpy=True
+            )
+        return np.asarray(vectors, dtype=np.float32).reshape(len(texts), self.card.dim)

@@ -1,0 +1,152 @@
+"""Text encoder built directly on transformers: MiniLM, Contriever, BGE, E5 and their like. Knows no index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retrieval.encoders.card import EncoderCard
+from retrieval.encoders.fingerprint import parameters_fingerprint
+from retrieval.encoders.settings import EncoderSettings, stated_settings
+from retrieval.errors import UserError
+
+_CHARACTERS_PER_TOKEN = 64  # far above any prose; what lies behind is not even tokenised
+
+
+class TransformerEncoder:
+    """Token vectors of a transformer, pooled into one vector a text.
+
+    Args:
+        source: a model directory, or a name on the hub.
+        settings: pooling, normalisation and length; None takes what the directory states (mean pooling without
+            normalisation where it states nothing, which is right for Contriever).
+        name: what messages call it; the source's last part by default.
+        device: a torch device.
+
+    Raises:
+        UserError: the source cannot be loaded, or lacks weights.
+    """
+
+    def __init__(
+        self,
+        source: str | Path,
+        *,
+        settings: EncoderSettings | None = None,
+        name: str | None = None,
+        device: str = "cpu",
+    ) -> None:
+        directory = local_directory(source)
+        settings = settings or stated_settings(directory)
+        self._tokenizer, self._model = _load(directory, source, device)
+        limit = min(
+            self._tokenizer.model_max_length, getattr(self._model.config, "max_position_embeddings", None) or 512
+        )
+        self._settings = replace(settings, max_tokens=min(settings.max_tokens or limit, limit))
+        self._lock = Lock()
+        self.card = EncoderCard(
+            name=name or Path(str(source)).name,
+            fingerprint=parameters_fingerprint(self._model, self._tokenizer, repr(self._settings)),
+            dim=self._model.config.hidden_size,
+            pooling=self._settings.pooling,
+            normalized=self._settings.normalize,
+            max_tokens=self._settings.max_tokens,
+            source=str(directory.resolve()) if Path(source).is_dir() else str(source),
+        )
+
+    def encode(self, texts: Sequence[str], batch_size: int = 64) -> NDArray[np.float32]:
+        """Vectors [n, dim] of n texts, in their order; texts of like length share a batch."""
+        vectors = np.zeros((len(texts), self.card.dim), dtype=np.float32)
+        ids = self._token_ids(texts)
+        order = sorted(range(len(ids)), key=lambda row: -len(ids[row]))
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            vectors[rows] = self._forward([ids[row] for row in rows])
+        return vectors
+
+    def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        if not texts:
+            return []
+        longest = int(self._settings.max_tokens or 512)
+        # Lone surrogates (possible after a lenient decode elsewhere) are refused by the tokenizer and mean nothing.
+        clean = [text[: longest * _CHARACTERS_PER_TOKEN].encode("utf-8", "replace").decode("utf-8") for text in texts]
+        with self._lock:  # setting the truncation of a fast tokenizer is not thread-safe
+            encoded: list[list[int]] = self._tokenizer(clean, truncation=True, max_length=longest)["input_ids"]
+        return encoded
+
+    def _forward(self, ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        import torch
+
+        width = max(map(len, ids))
+        padding = self._tokenizer.pad_token_id or 0
+        batch = torch.tensor([[*row, *[padding] * (width - len(row))] for row in ids], device=self._model.device)
+        mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in ids], device=self._model.device)
+        with torch.inference_mode():
+            hidden = self._model(input_ids=batch, attention_mask=mask).last_hidden_state.float()
+            if self._settings.pooling == "cls":
+                pooled = hidden[:, 0]
+            else:
+                weights = mask.unsqueeze(-1).float()
+                pooled = (hidden * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
+            if self._settings.normalize:
+                pooled = torch.nn.functional.normalize(pooled, dim=-1)
+            result: NDArray[np.float32] = pooled.cpu().numpy()
+        return result
+
+
+def local_directory(source: str | Path) -> Path:
+    """The model directory itself, or the cached snapshot of a hub name (downloaded once).
+
+    Raises:
+        UserError: neither.
+    """
+    path = Path(source)
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise UserError(f"{path} is no encoder directory: it has no config.json")
+        return path
+    if path.is_absolute() or str(source).startswith(".") or str(source).count("/") > 1 or path.exists():
+        raise UserError(f"no encoder directory {source}")
+    from huggingface_hub import snapshot_download
+
+    try:
+        wanted = ["*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model.bin"]
+        return Path(snapshot_download(str(source), allow_patterns=wanted, ignore_patterns=["onnx/*", "openvino/*"]))
+    except Exception as error:  # the hub client raises many unrelated types: network, HTTP, validation
+        raise UserError(f"no encoder {source!r}: not a directory here, and the hub says: {str(error)[:200]}") from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No bar for the loading of a small model: it would be all that a search prints on stderr."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _load(directory: Path, source: str | Path, device: str) -> tuple[Any, Any]:
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    try:
+        with _quiet():
+            tokenizer = AutoTokenizer.from_pretrained(directory)
+            model, report = AutoModel.from_pretrained(directory, dtype=torch.float32, output_loading_info=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"encoder {source} cannot be loaded: {str(error)[:300]}") from error
+    missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
+    if missing:
+        raise UserError(f"encoder {source} lacks weights ({missing[0]} and {len(missing) - 1} more); fetch it again")
+    return tokenizer, model.eval().to(device)

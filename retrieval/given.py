@@ -1,0 +1,121 @@
+"""Retrievers that the caller brings: passages given directly, and any callable. Knows no index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from retrieval.dense import DenseRetriever
+from retrieval.errors import UserError
+from retrieval.passage import Passage, Retriever
+
+PassageLike: TypeAlias = Passage | Mapping[str, Any]
+
+
+class FixedPassages:
+    """Passages given by the caller instead of a search, in the order given.
+
+    Args:
+        passages: passages (or dictionaries with id, text and optional title, score) for every query, or a mapping from
+            query to its passages. A query that only begins with a mapped one gets the passages of the longest such,
+            since later searches of a question append what has been written.
+
+    Raises:
+        UserError: something is not a passage.
+    """
+
+    def __init__(self, passages: Sequence[PassageLike] | Mapping[str, Sequence[PassageLike]]) -> None:
+        self._by_query: dict[str, list[Passage]] = {}
+        if isinstance(passages, Mapping):
+            self._by_query = {query: _passages(given, f"for {query[:60]!r}") for query, given in passages.items()}
+        else:
+            self._by_query = {"": _passages(passages, "given")}
+
+    def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
+        """For each query the first `k` of its passages.
+
+        Raises:
+            UserError: no passages are given for a query.
+        """
+        return [self._of(query)[: max(0, k)] for query in queries]
+
+    def _of(self, query: str) -> list[Passage]:
+        if query in self._by_query:
+            return self._by_query[query]
+        beginnings = [known for known in self._by_query if query.startswith(known)]
+        if not beginnings:
+            raise UserError(f"no passages are given for the query {query[:80]!r}")
+        return self._by_query[max(beginnings, key=len)]
+
+
+class CheckedRetriever:
+    """A user's callable whose answers are checked, so that a fault is named here and not deep in the decoder."""
+
+    def __init__(self, function: Callable[[Sequence[str], int], Any]) -> None:
+        self._function = function
+        self._name = getattr(function, "__name__", type(function).__name__)
+
+    def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
+        """What the callable returns, as passages.
+
+        Raises:
+            UserError: not one list of at most `k` passages a query. Errors of the callable itself pass through.
+        """
+        found = self._function(queries, k)
+        if not _is_list(found):
+            raise UserError(
+                f"retriever {self._name} returned {type(found).__name__}, not a list with a list for each query"
+            )
+        if len(found) != len(queries):
+            raise UserError(f"retriever {self._name} returned {len(found)} lists for {len(queries)} queries")
+        results = []
+        for position, given in enumerate(found):
+            where = f"from retriever {self._name} for query {position + 1}"
+            passages = _passages(given, where)
+            if len(passages) > k:
+                raise UserError(f"{len(passages)} passages {where}; at most {k} were asked for")
+            results.append(passages)
+        return results
+
+
+def as_retriever(source: Retriever | Callable[..., Any] | Sequence[PassageLike] | Mapping[str, Any]) -> Retriever:
+    """A retriever from a callable `queries, k -> passages`, or from passages.
+
+    Raises:
+        UserError: `source` is neither.
+    """
+    if callable(source):
+        return (
+            source
+            if isinstance(source, CheckedRetriever | FixedPassages | DenseRetriever)
+            else CheckedRetriever(source)
+        )
+    if isinstance(source, Mapping) or _is_list(source):
+        return FixedPassages(source)
+    raise UserError(f"a retriever is a callable (queries, k) or a list of passages, not {type(source).__name__}")
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _passages(given: Any, where: str) -> list[Passage]:
+    if not _is_list(given):
+        raise UserError(f"passages {where} must be a list, not {type(given).__name__}")
+    return [_passage(value, f"passage {number} {where}") for number, value in enumerate(given, start=1)]
+
+
+def _passage(value: Any, where: str) -> Passage:
+    if isinstance(value, Passage):
+        return value
+    if not isinstance(value, Mapping):
+        raise UserError(f"{where} is {type(value).__name__}; a passage is a Passage or a dictionary with id and text")
+    missing = [name for name in ("id", "text") if value.get(name) is None]
+    if missing:
+        found = ", ".join(map(str, value)) or "nothing"
+        raise UserError(f"{where} has no {' and no '.join(missing)} (found: {found})")
+    score = value.get("score")
+    if score is not None and not isinstance(score, int | float):
+        raise UserError(f"{where}: score must be a number, not {type(score).__name__}")
+    identifier = str(value["id"]) if isinstance(value["id"], int) else value["id"]
+    return Passage(identifier, value["text"], value.get("title") or "", None if score is None else float(score))

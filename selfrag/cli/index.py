@@ -1,0 +1,86 @@
+"""`selfrag index build` and `selfrag index search`: arguments in, text out. All work is done by `retrieval`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from retrieval import Passage, build_index, open_index
+from retrieval.layout import load_manifest
+from retrieval.splitting import Splitting
+
+app = typer.Typer(name="index", help="Build and search an index of your own documents.", no_args_is_help=True)
+
+_DEFAULT = Splitting()
+_SHOWN = 300  # characters of a passage on the terminal
+
+EncoderOption = Annotated[
+    str | None,
+    typer.Option("--encoder", help="Directory or hub name of a text encoder.", show_default="packaged MiniLM"),
+]
+
+
+@app.command()
+def build(
+    files: Annotated[list[Path], typer.Argument(help="jsonl, tsv, csv, parquet (id, title, text), txt or md files.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory of the index.")],
+    encoder: EncoderOption = None,
+    words: Annotated[int, typer.Option(help="Most words of a passage cut from a document.")] = _DEFAULT.words,
+    overlap: Annotated[
+        int, typer.Option(help="Sentences that a passage repeats from the one before.")
+    ] = _DEFAULT.overlap,
+    sentences: Annotated[
+        str, typer.Option(help="'rules', or the name of an installed spaCy model.")
+    ] = _DEFAULT.sentences,
+    batch_size: Annotated[int, typer.Option(help="Texts that go through the encoder at once.")] = 64,
+) -> None:
+    """Build an index. Interrupted, it continues where it stopped when the same command is run again."""
+    splitting = Splitting(words=words, overlap=overlap, sentences=sentences)
+    try:
+        retriever = build_index(
+            files, out, encoder=encoder or _default_encoder(), splitting=splitting, batch_size=batch_size
+        )
+    except KeyboardInterrupt as error:
+        typer.echo("interrupted; run the same command again to continue", err=True)
+        raise typer.Exit(130) from error
+    typer.echo(f"{len(retriever.corpus)} passages in {out}, encoded by {retriever.encoder.card.name}")
+
+
+@app.command()
+def search(
+    directory: Annotated[Path, typer.Argument(help="Directory of the index.")],
+    query: Annotated[str, typer.Argument(help="What to look for.")],
+    k: Annotated[int, typer.Option("-k", help="Number of passages.", min=1)] = 5,
+    encoder: EncoderOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Print the passages of an index that match a query best."""
+    if encoder is None and not _is_there(load_manifest(directory).encoder.source):
+        encoder = _default_encoder()
+    passages = open_index(directory, encoder)([query], k)[0]
+    if as_json:
+        found = {"query": query, "passages": [passage.as_dict() for passage in passages]}
+        typer.echo(json.dumps(found, ensure_ascii=False))
+        return
+    for rank, passage in enumerate(passages, start=1):
+        typer.echo(_line(rank, passage))
+
+
+def _line(rank: int, passage: Passage) -> str:
+    text = " ".join(passage.text.split())
+    shown = text if len(text) <= _SHOWN else text[:_SHOWN].rsplit(" ", 1)[0] + " ..."
+    return f"{rank}. [{passage.score:.3f}] {passage.id}  {passage.title}\n   {shown}"
+
+
+def _is_there(source: str) -> bool:
+    """Whether an encoder can still be loaded from where it was: hub names always may be, directories may have moved."""
+    return bool(source) and (Path(source).is_dir() or not Path(source).is_absolute())
+
+
+def _default_encoder() -> str:
+    from selfrag.demo import encoder_path
+
+    return str(encoder_path())
