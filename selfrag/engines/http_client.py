@@ -1,0 +1,166 @@
+"""One request against `vllm serve`, with time limits and repetitions. Runs inside an event loop; knows no tickets."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from selfrag.decoding.requests import Failed, Generate, Generated
+from selfrag.engines.base import Limits
+from selfrag.engines.http_config import HTTPConfig, served
+from selfrag.engines.http_wire import ABORT, GENERATE, MODELS, BadReplyError, body, engine_request_id, parse
+from selfrag.errors import EngineError
+
+PASSING = (429, 502, 503, 504)
+"""Statuses that may not come back when the same request is sent again."""
+
+LONGEST_WAIT = 30.0
+
+
+class Client:
+    """Connections to one server. Use it from one event loop only.
+
+    Attributes:
+        model: served name of the base model; known after `discover`.
+        limits: of the server; known after `discover`.
+    """
+
+    model: str
+    limits: Limits
+
+    def __init__(self, config: HTTPConfig) -> None:
+        import httpx
+
+        self._config = config
+        self._slots = asyncio.Semaphore(config.max_concurrency)
+        self._http = httpx.AsyncClient(
+            base_url=config.url.rstrip("/"),
+            headers=config.headers,
+            timeout=httpx.Timeout(config.read_timeout, connect=config.connect_timeout, pool=None),
+            limits=httpx.Limits(max_connections=config.max_concurrency + 2),
+        )
+
+    async def discover(self) -> None:
+        """Ask the server what it serves, and whether it has the route this engine needs.
+
+        Raises:
+            EngineError: unreachable, not a suitable server, or not the wanted model.
+        """
+        reply = await self._patiently(lambda: self._http.get(MODELS))
+        try:
+            listing = reply.json() if reply.status_code == 200 else None
+        except ValueError:
+            listing = None
+        if not isinstance(listing, dict):
+            raise EngineError(f"{self._config.url}{MODELS} answered {reply.status_code}; is it a vllm serve?")
+        route = await self._patiently(lambda: self._http.get(GENERATE))
+        if route.status_code == 404:
+            raise EngineError(f"{self._config.url} has no {GENERATE}; serve the model with vLLM 0.32 or later")
+        self.model, self.limits = served(listing, self._config)
+
+    async def generate(self, request: Generate, ids: Callable[[], str]) -> Generated | Failed:
+        """Serve one request when a slot is free.
+
+        Args:
+            request: checked against the limits before.
+            ids: makes a fresh request id; called once for every time the request is sent.
+
+        Raises:
+            EngineError: the server cannot be reached any more, or refuses the API key.
+        """
+        import httpx
+
+        model, sent = request.adapter or self.model, ""
+
+        def send() -> Awaitable[Any]:
+            nonlocal sent
+            sent = ids()
+            return self._http.post(GENERATE, json=body(request, model, sent, self.limits.max_model_len))
+
+        async with self._slots:
+            try:
+                reply = await self._patiently(send)
+            except httpx.ReadTimeout:
+                await self.abort([sent])
+                return Failed(f"no answer from {self._config.url} within {self._config.read_timeout:g} s")
+        if reply.status_code != 200:
+            return Failed(f"{self._config.url} answered {reply.status_code}: {_message(reply)}")
+        try:
+            return parse(reply.content, request)
+        except BadReplyError as error:
+            return Failed(f"{self._config.url}: {error}")
+
+    async def abort(self, request_ids: Sequence[str]) -> None:
+        """Tell the server that nobody waits any more. Whether it listens does not matter."""
+        import httpx
+
+        try:
+            await self._http.post(ABORT, json={"request_ids": [engine_request_id(i) for i in request_ids]}, timeout=5.0)
+        except httpx.HTTPError:
+            return
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def _patiently(self, send: Callable[[], Awaitable[Any]]) -> Any:
+        """Send, and send again what may pass; greedy requests may be repeated without harm.
+
+        Raises:
+            EngineError: no connection after all repetitions, or the API key is refused.
+            httpx.ReadTimeout: the server took the request and did not answer in time.
+        """
+        import httpx
+
+        wait = self._config.backoff
+        for left in reversed(range(self._config.retries + 1)):
+            pause = wait * random.uniform(0.8, 1.2)  # noqa: S311 - spreads repetitions, hides nothing
+            wait = min(2 * wait, LONGEST_WAIT)
+            try:
+                reply = await send()
+            except httpx.ReadTimeout:
+                raise
+            except httpx.TransportError as error:
+                if not left:
+                    raise EngineError(self._unreachable(error)) from error
+            else:
+                if reply.status_code in (401, 403):
+                    raise EngineError(
+                        f"{self._config.url} refused the API key; set {self._config.api_key_env} or pass api_key="
+                    )
+                if reply.status_code not in PASSING or not left:
+                    return reply
+                pause = max(pause, _retry_after(reply))
+            await asyncio.sleep(pause)
+        raise AssertionError("unreachable: the last turn returns or raises")
+
+    def _unreachable(self, error: Exception) -> str:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        return (
+            f"no server at {self._config.url} after {self._config.retries + 1} attempts ({reason}); "
+            "start it with `vllm serve MODEL` or correct the URL"
+        )
+
+
+def _retry_after(reply: Any) -> float:
+    """Seconds the server asks to wait, or 0."""
+    try:
+        return min(float(reply.headers.get("Retry-After", 0)), LONGEST_WAIT)
+    except ValueError:
+        return 0.0
+
+
+def _message(reply: Any) -> str:
+    """The server's own words, in one line."""
+    try:
+        data = reply.json()
+    except ValueError:
+        data = None
+    match data:
+        case {"error": {"message": str(text)}} | {"error": str(text)} | {"detail": str(text)}:
+            pass
+        case _:
+            text = reply.text
+    return " ".join(text.split())[:300] or "no reason given"

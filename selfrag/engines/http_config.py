@@ -1,0 +1,102 @@
+"""Settings of a remote engine, and what a server tells about itself. Sends nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from selfrag.engines.base import Limits
+from selfrag.errors import EngineError
+
+
+@dataclass(frozen=True, slots=True)
+class HTTPConfig:
+    """How to reach a `vllm serve`.
+
+    Attributes:
+        url: such as `http://127.0.0.1:8000`.
+        model: served name of the base model; may be left out where the server has one only.
+        model_dir: checkpoint directory or hub name, from which the size of the vocabulary is read.
+        vocab_size: the same as a number; wins over `model_dir`.
+        api_key: sent as bearer token; by default what the environment variable `api_key_env` holds, if anything.
+        api_key_env: name of that variable.
+        max_concurrency: requests at the server at once; more wait here.
+        connect_timeout: seconds for a connection.
+        read_timeout: seconds for a whole answer, the time in the server's queue included.
+        retries: repetitions after a failed connection and after status 429, 502, 503 and 504.
+        backoff: seconds before the first repetition; doubled for each further one.
+        max_logprobs: `--max-logprobs` of the server, which bounds the watched ids of a request to one less.
+    """
+
+    url: str
+    model: str | None = None
+    model_dir: str | None = None
+    vocab_size: int | None = None
+    api_key: str | None = field(default=None, repr=False)
+    api_key_env: str = "VLLM_API_KEY"
+    max_concurrency: int = 64
+    connect_timeout: float = 5.0
+    read_timeout: float = 300.0
+    retries: int = 3
+    backoff: float = 0.5
+    max_logprobs: int = 20
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise EngineError(f"url {self.url!r} is not a web address; give one like http://127.0.0.1:8000")
+        if self.max_concurrency < 1 or self.retries < 0 or self.max_logprobs < 1:
+            raise EngineError("max_concurrency and max_logprobs must be at least 1, retries at least 0")
+        if min(self.connect_timeout, self.read_timeout) <= 0 or self.backoff < 0:
+            raise EngineError("connect_timeout and read_timeout must be above 0, backoff at least 0")
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """HTTP headers of every request."""
+        key = self.api_key or os.environ.get(self.api_key_env)
+        return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def served(listing: Mapping[str, Any], config: HTTPConfig) -> tuple[str, Limits]:
+    """Name of the base model and limits, from the reply of `/v1/models`.
+
+    Raises:
+        EngineError: the wanted model is not served, or the reply lacks what is needed.
+    """
+    cards = [card for card in listing.get("data") or () if isinstance(card, dict) and isinstance(card.get("id"), str)]
+    bases = {card["id"]: card for card in cards if not card.get("parent")}
+    if config.model is None and len(bases) == 1:
+        [name] = bases
+    elif config.model in bases:
+        name = config.model
+    else:
+        raise EngineError(f"{config.url} does not serve model {config.model}; it serves: {', '.join(bases) or 'none'}")
+    length = bases[name].get("max_model_len")
+    if not isinstance(length, int):
+        raise EngineError(f"{config.url} does not tell max_model_len of {name}; is it a vllm serve?")
+    same_root = (name, bases[name].get("root"))
+    adapters = frozenset(card["id"] for card in cards if card.get("parent") in same_root)
+    return name, Limits(length, _vocab_size(config, name), config.max_logprobs - 1, adapters)
+
+
+def _vocab_size(config: HTTPConfig, served_name: str) -> int:
+    if config.vocab_size is not None:
+        return config.vocab_size
+    if config.model_dir is None:
+        raise EngineError(f"size of the vocabulary of {served_name} unknown; pass vocab_size= or model_dir=")
+    file = Path(config.model_dir).expanduser() / "config.json"
+    if file.is_file():
+        values = json.loads(file.read_text(encoding="utf-8"))
+    else:
+        from transformers import AutoConfig
+
+        values = AutoConfig.from_pretrained(config.model_dir).to_dict()
+    size = values.get("vocab_size") or (values.get("text_config") or {}).get("vocab_size")
+    if not isinstance(size, int):
+        raise EngineError(f"{config.model_dir} does not tell its vocab_size; pass vocab_size=")
+    return size

