@@ -14,7 +14,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated
 from selfrag.engines.transformers import TransformersConfig, TransformersEngine
-from selfrag.errors import EngineError, UserError
 from selfrag.reflection.vocabulary import Vocabulary
 
 pytestmark = pytest.mark.engine
