@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, overload
@@ -25,7 +25,7 @@ from selfrag.tokenization import HFTextCodec
 DEMO = "demo"
 """Name of the model that needs nothing but a package index."""
 
-Evidence = Sequence[Passage] | Sequence[Sequence[Passage]]
+Evidence = Sequence[Passage] | Sequence[Sequence[Passage] | None]
 
 
 @dataclass(slots=True)
@@ -91,7 +91,8 @@ class SelfRAG:
 
         Args:
             question: one question, or a list.
-            evidence: passages to use in place of searching; for a list of questions, one list for each.
+            evidence: passages to use in place of searching; for a list of questions, one list for each, or None for a
+                question that is to be searched for.
             options: fields of `Decoding`, or `decoding=` a whole one.
 
         Returns:
@@ -102,12 +103,14 @@ class SelfRAG:
         """
         policy = self._policy(options)
         if isinstance(question, str):
-            given = _evidence_of(evidence, None)
-            return self._only(self._run([decode(question, self.prompting, policy, passages=given[0])], [question]))
-        questions = _questions(question)
-        given = _evidence_of(evidence, len(questions))
-        decoders = (decode(q, self.prompting, policy, passages=e) for q, e in zip(questions, given, strict=True))
-        return self._run(decoders, questions)
+            (one,) = self._run([decode(question, self.prompting, policy, passages=_evidence(evidence))])
+            return _or_raise(one)
+        if not isinstance(question, Sequence):
+            raise UserError(f"the question must be text or a list of texts, not {type(question).__name__}")
+        given = _evidence_lists(evidence, len(question))
+        decoders = [decode(q, self.prompting, policy, passages=e) for q, e in zip(question, given, strict=True)]
+        results = self._run(decoders)
+        return [_or_failed(result, q, policy) for result, q in zip(results, question, strict=True)]
 
     def choose(
         self,
@@ -128,20 +131,17 @@ class SelfRAG:
             options: fields of `Decoding`.
         """
         policy = self._policy(options)
-        given = _evidence_of(evidence, None)[0]
+        given = _evidence(evidence)
         decoder = decode_options(question, choices, self.prompting, policy, passages=given, per_token=per_token)
-        return self._only(self._run([decoder], [question]))
+        (one,) = self._run([decoder])
+        return _or_raise(one)
 
     def stream(
         self, question: str, *, evidence: Sequence[Passage] | None = None, **options: Any
     ) -> Iterator[Segment | Answer]:
         """Segments as soon as they are final, then the answer. Leaving early aborts what is still running."""
-        policy = self._policy(options)
-        decoder = decode(question, self.prompting, policy, passages=_evidence_of(evidence, None)[0])
-        for event in drive([decoder], self.engine, self.retriever):
-            if isinstance(event, Broken):
-                raise event.error
-            yield event.segment if isinstance(event, Committed) else event.answer
+        decoder = decode(question, self.prompting, self._policy(options), passages=_evidence(evidence))
+        return self._events(decoder)
 
     def close(self) -> None:
         """Free the engine."""
@@ -156,51 +156,60 @@ class SelfRAG:
         self.close()
 
     def _policy(self, options: dict[str, Any]) -> Decoding:
-        base: Decoding = options.pop("decoding", self.defaults)
-        unknown = sorted(set(options) - set(Decoding.__dataclass_fields__))
+        base = options.pop("decoding", self.defaults)
+        if not isinstance(base, Decoding):
+            raise UserError(f"decoding={base!r}: give a selfrag.Decoding, or its fields one by one")
+        known = [field.name for field in fields(Decoding)]
+        unknown = sorted(set(options) - set(known))
         if unknown:
-            known = ", ".join(Decoding.__dataclass_fields__)
-            raise UserError(f"unknown option {unknown[0]!r}; known: {known}")
+            raise UserError(f"unknown option {unknown[0]!r}; known: {', '.join(known)}")
         return replace(base, **options)
 
-    def _run(self, decoders: Iterable[Decoder], questions: Sequence[str]) -> list[Answer]:
-        answers: list[Answer | None] = [None] * len(questions)
+    def _run(self, decoders: Sequence[Decoder]) -> list[Answer | UserError]:
+        """For each decoder its answer, or why it has none."""
+        results: dict[int, Answer | UserError] = {}
         for event in drive(decoders, self.engine, self.retriever):
-            if isinstance(event, Answered):
-                answers[event.index] = event.answer
-            elif isinstance(event, Broken):
-                answers[event.index] = _failed(questions[event.index], event.error)
-        return [answer for answer in answers if answer is not None]
+            if not isinstance(event, Committed):
+                results[event.index] = event.answer if isinstance(event, Answered) else event.error
+        return [results[index] for index in range(len(decoders))]
 
-    @staticmethod
-    def _only(answers: list[Answer]) -> Answer:
-        (answer,) = answers
-        if answer.error is not None:
-            raise UserError(answer.error)
-        return answer
+    def _events(self, decoder: Decoder) -> Iterator[Segment | Answer]:
+        for event in drive([decoder], self.engine, self.retriever):
+            if isinstance(event, Broken):
+                raise event.error
+            yield event.segment if isinstance(event, Committed) else event.answer
 
 
-def _failed(question: str, error: UserError) -> Answer:
-    trace = Trace(question, Decoding(), (), (), None)
-    return Answer(question, "", (), Usage(), trace, error=str(error))
+def _or_raise(result: Answer | UserError) -> Answer:
+    if isinstance(result, UserError):
+        raise result
+    return result
 
 
-def _questions(given: Sequence[str]) -> list[str]:
-    if not isinstance(given, Iterable):
-        raise UserError(f"the question must be text or a list of texts, not {type(given).__name__}")
-    return list(given)
+def _or_failed(result: Answer | UserError, question: str, policy: Decoding) -> Answer:
+    if isinstance(result, UserError):
+        return Answer(question, "", (), Usage(), Trace(question, policy, (), (), None), error=str(result))
+    return result
 
 
-def _evidence_of(evidence: Evidence | None, questions: int | None) -> list[Sequence[Passage] | None]:
-    """Evidence for each question; `questions` is None for a single one."""
-    if evidence is None:
-        return [None] * (questions or 1) if questions != 0 else []
-    lists: Sequence[Any] = [evidence] if questions is None else evidence
-    if questions not in (None, len(lists)):
-        raise UserError(f"evidence for {len(lists)} questions, but {questions} questions")
-    checked: list[Sequence[Passage] | None] = []
-    for passages in lists:
-        if isinstance(passages, Passage | str) or not all(isinstance(item, Passage) for item in passages):
-            raise UserError("evidence must be a list of selfrag.Passage (one list for each question of a list)")
-        checked.append(passages)
-    return checked
+def _evidence(given: Any) -> tuple[Passage, ...] | None:
+    """Passages for one question, checked; None to search."""
+    if given is None:
+        return None
+    if not isinstance(given, Iterable) or isinstance(given, str):
+        raise UserError(f"evidence must be a list of selfrag.Passage, not {type(given).__name__}")
+    passages = tuple(given)
+    for item in passages:
+        if not isinstance(item, Passage):
+            raise UserError(f"evidence must be a list of selfrag.Passage, not of {type(item).__name__}")
+    return passages
+
+
+def _evidence_lists(given: Any, questions: int) -> list[tuple[Passage, ...] | None]:
+    """Evidence for each of a list of questions."""
+    if given is None:
+        return [None] * questions
+    if not isinstance(given, Sequence) or len(given) != questions:
+        count = len(given) if isinstance(given, Sequence) else "something that is no list"
+        raise UserError(f"evidence for a list of questions is one list for each: {count} for {questions} questions")
+    return [_evidence(passages) for passages in given]

@@ -1,4 +1,4 @@
-"""Turning names into things: a checkpoint directory, its tokenizer, a retriever. Downloads only where that is asked for."""
+"""Turning names into things: a checkpoint directory, its tokenizer, a retriever. Downloads only a hub name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers for people: plain text for a terminal, HTML for a notebook. Everything from a model or passage is escaped."""
+"""Answers for people: plain text for a terminal, HTML for a notebook, in which all text of others is escaped."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from html import escape
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS
+
+LEFT = "style='text-align:left'"
 
 
 def judged(judgment: Judgment | None) -> str:
@@ -32,16 +34,14 @@ def html(answer: Answer) -> str:
     if answer.error is not None:
         return f"<p><b>error</b>: {escape(answer.error)}</p>"
     numbers = {passage.id: i for i, passage in enumerate(answer.citations, 1)}
-    rows = [
-        "<tr>"
-        f"<td style='text-align:left'>{escape(s.text)}{f' <sup>[{numbers[s.citation.id]}]</sup>' if s.citation else ''}</td>"
-        f"<td style='text-align:left'>{escape(reflections(s))}</td><td>{s.score:.3f}</td>"
-        "</tr>"
-        for s in answer.segments
-    ]
-    passages = [
-        f"<details><summary>[{i}] {escape(passage.title or passage.id)}</summary><p>{escape(passage.text)}</p></details>"
-        for i, passage in enumerate(answer.citations, 1)
-    ]
+    rows = []
+    for s in answer.segments:
+        mark = f" <sup>[{numbers[s.citation.id]}]</sup>" if s.citation else ""
+        cells = f"<td {LEFT}>{escape(s.text)}{mark}</td><td {LEFT}>{escape(reflections(s))}</td><td>{s.score:.3f}</td>"
+        rows.append(f"<tr>{cells}</tr>")
+    passages = []
+    for passage in answer.citations:
+        heading = f"[{numbers[passage.id]}] {escape(passage.title or passage.id)}"
+        passages.append(f"<details><summary>{heading}</summary><p>{escape(passage.text)}</p></details>")
     head = "<tr><th>segment</th><th>reflections</th><th>score</th></tr>"
     return f"<p><b>{escape(answer.question)}</b></p><table>{head}{''.join(rows)}</table>{''.join(passages)}"

@@ -46,7 +46,8 @@ class Segment:
         text: `answer.text[start:end]`.
         start: character offset.
         end: character offset, exclusive.
-        citation: the passage it was written from; None without evidence or if the model judged it irrelevant.
+        citation: the passage it was written from, also where it continues with it; None without evidence, or if the
+            model judged the passage irrelevant.
         judgments: retrieve, isrel, issup, isuse; None where undefined.
         score: segment score (Eq. 3).
         node: id in the trace.
@@ -109,8 +110,8 @@ class Answer:
     @property
     def retrieved(self) -> tuple[tuple[Passage, int], ...]:
         """Passages considered for this answer's segments with the number of the segment, counted from 0."""
-        path = self.trace.path(self.trace.best)
-        searched = [(i, self.trace.decision_before(node)) for i, node in enumerate(path)]
+        before = (self.trace.decision_before(self.trace.nodes[segment.node]) for segment in self.segments)
+        searched = list(enumerate(before))
         return tuple((p, i) for i, decision in searched if decision.action == "retrieve" for p in decision.passages)
 
     def as_dict(self) -> dict[str, Any]:
@@ -169,24 +170,24 @@ def joint(before: str, segment: str) -> str:
 
 
 def segments_of(trace: Trace, node: int | None) -> tuple[str, tuple[Segment, ...]]:
-    """Text and segments of the hypothesis that ends at `node`. White space inside a segment is kept."""
+    """Text and segments of the hypothesis that ends at `node`. Blank segments are left out."""
     text = ""
     segments: list[Segment] = []
+    cited: Passage | None = None
     for step in trace.path(node):
+        if step.branch == "passage":
+            cited = None if _irrelevant(step) else step.passage
         body = step.text.strip(" ") if segments else step.text.lstrip().rstrip(" ")
         if not body.strip():
             continue
         start = len(text) + len(joint(text, body))
         text += joint(text, body) + body
-        segments.append(Segment(body, start, len(text), _citation(step), _judgments(trace, step), step.score, step.id))
+        citation = None if step.branch == "none" else cited
+        judgments = {Role.RETRIEVE: trace.decision_before(step).judgment, **step.judgments}
+        segments.append(Segment(body, start, len(text), citation, judgments, step.score, step.id))
     return text, tuple(segments)
 
 
-def _citation(node: Node) -> Passage | None:
+def _irrelevant(node: Node) -> bool:
     relevance = node.judgments.get(Role.RELEVANCE)
-    irrelevant = relevance is not None and relevance.label == "Irrelevant"
-    return None if irrelevant else node.passage
-
-
-def _judgments(trace: Trace, node: Node) -> dict[Role, Judgment | None]:
-    return {Role.RETRIEVE: trace.decision_before(node).judgment, **node.judgments}
+    return relevance is not None and relevance.label == "Irrelevant"

@@ -22,7 +22,7 @@ from selfrag.decoding.tree import Batch, Commit, Decoder, Found, Tree, ask, find
 from selfrag.errors import DecodingError
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import CRITIQUES, Role
+from selfrag.reflection.labels import CRITIQUES, LabelSet, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +92,12 @@ def decode(
         live = []
         for hypothesis in survivors:
             node = tree.nodes[hypothesis.node]
-            ended = node.ended or hypothesis.spent >= policy.answer_tokens
-            node.status = Status.FINISHED if ended or depth == policy.max_segments else Status.KEPT
+            node.status = Status.FINISHED if node.ended or depth == policy.max_segments else Status.KEPT
             (pool if node.status is Status.FINISHED else live).append(hypothesis)
         committed = yield from _commit(tree, [*pool, *live], committed)
         if not live:
             break
-    best = max(pool, key=lambda h: tree.nodes[h.node].path_score, default=None)
+    best = max(pool, key=lambda h: (tree.nodes[h.node].path_score, -h.node), default=None)
     if best is not None:
         yield from _commit(tree, [best], committed)
     return _answer(tree, best)
@@ -116,14 +115,14 @@ def _expand(tree: Tree, live: list[_Hypothesis]) -> Generator[Batch, list[Result
     for hypothesis, action, reason in plans:
         evidence = found.get(hypothesis.node, Found(None, ()))
         if action == "retrieve" and not evidence.passages:
-            action, reason = "write", f"{reason}; nothing found"
+            reason = f"{reason}; nothing found"
         if action == "continue" and hypothesis.evidence is not None:
             evidence = Found(None, (hypothesis.evidence,))
         tree.decisions.append(
             Decision(hypothesis.node, action, reason, hypothesis.boundary, evidence.query, evidence.passages)
         )
         candidates += [_candidate(tree, hypothesis, action, passage) for passage in evidence.passages]
-        if action == "write" or (action == "retrieve" and tree.policy.no_retrieval_branch):
+        if not evidence.passages or (action == "retrieve" and tree.policy.no_retrieval_branch):
             candidates.append(_candidate(tree, hypothesis, "write", None))
     return candidates
 
@@ -155,6 +154,10 @@ def _site(candidate: _Candidate) -> str:
     return f"segment {len(candidate.parent.texts) + 1}, {source}"
 
 
+def _evidence(candidate: _Candidate) -> str | None:
+    return None if candidate.passage is None else candidate.passage.id
+
+
 def _forced_roles(tree: Tree) -> frozenset[Role]:
     """Critiques that must not stay undefined."""
     if tree.policy.undefined == "force":
@@ -171,7 +174,7 @@ def _read(tree: Tree, candidate: _Candidate, result: Generated | Failed) -> Read
         tree.prompting.vocabulary,
         branch=candidate.branch,
         site=_site(candidate),
-        evidence=candidate.passage.id if candidate.passage else None,
+        evidence=_evidence(candidate),
         likelihood=tree.policy.likelihood,
         forced=_forced_roles(tree),
     )
@@ -182,23 +185,23 @@ def _force(
 ) -> Generator[Batch, list[Result], None]:
     """One-token requests for critiques of segments that were cut before they could criticise themselves."""
     forced = _forced_roles(tree)
-    cut: list[tuple[_Candidate, Reading, list[Role]]] = []
+    cut: list[tuple[_Candidate, Reading, list[LabelSet]]] = []
     for candidate, reading in zip(candidates, readings, strict=True):
-        roles = [labels.role for labels in applicable(candidate.branch) if labels.role in forced]
-        if reading is not None and reading.boundary is None and reading.unread(roles):
-            cut.append((candidate, reading, [role for role in roles if reading.judgments[role] is None]))
+        if reading is None:
+            continue
+        due = [labels for labels in applicable(candidate.branch) if labels.role in forced]
+        unread = [labels for labels in due if reading.judgments[labels.role] is None]
+        if unread:
+            cut.append((candidate, reading, unread))
     vocabulary = tree.prompting.vocabulary
     requests = [Generate((*c.request.prompt_ids, *reading.ids), 1, watch_ids=vocabulary.watch) for c, reading, _ in cut]
     results = yield from ask(tree, requests)
-    for (candidate, reading, roles), result in zip(cut, results, strict=True):
+    for (candidate, reading, unread), result in zip(cut, results, strict=True):
         if isinstance(result, Failed):
             continue  # stays undefined, and the policy's rule for undefined critiques applies
-        for labels in CRITIQUES:
-            if labels.role in roles:
-                evidence = candidate.passage.id if candidate.passage else None
-                reading.judgments[labels.role] = judge(
-                    vocabulary, labels, result.watched[0], _site(candidate), evidence
-                )
+        for labels in unread:
+            judgment = judge(vocabulary, labels, result.watched[0], _site(candidate), _evidence(candidate))
+            reading.judgments[labels.role] = judgment
 
 
 def _grow(
@@ -213,15 +216,17 @@ def _grow(
         return None
     policy, parent = tree.policy, candidate.parent
     node.text = tree.prompting.codec.decode(reading.text_ids)
-    node.token_ids, node.finish = reading.ids, str(result.finish)
+    node.token_ids, node.text_ids, node.finish = reading.ids, reading.text_ids, str(result.finish)
     node.likelihood, node.judgments = reading.likelihood, reading.judgments
-    node.boundary, node.ended = reading.boundary, reading.ended
+    spent = parent.spent + len(result.token_ids)
+    node.boundary, node.ended = reading.boundary, reading.ended or spent >= policy.answer_tokens
     node.score = segment_score(reading.likelihood, reading.judgments, policy.weights, policy.undefined)
-    scores = (*parent.scores, node.score)
+    blank = not node.text.strip()
+    scores = parent.scores if blank and parent.scores else (*parent.scores, node.score)  # a bare end says nothing new
     node.path_score = path_score(scores, policy.accumulate)
-    if not node.text.strip() and not (result.finish is Finish.EOS and parent.texts):
+    if blank and not (result.finish is Finish.EOS and parent.texts):
         node.status = Status.EMPTY
-    elif node.text.strip() and reading.text_ids in parent.texts:
+    elif not blank and reading.text_ids in parent.texts:
         node.status = Status.DUPLICATE
     elif not policy.allows(reading.judgments):
         node.status = Status.FORBIDDEN
@@ -238,13 +243,16 @@ def _grow(
         texts=(*parent.texts, reading.text_ids),
         scores=scores,
         evidence=candidate.passage or parent.evidence,
-        spent=parent.spent + len(result.token_ids),
+        spent=spent,
         text=node.text.strip(),
     )
 
 
 def _select(tree: Tree, grown: list[_Hypothesis]) -> list[_Hypothesis]:
-    """The best `beam` hypotheses; of several with the same text only the best. Ties go to the earlier candidate."""
+    """The best `beam` hypotheses in tree order; of several with the same text only the best.
+
+    Ties go to the earlier candidate, and tree order makes "earlier" the same in every search of the same tree.
+    """
     ranked = sorted(grown, key=lambda h: -tree.nodes[h.node].path_score)
     kept: dict[tuple[tuple[int, ...], ...], _Hypothesis] = {}
     for hypothesis in ranked:
@@ -252,7 +260,7 @@ def _select(tree: Tree, grown: list[_Hypothesis]) -> list[_Hypothesis]:
             tree.nodes[hypothesis.node].status = Status.MERGED
         else:
             kept[hypothesis.texts] = hypothesis
-    return list(kept.values())[: tree.policy.beam]
+    return sorted(list(kept.values())[: tree.policy.beam], key=lambda h: h.node)
 
 
 def _commit(tree: Tree, alive: list[_Hypothesis], committed: int) -> Generator[Commit, list[Result], int]:

@@ -10,14 +10,14 @@ import time
 from collections.abc import Container, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeGuard
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage, Retriever
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.requests import Failed, Generate, Generated, Result, Retrieve, Retrieved
 from selfrag.decoding.tree import Commit, Decoder
-from selfrag.errors import DecodingError
+from selfrag.errors import DecodingError, EngineError
 
 
 class Serving(Protocol):
@@ -89,7 +89,7 @@ class _Driver:
     running: dict[int, tuple[_Task, int]] = field(default_factory=dict)  # ticket -> task, position in its batch
     wanted: list[tuple[_Task, int, Retrieve]] = field(default_factory=list)
     searching: list[tuple[_Task, int, Retrieve]] = field(default_factory=list)
-    search: Future[list[Result]] | None = None
+    search: Future[Sequence[Result]] | None = None
     tasks: dict[int, _Task] = field(default_factory=dict)
 
     def start(self, index: int, decoder: Decoder) -> Iterator[Event]:
@@ -195,27 +195,46 @@ def drive(
                     yield from driver.start(*fresh)
             yield from driver.cancel(cancelled)
             yield from driver.poll()
+    except EngineError:
+        driver.running.clear()  # a dead engine has nothing to abort, and must not hide why it died
+        raise
     finally:
         searcher.shutdown(wait=False, cancel_futures=True)
         if driver.running:
             engine.abort(driver.running)
 
 
-def search(retriever: Retriever | None, requests: Sequence[Retrieve]) -> list[Result]:
-    """One batched search for many decoders; a failing retriever fails these requests, with its reason."""
+def search(retriever: Retriever | None, requests: Sequence[Retrieve]) -> Sequence[Result]:
+    """One batched search for many decoders; a failing retriever fails these requests, with its reason.
+
+    A `UserError` may be about one query of the batch, so each is then asked alone.
+    """
     if retriever is None:
         return [Failed("no retriever: pass retriever=.. or evidence=..")] * len(requests)
     most = max(request.k for request in requests)
     try:
         found = retriever([request.query for request in requests], most)
+    except UserError as error:
+        if len(requests) > 1:
+            return [result for request in requests for result in search(retriever, [request])]
+        return [Failed(str(error))]
     except Exception as error:  # a user's callable may raise anything; it must not take other questions down
         return [Failed(f"{type(error).__name__}: {error}")] * len(requests)
+    if not _is_list(found):
+        return [Failed(f"the retriever returned {type(found).__name__}, not a list for each query")] * len(requests)
     if len(found) != len(requests):
         return [Failed(f"the retriever answered {len(found)} of {len(requests)} queries")] * len(requests)
     return [_retrieved(passages, request.k) for passages, request in zip(found, requests, strict=True)]
 
 
-def _retrieved(passages: Sequence[Passage], k: int) -> Result:
-    if any(not isinstance(passage, Passage) for passage in passages):
-        return Failed("the retriever returned something that is no Passage")
+def _retrieved(passages: object, k: int) -> Result:
+    if not _is_list(passages):
+        return Failed(f"the retriever returned {type(passages).__name__} for a query, not a list of passages")
+    for passage in passages:
+        if not isinstance(passage, Passage):
+            return Failed(f"the retriever returned {type(passage).__name__} where a Passage was expected")
     return Retrieved(tuple(passages[:k]))
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)

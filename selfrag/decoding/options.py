@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -19,8 +19,7 @@ from selfrag.decoding.answer import Answer, segments_of
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reading import Branch, applicable, judge
 from selfrag.decoding.requests import Failed, Generate, Generated, Result
-from selfrag.decoding.rescore import replay
-from selfrag.decoding.scoring import segment_score
+from selfrag.decoding.rescore import replay, settle
 from selfrag.decoding.trace import ROOT, UNUSABLE, Decision, Node, Status, Trace
 from selfrag.decoding.tree import Batch, Decoder, Found, Tree, ask, find, start_boundary
 from selfrag.errors import DecodingError, UserError
@@ -30,6 +29,9 @@ from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, LabelSet, Role
 
 Ids: TypeAlias = tuple[int, ...]
 Asking = Generator[Batch, list[Result], None]
+
+MOST_WATCHED = 128
+"""Watched ids of one request (see `Generate`); where more options part, several requests ask."""
 
 
 @dataclass(slots=True)
@@ -55,7 +57,8 @@ def decode_options(
     """Choose one of a closed set of answers.
 
     For each passage d and option o: p(o|d), normalised over the options, times the critique of o given d (Eq. 4, not
-    below 0), summed over the passages. IsSup and IsUse of an option are read after it; groups of weight 0 cost nothing.
+    below 0), summed over the passages; where no critique is above 0, passages count alike. IsSup and IsUse of an option
+    are read after it, whatever their weights, so that the trace is complete for other weights.
 
     Args:
         question: instruction with its input.
@@ -78,7 +81,7 @@ def decode_options(
     if action == "retrieve":
         (evidence,) = yield from find(tree, [""])
         if not evidence.passages:
-            action, reason = "write", f"{reason}; nothing found"
+            reason = f"{reason}; nothing found"
     tree.decisions.append(Decision(ROOT, action, reason, boundary, evidence.query, evidence.passages))
     contexts = _contexts(tree, prompt, evidence.passages)
     yield from _relevance(tree, contexts)
@@ -90,8 +93,9 @@ def decode_options(
         raise DecodingError(f"no option could be scored: {contexts[0].failure}")
     for context, row in zip(usable, probabilities, strict=True):
         for option, ids, probability in zip(options, encoded, row, strict=True):
-            node = Node(len(tree.nodes), ROOT, 1, context.branch, context.passage, option, ids, "option")
-            node.likelihood, node.ended, node.status = probability, True, Status.FINISHED
+            node = Node(len(tree.nodes), ROOT, 1, context.branch, context.passage, text=option, finish="option")
+            node.token_ids, node.text_ids = ids, ids
+            node.likelihood, node.ended = probability, True
             node.judgments = {Role.RELEVANCE: context.relevance, Role.SUPPORT: None, Role.UTILITY: None}
             tree.nodes.append(node)
     yield from _critique(tree, usable, ISSUP, ())
@@ -149,19 +153,20 @@ def _probabilities(
     """p(option|context), normalised over the options, for each context that could be served."""
     enders = (tree.prompting.vocabulary.eos_id, *sorted(tree.prompting.vocabulary.ids.values()))
     trie = _trie(options)
-    steps = [(context, path) for context in contexts for path in trie]
-    requests = [
-        Generate((*c.prefix, *path), 1, watch_ids=(*trie[path], *(enders if path in options else ())))
-        for c, path in steps
+    watched = {path: (*following, *(enders if path in options else ())) for path, following in trie.items()}
+    steps = [
+        (context, path, watch[i : i + MOST_WATCHED])
+        for context in contexts
+        for path, watch in watched.items()
+        for i in range(0, len(watch), MOST_WATCHED)
     ]
-    results = yield from ask(tree, requests)
-    rows: dict[tuple[int, Ids], dict[int, float]] = {}
-    for (context, path), request, result in zip(steps, requests, results, strict=True):
+    results = yield from ask(tree, [Generate((*c.prefix, *path), 1, watch_ids=watch) for c, path, watch in steps])
+    rows: dict[tuple[int, Ids], dict[int, float]] = defaultdict(dict)
+    for (context, path, watch), result in zip(steps, results, strict=True):
         if isinstance(result, Failed):
             context.failure = result.reason
             continue
-        values = zip(request.watch_ids, result.watched[0].tolist(), strict=True)
-        rows[id(context), path] = dict(values)
+        rows[id(context), path] |= zip(watch, result.watched[0].tolist(), strict=True)
     table = []
     for context in contexts:
         if context.failure is None:
@@ -192,15 +197,13 @@ def _option_logprob(rows: dict[tuple[int, Ids], dict[int, float]], context: int,
 
 
 def _critique(tree: Tree, contexts: list[_Context], labels: LabelSet, after: LabelSet | tuple[()]) -> Asking:
-    """Judge every option where the group has a weight and can be judged; `after` is the group written before it."""
-    vocabulary, roles = tree.prompting.vocabulary, {labels.role}
-    if tree.policy.weights.of(labels.role) == 0 and not roles & tree.policy.constrained:
-        return
+    """Judge every option where the group can be judged; `after` is the group written before it."""
+    vocabulary = tree.prompting.vocabulary
     prefixes = {c.passage.id if c.passage else None: c.prefix for c in contexts}
     wanted: list[tuple[Node, str | None]] = []
     requests = []
     for node in tree.nodes:
-        if labels.role not in {group.role for group in applicable(node.branch)}:
+        if labels not in applicable(node.branch):
             continue
         evidence = node.passage.id if node.passage else None
         before = node.judgments[after.role] if isinstance(after, LabelSet) else None
@@ -215,15 +218,10 @@ def _critique(tree: Tree, contexts: list[_Context], labels: LabelSet, after: Lab
 
 
 def _answer(tree: Tree, options: tuple[str, ...]) -> Answer:
-    policy = tree.policy
     for node in tree.nodes:
-        critique = segment_score(0.0, node.judgments, policy.weights, policy.undefined)
-        node.score = max(0.0, critique) * node.likelihood
-        if not policy.allows(node.judgments):
+        if not tree.policy.allows(node.judgments):
             node.status = Status.FORBIDDEN
-    trace = tree.trace(None, options)
-    best = int(replay(trace, [policy.weights]).best[0])
-    if best < 0:
-        return Answer(tree.question, "", (), tree.usage, trace)
-    text, segments = segments_of(replace(trace, best=best), best)
-    return Answer(tree.question, text, segments, tree.usage, replace(trace, best=best))
+    recorded = tree.trace(None, options)
+    trace = settle(recorded, replay(recorded, [tree.policy.weights]))
+    text, segments = segments_of(trace, trace.best)
+    return Answer(tree.question, text, segments, tree.usage, trace)

@@ -15,6 +15,7 @@ from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, RETRIEVE, Role, group
 from selfrag.reflection.weights import Weights
 
+Action = Literal["retrieve", "continue", "write"]
 Constraint = Mapping[Role, frozenset[str]]
 
 
@@ -94,14 +95,14 @@ class Decoding:
     def official(cls, **changes: Any) -> Decoding:
         """What the published code does, where published numbers depend on it.
 
-        The retrieve test is the ratio of log-probabilities; passages are searched once; a critique that was not emitted
-        counts 0; scores multiply. The short form (`max_segments=1`) weighs utility 1 and adds the likelihood over all
-        generated tokens; the long form ignores the likelihood and reads utility as 0. Its crashes, lost finished
-        answers and shifted citations are not reproduced.
+        Passages are searched once; a critique that was not emitted counts 0; scores multiply. The short form
+        (`max_segments=1`) tests retrieval by the ratio of log-probabilities, weighs utility 1 and adds the likelihood
+        over all generated tokens; the long form ignores the likelihood and reads utility as 0. Its crashes, lost
+        finished answers and shifted citations are not reproduced.
         """
         short = changes.get("max_segments", 7) == 1
         preset = cls(
-            retrieve_test="log_ratio",
+            retrieve_test="log_ratio" if short else "yes_no",
             retrieve_once=True,
             undefined="zero",
             accumulate="product",
@@ -163,6 +164,3 @@ class Decoding:
         score = self.retrieval_score(judgment)
         above = score > self.threshold
         return ("retrieve" if above else "write"), f"{score:.3f} {'>' if above else '<='} {self.threshold:g}"
-
-
-Action = Literal["retrieve", "continue", "write"]

@@ -45,10 +45,6 @@ class Reading:
     likelihood: float
     ended: bool
 
-    def unread(self, roles: Collection[Role]) -> bool:
-        """Whether one of these critiques is still undefined."""
-        return any(self.judgments[role] is None for role in roles)
-
 
 def judge(vocabulary: Vocabulary, labels: LabelSet, row: Row, site: str, evidence: str | None = None) -> Judgment:
     """The distribution of one group from a watched row whose columns follow `Vocabulary.watch`."""
@@ -116,7 +112,7 @@ def read(
 
 
 def _due(labels: LabelSet, emitted: tuple[int, ...], vocabulary: Vocabulary, *, bounded: bool) -> int | None:
-    """Position where an unemitted critique was due: IsUse at the end, IsSup at the first control token after the text."""
+    """Where an unemitted critique was due: IsUse at the end, IsSup at the first control token after the text."""
     if not bounded:
         return None
     if labels.role == Role.UTILITY:

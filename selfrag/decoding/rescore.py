@@ -1,86 +1,73 @@
 """Re-ranking recorded traces under other weights or thresholds, without the model. Vectorised over settings.
 
-The recorded tree is replayed: at each step the candidates of the hypotheses alive under the new setting are ranked
-anew. Where the replay needs something that was never generated (a hypothesis that was pruned when the tree was
-recorded, or the other side of a retrieval decision), it goes on with what there is and reports the result as
-approximate.
+The recorded tree is searched again: at each step the candidates of the hypotheses alive under the new setting are
+ranked anew. Where the search needs something that was never generated (what follows a hypothesis that was pruned when
+the tree was recorded, or the other side of a retrieval decision), it goes on with what there is and reports the result
+as approximate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from selfrag.decoding.answer import Answer, segments_of
-from selfrag.decoding.scoring import Floats, critique_scores, group_scores
-from selfrag.decoding.trace import ROOT, UNUSABLE, Decision, Node, Trace
+from selfrag.decoding.policy import Action
+from selfrag.decoding.scoring import Floats, critique_scores, group_scores, path_score
+from selfrag.decoding.trace import ROOT, UNUSABLE, Node, Status, Trace
 from selfrag.errors import UserError
+from selfrag.reflection.labels import CRITIQUES
 from selfrag.reflection.weights import Weights
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
+Settings = Sequence[Weights] | Floats
+"""S settings, as `Weights` or as an array [S, 3] in the order isrel, issup, isuse."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What S settings choose in one trace.
+    """What S settings choose in one trace of N nodes.
 
     Attributes:
         best: [S] id of the node that ends the answer, -1 where there is none.
         exact: [S] whether the recorded tree held everything that the setting asks for.
-        path_scores: [S, N] score of the hypothesis that ends at each node.
-        segment_scores: [S, N] score of each node.
+        segment_scores: [N, S] score of each node.
+        path_scores: [N, S] score of the hypothesis that ends at each node.
+        kept: [N, S] nodes in the beam after their step.
+        finished: [N, S] of these, the ones where a hypothesis ended.
+        merged: [N, S] nodes with the same text as a better one of their step.
     """
 
     best: Ints
     exact: Bools
-    path_scores: Floats
     segment_scores: Floats
+    path_scores: Floats
+    kept: Bools
+    finished: Bools
+    merged: Bools
 
 
-def replay(trace: Trace, weights: Sequence[Weights] | Floats, threshold: float | None = None) -> Replay:
+def replay(trace: Trace, weights: Settings, threshold: float | None = None) -> Replay:
     """Search the recorded tree again under other settings.
 
     Args:
         trace: a recorded decode.
-        weights: S settings, as `Weights` or as an array [S, 3] in the order isrel, issup, isuse.
+        weights: S settings.
         threshold: another retrieval threshold for all settings; None keeps the recorded one.
     """
-    matrix = np.asarray([w.vector if isinstance(w, Weights) else w for w in weights], dtype=np.float64)
-    count, nodes = len(matrix), trace.nodes
-    if not nodes:
-        nothing = np.zeros((count, 0))
-        return Replay(np.full(count, -1), np.ones(count, dtype=bool), nothing, nothing)
-    scores = np.stack([group_scores(node.judgments) for node in nodes])
-    likelihood = np.array([node.likelihood for node in nodes])
-    critique = critique_scores(scores, matrix, trace.decoding.undefined)
+    matrix = _matrix(weights)
+    scores = np.array([group_scores(node.judgments) for node in trace.nodes]).reshape(-1, len(CRITIQUES))
+    critique = np.ascontiguousarray(critique_scores(scores, matrix, trace.decoding.undefined).T)
+    likelihood = np.array([node.likelihood for node in trace.nodes])[:, None]
+    recorded = _Recorded(trace, threshold)
     if trace.options:
-        return _replay_options(trace, likelihood, critique)
-    segment = likelihood + critique
-    path = _path_scores(trace, segment)
-    alive = _Alive(trace, count, path)
-    expanded = {decision.after: decision for decision in trace.decisions}
-    _check_decision(trace, expanded.get(ROOT), alive, np.ones(count, dtype=bool), threshold)
-    for level in _levels(nodes):
-        alive.step(level)
-        for node in level:
-            chosen = alive.live[:, node.id]
-            if not chosen.any():
-                continue
-            followed = expanded.get(node.id)
-            if node.ended or node.depth == trace.decoding.max_segments or not _has_children(nodes, node):
-                alive.finished[:, node.id] = chosen
-                complete = node.ended or node.depth == trace.decoding.max_segments or followed is not None
-                complete = complete or _spent(trace, node) >= trace.decoding.answer_tokens
-                if not complete:
-                    alive.exact &= ~chosen
-            _check_decision(trace, followed, alive, chosen, threshold)
-    ends = np.where(alive.finished, path, -np.inf)
-    best = np.where(alive.finished.any(axis=1), ends.argmax(axis=1), -1)
-    return Replay(best, alive.exact, path, segment)
+        return _choose(recorded, likelihood, critique)
+    return _search(recorded, likelihood + critique)
 
 
 def rescore(answer: Answer, weights: Weights | None = None, threshold: float | None = None) -> Answer:
@@ -93,124 +80,189 @@ def rescore(answer: Answer, weights: Weights | None = None, threshold: float | N
     """
     if answer.error is not None:
         raise UserError(f"this answer failed ({answer.error}); there is nothing to rescore")
-    policy = answer.trace.decoding
+    recorded = answer.trace.decoding
     changed = replace(
-        policy,
-        weights=weights or policy.weights,
-        threshold=policy.threshold if threshold is None else threshold,
+        recorded,
+        weights=recorded.weights if weights is None else weights,
+        threshold=recorded.threshold if threshold is None else threshold,
     )
     result = replay(answer.trace, [changed.weights], threshold)
-    nodes = tuple(
-        replace(node, score=float(result.segment_scores[0, i]), path_score=float(result.path_scores[0, i]))
-        for i, node in enumerate(answer.trace.nodes)
-    )
-    best = int(result.best[0])
-    trace = replace(answer.trace, decoding=changed, nodes=nodes, best=best if best >= 0 else None)
+    trace = settle(replace(answer.trace, decoding=changed), result)
     text, segments = segments_of(trace, trace.best)
     return replace(answer, text=text, segments=segments, trace=trace, exact=bool(result.exact[0]))
 
 
-def sweep(answers: Sequence[Answer], weights: Sequence[Weights] | Floats) -> tuple[Ints, Bools]:
+def settle(trace: Trace, result: Replay) -> Trace:
+    """The trace with the scores, statuses and choice of the first setting of a replay."""
+    nodes = []
+    for i, node in enumerate(trace.nodes):
+        if node.status is Status.FAILED:
+            nodes.append(node)
+            continue
+        status = Status.PRUNED
+        if node.status in UNUSABLE:
+            status = node.status
+        elif result.kept[i, 0]:
+            status = Status.FINISHED if result.finished[i, 0] else Status.KEPT
+        elif result.merged[i, 0]:
+            status = Status.MERGED
+        score, path = float(result.segment_scores[i, 0]), float(result.path_scores[i, 0])
+        nodes.append(replace(node, score=score, path_score=path, status=status))
+    best = int(result.best[0])
+    return replace(trace, nodes=tuple(nodes), best=best if best >= 0 else None)
+
+
+def sweep(answers: Iterable[Answer], weights: Settings) -> tuple[Ints, Bools]:
     """Choices of S settings for A answers: ids of the ending nodes [A, S] and whether each is exact [A, S]."""
-    matrix = np.asarray([w.vector if isinstance(w, Weights) else w for w in weights], dtype=np.float64)
+    matrix = _matrix(weights)
     replays = [replay(answer.trace, matrix) for answer in answers]
+    if not replays:
+        return np.zeros((0, len(matrix)), dtype=np.int64), np.zeros((0, len(matrix)), dtype=bool)
     return np.stack([r.best for r in replays]), np.stack([r.exact for r in replays])
 
 
-class _Alive:
-    """Which nodes the S settings keep, level after level."""
-
-    def __init__(self, trace: Trace, count: int, path: Floats) -> None:
-        self.beam = trace.decoding.beam
-        self.nodes = trace.nodes
-        self.path = path
-        self.live: Bools = np.zeros((count, len(trace.nodes)), dtype=bool)
-        self.finished: Bools = np.zeros_like(self.live)
-        self.exact: Bools = np.ones(count, dtype=bool)
-        self.texts = _text_keys(trace)
-
-    def step(self, level: Sequence[Node]) -> None:
-        """Keep the best `beam` of a level's candidates; of equal texts only the best, of equal scores the earlier."""
-        usable = [node for node in level if node.status not in UNUSABLE]
-        if not usable:
-            return
-        ids = np.array([node.id for node in usable])
-        parents = np.array([node.parent for node in usable])
-        reachable = np.where(parents == ROOT, True, self.live[:, parents])
-        values = np.where(reachable, self.path[:, ids], -np.inf)
-        for column, other in _twins([self.texts[node.id] for node in usable]):
-            worse = values[:, column] > values[:, other]
-            values[worse, other] = -np.inf
-            values[~worse, column] = -np.inf
-        order = np.argsort(-values, axis=1, kind="stable")[:, : self.beam]
-        rows = np.arange(len(values))[:, None]
-        kept = np.zeros_like(reachable, shape=values.shape)
-        kept[rows, order] = np.isfinite(values[rows, order])
-        self.live[:, ids] = kept
+def _matrix(weights: Settings) -> Floats:
+    rows = [w.vector if isinstance(w, Weights) else w for w in weights]
+    return np.asarray(rows, dtype=np.float64).reshape(-1, len(CRITIQUES))
 
 
-def _twins(keys: Sequence[int]) -> list[tuple[int, int]]:
-    """Pairs (later, earlier) of columns with the same text."""
-    return [(i, j) for i in range(len(keys)) for j in range(i) if keys[i] == keys[j]]
+class _Recorded:
+    """What a trace holds after each node, seen with the replayed threshold."""
+
+    def __init__(self, trace: Trace, threshold: float | None) -> None:
+        self.trace = trace
+        self.policy = trace.decoding if threshold is None else replace(trace.decoding, threshold=threshold)
+        self.decisions = {decision.after: decision for decision in trace.decisions}
+        self.children: dict[int, list[Node]] = {}
+        for node in trace.nodes:
+            self.children.setdefault(node.parent, []).append(node)
+
+    def after(self, node: int) -> tuple[list[Node], bool]:
+        """Usable candidates after a node, and whether these are all that a decode with this threshold would have."""
+        if node not in self.decisions:
+            return [], False
+        action, children = self._action(node), self.children.get(node, [])
+        complete = action == self.decisions[node].action
+        if not complete and action == "write":  # the branch without passages may have been tried beside them
+            without = [child for child in children if child.branch == "none"]
+            children, complete = without or children, bool(without)
+        return [child for child in children if child.status not in UNUSABLE], complete
+
+    def _action(self, node: int) -> Action:
+        decision = self.decisions[node]
+        if self.policy is self.trace.decoding:
+            return decision.action
+        path = self.trace.path(None if node == ROOT else node)
+        return self.policy.action(decision.judgment, has_evidence=any(step.passage is not None for step in path))[0]
+
+
+def _search(recorded: _Recorded, segment: Floats) -> Replay:
+    """The beam search over recorded candidates, for all settings at once. `segment` is [N, S]."""
+    trace, path, keys = recorded.trace, _path_scores(recorded.trace, segment), _text_keys(recorded.trace)
+    count, settings = path.shape
+    finished, merged = np.zeros_like(path, dtype=bool), np.zeros_like(path, dtype=bool)
+    kept = np.zeros((count + 1, settings), dtype=bool)
+    kept[ROOT] = True  # the last row: every setting starts at the root
+    exact = np.ones(settings, dtype=bool)
+    level: list[int] = [ROOT]
+    while level:
+        candidates: list[int] = []
+        for node in level:
+            chosen = kept[node]
+            if not chosen.any():
+                continue
+            following: list[Node] = []
+            if not _over(trace, node):
+                following, complete = recorded.after(node)
+                if not complete:
+                    exact &= ~chosen
+            if node != ROOT and not following:
+                finished[node] = chosen
+            candidates += [other.id for other in following]
+        if candidates:
+            parents = [trace.nodes[i].parent for i in candidates]
+            values = np.where(kept[parents], path[candidates], -np.inf)
+            merged[candidates] = _drop_twins(values, [keys[i] for i in candidates])
+            kept[candidates] = _best(values, trace.decoding.beam)
+        level = candidates
+    none = np.full(settings, -1)
+    ends = np.where(finished, path, -np.inf)
+    best = np.where(finished.any(axis=0), ends.argmax(axis=0), none) if count else none
+    return Replay(best, exact, segment, path, kept[:-1], finished, merged)
+
+
+def _over(trace: Trace, node: int) -> bool:
+    return node != ROOT and (trace.nodes[node].ended or trace.nodes[node].depth == trace.decoding.max_segments)
+
+
+def _best(values: Floats, beam: int) -> Bools:
+    """The `beam` highest rows of each column, the earlier of equals; -inf is never taken. [C, S] to [C, S]."""
+    usable: Bools = values > -np.inf
+    if beam >= len(values):
+        return usable
+    left, columns = values.copy(), np.arange(values.shape[1])
+    taken = np.zeros_like(usable)
+    for _ in range(beam):
+        top = left.argmax(axis=0)
+        taken[top, columns] = True
+        left[top, columns] = -np.inf
+    return taken & usable
+
+
+def _drop_twins(values: Floats, keys: Sequence[int]) -> Bools:
+    """Set the worse of two rows with equal keys to -inf, the later of equals; return what was dropped."""
+    dropped = np.zeros(values.shape, dtype=bool)
+    if len(set(keys)) == len(keys):
+        return dropped
+    for earlier, later in combinations(range(len(keys)), 2):
+        if keys[earlier] == keys[later]:
+            both = (values[earlier] > -np.inf) & (values[later] > -np.inf)
+            better = values[later] > values[earlier]
+            dropped[earlier] |= both & better
+            dropped[later] |= both & ~better
+            values[earlier, both & better] = -np.inf
+            values[later, both & ~better] = -np.inf
+    return dropped
 
 
 def _text_keys(trace: Trace) -> list[int]:
-    """A number for each node, equal where the texts of the whole paths are."""
-    known: dict[tuple[int, str], int] = {}
+    """A number for each node, equal where all segments of the paths have the same text."""
+    known: dict[tuple[int, tuple[int, ...]], int] = {}
     keys: list[int] = []
     for node in trace.nodes:
-        before = -1 if node.parent == ROOT else keys[node.parent]
-        keys.append(known.setdefault((before, node.text), len(known)))
+        before = ROOT if node.parent == ROOT else keys[node.parent]
+        keys.append(known.setdefault((before, node.text_ids), len(known)))
     return keys
 
 
 def _path_scores(trace: Trace, segment: Floats) -> Floats:
-    """[S, N] path scores from segment scores, parents first."""
-    product = trace.decoding.accumulate == "product"
-    total = segment.copy()
+    """[N, S] path scores from segment scores; a blank end adds nothing to its path, as in decoding."""
+    steps: list[list[Floats]] = []
+    path = np.empty_like(segment)
     for node in trace.nodes:
-        if node.parent != ROOT:
-            before = total[:, node.parent]
-            total[:, node.id] = before * segment[:, node.id] if product else before + segment[:, node.id]
-    if trace.decoding.accumulate == "mean":
-        total = total / np.array([node.depth for node in trace.nodes])
-    return total
+        before = [] if node.parent == ROOT else steps[node.parent]
+        steps.append(before if before and not node.text.strip() else [*before, segment[node.id]])
+        path[node.id] = path_score(steps[-1], trace.decoding.accumulate)
+    return path
 
 
-def _levels(nodes: Sequence[Node]) -> list[list[Node]]:
-    deepest = max(node.depth for node in nodes)
-    return [[node for node in nodes if node.depth == depth] for depth in range(1, deepest + 1)]
+def _choose(recorded: _Recorded, likelihood: Floats, critique: Floats) -> Replay:
+    """Closed sets: the option with the largest sum over passages, shown with its best passage. `critique` is [N, S].
 
-
-def _has_children(nodes: Sequence[Node], node: Node) -> bool:
-    return any(other.parent == node.id and other.status not in UNUSABLE for other in nodes)
-
-
-def _spent(trace: Trace, node: Node) -> int:
-    return sum(len(step.token_ids) + 1 for step in trace.path(node.id))
-
-
-def _check_decision(
-    trace: Trace, decision: Decision | None, alive: _Alive, chosen: Bools, threshold: float | None
-) -> None:
-    """A setting is only approximate where its threshold would have decided otherwise."""
-    if decision is None or threshold is None:
-        return
-    before = trace.path(decision.after if decision.after != ROOT else None)
-    has_evidence = any(node.passage is not None for node in before)
-    action, _ = replace(trace.decoding, threshold=threshold).action(decision.judgment, has_evidence=has_evidence)
-    nothing_found = decision.action == "write" and decision.query is not None
-    if action != decision.action and not (nothing_found and action == "retrieve"):
-        alive.exact &= ~chosen
-
-
-def _replay_options(trace: Trace, likelihood: Floats, critique: Floats) -> Replay:
-    """Closed sets: the option with the largest sum over passages, shown with its best passage."""
-    usable = np.array([node.status not in UNUSABLE for node in trace.nodes])
-    parts = np.where(usable, np.maximum(critique, 0.0) * likelihood, 0.0)
+    A critique below 0 counts as 0; where no candidate has a critique above 0, all count alike.
+    """
+    trace = recorded.trace
+    candidates, complete = recorded.after(ROOT)
+    usable = np.zeros(critique.shape, dtype=bool)
+    usable[[node.id for node in candidates]] = True
+    weight = np.where(usable, np.maximum(critique, 0.0), 0.0)
+    weight += usable & ~weight.any(axis=0)
+    parts = weight * likelihood
     option = np.array([trace.options.index(node.text) for node in trace.nodes])
-    totals = np.stack([parts[:, option == i].sum(axis=1) for i in range(len(trace.options))], axis=1)
-    winner = totals.argmax(axis=1)
-    own = np.where((option[None, :] == winner[:, None]) & usable, parts, -np.inf)
-    best = np.where(usable.any(), own.argmax(axis=1), -1)
-    return Replay(best, np.ones(len(critique), dtype=bool), totals[:, option], parts)
+    totals = np.stack([path_score(list(parts[option == i]), "sum") for i in range(len(trace.options))])
+    offered = np.stack([usable[option == i].any(axis=0) for i in range(len(trace.options))])
+    winner = np.where(offered, totals, -np.inf).argmax(axis=0)
+    own = np.where((option[:, None] == winner) & usable, parts, -np.inf)
+    best = np.where(usable.any(axis=0), own.argmax(axis=0), -1)
+    exact = np.full(critique.shape[1], complete)
+    return Replay(best, exact, parts, totals[option], usable, usable, np.zeros_like(usable))

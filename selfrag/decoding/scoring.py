@@ -1,12 +1,15 @@
 """Segment and path scores (Eq. 3-4). Pure arithmetic on judgments; knows no tokens.
 
-Vectorised over settings where a sweep needs it; the scalar functions are the one-setting case of the same code.
+Vectorised over settings where a sweep needs it; the scalar functions are the one-setting case of the same arithmetic,
+so that replaying a recorded tree gives the very same floats and breaks ties the same way.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from functools import reduce
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +21,7 @@ from selfrag.reflection.weights import Weights
 Undefined = Literal["skip", "force", "zero"]
 Accumulate = Literal["mean", "sum", "product"]
 Floats = NDArray[np.float64]
+Score = TypeVar("Score", float, NDArray[np.float64])
 
 
 def group_scores(judgments: Mapping[Role, Judgment | None]) -> Floats:
@@ -29,9 +33,9 @@ def group_scores(judgments: Mapping[Role, Judgment | None]) -> Floats:
 def critique_scores(scores: Floats, weights: Floats, undefined: Undefined) -> Floats:
     """Weighted critique term S of Eq. 4 for every setting and candidate.
 
-    With `skip` the weights of the defined groups are scaled up to the sum of all weights, so that a candidate is
-    neither rewarded nor punished for a critique it does not have; with `zero` (and after `force`, where one could not
-    be made) an undefined group adds 0.
+    With `skip` the weights of the defined groups are scaled up to the total size of all weights, so that a candidate
+    is neither rewarded nor punished for a critique it does not have; with `zero` (and after `force`, where one could
+    not be made) an undefined group adds 0. Without any defined group the term is 0.
 
     Args:
         scores: [N, 3] group scores, NaN where undefined.
@@ -42,15 +46,20 @@ def critique_scores(scores: Floats, weights: Floats, undefined: Undefined) -> Fl
         [S, N].
     """
     defined = ~np.isnan(scores)
-    total: Floats = weights @ np.where(defined, scores, 0.0).T
+    total = _weigh(np.where(defined, scores, 0.0), weights)
     if undefined != "skip" or defined.all():
         return total
-    present = weights @ defined.T.astype(np.float64)
-    every = weights.sum(axis=1, keepdims=True)
-    usable = np.abs(present) > 1e-12
-    scale: Floats = np.divide(every, present, out=np.ones_like(total), where=usable)
-    scaled: Floats = total * scale
+    present = _weigh(defined.astype(np.float64), np.abs(weights))
+    every = np.abs(weights).sum(axis=1, keepdims=True)
+    scaled: Floats = total * np.divide(every, present, out=np.ones_like(total), where=present > 0)
     return scaled
+
+
+def _weigh(values: Floats, weights: Floats) -> Floats:
+    """[N, 3] and [S, 3] to [S, N]. No matrix product: its rounding depends on the shapes, and ties would break."""
+    first, second, third = (weights[:, i : i + 1] * values[:, i] for i in range(3))
+    total: Floats = first + second + third
+    return total
 
 
 def segment_score(
@@ -61,26 +70,8 @@ def segment_score(
     return likelihood + float(critique_scores(scores, np.array([weights.vector]), undefined)[0, 0])
 
 
-def path_score(segment_scores: Sequence[float], accumulate: Accumulate) -> float:
-    """Score of a hypothesis from the scores of its segments, at least one."""
-    values = np.asarray(segment_scores, dtype=np.float64)
-    if accumulate == "mean":
-        return float(values.mean())
-    return float(values.sum() if accumulate == "sum" else values.prod())
-
-
-def option_scores(passage_weights: Floats, option_probabilities: Floats) -> Floats:
-    """Aggregate option probabilities over passages: sum_d w(d) p(option|d), weights below 0 counting as 0.
-
-    Args:
-        passage_weights: [D] or, where the critique depends on the option, [D, O].
-        option_probabilities: [D, O].
-
-    Returns:
-        [O].
-    """
-    weights = np.maximum(passage_weights, 0.0)
-    if weights.ndim == 1:
-        weights = weights[:, None]
-    total: Floats = (weights * option_probabilities).sum(axis=0)
-    return total
+def path_score(segment_scores: Sequence[Score], accumulate: Accumulate) -> Score:
+    """Score of a hypothesis from the scores of its segments, at least one; elementwise for arrays of settings."""
+    combine = operator.mul if accumulate == "product" else operator.add
+    total: Score = reduce(combine, segment_scores)
+    return total / len(segment_scores) if accumulate == "mean" else total

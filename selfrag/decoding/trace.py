@@ -49,7 +49,8 @@ class Decision:
         reason: why, in a few words.
         judgment: distribution over Retrieve; None in modes that do not look.
         query: what was searched for, None if nothing was.
-        passages: evidence for the next segment, one candidate each, duplicates removed.
+        passages: evidence for the next segment, one candidate each, duplicates removed; empty after `retrieve` if
+            nothing was found, and the segment is then written without.
     """
 
     after: int
@@ -72,11 +73,12 @@ class Node:
         passage: the evidence, if any.
         text: text of the segment, without reflection tokens.
         token_ids: generated ids without the boundary.
+        text_ids: `token_ids` without reflection tokens; what makes two segments equal.
         finish: why generation ended, or why it failed.
         likelihood: p(y_t|..) as scored.
         judgments: isrel, issup, isuse; None where undefined.
         boundary: distribution over Retrieve at its end.
-        ended: the answer cannot go on after it.
+        ended: the answer cannot go on after it (EOS, or no token is left to spend).
         score: segment score.
         path_score: score of the hypothesis that ends here.
         status: what became of it.
@@ -90,6 +92,7 @@ class Node:
     passage: Passage | None
     text: str = ""
     token_ids: tuple[int, ...] = ()
+    text_ids: tuple[int, ...] = ()
     finish: str = ""
     likelihood: float = 0.0
     judgments: dict[Role, Judgment | None] = field(default_factory=dict)

@@ -100,7 +100,7 @@ def find(tree: Tree, last_segments: Sequence[str]) -> Generator[Batch, list[Resu
     Args:
         tree: the question.
         last_segments: for each wanted search the text written last, empty at the start of the answer; the query is the
-            question and this text.
+            question and this text, or the question alone with `retrieve_once`. Equal queries are searched once.
 
     Raises:
         DecodingError: the retriever failed.
@@ -111,17 +111,19 @@ def find(tree: Tree, last_segments: Sequence[str]) -> Generator[Batch, list[Resu
         return [Found(None, distinct(ready)[: policy.passages])] * len(last_segments)
     if not last_segments:
         return []
-    queries = [" ".join(filter(None, (tree.question, text))) for text in last_segments]
-    results = yield [Retrieve(query, policy.passages) for query in queries]
-    tree.usage = replace(tree.usage, searches=tree.usage.searches + len(queries))
-    found = []
-    for query, result in zip(queries, results, strict=True):
+    once = policy.retrieve_once
+    queries = [tree.question if once or not text else f"{tree.question} {text}" for text in last_segments]
+    unique = list(dict.fromkeys(queries))
+    results = yield [Retrieve(query, policy.passages) for query in unique]
+    tree.usage = replace(tree.usage, searches=tree.usage.searches + len(unique))
+    found: dict[str, Found] = {}
+    for query, result in zip(unique, results, strict=True):
         if not isinstance(result, Retrieved):
             raise DecodingError(f"search failed: {result.reason if isinstance(result, Failed) else result!r}")
-        found.append(Found(query, distinct(result.passages)[: policy.passages]))
-    if policy.retrieve_once:
-        tree.fixed = found[0].passages
-    return found
+        found[query] = Found(query, distinct(result.passages)[: policy.passages])
+    if once:
+        tree.fixed = found[tree.question].passages
+    return [found[query] for query in queries]
 
 
 def distinct(passages: Sequence[Passage]) -> tuple[Passage, ...]:

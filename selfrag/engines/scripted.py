@@ -5,6 +5,7 @@ It obeys the same protocol and the same refusals as the real engines.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -25,7 +26,7 @@ class Reply:
     """What the model would write after a prompt.
 
     Attributes:
-        token_ids: what greedy decoding emits, before stop ids, EOS and budget cut it.
+        token_ids: what greedy decoding emits, before stop ids, EOS and budget cut it; it must reach one of them.
         rows: position to probabilities of watched ids there; an emitted watched id needs no entry (0.9).
         logprob: log-probability of every emitted id.
     """
@@ -91,23 +92,31 @@ class ScriptedEngine:
         reply = self.reply(request)
         if isinstance(reply, Failed):
             return reply
-        ids, finish = self._cut(reply.token_ids, request)
+        ids, finish = self._cut(reply, request)
         watched = np.full((len(ids), len(request.watch_ids)), np.log(FLOOR), dtype=np.float32)
         for position, emitted in enumerate(ids):
             row = reply.rows.get(position, {emitted: 0.9})
             for column, token_id in enumerate(request.watch_ids):
-                watched[position, column] = np.log(row.get(token_id, FLOOR))
+                probability = row.get(token_id, FLOOR)
+                watched[position, column] = math.log(probability) if probability > 0 else -math.inf
         return Generated(tuple(ids), (reply.logprob,) * len(ids), watched, finish)
 
-    def _cut(self, token_ids: Sequence[int], request: Generate) -> tuple[list[int], Finish]:
+    def _cut(self, reply: Reply, request: Generate) -> tuple[list[int], Finish]:
         room = self.limits.max_model_len - len(request.prompt_ids)
         ids: list[int] = []
-        for token_id in token_ids:
+        for position, token_id in enumerate(reply.token_ids):
+            if request.allowed_ids is not None and token_id not in request.allowed_ids:
+                row = reply.rows.get(position, {})
+                token_id = max(request.allowed_ids, key=lambda allowed: row.get(allowed, FLOOR))
             ids.append(token_id)
             if token_id == self.eos_id:
                 return ids, Finish.EOS
             if token_id in request.stop_ids:
                 return ids, Finish.STOP
-            if len(ids) == min(request.max_tokens, room):
-                break
-        return ids, Finish.BUDGET if len(ids) == request.max_tokens else Finish.CONTEXT
+            if len(ids) == request.max_tokens:
+                return ids, Finish.BUDGET
+            if len(ids) == room:
+                return ids, Finish.CONTEXT
+        raise ValueError(
+            f"the reply of {len(ids)} tokens ends without EOS, a stop id or the budget ({request.max_tokens})"
+        )

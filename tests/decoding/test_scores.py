@@ -1,0 +1,90 @@
+"""Segment and path scores against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from written import run
+
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.scoring import critique_scores, group_scores, path_score, segment_score
+from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, LabelSet, Role
+from selfrag.reflection.weights import Weights
+
+
+def judgment(labels: LabelSet, *probabilities: float) -> Judgment:
+    return Judgment.from_logprobs(labels, [math.log(p) for p in probabilities], site="here")
+
+
+WORKED = {
+    Role.RELEVANCE: judgment(ISREL, 0.9, 0.1),
+    Role.SUPPORT: judgment(ISSUP, 0.6, 0.3, 0.1),
+    Role.UTILITY: judgment(ISUSE, 0.05, 0.05, 0.1, 0.3, 0.5),
+}
+
+
+def test_worked_score_of_the_reference() -> None:
+    assert group_scores(WORKED) == pytest.approx([0.9, 0.75, 0.575])
+    likelihood = math.exp((-0.2 - 0.4 - 0.6) / 3)
+    assert likelihood == pytest.approx(0.6703, abs=5e-5)
+    assert segment_score(likelihood, WORKED, Weights()) == pytest.approx(2.6078, abs=5e-5)
+    assert segment_score(likelihood, WORKED, Weights(isuse=1)) == pytest.approx(2.8953, abs=5e-5)
+
+
+def test_worked_score_through_the_decoder() -> None:
+    written = "{isrel .9 .1}Paris.{issup .6 .3 .1}{isuse .05 .05 .1 .3 .5}</s>"
+    found = run({"[Retrieval]<d1>": (written, math.exp(-0.4))}, "d1", mode="always")
+    assert found.answer.text == "Paris."
+    assert found.answer.segments[0].score == pytest.approx(2.6078, abs=5e-5)
+
+
+def test_group_probabilities_are_renormalised() -> None:
+    half = judgment(ISREL, 0.45, 0.05)
+    assert half.score == pytest.approx(0.9)
+    assert half.coverage == pytest.approx(0.5)
+
+
+SKIPPED = np.array([[0.9, np.nan, 0.5]])
+
+
+def test_skip_scales_the_weights_of_the_defined_groups_up() -> None:
+    assert critique_scores(SKIPPED, np.array([[1, 1, 0.5]]), "skip") == pytest.approx(np.array([[1.9167]]), abs=5e-5)
+
+
+@pytest.mark.parametrize("undefined", ["zero", "force"])
+def test_zero_counts_an_undefined_critique_as_nothing(undefined: str) -> None:
+    assert critique_scores(SKIPPED, np.array([[1, 1, 0.5]]), undefined) == pytest.approx(np.array([[1.15]]))
+
+
+def test_skip_never_blows_up_with_weights_of_both_signs() -> None:
+    """Weights 1 and -0.99 nearly cancel; the scale must follow their sizes, not their sum."""
+    (score,) = critique_scores(np.array([[1.0, 1.0, np.nan]]), np.array([[1.0, -0.99, 0.5]]), "skip")[0]
+    assert score == pytest.approx(0.01 * 2.49 / 1.99)
+
+
+def test_a_candidate_without_any_critique_is_worth_its_likelihood() -> None:
+    assert segment_score(0.7, {}, Weights()) == pytest.approx(0.7)
+
+
+def test_scores_of_many_settings_are_bit_equal_to_one_at_a_time() -> None:
+    random = np.random.default_rng(0)
+    scores = random.random((40, 3))
+    scores[random.random((40, 3)) < 0.3] = np.nan
+    weights = random.normal(size=(50, 3))
+    together = critique_scores(scores, weights, "skip")
+    alone = [[critique_scores(scores[[n]], weights[[s]], "skip")[0, 0] for n in range(40)] for s in range(50)]
+    assert (together == np.array(alone)).all()
+
+
+@pytest.mark.parametrize(("accumulate", "value"), [("mean", 2.0), ("sum", 6.0), ("product", 6.0)])
+def test_accumulate(accumulate: str, value: float) -> None:
+    assert path_score([1.0, 2.0, 3.0], accumulate) == pytest.approx(value)
+
+
+def test_presets_carry_the_published_weights() -> None:
+    assert Decoding().weights == Weights(1.0, 1.0, 0.5)
+    assert Decoding.official(max_segments=1).weights == Weights(1.0, 1.0, 1.0)
+    assert Decoding.official().weights == Weights(1.0, 1.0, 0.0)

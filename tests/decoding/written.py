@@ -1,0 +1,201 @@
+"""Hand-written trees for the scripted engine: what the model writes after what it has seen, as readable text.
+
+A tree maps the response so far to what comes next. Passages in it are `<d1>`, reflection tokens their own strings, and
+`</s>` the end. In what comes next, `{isrel .9 .1}` emits the most probable label with this distribution, and
+`{~issup .2 .3 .5}` only puts a distribution where the next token stands (a critique that is due but not emitted):
+
+    {"": "{~retrieve .9 .1 0}x",
+     "[Retrieval]<d1>": "{isrel .9 .1}Paris.{issup .6 .3 .1}{isuse .05 .05 .1 .3 .5}</s>"}
+
+A pair `(text, p)` gives every token of a reply the probability p, so that the likelihood term is p.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from retrieval.passage import Passage
+from selfrag.decoding.answer import Answer, Segment
+from selfrag.decoding.beam import decode
+from selfrag.decoding.driver import Answered, Broken, Committed, drive
+from selfrag.decoding.options import decode_options
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.requests import Failed, Generate
+from selfrag.decoding.tree import Decoder
+from selfrag.engines.base import Limits
+from selfrag.engines.scripted import Reply, ScriptedEngine
+from selfrag.prompting import Prompting
+from selfrag.reflection.labels import TOKENS, group
+from selfrag.reflection.vocabulary import Vocabulary
+
+EOS, BOS, FIRST_CHARACTER = 0, 40, 100
+LIMITS = Limits(max_model_len=4096, vocab_size=FIRST_CHARACTER + 0x110000)
+VOCABULARY = Vocabulary({token: i for i, token in enumerate(TOKENS, start=1)}, EOS)
+SURFACE = {i: token for token, i in VOCABULARY.ids.items()} | {EOS: "</s>", BOS: ""}
+MARKED = re.compile(
+    "|".join(re.escape(token) for token in (*TOKENS, "</s>")) + r"|\{~?\w+(?: [\d.e-]+)+\}|.", re.DOTALL
+)
+RESPONSE = "### Response:\n"
+
+Written = str | tuple[str, float] | Failed
+"""What the model writes; the same with a probability for each of its tokens; or a request that fails."""
+
+
+class Characters:
+    """A `TextCodec` in which every character is one id."""
+
+    bos_ids = (BOS,)
+
+    def encode(self, text: str) -> list[int]:
+        return [FIRST_CHARACTER + ord(character) for character in text]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(chr(i - FIRST_CHARACTER) for i in ids)
+
+
+PROMPTING = Prompting(Characters(), VOCABULARY)
+
+
+def passages(*names: str) -> tuple[Passage, ...]:
+    """Passages `d1`, .. with their own text."""
+    return tuple(Passage(name, f"Text of {name}.", f"Title of {name}", 1.0) for name in names)
+
+
+def seen(ids: Sequence[int]) -> str:
+    """Prompt ids as text: the reflection tokens by their strings, `<d1>` for the evidence made of passage d1."""
+    text = "".join(SURFACE[i] if i in SURFACE else chr(i - FIRST_CHARACTER) for i in ids)
+    return re.sub(r"<paragraph>Title of (\w+)\n.*?</paragraph>", r"<\1>", text, flags=re.DOTALL)
+
+
+def reply(written: Written) -> Reply | Failed:
+    """The scripted reply that a written text stands for."""
+    if isinstance(written, Failed):
+        return written
+    text, probability = written if isinstance(written, tuple) else (written, math.exp(-0.1))
+    ids: list[int] = []
+    rows: dict[int, dict[int, float]] = {}
+    for piece in MARKED.findall(text):
+        if not (len(piece) > 1 and piece.startswith("{")):
+            ids.append(VOCABULARY.ids.get(piece, EOS) if len(piece) > 1 else FIRST_CHARACTER + ord(piece))
+            continue
+        name, *numbers = piece[1:-1].split()
+        labels = group(name.lstrip("~"))
+        distribution = [float(number) for number in numbers]
+        assert len(distribution) == len(labels), piece
+        rows.setdefault(len(ids), {}).update(zip(VOCABULARY.group(labels), distribution, strict=True))
+        if not name.startswith("~"):
+            ids.append(VOCABULARY.group(labels)[distribution.index(max(distribution))])
+    for position, row in rows.items():
+        row.setdefault(ids[position], 0.9)
+    return Reply(tuple(ids), rows, math.log(probability))
+
+
+Tree = Mapping[str, Written]
+
+
+def model(trees: Mapping[str, Tree]) -> Callable[[Generate], Reply | Failed]:
+    """A scripted model that knows a tree for each question."""
+
+    def answer(request: Generate) -> Reply | Failed:
+        asked, _, response = seen(request.prompt_ids).partition(RESPONSE)
+        question = asked.removeprefix("### Instruction:\n").removesuffix("\n\n")
+        if question not in trees or response not in trees[question]:
+            raise AssertionError(f"nothing is written for {question!r} after {response!r}")
+        return reply(trees[question][response])
+
+    return answer
+
+
+@dataclass
+class Searches:
+    """A retriever that knows the passages of every query and records the batches it was asked."""
+
+    results: Mapping[str, Sequence[Passage]] | Callable[[str], Sequence[Passage]]
+    batches: list[list[str]] = field(default_factory=list)
+
+    def __call__(self, queries: Sequence[str], k: int, /) -> list[Sequence[Passage]]:
+        self.batches.append(list(queries))
+        known = self.results
+        return [(known(query) if callable(known) else known[query])[:k] for query in queries]
+
+    @property
+    def queries(self) -> list[str]:
+        return [query for batch in self.batches for query in batch]
+
+
+@dataclass
+class Run:
+    """One decoded question, and everything that was asked for on the way."""
+
+    answer: Answer
+    commits: list[Segment]
+    engine: ScriptedEngine
+    searches: Searches
+
+    @property
+    def prompts(self) -> list[str]:
+        """Responses so far of all requests, in order."""
+        return [seen(request.prompt_ids).partition(RESPONSE)[2] for request in self.engine.requests]
+
+    def node(self, text: str) -> Any:
+        """The only candidate with this text."""
+        (found,) = [node for node in self.answer.trace.nodes if node.text == text]
+        return found
+
+    def statuses(self) -> dict[str, str]:
+        """What became of each candidate, by text."""
+        return {node.text: str(node.status) for node in self.answer.trace.nodes}
+
+
+def scripted(trees: Mapping[str, Tree], **options: Any) -> ScriptedEngine:
+    """An engine for hand-written trees."""
+    return ScriptedEngine(model(trees), EOS, **{"limits": LIMITS, **options})
+
+
+def run(
+    tree: Tree | Callable[[Generate], Reply | Failed],
+    *names: str,
+    question: str = "Q",
+    search: Mapping[str, Sequence[Passage]] | Callable[[str], Sequence[Passage]] | None = None,
+    evidence: Sequence[Passage] | None = None,
+    policy: Decoding | None = None,
+    choices: Sequence[str] | None = None,
+    per_token: bool = False,
+    limits: Limits = LIMITS,
+    **options: Any,
+) -> Run:
+    """Decode `question` against a tree.
+
+    Args:
+        tree: what the model writes.
+        names: passages that every search finds.
+        question: as asked.
+        search: passages by query, in place of `names`.
+        evidence: passages given by the caller.
+        policy: the settings, or
+        options: fields of `Decoding`.
+        choices: a closed set.
+        per_token: for a closed set.
+        limits: of the engine.
+    """
+    engine = ScriptedEngine(tree if callable(tree) else model({question: tree}), EOS, limits=limits)
+    searches = Searches(search if search is not None else lambda query: passages(*names))
+    settings = policy or Decoding(**options)
+    decoder: Decoder
+    if choices is None:
+        decoder = decode(question, PROMPTING, settings, passages=evidence)
+    else:
+        decoder = decode_options(question, choices, PROMPTING, settings, passages=evidence, per_token=per_token)
+    commits: list[Segment] = []
+    for event in drive([decoder], engine, searches):
+        if isinstance(event, Committed):
+            commits.append(event.segment)
+        elif isinstance(event, Broken):
+            raise event.error
+        elif isinstance(event, Answered):
+            return Run(event.answer, commits, engine, searches)
+    raise AssertionError("the driver ended without an answer")
