@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from selfrag.experiments.provenance import commit, sha256, versions
 from selfrag.jsonl import write_jsonl
 from selfrag.training.demo import claims, instructions, long_form, short_form
 from selfrag.training.demo.draft import Draft
@@ -68,7 +69,9 @@ def make(data: Path, out: Path, mixture: Mixture) -> dict[str, Any]:
     write_rows(out.with_name("heldout.jsonl"), split.heldout)
     manifest = {
         "mixture": asdict(mixture),
-        "sources": {name: _sha256(data / name) for name in FILES},
+        "commit": commit(),
+        "versions": versions(("selfrag", "bm25s", "spacy", "numpy")),
+        "sources": {name: sha256(data / name) for name in FILES},
         "train": describe(split.train),
         "heldout": describe(split.heldout),
     }
@@ -114,7 +117,3 @@ def _words(row: Row) -> int:
             case Evidence(passage):
                 texts += [passage.title, passage.text]
     return sum(len(text.split()) for text in texts)
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

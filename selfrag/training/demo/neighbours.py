@@ -14,6 +14,8 @@ def search(corpus: Mapping[str, Passage], queries: Sequence[str], k: int) -> lis
     Raises:
         MissingExtraError: bm25s is not installed.
     """
+    if not queries or not corpus:
+        return [[] for _ in queries]
     bm25s = require("bm25s", extra="eval")
     passages = list(corpus.values())
     index = bm25s.BM25(k1=1.2, b=0.75)

@@ -1,0 +1,84 @@
+"""Seeded bootstrap intervals: how sure a figure is, given that other items could have been drawn. Pure numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from selfrag.experiments.ranking import Floats, win_matrix
+
+ROUNDS = 2000
+LEVEL = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure with its percentile interval.
+
+    Attributes:
+        value: on all items.
+        low: lower end of the 95% interval; NaN with fewer than two items.
+        high: upper end.
+        n: items behind it.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values; NaN becomes None."""
+        return {key: None if value != value else value for key, value in asdict(self).items()}
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}] n={self.n}"
+
+
+def mean(values: Sequence[float], *, seed: int = 0, rounds: int = ROUNDS) -> Estimate:
+    """The mean of one value an item."""
+    data = np.asarray(values, dtype=np.float64)
+
+    def statistic(counts: Floats) -> Floats:
+        return np.asarray(counts @ data / counts.sum(axis=1))
+
+    return _estimate(len(data), statistic, seed, rounds)
+
+
+def pooled_auc(
+    positives: Sequence[Sequence[float]], negatives: Sequence[Sequence[float]], *, seed: int = 0, rounds: int = ROUNDS
+) -> Estimate:
+    """AUC over the scores of all items together; whole items are resampled, because their passages belong together.
+
+    Args:
+        positives: scores of each item's positives.
+        negatives: scores of each item's negatives; as many items.
+        seed: of the resampling.
+        rounds: bootstrap samples.
+    """
+    matrix = win_matrix(positives, negatives)
+    right = np.array([len(scores) for scores in positives], dtype=np.float64)
+    wrong = np.array([len(scores) for scores in negatives], dtype=np.float64)
+
+    def statistic(counts: Floats) -> Floats:
+        won = ((counts @ matrix) * counts).sum(axis=1)
+        pairs = (counts @ right) * (counts @ wrong)
+        return np.asarray(np.divide(won, pairs, out=np.full(len(counts), np.nan), where=pairs > 0))
+
+    return _estimate(len(matrix), statistic, seed, rounds)
+
+
+def _estimate(items: int, statistic: Callable[[Floats], Floats], seed: int, rounds: int) -> Estimate:
+    """`statistic` maps counts [R, n] (how often each of R samples holds each item) to R values."""
+    if items == 0:
+        return Estimate(float("nan"), float("nan"), float("nan"), 0)
+    value = float(statistic(np.ones((1, items)))[0])
+    if items == 1:
+        return Estimate(value, float("nan"), float("nan"), 1)
+    counts = np.random.default_rng(seed).multinomial(items, [1 / items] * items, size=rounds).astype(np.float64)
+    tail = 100 * (1 - LEVEL) / 2
+    low, high = np.nanpercentile(statistic(counts), [tail, 100 - tail])
+    return Estimate(value, float(low), float(high), items)

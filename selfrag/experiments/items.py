@@ -1,0 +1,151 @@
+"""`Item`: one row of an evaluation file, whatever its schema. Reads files strictly; runs nothing.
+
+Understood are the rows of `eval` files (`task`, `passages`, `gold_passage_ids`), of answerability files
+(`conversation`, `documents`), of instruction/output pairs (`kind`), of critic files (`group`) and of training rows
+(`target`). What a row does not say is None, and figures that would need it leave the row out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from retrieval.errors import UserError
+from retrieval.passage import Passage
+from selfrag.jsonl import read_jsonl
+from selfrag.training.rows import Token, parse_row
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One question, claim or instruction to evaluate on.
+
+    Attributes:
+        id: as in the file.
+        instruction: what the model is asked.
+        needs_retrieval: whether it should retrieve; None where either is fine or unknown.
+        passages: evidence to answer from, in the order of the file.
+        gold: ids of the passages that answer; None if the file does not say.
+        answers: short answers of which one should be contained; None where that is no measure.
+        label: right answer of a closed task.
+        answerable: whether the passages answer the question; None if the file does not say.
+    """
+
+    id: str
+    instruction: str
+    needs_retrieval: bool | None
+    passages: tuple[Passage, ...] = ()
+    gold: frozenset[str] | None = None
+    answers: tuple[str, ...] | None = None
+    label: str | None = None
+    answerable: bool | None = None
+
+
+def read_items(path: Path, where: Mapping[str, str] | None = None) -> list[Item]:
+    """All items of a `.jsonl` or `.jsonl.gz` file.
+
+    Args:
+        path: the file.
+        where: keep rows with these values only, such as `{"rule": "instruction_without_lookup"}`.
+
+    Raises:
+        UserError: a row is bad (names `file:line`), or no row is left.
+    """
+    wanted = where or {}
+
+    def parse(record: dict[str, Any]) -> Item | None:
+        if missing := sorted(set(wanted) - set(record)):
+            raise UserError(f"no key {missing[0]!r} to filter on")
+        return _item(record) if all(str(record[key]) == value for key, value in wanted.items()) else None
+
+    items = [item for item in read_jsonl(path, parse) if item is not None]
+    if not items:
+        raise UserError(f"{path}: no rows{' with ' + str(dict(wanted)) if wanted else ''}; check the file and --where")
+    return items
+
+
+def _item(record: dict[str, Any]) -> Item:
+    if "task" in record:
+        return _task(record)
+    if "conversation" in record:
+        return _answerability(record)
+    if "target" in record:
+        return _training(record)
+    if "group" in record:
+        return _critic(record)
+    if "kind" in record:
+        return Item(_text(record, "id"), _text(record, "instruction"), _text(record, "kind") != "instruction")
+    raise UserError("unknown kind of row: it has none of 'task', 'conversation', 'target', 'group', 'kind'")
+
+
+def _task(record: dict[str, Any]) -> Item:
+    task = _text(record, "task")
+    closed = "options" in record
+    passages = _passages(record, "passages", "id") if "passages" in record else ()
+    label = _text(record, "label") if "label" in record else None
+    return Item(
+        _text(record, "id"),
+        _text(record, "instruction"),
+        # Multiple choice may be answered either way.
+        needs_retrieval=None if task == "multiple_choice" else True,
+        passages=passages,
+        gold=frozenset(_texts(record, "gold_passage_ids")) if "gold_passage_ids" in record else None,
+        # A long human answer is not contained in a model's answer; closed tasks are scored by their label.
+        answers=_texts(record, "answers") if task.startswith("short_qa") else None,
+        label=label if closed else None,
+        answerable=None if closed or label is None else _answerable(label),
+    )
+
+
+def _answerability(record: dict[str, Any]) -> Item:
+    turns = record["conversation"]
+    if not isinstance(turns, list) or not turns or not isinstance(turns[-1], dict):
+        raise UserError("'conversation' must be a list of turns")
+    if len(turns) != 1:
+        raise UserError(f"a conversation of {len(turns)} turns; only single questions can be asked")
+    passages = _passages(record, "documents", "doc_id")
+    answerable = _answerable(_text(record, "label"))
+    return Item(_text(record, "id"), _text(turns[-1], "content"), True, passages, answerable=answerable)
+
+
+def _training(record: dict[str, Any]) -> Item:
+    row = parse_row(record)
+    first = row.target[0]
+    return Item(row.id, row.instruction, first == Token("[Retrieval]"))
+
+
+def _critic(record: dict[str, Any]) -> Item:
+    first = _text(record, "group") == "Retrieve" and not record.get("preceding")
+    needs = {"Retrieval": True, "No Retrieval": False}.get(_text(record, "label")) if first else None
+    return Item(_text(record, "id"), _text(record, "instruction"), needs)
+
+
+def _answerable(label: str) -> bool:
+    if label not in ("answerable", "unanswerable"):
+        raise UserError(f"'label' must be answerable or unanswerable, not {label!r}")
+    return label == "answerable"
+
+
+def _passages(record: Mapping[str, Any], key: str, id_key: str) -> tuple[Passage, ...]:
+    found = record.get(key)
+    if not isinstance(found, list) or not all(isinstance(passage, dict) for passage in found):
+        raise UserError(f"{key!r} must be a list of passages")
+    return tuple(Passage(_text(p, id_key), _text(p, "text"), str(p.get("title") or "")) for p in found)
+
+
+def _texts(record: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    found = record.get(key)
+    if not isinstance(found, list) or not all(isinstance(value, str) for value in found):
+        raise UserError(f"{key!r} must be a list of texts")
+    return tuple(found)
+
+
+def _text(record: Mapping[str, Any], key: str) -> str:
+    if key not in record:
+        raise UserError(f"key {key!r} is missing")
+    value = record[key]
+    if not isinstance(value, str) or not value.strip():
+        raise UserError(f"{key!r} must be text that is not empty, not {value!r:.60}")
+    return value

@@ -1,0 +1,227 @@
+"""How well a model's reflection works: one decode an item, then figures from what was recorded.
+
+`measure` runs the product's own decoder in its short form on every passage of an item; everything a figure needs
+(p(Retrieval), IsRel of each passage, the candidates' texts and scores) is in that one trace. `figures` is pure.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from selfrag.decoding.answer import Answer
+from selfrag.decoding.beam import decode
+from selfrag.decoding.driver import Answered, Broken, Serving, drive
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.trace import UNUSABLE
+from selfrag.experiments.containment import abstains, contains_any, normalise
+from selfrag.experiments.intervals import Estimate, mean, pooled_auc
+from selfrag.experiments.items import Item
+from selfrag.experiments.ranking import auc
+from selfrag.prompting import Prompting
+from selfrag.reflection.labels import Role
+
+SHORT_FORM = Decoding(threshold=0.0, max_segments=1, segment_tokens=50)
+"""Retrieve always (any probability is above 0) but record p(Retrieval); one segment."""
+CHOICES = 5
+"""Passages among which the best-scored answer is chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """The answer from one passage.
+
+    Attributes:
+        passage: its id; None for an answer without evidence.
+        text: what was written.
+        score: the decoder's segment score.
+        relevant: p(Relevant); None if the model did not judge.
+    """
+
+    passage: str | None
+    text: str
+    score: float
+    relevant: float | None
+
+    @property
+    def takes_in(self) -> bool:
+        """Whether it calls its passage relevant and answers."""
+        return self.relevant is not None and self.relevant > 0.5 and not abstains(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the model did with one item.
+
+    Attributes:
+        item: the row.
+        retrieval: p(Retrieval) / (p(Retrieval) + p(No Retrieval)) before anything is written; None if it failed.
+        candidates: usable answers, in the order of the item's passages.
+        error: why there is nothing, None if there is.
+    """
+
+    item: Item
+    retrieval: float | None
+    candidates: tuple[Candidate, ...] = ()
+    error: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values of this item, without the passages' text."""
+        gold = None if self.item.gold is None else sorted(self.item.gold)
+        return {
+            "id": self.item.id,
+            "instruction": self.item.instruction,
+            "needs_retrieval": self.item.needs_retrieval,
+            "answers": self.item.answers,
+            "gold": gold,
+            "answerable": self.item.answerable,
+            "label": self.item.label,
+            "retrieval": self.retrieval,
+            "candidates": [asdict(candidate) for candidate in self.candidates],
+            "error": self.error,
+        }
+
+
+def measure(
+    items: Sequence[Item],
+    prompting: Prompting,
+    engine: Serving,
+    *,
+    decoding: Decoding = SHORT_FORM,
+    progress: Callable[[], object] = lambda: None,
+) -> list[Measured]:
+    """Decode every item once.
+
+    Args:
+        items: what to ask.
+        prompting: the model's codec, vocabulary and layout.
+        engine: the model.
+        decoding: settings; `passages` is set to the number each item brings.
+        progress: called after each item.
+
+    Returns:
+        One record an item, in order. An item that fails carries its error.
+    """
+    found: dict[int, Measured] = {}
+    for event in drive(_decoders(items, prompting, decoding), engine, None):
+        if isinstance(event, Answered):
+            found[event.index] = _measured(items[event.index], event.answer, decoding)
+            progress()
+        elif isinstance(event, Broken):
+            found[event.index] = Measured(items[event.index], None, error=str(event.error))
+            progress()
+    return [found[i] for i in range(len(items))]
+
+
+def _decoders(items: Sequence[Item], prompting: Prompting, decoding: Decoding) -> Iterator[Any]:
+    for item in items:
+        # Without evidence only the decision (and, for a closed task, a short answer) is of interest.
+        budget = decoding.segment_tokens if item.passages else 8 if item.label is not None else 1
+        policy = replace(decoding, passages=max(1, len(item.passages)), segment_tokens=budget)
+        yield decode(item.instruction, prompting, policy, passages=item.passages)
+
+
+def _measured(item: Item, answer: Answer, decoding: Decoding) -> Measured:
+    decision = answer.trace.decisions[0]
+    retrieval = None if decision.judgment is None else decoding.retrieval_score(decision.judgment)
+    candidates = []
+    for node in answer.trace.nodes:
+        if node.status not in UNUSABLE:
+            judgment = node.judgments.get(Role.RELEVANCE)
+            relevant = None if judgment is None else judgment.probability("Relevant")
+            candidates.append(Candidate(node.passage.id if node.passage else None, node.text, node.score, relevant))
+    return Measured(item, retrieval, tuple(candidates))
+
+
+def figures(measured: Sequence[Measured], *, seed: int = 0) -> dict[str, Estimate]:
+    """Every figure for which there are rows, with its 95% interval.
+
+    Returns:
+        By name: `retrieves_questions` and `refrains_on_instructions` (shares above and below 0.5); `isrel_auc` (gold
+        against the other passages of the same questions, pooled) and `isrel_auc_within` (mean over questions);
+        `contains_*` (a gold answer is in the best-scored of five, the first passage's, the gold passage's, or any
+        answer); `taken_in` and `answers_answerable` (calls a passage relevant and answers); `accuracy` (closed sets);
+        `relevant_on_gold`, `relevant_on_other`; `isrel_undefined` and `failed` where there are such.
+    """
+    done = [m for m in measured if m.error is None]
+    per_item: dict[str, list[float]] = {
+        "retrieves_questions": [p > 0.5 for p in _retrieval(done, needed=True)],
+        "refrains_on_instructions": [p < 0.5 for p in _retrieval(done, needed=False)],
+        **_answers(done, seed),
+        "taken_in": [_takes_in(m) for m in done if m.item.answerable is False and m.item.passages],
+        "answers_answerable": [_takes_in(m) for m in done if m.item.answerable is True and m.item.passages],
+        "accuracy": [_right(m) for m in done if m.item.label is not None],
+        "failed": [m.error is not None for m in measured] if len(done) < len(measured) else [],
+    }
+    result = {name: mean(values, seed=seed) for name, values in per_item.items() if values}
+    return result | _relevance(done, seed)
+
+
+def _retrieval(done: Sequence[Measured], *, needed: bool) -> list[float]:
+    return [m.retrieval for m in done if m.item.needs_retrieval is needed and m.retrieval is not None]
+
+
+def _answers(done: Sequence[Measured], seed: int) -> dict[str, list[float]]:
+    """Containment among five passages with gold among them: gold and the first four others, in a seeded order."""
+    names = ("best_of_five", "first_passage", "gold_passage", "any_of_five")
+    values: dict[str, list[float]] = {f"contains_{name}": [] for name in names}
+    for m in done:
+        order = five(m.item, seed)
+        if order is None or not m.item.answers:
+            continue
+        by_id = {candidate.passage: candidate for candidate in m.candidates}
+        gold = m.item.gold or frozenset()
+        found = {key: contains_any(by_id[key].text, m.item.answers) if key in by_id else False for key in order}
+        usable = [by_id[key] for key in order if key in by_id]
+        best = max(usable, key=lambda candidate: candidate.score, default=None)
+        values["contains_best_of_five"].append(best is not None and found[str(best.passage)])
+        values["contains_first_passage"].append(found[order[0]])
+        values["contains_gold_passage"].append(next(found[key] for key in order if key in gold))
+        values["contains_any_of_five"].append(any(found.values()))
+    return values
+
+
+def five(item: Item, seed: int) -> list[str] | None:
+    """Ids of gold and the first four other passages in a seeded order; None without gold among the passages."""
+    gold = [p.id for p in item.passages if item.gold and p.id in item.gold]
+    if not gold:
+        return None
+    others = [p.id for p in item.passages if p.id not in (item.gold or ())]
+    order = [gold[0], *others[: CHOICES - 1]]
+    random.Random(f"{seed}/{item.id}").shuffle(order)  # noqa: S311 - no cryptography
+    return order
+
+
+def _relevance(done: Sequence[Measured], seed: int) -> dict[str, Estimate]:
+    gold: list[list[float]] = []
+    other: list[list[float]] = []
+    undefined: list[float] = []
+    for m in done:
+        undefined += [c.relevant is None for c in m.candidates if c.passage is not None]
+        if m.item.gold:
+            gold.append([c.relevant for c in m.candidates if c.relevant is not None and c.passage in m.item.gold])
+            other.append([c.relevant for c in m.candidates if c.relevant is not None and c.passage not in m.item.gold])
+    result: dict[str, Estimate] = {}
+    pairs = [(g, o) for g, o in zip(gold, other, strict=True) if g and o]
+    if pairs:
+        result["isrel_auc"] = pooled_auc([g for g, _ in pairs], [o for _, o in pairs], seed=seed)
+        result["isrel_auc_within"] = mean([auc(g, o) for g, o in pairs], seed=seed)
+    for name, scores in (("relevant_on_gold", gold), ("relevant_on_other", other)):
+        shares = [sum(value > 0.5 for value in values) / len(values) for values in scores if values]
+        if shares:
+            result[name] = mean(shares, seed=seed)
+    if any(undefined):
+        result["isrel_undefined"] = mean(undefined, seed=seed)
+    return result
+
+
+def _takes_in(m: Measured) -> bool:
+    best = max(m.candidates, key=lambda candidate: candidate.score, default=None)
+    return best is not None and best.takes_in
+
+
+def _right(m: Measured) -> bool:
+    best = max(m.candidates, key=lambda candidate: candidate.score, default=None)
+    return best is not None and normalise(best.text) == normalise(m.item.label or "")
