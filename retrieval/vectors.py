@@ -82,7 +82,7 @@ class FlatIndex:
         """
         try:
             vectors = np.load(file, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError) as error:
             raise UserError(f"{file} is not a readable vector file ({error}); build the index again") from error
         if vectors.ndim != 2 or vectors.dtype != np.float32:
             raise UserError(

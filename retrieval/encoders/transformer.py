@@ -124,27 +124,30 @@ def local_directory(source: str | Path) -> Path:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No bar for the loading of a small model: it would be all that a search prints on stderr."""
+    """No bar and no report of unused poolers: they would be all that a search prints on stderr."""
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         yield
     finally:
+        logging.set_verbosity(verbosity)
         if shown:
             logging.enable_progress_bar()
 
 
 def _load(directory: Path, source: str | Path, device: str) -> tuple[Any, Any]:
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoModel, AutoTokenizer
 
     try:
         with _quiet():
             tokenizer = AutoTokenizer.from_pretrained(directory)
             model, report = AutoModel.from_pretrained(directory, dtype=torch.float32, output_loading_info=True)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise UserError(f"encoder {source} cannot be loaded: {str(error)[:300]}") from error
     missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
     if missing:

@@ -1,0 +1,80 @@
+"""Small real parts for the tests of `retrieval`: a bag-of-words encoder, and a tiny BERT built on the spot."""
+
+import hashlib
+import threading
+
+import numpy as np
+import pytest
+
+from retrieval import Passage
+from retrieval.encoders import EncoderCard
+
+
+class WordEncoder:
+    """Texts that share words have similar vectors. Counts what it was asked, and can be interrupted."""
+
+    def __init__(self, dim=32, fingerprint="words-1", fail_after=None):
+        self.card = EncoderCard(name="words", fingerprint=fingerprint, dim=dim)
+        self.texts, self.calls, self._fail_after = [], 0, fail_after
+        self._lock = threading.Lock()
+
+    def encode(self, texts, batch_size=64):
+        with self._lock:
+            self.calls += 1
+            if self._fail_after is not None and self.calls > self._fail_after:
+                raise KeyboardInterrupt
+            self.texts.extend(texts)
+        vectors = np.zeros((len(texts), self.card.dim), np.float32)
+        for row, text in enumerate(texts):
+            for word in text.lower().split():
+                seed = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=4).digest(), "little")
+                vectors[row] += np.random.default_rng(seed).standard_normal(self.card.dim, dtype=np.float32)
+        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-6)
+
+
+@pytest.fixture
+def encoder():
+    return WordEncoder()
+
+
+@pytest.fixture
+def make_encoder():
+    return WordEncoder
+
+
+ANIMALS = [
+    Passage("cat", "The cat sleeps on the warm mat all day.", "Cat"),
+    Passage("dog", "A dog barks at the mail carrier.", "Dog"),
+    Passage("owl", "Owls hunt mice in the dark forest.", "Owl"),
+    Passage("bee", "Bees make honey from the nectar of flowers.", "Bee"),
+    Passage("ant", "Ants carry leaves to their nest.", ""),
+]
+
+
+@pytest.fixture
+def animals():
+    return list(ANIMALS)
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(tmp_path_factory):
+    """Directory of a BERT with random weights and a WordPiece vocabulary of letters, without a pooler."""
+    import torch
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    directory = tmp_path_factory.mktemp("tiny-bert")
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789.,!?"
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    (directory / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    BertTokenizerFast(str(directory / "vocab.txt"), model_max_length=64).save_pretrained(directory)
+    torch.manual_seed(7)
+    config = BertConfig(
+        vocab_size=len(words),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+    )
+    BertModel(config, add_pooling_layer=False).save_pretrained(directory)
+    return directory

@@ -1,0 +1,173 @@
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import retrieval.encoding
+from retrieval import Passage, UserError, build_index, index_passages, open_index
+from retrieval.encoders import EncoderCard
+from retrieval.lock import locked_directory
+from retrieval.template import Template
+
+
+def names(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_files_become_an_index_that_opens(tmp_path, encoder):
+    (tmp_path / "a.jsonl").write_text('{"id": "bee", "text": "Bees make honey."}\n')
+    (tmp_path / "b.csv").write_text("id,title,text\ndog,Dog,A dog barks.\n")
+    built = build_index([tmp_path / "a.jsonl", tmp_path / "b.csv"], tmp_path / "index", encoder=encoder)
+    opened = open_index(tmp_path / "index", encoder)
+    assert built(["honey"], 2) == opened(["honey"], 2)
+    assert [p.id for p in opened(["honey"], 2)[0]] == ["bee", "dog"]
+    assert names(tmp_path) == ["a.jsonl", "b.csv", "index"]
+    assert names(tmp_path / "index") == ["corpus", "manifest.json", "vectors.npy"]
+
+
+def test_the_manifest_says_how_it_was_made(tmp_path, animals, encoder):
+    index_passages(animals, tmp_path / "index", encoder=encoder)
+    manifest = json.loads((tmp_path / "index" / "manifest.json").read_text())
+    assert manifest["passages"] == 5
+    assert manifest["metric"] == "inner_product"
+    assert manifest["template"] == {"passage": "{title} {text}", "query": "{query}"}
+    assert {"name", "fingerprint", "dim", "pooling"} <= set(manifest["encoder"])
+    assert manifest["versions"]["numpy"] == np.__version__
+    assert set(manifest["files"]) == {"corpus/manifest.json", "corpus/passages.arrow", "vectors.npy"}
+
+
+def test_the_same_build_again_encodes_nothing(tmp_path, animals, encoder, make_encoder):
+    index_passages(animals, tmp_path / "index", encoder=encoder)
+    manifest = (tmp_path / "index" / "manifest.json").stat().st_mtime_ns
+    again = make_encoder()
+    index_passages(animals, tmp_path / "index", encoder=again)
+    assert again.texts == []
+    assert (tmp_path / "index" / "manifest.json").stat().st_mtime_ns == manifest
+    assert names(tmp_path) == ["index"]
+
+
+@pytest.mark.parametrize("change", ["passages", "encoder", "template"])
+def test_another_build_replaces_the_index(tmp_path, animals, encoder, make_encoder, change):
+    index_passages(animals, tmp_path / "index", encoder=encoder)
+    other = make_encoder(fingerprint="words-2" if change == "encoder" else "words-1")
+    passages = animals[:3] if change == "passages" else animals
+    template = Template("{text}") if change == "template" else None
+    index_passages(passages, tmp_path / "index", encoder=other, template=template)
+    assert len(other.texts) == len(passages)
+    assert len(open_index(tmp_path / "index", other).corpus) == len(passages)
+    assert names(tmp_path) == ["index"]
+
+
+@pytest.fixture
+def many(monkeypatch):
+    monkeypatch.setattr(retrieval.encoding, "BLOCK_ROWS", 10)
+    return [Passage(str(n), f"passage number {n} " + "word " * (n % 7)) for n in range(95)]
+
+
+@pytest.mark.parametrize("blocks", [0, 1, 5, 9])
+def test_an_interrupted_build_continues_to_the_same_index(tmp_path, many, make_encoder, blocks):
+    index_passages(many, tmp_path / "whole", encoder=make_encoder())
+    with pytest.raises(KeyboardInterrupt):
+        index_passages(many, tmp_path / "index", encoder=make_encoder(fail_after=blocks))
+    assert "index" not in names(tmp_path)
+    with pytest.raises(UserError, match=r"is not finished: its build was interrupted .*run the same build again"):
+        open_index(tmp_path / "index", make_encoder())
+    again = make_encoder()
+    index_passages(many, tmp_path / "index", encoder=again)
+    assert len(again.texts) == 95 - 10 * blocks
+    for file in ("vectors.npy", "manifest.json", "corpus/passages.arrow", "corpus/manifest.json"):
+        assert (tmp_path / "index" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
+    assert names(tmp_path) == ["index", "whole"]
+
+
+def test_an_interrupted_build_of_something_else_is_not_continued(tmp_path, many, make_encoder):
+    with pytest.raises(KeyboardInterrupt):
+        index_passages(many, tmp_path / "index", encoder=make_encoder(fail_after=3))
+    changed = [*many[:-1], Passage("94", "another text")]
+    again = make_encoder()
+    retriever = index_passages(changed, tmp_path / "index", encoder=again)
+    assert len(again.texts) == 95
+    assert retriever(["another text"], 1)[0][0].id == "94"
+
+
+def test_a_bad_row_leaves_nothing_or_the_older_index(tmp_path, animals, encoder):
+    (tmp_path / "bad.jsonl").write_text('{"id": "a", "text": "x"}\n{"id": "b"}\n')
+    with pytest.raises(UserError, match=r"bad\.jsonl:2: no text"):
+        build_index([tmp_path / "bad.jsonl"], tmp_path / "index", encoder=encoder)
+    assert names(tmp_path) == ["bad.jsonl"]
+    index_passages(animals, tmp_path / "index", encoder=encoder)
+    with pytest.raises(UserError, match=r"bad\.jsonl:2: no text"):
+        build_index([tmp_path / "bad.jsonl"], tmp_path / "index", encoder=encoder)
+    assert len(open_index(tmp_path / "index", encoder).corpus) == 5
+    assert names(tmp_path) == ["bad.jsonl", "index"]
+
+
+def test_a_half_written_index_is_named_and_built_anew(tmp_path, animals, encoder):
+    index_passages(animals, tmp_path / "index", encoder=encoder)
+    for file, damage in (("vectors.npy", "half"), ("corpus/passages.arrow", "half"), ("manifest.json", "gone")):
+        path = tmp_path / "index" / file
+        if damage == "half":
+            path.write_bytes(path.read_bytes()[:-50])
+        else:
+            path.unlink()
+        with pytest.raises(UserError, match="half-written"):
+            open_index(tmp_path / "index", encoder)
+        index_passages(animals, tmp_path / "index", encoder=encoder)
+        assert len(open_index(tmp_path / "index", encoder)(["dog"], 5)[0]) == 5
+
+
+def test_a_missing_index_is_named_with_the_command(tmp_path, encoder):
+    with pytest.raises(UserError, match="no index at .*nowhere; build it first, for example: selfrag index build"):
+        open_index(tmp_path / "nowhere", encoder)
+
+
+def test_another_encoder_is_refused(tmp_path, animals, encoder, make_encoder):
+    index_passages(animals, tmp_path / "index", encoder=encoder)
+    with pytest.raises(UserError, match=r"was built with another encoder: 'words' \(words-1\), not 'words' \(words-9\)"):
+        open_index(tmp_path / "index", make_encoder(fingerprint="words-9"))
+    with pytest.raises(UserError, match="must be passed as encoder="):
+        open_index(tmp_path / "index")
+
+
+def test_damaged_manifests_are_named(tmp_path, animals, encoder):
+    index_passages(animals, tmp_path / "index", encoder=encoder)
+    file = tmp_path / "index" / "manifest.json"
+    good = json.loads(file.read_text())
+    broken = [{"kind": "hnsw"}, {"encoder": {"name": "x"}}, {"extra": 1}, {"format": "selfrag-index-99"}, {"template": {"a": "b"}}]
+    for change in broken:
+        file.write_text(json.dumps(good | change))
+        with pytest.raises(UserError, match="build"):
+            open_index(tmp_path / "index", encoder)
+
+
+def test_two_builders_of_one_index_do_not_meet(tmp_path, animals, encoder):
+    with locked_directory(tmp_path / "index.building"), pytest.raises(UserError, match="another process is writing"):
+        index_passages(animals, tmp_path / "index", encoder=encoder)
+    index_passages(animals, tmp_path / "index", encoder=encoder)
+
+
+def test_a_huge_passage_is_kept_whole(tmp_path, tiny_bert, animals):
+    huge = Passage("huge", "word " * 1_000_000)
+    retriever = index_passages([*animals, huge], tmp_path / "index", encoder=tiny_bert)
+    assert {p.id for p in retriever(["x"], 6)[0]} == {"cat", "dog", "owl", "bee", "ant", "huge"}
+    assert retriever.corpus[5] == huge
+
+
+def test_an_index_can_be_moved_and_finds_its_encoder(tmp_path, tiny_bert, animals):
+    built = index_passages(animals, tmp_path / "a", encoder=tiny_bert)
+    expected = built(["dog"], 3)
+    shutil.move(tmp_path / "a", tmp_path / "b")
+    assert open_index(tmp_path / "b")(["dog"], 3) == expected
+
+
+def test_an_encoder_that_returns_nonsense_leaves_no_index(tmp_path, animals):
+    class Bad:
+        card = EncoderCard("bad", "0", 3)
+
+        def encode(self, texts, batch_size=64):
+            return np.full((len(texts), 3), np.nan)
+
+    with pytest.raises(UserError, match="not finite"):
+        index_passages(animals, tmp_path / "index", encoder=Bad())
+    assert not (tmp_path / "index").exists()

@@ -1,0 +1,100 @@
+import importlib.util
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from retrieval import Corpus, DenseRetriever, Passage, UserError, index_passages
+from retrieval.template import Template
+from retrieval.vectors import FlatIndex
+
+
+@pytest.fixture
+def retriever(tmp_path, animals, encoder):
+    found = index_passages(animals, tmp_path / "index", encoder=encoder)
+    encoder.texts.clear()
+    return found
+
+
+def test_the_passage_that_shares_the_words_comes_first(retriever, animals):
+    found = retriever(["honey from flowers", "dog barks at mail"], 2)
+    assert [[p.id for p in passages][0] for passages in found] == ["bee", "dog"]
+    assert [len(passages) for passages in found] == [2, 2]
+    assert all(passages[0].score >= passages[1].score for passages in found)
+    assert found[0][0].with_score(None) == animals[3]
+
+
+def test_a_batch_equals_its_queries_alone(retriever):
+    queries = ["honey", "mail carrier", "the", "mice in the forest", "nothing known", ""] * 20
+    together = retriever(queries, 3)
+    assert together == [retriever([query], 3)[0] for query in queries]
+
+
+def test_equal_queries_are_encoded_once(retriever, encoder):
+    found = retriever(["honey", "dog", "honey", "honey"], 1)
+    assert encoder.texts == ["honey", "dog"]
+    assert found[0] == found[2] == found[3]
+    assert found[0] is not found[2]
+
+
+@pytest.mark.parametrize("k", [0, 1, 5, 100])
+def test_k_is_an_upper_bound(retriever, k):
+    assert [len(found) for found in retriever(["honey", "dog"], k)] == [min(k, 5)] * 2
+    assert retriever([], k) == []
+
+
+@pytest.mark.parametrize(("queries", "k"), [("honey", 3), ([None], 3), (["honey"], -1)])
+def test_wrong_calls_are_named(retriever, queries, k):
+    with pytest.raises(UserError, match="queries must be a list of texts" if k > 0 else "k=-1"):
+        retriever(queries, k)
+
+
+def test_passages_with_the_same_text_count_once(tmp_path, encoder, animals):
+    copies = [Passage(f"copy{n}", "Bees make honey  from the\nnectar of flowers.", "Bee") for n in range(40)]
+    retriever = index_passages([*copies, *animals], tmp_path / "i", encoder=encoder)
+    found = retriever(["Bee Bees make honey from the nectar of flowers.", "dog"], 5)
+    assert [p.id for p in found[0]][0] == "copy0"
+    assert all(len({" ".join(p.text.split()) for p in passages}) == len(passages) == 5 for passages in found)
+
+
+def test_many_threads_get_their_own_answers(retriever):
+    queries = ["honey", "mail", "mice", "leaves", "mat"] * 20
+    expected = [retriever([query], 2)[0] for query in queries]
+    with ThreadPoolExecutor(8) as pool:
+        assert [found[0] for found in pool.map(lambda query: retriever([query], 2), queries)] == expected
+
+
+def test_the_template_reaches_passages_and_queries(tmp_path, encoder):
+    template = Template("passage: {title} | {text}", "query: {query}")
+    retriever = index_passages([Passage("a", "{text} {x}", "T{}")], tmp_path / "i", encoder=encoder, template=template)
+    retriever(["q{query}"], 1)
+    assert encoder.texts == ["passage: T{} | {text} {x}", "query: q{query}"]
+    assert Template().of_passage(Passage("a", "text")) == "text"
+
+
+@pytest.mark.parametrize("template", ["{title}", "{text} {body}", "{text", "{0} {text}", ""])
+def test_a_wrong_template_is_named(template):
+    with pytest.raises(UserError, match="template"):
+        Template(passage=template)
+
+
+def test_parts_that_do_not_fit_are_refused(tmp_path, animals, make_encoder):
+    import numpy as np
+
+    corpus = Corpus.build(animals, tmp_path / "c")
+    with pytest.raises(UserError, match="5 passages but 4 vectors"):
+        DenseRetriever(corpus, FlatIndex(np.zeros((4, 32), np.float32)), make_encoder())
+    with pytest.raises(UserError, match="vectors of 8"):
+        DenseRetriever(corpus, FlatIndex(np.zeros((5, 8), np.float32)), make_encoder())
+
+
+def test_without_faiss_the_results_are_the_same(retriever, tmp_path, encoder, monkeypatch):
+    from retrieval import open_index
+
+    expected = retriever(["honey", "dog mail"], 4)
+    real = importlib.util.find_spec
+    monkeypatch.setattr("retrieval.vectors.find_spec", lambda name: None if name == "faiss" else real(name))
+    monkeypatch.setitem(sys.modules, "faiss", None)  # an import of faiss now fails
+    assert open_index(tmp_path / "index", encoder)(["honey", "dog mail"], 4) == expected
+    with pytest.raises(UserError, match=r"pip install 'selfrag\[cpu\]'"):
+        FlatIndex(retriever._index._vectors, "faiss")

@@ -1,0 +1,90 @@
+import pytest
+
+from retrieval import FixedPassages, Passage, UserError, as_retriever
+
+A, B, C = Passage("a", "text a"), Passage("b", "text b", "B"), Passage("c", "text c", score=0.5)
+
+
+def test_fixed_passages_serve_every_query():
+    retriever = FixedPassages([A, {"id": 7, "text": "t", "title": None}])
+    assert retriever(["x", "y"], 1) == [[A], [A]]
+    assert retriever(["x"], 5) == [[A, Passage("7", "t")]]
+    assert retriever(["x"], 0) == [[]]
+    assert FixedPassages([])(["x"], 5) == [[]]
+
+
+def test_fixed_passages_per_query_follow_the_question_through_later_searches():
+    retriever = FixedPassages({"Who?": [A], "Who? When": [B], "": []})
+    assert retriever(["Who?", "Who? He came.", "Who? When it rained"], 5) == [[A], [A], [B]]
+    with pytest.raises(UserError, match="no passages are given for the query 'Where"):
+        FixedPassages({"Who?": [A]})(["Where?"], 5)
+
+
+@pytest.mark.parametrize(
+    ("passages", "fault"),
+    [
+        ([A, "text"], "passage 2 given is str"),
+        ([{"id": "x"}], r"passage 1 given has no text \(found: id\)"),
+        ([{"body": "x"}], "has no id and no text"),
+        ([{"id": "x", "text": "t", "score": "high"}], "score must be a number"),
+        ([{"id": "x", "text": ["t"]}], "text must be text, not list"),
+        ({"q": A}, "passages for 'q' must be a list, not Passage"),
+    ],
+)
+def test_what_is_no_passage_is_named(passages, fault):
+    with pytest.raises(UserError, match=fault):
+        FixedPassages(passages)
+
+
+def test_any_callable_is_a_retriever():
+    def search(queries, k):
+        return tuple([{"id": query, "text": query.upper(), "score": 1}][:k] for query in queries)
+
+    retriever = as_retriever(search)
+    assert retriever(["x", "y"], 3) == [[Passage("x", "X", score=1.0)], [Passage("y", "Y", score=1.0)]]
+    assert as_retriever(retriever) is retriever
+    assert as_retriever([A, B])(["x"], 1) == [[A]]
+    assert as_retriever({"x": [B]})(["x"], 1) == [[B]]
+
+
+async def coroutine(queries, k):
+    return []
+
+
+@pytest.mark.filterwarnings("ignore:coroutine")
+@pytest.mark.parametrize(
+    ("search", "fault"),
+    [
+        (lambda queries, k: None, "returned NoneType, not a list"),
+        (lambda queries, k: "ab", "returned str, not a list"),
+        (lambda queries, k: [[A]], "returned 1 lists for 2 queries"),
+        (lambda queries, k: [A, B], "for query 1 must be a list, not Passage"),
+        (lambda queries, k: [[A], [B, C, A]], "3 passages from retriever <lambda> for query 2; at most 2"),
+        (lambda queries, k: [[], ["text"]], "passage 1 from retriever <lambda> for query 2 is str"),
+        (coroutine, "retriever coroutine returned coroutine"),
+    ],
+)
+def test_what_a_callable_may_not_return(search, fault):
+    with pytest.raises(UserError, match=fault):
+        as_retriever(search)(["x", "y"], 2)
+
+
+def test_errors_of_the_callable_keep_their_traceback():
+    def search(queries, k):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        as_retriever(search)(["x"], 1)
+
+
+@pytest.mark.parametrize("source", [None, 5, "directory"])
+def test_what_is_no_retriever_is_named(source):
+    with pytest.raises(UserError, match="a retriever is a callable"):
+        as_retriever(source)
+
+
+def test_a_dense_retriever_is_not_wrapped(tmp_path, animals, encoder):
+    from retrieval import index_passages
+
+    retriever = index_passages(animals, tmp_path / "i", encoder=encoder)
+    assert as_retriever(retriever) is retriever

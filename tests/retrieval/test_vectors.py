@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retrieval import UserError
+from retrieval.vectorfile import GrowingMatrix
+from retrieval.vectors import FlatIndex
+
+pytest.importorskip("faiss")
+
+
+def random(rows, dim, seed=0):
+    return np.random.default_rng(seed).standard_normal((rows, dim), dtype=np.float32)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 400), st.integers(1, 24), st.integers(1, 40), st.integers(1, 50), st.integers(0, 2**16))
+def test_faiss_and_numpy_agree_to_the_bit(rows, dim, queries, k, seed):
+    # values on a coarse grid make many exact ties
+    vectors = np.round(random(rows, dim, seed) * 4) / 4
+    asked = np.round(random(queries, dim, seed + 1) * 4) / 4
+    by_faiss, by_numpy = (FlatIndex(vectors, backend).search(asked, k) for backend in ("faiss", "numpy"))
+    assert by_faiss.scores.shape == (queries, min(k, rows))
+    np.testing.assert_array_equal(by_faiss.scores, by_numpy.scores)
+    clear = by_faiss.scores > by_faiss.scores[:, -1:]  # a tie at the last place may be cut anywhere
+    np.testing.assert_array_equal(by_faiss.rows[clear], by_numpy.rows[clear])
+
+
+@pytest.mark.parametrize("backend", ["faiss", "numpy"])
+def test_the_best_rows_are_found_in_order(backend):
+    vectors, queries = random(40_000, 8), random(7, 8, 1)
+    hits = FlatIndex(vectors, backend).search(queries, 10)
+    exact = queries.astype(np.float64) @ vectors.T.astype(np.float64)
+    np.testing.assert_array_equal(hits.rows, np.argsort(-exact, axis=1, kind="stable")[:, :10])
+    np.testing.assert_allclose(hits.scores, np.sort(exact, axis=1)[:, ::-1][:, :10], rtol=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["faiss", "numpy"])
+def test_a_batch_gives_the_same_as_its_queries_alone(backend):
+    index, queries = FlatIndex(random(3000, 16), backend), random(300, 16, 1)
+    together = index.search(queries, 5)
+    for row in range(0, 300, 23):
+        alone = index.search(queries[row : row + 1], 5)
+        np.testing.assert_array_equal(alone.rows[0], together.rows[row])
+        np.testing.assert_array_equal(alone.scores[0], together.scores[row])
+
+
+def test_ties_stand_in_row_order():
+    vectors = np.ones((30, 4), np.float32)
+    assert FlatIndex(vectors, "numpy").search(np.ones((1, 4), np.float32), 30).rows[0].tolist() == list(range(30))
+
+
+def test_a_file_is_searched_in_place(tmp_path):
+    np.save(tmp_path / "v.npy", random(100, 4))
+    index = FlatIndex.open(tmp_path / "v.npy")
+    assert (len(index), index.dim) == (100, 4)
+    assert isinstance(index._vectors, np.memmap)
+    np.testing.assert_array_equal(index.search(random(100, 4), 1).rows.shape, (100, 1))
+
+
+@pytest.mark.parametrize("content", [b"", b"no vectors", None])
+def test_a_bad_vector_file_is_named(tmp_path, content):
+    file = tmp_path / "v.npy"
+    if content is None:
+        np.save(file, np.zeros((3, 2)))
+    else:
+        file.write_bytes(content)
+    with pytest.raises(UserError, match=r"v\.npy.*build the index again"):
+        FlatIndex.open(file)
+
+
+def test_a_matrix_grows_over_several_processes(tmp_path):
+    vectors, file = random(10, 3), tmp_path / "v.npy"
+    first = GrowingMatrix(file, 10, 3)
+    first.append(vectors[:4])
+    with file.open("ab") as torn:  # a block that was being written when the process died
+        torn.write(b"\xff" * 17)
+    second = GrowingMatrix(file, 10, 3)
+    assert second.done == 4
+    second.append(vectors[4:])
+    np.testing.assert_array_equal(np.load(second.finish()), vectors)
+    assert [path.name for path in tmp_path.iterdir()] == ["v.npy"]
+
+
+def test_rows_without_a_valid_journal_are_written_again(tmp_path):
+    file = tmp_path / "v.npy"
+    GrowingMatrix(file, 10, 3).append(random(4, 3))
+    file.with_suffix(".journal.json").write_text('{"rows": 9}')
+    assert GrowingMatrix(file, 10, 3).done == 0
+    GrowingMatrix(file, 10, 3).append(random(4, 3))
+    assert GrowingMatrix(file, 11, 3).done == 0
