@@ -1,0 +1,149 @@
+"""From a trained model to files: a small adapter, and the plain checkpoint that vLLM and transformers load.
+
+vLLM refuses adapters with trained token rows, so a model with reflection rows is always served merged. Merging expands
+the base exactly as training did, so an adapter needs only the base model it was trained on and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from selfrag.errors import UserError
+from selfrag.reflection.labels import TOKENS
+from selfrag.reflection.vocabulary import Vocabulary
+from selfrag.training.directories import published
+from selfrag.training.expansion import Expansion, expand
+from selfrag.training.fused import fuse
+from selfrag.training.model import Trainee
+
+WEIGHTS = "adapter_model.safetensors"
+REFLECTION = "reflection.json"
+"""What PEFT's own config cannot say: which token has which row."""
+
+
+def save_adapter(trainee: Trainee, out_dir: Path) -> Path:
+    """Write LoRA pairs and token rows in bf16, in PEFT's file format, with `reflection.json` beside them.
+
+    Args:
+        trainee: trained with `lora`.
+        out_dir: must not exist, or be empty.
+
+    Returns:
+        `out_dir`, complete.
+
+    Raises:
+        UserError: the model was trained in full, or `out_dir` is in use.
+    """
+    if not trainee.fused.layers:
+        raise UserError("a fully trained model has no adapter; save it with save_checkpoint")
+    from peft import get_peft_model_state_dict
+    from safetensors.torch import save_file
+
+    state = get_peft_model_state_dict(trainee.model, save_embedding_layers=False)
+    tensors = {name: tensor.detach().to(torch.bfloat16).contiguous() for name, tensor in state.items()}
+    config = trainee.model.peft_config["default"]
+    reflection = {"format": 1, "token_ids": dict(zip(TOKENS, trainee.expansion.token_ids, strict=True))}
+    with published(out_dir) as directory:
+        config.save_pretrained(directory)
+        path = directory / "adapter_config.json"
+        settings = json.loads(path.read_text()) | {"base_model_name_or_path": None, "inference_mode": True}
+        path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n")
+        (directory / REFLECTION).write_text(json.dumps(reflection, indent=2) + "\n")
+        save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
+        for file in directory.iterdir():
+            file.chmod(0o644)
+    return out_dir
+
+
+def save_checkpoint(trainee: Trainee, out_dir: Path) -> Path:
+    """Write a plain Hugging Face checkpoint with its tokenizer, LoRA merged. The trainee is of no use afterwards.
+
+    Raises:
+        UserError: `out_dir` is in use.
+    """
+    model = _merged(trainee.model) if trainee.fused.layers else trainee.model.to(torch.bfloat16)
+    return _save(model, trainee.tokenizer, out_dir)
+
+
+def merge(base_dir: Path, adapter_dir: Path, out_dir: Path) -> Path:
+    """Expand a base model, merge an adapter into it, and write a plain checkpoint.
+
+    Args:
+        base_dir: the checkpoint the adapter was trained on.
+        adapter_dir: what `save_adapter` wrote.
+        out_dir: must not exist, or be empty. It appears complete or not at all.
+
+    Returns:
+        `out_dir`.
+
+    Raises:
+        UserError: a directory is not what it should be, or base and adapter do not belong together.
+    """
+    expected = _expected_ids(adapter_dir)
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(base_dir)
+        model = AutoModelForCausalLM.from_pretrained(base_dir, dtype=torch.bfloat16)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{base_dir} holds no causal language model with its tokenizer: {error}") from error
+    _check_ids(expand(model, tokenizer), expected, adapter_dir)
+    try:
+        adapted = PeftModel.from_pretrained(model, adapter_dir)
+    except RuntimeError as error:
+        raise UserError(f"the adapter {adapter_dir} does not fit {base_dir}: {error}") from error
+    return _save(_merged(adapted), tokenizer, out_dir)
+
+
+def _merged(adapted: Any) -> Any:
+    """The base model of a PEFT model, with the very weights that training computed with."""
+    fuse(adapted).write_back()
+    model = adapted.unload()
+    model.config.use_cache = True
+    return model
+
+
+def _save(model: Any, tokenizer: Any, out_dir: Path) -> Path:
+    with published(out_dir) as directory:
+        model.save_pretrained(directory)
+        tokenizer.save_pretrained(directory)
+        _verify(directory, model)
+    return out_dir
+
+
+def _verify(directory: Path, model: Any) -> None:
+    """Read back what was written; a checkpoint with a hole in it must not appear under its name."""
+    from transformers import AutoConfig, AutoTokenizer
+
+    vocabulary = Vocabulary.from_tokenizer(AutoTokenizer.from_pretrained(directory))
+    rows = int(AutoConfig.from_pretrained(directory).vocab_size)
+    ids = [vocabulary.ids[token] for token in TOKENS]
+    if max(ids) >= rows:
+        raise UserError(f"reflection token id {max(ids)} has no row: the matrix has {rows} rows")
+    for matrix in (model.get_input_embeddings().weight, model.get_output_embeddings().weight):
+        chosen = matrix.detach()[ids].float()
+        if not torch.isfinite(chosen).all() or len(torch.unique(chosen, dim=0)) != len(ids):
+            raise UserError("the reflection rows are not finite and distinct; train the model again")
+
+
+def _expected_ids(adapter_dir: Path) -> dict[str, int]:
+    path = adapter_dir / REFLECTION
+    try:
+        record = json.loads(path.read_text())
+        return {str(token): int(i) for token, i in record["token_ids"].items()}
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise UserError(f"{adapter_dir} holds no adapter of selfrag.training: {path.name} is missing or bad") from error
+
+
+def _check_ids(expansion: Expansion, expected: dict[str, int], adapter_dir: Path) -> None:
+    found = dict(zip(TOKENS, expansion.token_ids, strict=True))
+    if found != expected:
+        raise UserError(
+            f"the adapter {adapter_dir} was trained on another base model: there {TOKENS[0]} is id"
+            f" {expected.get(TOKENS[0])}, in this one {found[TOKENS[0]]}"
+        )

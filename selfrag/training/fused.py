@@ -1,0 +1,162 @@
+"""The same LoRA numbers in fewer passes over memory: what makes training on a CPU bearable.
+
+PEFT owns parameters, files and merging; this file only replaces how a PEFT model computes while it trains:
+
+- a LoRA layer multiplies once by `W + scale * B A`, rebuilt after each optimiser step, so training sees the very bf16
+  weights that a merged checkpoint holds. Backward makes the gradients of A and B only, from thin products.
+- trainable token rows are looked up beside the frozen matrix, which is neither copied nor given a gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.nn.functional import embedding, linear
+
+
+class _MergedLinear(torch.autograd.Function):
+    """`inputs @ merged.T + bias`, whose gradient goes to A and B as if it were `inputs @ (W + scale B A).T`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, inputs: Tensor, merged: Tensor, bias: Tensor | None, down: Tensor, up: Tensor, scale: float
+    ) -> Tensor:
+        ctx.save_for_backward(inputs, merged, down, up)
+        ctx.scale = scale
+        return linear(inputs, merged, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, merged, down, up = ctx.saved_tensors
+        kind = inputs.dtype
+        outer = gradients[0].reshape(-1, merged.shape[0])
+        rows = inputs.reshape(-1, merged.shape[1])
+        to_inputs = (outer @ merged).view_as(inputs) if ctx.needs_input_grad[0] else None
+        to_up = outer.T @ (rows @ down.to(kind).T)
+        to_down = (outer @ up.to(kind)).T @ rows
+        return to_inputs, None, None, to_down.to(down.dtype) * ctx.scale, to_up.to(up.dtype) * ctx.scale, None
+
+
+@dataclass(eq=False)
+class FusedLinear:
+    """Forward of one LoRA layer.
+
+    Attributes:
+        weight: frozen W [out, in].
+        bias: frozen bias [out], or None.
+        down: A [rank, in], trained.
+        up: B [out, rank], trained.
+        scale: alpha / rank.
+        merged: W + scale B A in the type of W; stale until `refresh` after each change of A or B.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    down: Parameter
+    up: Parameter
+    scale: float
+    merged: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Rebuild `merged` from the current A and B."""
+        with torch.no_grad():
+            kind = self.weight.dtype
+            self.merged = torch.addmm(self.weight, self.up.to(kind), self.down.to(kind), alpha=self.scale)
+
+    def __call__(self, inputs: Tensor, *_: Any, **__: Any) -> Tensor:
+        """[..., in] -> [..., out]; further arguments of PEFT's forward are for features not used here."""
+        result: Tensor = _MergedLinear.apply(inputs, self.merged, self.bias, self.down, self.up, self.scale)
+        return result
+
+
+@dataclass(eq=False)
+class TokenRows:
+    """Trained rows of a frozen matrix.
+
+    Attributes:
+        weight: the frozen matrix [vocabulary, width].
+        rows: trained rows [n, width], in float32.
+        ids: their token ids [n].
+        position: token id to row number, -1 for frozen tokens [vocabulary].
+    """
+
+    weight: Tensor
+    rows: Parameter
+    ids: Tensor
+    position: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.position = torch.full((self.weight.shape[0],), -1)
+        self.position[self.ids] = torch.arange(len(self.ids))
+
+    def embed(self, token_ids: Tensor, *_: Any, **__: Any) -> Tensor:
+        """Input rows of `token_ids` [...] -> [..., width]."""
+        found = embedding(token_ids, self.weight)
+        position = self.position[token_ids]
+        trained = position >= 0
+        return found.index_put((trained,), self.rows[position[trained]].to(found.dtype))
+
+    def logits(self, hidden: Tensor, *_: Any, **__: Any) -> Tensor:
+        """Scores of the whole vocabulary: [n, width] -> [n, vocabulary]."""
+        return linear(hidden, self.weight).index_copy(-1, self.ids, linear(hidden, self.rows.to(hidden.dtype)))
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """The replaced forwards of a model.
+
+    Attributes:
+        layers: one for each LoRA layer.
+        tokens: one for each matrix with trained rows; tied matrices share their rows.
+    """
+
+    layers: tuple[FusedLinear, ...] = ()
+    tokens: tuple[TokenRows, ...] = ()
+
+    def refresh(self) -> None:
+        """Call after each change of A or B."""
+        for layer in self.layers:
+            layer.refresh()
+
+    def write_back(self) -> None:
+        """Write the trained state into the frozen weights: what a merged checkpoint holds."""
+        with torch.no_grad():
+            for layer in self.layers:
+                layer.weight.copy_(layer.merged)
+            for tokens in self.tokens:
+                tokens.weight[tokens.ids] = tokens.rows.to(tokens.weight.dtype)
+
+
+def fuse(model: Any) -> Fused:
+    """Replace the forwards of a PEFT model that has exactly one LoRA adapter, without dropout."""
+    from peft.tuners.lora import Linear
+    from peft.tuners.trainable_tokens.layer import TrainableTokensLayer
+
+    layers, matrices = [], []
+    for module in model.modules():
+        if isinstance(module, Linear):
+            (name,) = module.active_adapters
+            base = module.base_layer
+            weight = base.weight.detach().T if module.fan_in_fan_out else base.weight.detach()
+            bias = None if base.bias is None else base.bias.detach()
+            layer = FusedLinear(
+                weight, bias, module.lora_A[name].weight, module.lora_B[name].weight, module.scaling[name]
+            )
+            module.forward = layer
+            layers.append(layer)
+        elif isinstance(module, TrainableTokensLayer):
+            (name,) = module.active_adapters
+            base = module.get_base_layer()
+            rows = module.trainable_tokens_delta[name]
+            rows.data = rows.data.float()
+            tokens = TokenRows(base.weight.detach(), rows, torch.tensor(module.token_indices[name]))
+            module.forward = tokens.embed if isinstance(base, torch.nn.Embedding) else tokens.logits
+            matrices.append(tokens)
+    return Fused(tuple(layers), tuple(matrices))

@@ -1,0 +1,114 @@
+"""What a run leaves on disk: manifest, log and checkpoint. A run killed at any moment goes on without a line doubled.
+
+Knows files; the meaning of the parameters is the caller's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from selfrag.errors import UserError
+
+if TYPE_CHECKING:
+    from torch.nn import Parameter
+
+    from selfrag.training.run import TrainingConfig
+
+_VERSIONS = ("torch", "transformers", "peft", "tokenizers")
+
+
+def fingerprint(path: Path) -> str:
+    """SHA-256 of a file's content.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+
+
+class Journal:
+    """The directory of one run.
+
+    Args:
+        run_dir: made if missing; may hold an interrupted run of the same configuration and inputs.
+        config: of the run.
+        inputs: fingerprints of everything the run reads.
+        facts: counts worth knowing; not compared on resumption.
+
+    Raises:
+        UserError: `run_dir` holds another run.
+    """
+
+    def __init__(
+        self, run_dir: Path, config: TrainingConfig, inputs: Mapping[str, str], facts: Mapping[str, Any]
+    ) -> None:
+        self._log = run_dir / "log.jsonl"
+        self._checkpoint = run_dir / "checkpoint.pt"
+        run_dir.mkdir(parents=True, exist_ok=True)
+        identity = {"config": json.loads(json.dumps(asdict(config))), "inputs": dict(inputs)}
+        path = run_dir / "manifest.json"
+        if path.exists():
+            found = json.loads(path.read_text())
+            for key, value in identity.items():
+                differing = [k for k in value if found.get(key, {}).get(k) != value[k]]
+                if differing:
+                    raise UserError(
+                        f"{run_dir} holds a run with other {key} ({', '.join(differing)}):"
+                        " give the same settings to resume it, or choose another directory"
+                    )
+            return
+        versions = {name: importlib.metadata.version(name) for name in _VERSIONS}
+        manifest = {**identity, "facts": dict(facts), "versions": versions, "python": platform.python_version()}
+        _replace(path, json.dumps(manifest, indent=2).encode())
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        """Append one line."""
+        with self._log.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def save(self, step: int, parameters: Mapping[str, Parameter], optimizer: torch.optim.Optimizer) -> None:
+        """Replace the checkpoint by the state after `step` steps."""
+        state = {
+            "step": step,
+            "parameters": {name: parameter.detach() for name, parameter in parameters.items()},
+            "optimizer": optimizer.state_dict(),
+            "rng": torch.get_rng_state(),
+        }
+        draft = self._checkpoint.with_suffix(".partial")
+        torch.save(state, draft)
+        draft.replace(self._checkpoint)
+
+    def resume(self, parameters: Mapping[str, Parameter], optimizer: torch.optim.Optimizer) -> int:
+        """Load the checkpoint if there is one, cut the log back to it, and return the steps already done."""
+        if not self._checkpoint.exists():
+            self._log.unlink(missing_ok=True)
+            return 0
+        state = torch.load(self._checkpoint, weights_only=True)
+        with torch.no_grad():
+            for name, parameter in parameters.items():
+                parameter.copy_(state["parameters"][name])
+        optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["rng"])
+        done = int(state["step"])
+        lines = self._log.read_text().splitlines()[:done] if self._log.exists() else []
+        _replace(self._log, "".join(line + "\n" for line in lines).encode())
+        return done
+
+
+def _replace(path: Path, content: bytes) -> None:
+    draft = path.with_suffix(".partial")
+    draft.write_bytes(content)
+    draft.replace(path)

@@ -1,0 +1,102 @@
+"""Examples laid end to end as tensors, with one entry for each position that has a loss. Knows no model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from selfrag.training.targets import MASKED, Example, Group
+
+
+@dataclass(frozen=True, slots=True)
+class Weighting:
+    """Share of each kind of target position in the loss. Reflection tokens are few and drown at weight 1.
+
+    Attributes:
+        text: an ordinary token of a text part of `text_length` tokens.
+        retrieve: a Retrieve token.
+        isrel: an IsRel token.
+        issup: an IsSup token.
+        isuse: an IsUse token.
+        marker: `<paragraph>` or `</paragraph>`.
+        eos: the end of the answer.
+        text_length: text tokens of a row with n of them weigh `text * sqrt(text_length / n)` each, so that a row of
+            200 tokens does not count 50 times a row of 4.
+    """
+
+    text: float = 1.0
+    retrieve: float = 3.0
+    isrel: float = 6.0
+    issup: float = 3.0
+    isuse: float = 2.0
+    marker: float = 0.2
+    eos: float = 1.0
+    text_length: float = 10.0
+
+    def of_group(self) -> dict[Group, float]:
+        """Weight of a position by its group; text before the length correction."""
+        return {
+            Group.TEXT: self.text,
+            Group.RETRIEVE: self.retrieve,
+            Group.ISREL: self.isrel,
+            Group.ISSUP: self.issup,
+            Group.ISUSE: self.isuse,
+            Group.MARKER: self.marker,
+            Group.EOS: self.eos,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Rows end to end; T tokens, n target positions.
+
+    Attributes:
+        ids: [1, T].
+        positions: [1, T], from 0 in each row.
+        row_lengths: tokens of each row.
+        predictors: [n] index of the token *before* each target, whose hidden state predicts it.
+        targets: [n] token ids.
+        groups: [n] `Group` of each target.
+        weights: [n] share of the loss, not normalised.
+    """
+
+    ids: Tensor
+    positions: Tensor
+    row_lengths: list[int]
+    predictors: Tensor
+    targets: Tensor
+    groups: Tensor
+    weights: Tensor
+
+
+def pack(examples: Sequence[Example], weighting: Weighting) -> Pack:
+    """Lay examples end to end. A first token is never a target, so no row is predicted from the row before it."""
+    of_group = weighting.of_group()
+    predictors: list[int] = []
+    targets: list[int] = []
+    groups: list[int] = []
+    weights: list[float] = []
+    start = 0
+    for example in examples:
+        where = [i for i, label in enumerate(example.labels) if i > 0 and label != MASKED]
+        texts = sum(1 for i in where if example.groups[i] == Group.TEXT)
+        factor = (weighting.text_length / texts) ** 0.5 if texts else 1.0
+        for i in where:
+            group = Group(example.groups[i])
+            predictors.append(start + i - 1)
+            targets.append(example.labels[i])
+            groups.append(int(group))
+            weights.append(of_group[group] * example.weight * (factor if group is Group.TEXT else 1.0))
+        start += len(example)
+    return Pack(
+        ids=torch.tensor([[i for example in examples for i in example.ids]]),
+        positions=torch.cat([torch.arange(len(example)) for example in examples])[None],
+        row_lengths=[len(example) for example in examples],
+        predictors=torch.tensor(predictors),
+        targets=torch.tensor(targets),
+        groups=torch.tensor(groups),
+        weights=torch.tensor(weights),
+    )

@@ -1,0 +1,194 @@
+"""A training run: rows in, trained parameters out, killed and resumed at will with the same result.
+
+Knows order, optimiser, log and checkpoint. Knows no data set, and leaves the export to `export.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from selfrag.errors import UserError
+from selfrag.prompting import Prompting
+from selfrag.reflection.vocabulary import Vocabulary
+from selfrag.tokenization import HFTextCodec
+from selfrag.training.batching import Step, plan_epoch
+from selfrag.training.journal import Journal, fingerprint
+from selfrag.training.model import Lora, Method, Trainee, load_trainee
+from selfrag.training.packing import Pack, Weighting, pack
+from selfrag.training.progress import Tally, measure
+from selfrag.training.rows import Row, read_rows
+from selfrag.training.schedule import rate
+from selfrag.training.targets import Example, TargetLayout
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingConfig:
+    """Everything that decides the result of a run, next to base model and rows.
+
+    Attributes:
+        seed: of row order and LoRA initialisation.
+        method: `lora` or `full`.
+        lora: size of the adapter.
+        epochs: passes over the rows; the last one may be cut short by `max_steps`.
+        max_steps: optimiser steps of the run; None for whole epochs.
+        step_tokens: tokens per optimiser step.
+        workers: loads computed side by side in each step, each on one thread; the number of CPU cores is right.
+        learning_rate: peak rate of LoRA pairs, or of all weights.
+        row_learning_rate: peak rate of the token rows.
+        warmup: share of the steps until the peak.
+        weight_decay: of everything but token rows and vectors.
+        clip: largest norm of the gradient.
+        max_length: longest example in tokens.
+        max_passage: longest passage body in tokens.
+        learn_markers: whether the paragraph markers are targets.
+        weighting: share of each kind of position in the loss.
+        checkpoint_steps: steps between two checkpoints.
+    """
+
+    seed: int = 0
+    method: Method = "lora"
+    lora: Lora = field(default_factory=Lora)
+    epochs: int = 1
+    max_steps: int | None = None
+    step_tokens: int = 2400
+    workers: int = 2
+    learning_rate: float = 8e-4
+    row_learning_rate: float = 2e-3
+    warmup: float = 0.04
+    weight_decay: float = 0.0
+    clip: float = 1.0
+    max_length: int = 1024
+    max_passage: int = 512
+    learn_markers: bool = True
+    weighting: Weighting = field(default_factory=Weighting)
+    checkpoint_steps: int = 25
+
+
+def train(rows_path: Path, base_dir: Path, run_dir: Path, config: TrainingConfig) -> Trainee:
+    """Train, or go on with an interrupted run in `run_dir`; a finished run is loaded.
+
+    Writes `manifest.json`, `log.jsonl` (one line a step) and `checkpoint.pt` into `run_dir`.
+
+    Raises:
+        UserError: bad rows or base model, or `run_dir` holds a run of another configuration or other rows.
+    """
+    trainee = load_trainee(base_dir, method=config.method, lora=config.lora, seed=config.seed)
+    rows = list(read_rows(rows_path))
+    layout = layout_for(trainee.tokenizer, config)
+    examples = [layout.example(row) for row in rows]
+    steps = plan(rows, examples, config)
+    journal = Journal(
+        run_dir,
+        config,
+        inputs={"rows": fingerprint(rows_path), "base": fingerprint(base_dir / "config.json")},
+        facts={
+            "rows": len(rows),
+            "tokens": sum(map(len, examples)),
+            "rows_with_shortened_passages": sum(example.dropped_tokens > 0 for example in examples),
+            "steps": len(steps),
+        },
+    )
+    _run(trainee, examples, steps, config, journal)
+    return trainee
+
+
+def layout_for(tokenizer: Any, config: TrainingConfig) -> TargetLayout:
+    """The target layout of a run, for an expanded tokenizer."""
+    prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
+    return TargetLayout(prompting, config.max_length, config.max_passage, config.learn_markers)
+
+
+def plan(rows: Sequence[Row], examples: Sequence[Example], config: TrainingConfig) -> list[Step]:
+    """All steps of the run, epoch after epoch."""
+    lengths, kinds = [len(example) for example in examples], [row.source for row in rows]
+    steps = [
+        step
+        for epoch in range(config.epochs)
+        for step in plan_epoch(
+            lengths,
+            kinds,
+            seed=config.seed,
+            epoch=epoch,
+            step_tokens=config.step_tokens,
+            workers=config.workers,
+        )
+    ]
+    return steps if config.max_steps is None else steps[: config.max_steps]
+
+
+def _run(
+    trainee: Trainee, examples: Sequence[Example], steps: Sequence[Step], config: TrainingConfig, journal: Journal
+) -> None:
+    from tqdm import tqdm
+
+    parameters = trainee.parameters
+    optimizer = _optimizer(trainee, config)
+    done = journal.resume(parameters, optimizer)
+    trainee.refresh()
+    warmup = max(1, round(config.warmup * len(steps)))
+    with (
+        ThreadPoolExecutor(config.workers, initializer=torch.set_num_threads, initargs=(1,)) as pool,
+        tqdm(total=len(steps), initial=done, desc="training", unit="step", disable=None) as bar,
+    ):
+        for number in range(done, len(steps)):
+            started = time.monotonic()
+            loads = [pack([examples[row] for row in load], config.weighting) for load in steps[number]]
+            tally = _gradients(trainee, loads, pool)
+            norm = torch.nn.utils.clip_grad_norm_(list(parameters.values()), config.clip)
+            if not torch.isfinite(norm):
+                raise UserError(f"step {number}: the gradient is not finite; lower the learning rate")
+            factor = rate(number, len(steps), warmup)
+            for group in optimizer.param_groups:
+                group["lr"] = group["peak"] * factor
+            optimizer.step()
+            trainee.refresh()
+            seconds = time.monotonic() - started
+            tokens = sum(load.ids.shape[1] for load in loads)
+            journal.log(
+                {"step": number + 1, "tokens": tokens, "seconds": seconds, "norm": float(norm), "rate": factor}
+                | tally.as_dict(trainee.tokenizer)
+            )
+            bar.update()
+            bar.set_postfix_str(f"loss {tally.loss:.3f}, {tokens / seconds:.0f} tokens/s")
+            if (number + 1) % config.checkpoint_steps == 0 or number + 1 == len(steps):
+                journal.save(number + 1, parameters, optimizer)
+
+
+def _optimizer(trainee: Trainee, config: TrainingConfig) -> torch.optim.AdamW:
+    matrices = [p for p in trainee.weights.values() if p.dim() > 1]
+    vectors = [p for p in trainee.weights.values() if p.dim() <= 1]
+    groups = [
+        {"params": matrices, "peak": config.learning_rate, "weight_decay": config.weight_decay},
+        {"params": vectors, "peak": config.learning_rate, "weight_decay": 0.0},
+        {"params": list(trainee.rows.values()), "peak": config.row_learning_rate, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW([group for group in groups if group["params"]], lr=0.0, betas=(0.9, 0.99))
+
+
+def _gradients(trainee: Trainee, loads: Sequence[Pack], pool: ThreadPoolExecutor) -> Tally:
+    """Set `.grad` of every parameter to the gradient of the step's weighted mean loss.
+
+    Two workers with one thread each beat one worker with two: nothing waits at the end of every small operation.
+    Gradients are summed in the order of the loads, so the result does not depend on which worker was faster.
+    """
+    parameters = list(trainee.parameters.values())
+    total = sum(float(load.weights.sum()) for load in loads)
+
+    def work(load: Pack) -> tuple[tuple[torch.Tensor | None, ...], Tally]:
+        losses, hits = trainee.losses(load)
+        gradients = torch.autograd.grad((losses * load.weights).sum() / total, parameters, allow_unused=True)
+        return gradients, measure(load, losses.detach(), hits)
+
+    results = list(pool.map(work, loads))
+    for position, parameter in enumerate(parameters):
+        parts = [gradients[position] for gradients, _ in results]
+        known = [part for part in parts if part is not None]
+        parameter.grad = torch.stack(known).sum(0) if known else torch.zeros_like(parameter)
+    return sum((tally for _, tally in results), Tally())
