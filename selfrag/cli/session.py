@@ -19,18 +19,28 @@ def answering(model: str, index: Path | None, engine: str | None) -> Iterator[Se
     Args:
         model: `demo`, a directory, or a hub name.
         index: directory of an index, None for the model's own.
-        engine: name of an engine, None for the best one here.
+        engine: name of an engine, URL of a `vllm serve`, or None for the best engine here.
 
     Raises:
         UserError: something cannot be loaded.
     """
-    # The command's own process: what transformers says while it loads would only come between question and answer.
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    _quiet()
     from selfrag.api import SelfRAG
 
-    rag = SelfRAG.from_pretrained(model, retriever=index, engine=engine)
+    remote = engine is not None and engine.startswith(("http://", "https://"))
+    options = {"url": engine} if remote else {}
+    rag = SelfRAG.from_pretrained(model, retriever=index, engine="http" if remote else engine, **options)
     try:
         yield rag
     finally:
         rag.close()
+
+
+def _quiet() -> None:
+    """Keep what libraries say while they load off the error stream, where it would come before every answer."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read once, when torch is imported
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()

@@ -15,9 +15,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from selfrag.decoding.answer import Answer, Segment, Usage
-from selfrag.reflection.judgment import Judgment
+from selfrag.decoding.answer import Answer, Usage
 from selfrag.reflection.labels import GROUPS
+from selfrag.rendering import judged
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -61,13 +61,7 @@ def _judgments(answer: Answer) -> Table:
         table.add_column(name)
     table.add_column("score", justify="right")
     for number, segment in enumerate(answer.segments, 1):
+        cells = [Text(judged(segment.judgments.get(labels.role))) for labels in GROUPS]
         cited = numbers[segment.citation.id] if segment.citation else "-"
-        table.add_row(str(number), Text(cited), *_cells(segment), f"{segment.score:.3f}")
+        table.add_row(str(number), Text(cited), *cells, f"{segment.score:.3f}")
     return table
-
-
-def _cells(segment: Segment) -> Iterator[Text]:
-    """The most probable label of each group with its probability; a critique that was not made is a dash."""
-    for labels in GROUPS:
-        judgment: Judgment | None = segment.judgments.get(labels.role)
-        yield Text("-" if judgment is None else f"{judgment.label} {judgment.probability(judgment.label):.2f}")

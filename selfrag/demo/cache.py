@@ -78,7 +78,7 @@ def _explained(folder: Path) -> Iterator[None]:
         number = getattr(error, "errno", None)
         # Writers in C++ and Rust (safetensors, arrow, faiss) report a full disk as exceptions of their own.
         if number in _FULL or "no space left on device" in str(error).casefold():
-            raise _full(folder, "no space left on device") from error
+            raise _full(folder, os.strerror(number or errno.ENOSPC)) from error
         if number in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
             reason = os.strerror(number)
             raise UserError(f"cannot write to {folder} ({reason}); set SELFRAG_CACHE to another folder") from error

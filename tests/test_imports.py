@@ -1,0 +1,75 @@
+"""What importing costs: no heavy library, no time, and a front door of a few names."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {
+    "torch",
+    "vllm",
+    "faiss",
+    "spacy",
+    "transformers",
+    "datasets",
+    "peft",
+    "sentence_transformers",
+    "httpx",
+    "pyarrow",
+}
+LIMIT_SECONDS = 0.3
+
+IMPORT = """
+import json, sys, time
+start = time.process_time()
+import {module}
+print(json.dumps([time.process_time() - start, sorted(sys.modules)]))
+"""
+
+EVERYTHING = """
+import importlib, json, pkgutil, sys
+for name in ("selfrag", "critic", "retrieval"):
+    package = importlib.import_module(name)
+    for module in pkgutil.walk_packages(package.__path__, f"{name}."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def run(code: str) -> object:
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("module", ["selfrag", "retrieval", "selfrag.cli.main"])
+def test_importing_loads_no_heavy_library(module: str) -> None:
+    _, modules = run(IMPORT.format(module=module))
+    assert HEAVY.isdisjoint(modules)
+
+
+def test_importing_selfrag_takes_less_than_the_limit() -> None:
+    # Processor time of the import alone, the best of a few: a busy machine must not fail the test.
+    best = float("inf")
+    for _ in range(5):
+        seconds, _ = run(IMPORT.format(module="selfrag"))
+        best = min(best, seconds)
+        if best < LIMIT_SECONDS:
+            return
+    pytest.fail(f"import selfrag took {best:.2f} s of processor time")
+
+
+def test_no_module_of_the_project_imports_a_heavy_library_at_its_top() -> None:
+    modules = run(EVERYTHING)
+    assert HEAVY.isdisjoint(modules)
+
+
+def test_the_front_door_is_small_and_complete() -> None:
+    import selfrag
+
+    assert 0 < len(selfrag.__all__) <= 10
+    assert [name for name in selfrag.__all__ if not hasattr(selfrag, name)] == []
