@@ -38,7 +38,9 @@ def test_python_blocks_run(tmp_path, monkeypatch, capsys):
 @pytest.mark.demo
 def test_commands_run(tmp_path):
     (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "tea.md").write_text("# Tea\n\nGreen tea is brewed at 80 degrees. Black tea wants boiling water.\n")
+    (tmp_path / "notes" / "tea.md").write_text(
+        "# Tea\n\nGreen tea is brewed at 80 degrees. Black tea wants boiling water.\n"
+    )
     for command in COMMANDS:
         words = [word for part in shlex.split(command) for word in ([*map(str, tmp_path.glob(part))] or [part])]
         done = subprocess.run(

@@ -68,7 +68,7 @@ def refusal(request: Generate, limits: Limits) -> str | None:
     if request.max_tokens < 1:
         return f"max_tokens={request.max_tokens}; it must be at least 1"
     if prompt >= limits.max_model_len:
-        return f"prompt of {prompt} tokens does not fit a context of {limits.max_model_len}; shorten it or pass fewer passages"
+        return f"prompt of {prompt} tokens does not fit a context of {limits.max_model_len}; shorten it"
     if len(watch) > limits.max_watch:
         return f"{len(watch)} watched ids; at most {limits.max_watch}"
     if len(set(watch)) != len(watch):

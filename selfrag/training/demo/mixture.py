@@ -52,10 +52,7 @@ def mix(sources: Sources, mixture: Mixture) -> Split:
     shuffle = random.Random(mixture.seed).shuffle  # noqa: S311 - no cryptography
     shuffle(kept)
     shuffle(aside)
-    return Split(
-        tuple(draft.row(number) for number, draft in enumerate(kept)),
-        tuple(draft.row(number) for number, draft in enumerate(aside, len(kept))),
-    )
+    return Split(_rows(kept, 0), _rows(aside, len(kept)))
 
 
 def make(data: Path, out: Path, mixture: Mixture) -> dict[str, Any]:
@@ -101,6 +98,14 @@ def _all(sources: Sources, mixture: Mixture) -> Iterator[Draft]:
     yield from claims.drafts(sources, mixture.claims, rng("claims"))
     yield from instructions.drafts(sources, mixture.instructions, rng("instructions"))
     yield from long_form.drafts(sources, mixture.long_form, rng("long_form"))
+
+
+def _rows(drafts: Sequence[Draft], start: int) -> tuple[Row, ...]:
+    """Numbered rows, without those whose passage has no text left after its answer was taken out."""
+    rows = (draft.row(number) for number, draft in enumerate(drafts, start))
+    return tuple(
+        row for row in rows if all(part.passage.text.strip() for part in row.target if isinstance(part, Evidence))
+    )
 
 
 def _set_aside(instruction: str, mixture: Mixture) -> bool:
