@@ -31,8 +31,9 @@ class Limits:
 class Engine(Protocol):
     """A source of next tokens with continuous batching.
 
-    Tickets are the engine's own, unique for its lifetime. After `abort` nothing comes back for the ticket. An engine that
-    dies raises `EngineError` from `submit` or `step`; a request that it cannot serve comes back as `Failed` from `step`.
+    Tickets are the engine's own, unique for its lifetime. After `abort` nothing comes back for the ticket. An engine
+    that dies raises `EngineError` from `submit` or `step`; a request that it cannot serve comes back as `Failed` from
+    `step`.
     """
 
     @property
