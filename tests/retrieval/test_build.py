@@ -118,13 +118,15 @@ def test_a_half_written_index_is_named_and_built_anew(tmp_path, animals, encoder
 
 
 def test_a_missing_index_is_named_with_the_command(tmp_path, encoder):
-    with pytest.raises(UserError, match="no index at .*nowhere; build it first, for example: selfrag index build"):
+    with pytest.raises(UserError, match=r"no index at .*nowhere; build it first, for example: selfrag index build"):
         open_index(tmp_path / "nowhere", encoder)
 
 
 def test_another_encoder_is_refused(tmp_path, animals, encoder, make_encoder):
     index_passages(animals, tmp_path / "index", encoder=encoder)
-    with pytest.raises(UserError, match=r"was built with another encoder: 'words' \(words-1\), not 'words' \(words-9\)"):
+    with pytest.raises(
+        UserError, match=r"was built with another encoder: 'words' \(words-1\), not 'words' \(words-9\)"
+    ):
         open_index(tmp_path / "index", make_encoder(fingerprint="words-9"))
     with pytest.raises(UserError, match="must be passed as encoder="):
         open_index(tmp_path / "index")
@@ -134,7 +136,13 @@ def test_damaged_manifests_are_named(tmp_path, animals, encoder):
     index_passages(animals, tmp_path / "index", encoder=encoder)
     file = tmp_path / "index" / "manifest.json"
     good = json.loads(file.read_text())
-    broken = [{"kind": "hnsw"}, {"encoder": {"name": "x"}}, {"extra": 1}, {"format": "selfrag-index-99"}, {"template": {"a": "b"}}]
+    broken = [
+        {"kind": "hnsw"},
+        {"encoder": {"name": "x"}},
+        {"extra": 1},
+        {"format": "selfrag-index-99"},
+        {"template": {"a": "b"}},
+    ]
     for change in broken:
         file.write_text(json.dumps(good | change))
         with pytest.raises(UserError, match="build"):

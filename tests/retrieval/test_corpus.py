@@ -50,9 +50,10 @@ def test_the_digest_follows_the_content(tmp_path, animals):
     assert Corpus.build(animals, tmp_path / "b").digest == digest
     assert Corpus.open(tmp_path / "a").digest == digest
     assert Corpus.build(animals[::-1], tmp_path / "c").digest != digest
-    assert Corpus.build([Passage("a", "b", "cd")], tmp_path / "d").digest != Corpus.build(
-        [Passage("a", "bc", "d")], tmp_path / "e"
-    ).digest
+    assert (
+        Corpus.build([Passage("a", "b", "cd")], tmp_path / "d").digest
+        != Corpus.build([Passage("a", "bc", "d")], tmp_path / "e").digest
+    )
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ def state(directory, modules, pooling=None, length=None):
     """Write what sentence-transformers writes beside a model."""
     kind = "sentence_transformers.models.{}".format
     entries = [
-        {"idx": n, "name": str(n), "type": kind(name), "path": f"{n}_{name}" * (n > 0)} for n, name in enumerate(modules)
+        {"idx": n, "name": str(n), "type": kind(name), "path": f"{n}_{name}" * (n > 0)}
+        for n, name in enumerate(modules)
     ]
     (directory / "modules.json").write_text(json.dumps(entries))
     (directory / "1_Pooling").mkdir(exist_ok=True)
@@ -42,7 +43,9 @@ def test_mean_pooling_leaves_padding_out(plain, tiny_bert):
 
     tokenizer, model = AutoTokenizer.from_pretrained(tiny_bert), AutoModel.from_pretrained(tiny_bert).eval()
     with torch.inference_mode():
-        by_hand = [model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0).numpy() for text in TEXTS[:2]]
+        by_hand = [
+            model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0).numpy() for text in TEXTS[:2]
+        ]
     np.testing.assert_allclose(plain.encode(TEXTS)[:2], by_hand, atol=1e-5)
 
 
@@ -108,7 +111,7 @@ def test_statements_of_sentence_transformers_are_read(tmp_path):
 
 
 def test_what_cannot_be_loaded_is_named(tmp_path, tiny_bert):
-    with pytest.raises(UserError, match="no encoder directory .*missing"):
+    with pytest.raises(UserError, match=r"no encoder directory .*missing"):
         load_encoder(tmp_path / "missing")
     with pytest.raises(UserError, match=r"it has no config\.json"):
         load_encoder(tmp_path)
@@ -147,7 +150,12 @@ def test_equals_sentence_transformers_on_the_tiny_model(tiny_bert, tmp_path, pla
 
     for file in tiny_bert.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
-    state(tmp_path, ["Transformer", "Pooling", "Normalize"], {"pooling_mode_mean_tokens": True, "word_embedding_dimension": 16}, 32)
+    state(
+        tmp_path,
+        ["Transformer", "Pooling", "Normalize"],
+        {"pooling_mode_mean_tokens": True, "word_embedding_dimension": 16},
+        32,
+    )
     texts = [text.replace("\ud800", "?") for text in TEXTS]
     theirs, ours = SentenceTransformerEncoder(tmp_path), load_encoder(tmp_path)
     assert isinstance(ours, TransformerEncoder)

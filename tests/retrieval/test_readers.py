@@ -1,4 +1,5 @@
 import gzip
+import itertools
 import json
 
 import pytest
@@ -194,7 +195,9 @@ def test_front_matter_is_text_and_not_a_heading():
     ]
 
 
-MARKS = st.lists(st.sampled_from(["# a", "## b", "### c", "text.", "", "```", "---", "===", "> # q", "- # l", "    # code"]))
+MARKS = st.lists(
+    st.sampled_from(["# a", "## b", "### c", "text.", "", "```", "---", "===", "> # q", "- # l", "    # code"])
+)
 
 
 @settings(deadline=None)
@@ -202,7 +205,7 @@ MARKS = st.lists(st.sampled_from(["# a", "## b", "### c", "text.", "", "```", "-
 def test_sections_are_in_order_and_lose_only_headings(lines):
     text = "\n".join(lines).replace("\r", "")
     sections = markdown_sections(text, "doc")
-    assert all(a.end <= b.start for a, b in zip(sections, sections[1:], strict=False))
+    assert all(a.end <= b.start for a, b in itertools.pairwise(sections))
     assert all(text[s.start : s.end].strip() for s in sections)
     held = "".join(text[s.start : s.end] + s.title for s in sections)
     for word in text.split():

@@ -1,0 +1,58 @@
+"""The commands `selfrag index build` and `selfrag index search`, driven as a user drives them."""
+
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from retrieval import UserError
+from selfrag.cli.index import app
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "facts.jsonl").write_text('{"id": "bee", "title": "Bee", "text": "Bees make honey."}\n')
+    (tmp_path / "guide.md").write_text("# Dogs\n\nA dog barks. A dog sleeps. " + "A dog eats a long dinner. " * 30)
+    return [tmp_path / "facts.jsonl", tmp_path / "guide.md"]
+
+
+def test_build_then_search(tmp_path, files, tiny_bert):
+    built = run("build", *files, "-o", tmp_path / "index", "--encoder", tiny_bert, "--words", 50, "--overlap", 2)
+    assert built.exit_code == 0
+    assert re.fullmatch(
+        rf"\d+ passages in {re.escape(str(tmp_path / 'index'))}, encoded by {tiny_bert.name}\n", built.stdout
+    )
+    shown = run("search", tmp_path / "index", "honey", "-k", 2)
+    assert shown.stdout.count("\n") == 4
+    assert re.match(r"1\. \[-?\d+\.\d{3}\] \S+  \w+\n   \w", shown.stdout)
+    found = json.loads(run("search", tmp_path / "index", "honey", "-k", 3, "--json").stdout)
+    assert found["query"] == "honey"
+    assert len(found["passages"]) == 3
+    assert set(found["passages"][0]) == {"id", "title", "text", "score"}
+    assert all(len(passage["text"].split()) <= 50 for passage in found["passages"])
+
+
+def test_user_errors_reach_the_main_program(tmp_path, files, tiny_bert):
+    with pytest.raises(UserError, match="no index at"):
+        run("search", tmp_path / "index", "honey")
+    with pytest.raises(UserError, match="no file"):
+        run("build", tmp_path / "missing.txt", "-o", tmp_path / "index", "--encoder", tiny_bert)
+    with pytest.raises(UserError, match="words=0"):
+        run("build", *files, "-o", tmp_path / "index", "--encoder", tiny_bert, "--words", 0)
+    assert run("search", tmp_path / "index", "honey", "-k", 0).exit_code == 2
+
+
+def test_an_interrupt_is_one_line(tmp_path, files, tiny_bert, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("retrieval.encoders.transformer.TransformerEncoder.encode", interrupted)
+    result = run("build", *files, "-o", tmp_path / "index", "--encoder", tiny_bert)
+    assert result.exit_code == 130
+    assert result.stderr == "interrupted; run the same command again to continue\n"
+    assert not (tmp_path / "index").exists()

@@ -1,0 +1,103 @@
+"""What only a real process can show: signals, a full disk, and what an import costs."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from retrieval import UserError, open_index
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals and limits")
+
+# An encoder that takes its time, so that a signal meets it at work.
+BUILD = """
+import sys, time
+import numpy as np
+import retrieval.encoding
+from retrieval import Passage, UserError, index_passages
+from retrieval.encoders import EncoderCard
+
+retrieval.encoding.BLOCK_ROWS = 10
+out, pause = sys.argv[1], float(sys.argv[2])
+
+class Slow:
+    card = EncoderCard("slow", "1", 64)
+
+    def encode(self, texts, batch_size=64):
+        time.sleep(pause)
+        return np.array([[len(text) * n % 13 for n in range(64)] for text in texts], np.float32)
+
+passages = [Passage(str(n), "text " * (n % 17 + 1) + str(n)) for n in range(150)]
+try:
+    index_passages(passages, out, encoder=Slow())
+except UserError as error:
+    sys.exit(f"user error: {error}")
+"""
+
+
+def start(out, pause, **options):
+    command = [sys.executable, "-c", BUILD, str(out), str(pause)]
+    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, **options)
+
+
+def finish(out, **options):
+    process = start(out, 0, **options)
+    _, errors = process.communicate(timeout=300)
+    return process.returncode, errors
+
+
+def wait_for_blocks(out, blocks):
+    journal = out.with_name(f"{out.name}.building") / "vectors.journal.json"
+    end = time.monotonic() + 300
+    while time.monotonic() < end:
+        if journal.exists() and json.loads(journal.read_text())["rows"] >= 10 * blocks:
+            return
+        time.sleep(0.01)
+    raise TimeoutError(journal)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_killed_build_continues_to_the_same_bytes(tmp_path, number):
+    assert finish(tmp_path / "whole") == (0, "")
+    for blocks in (2, 5):  # killed twice
+        process = start(tmp_path / "index", 0.2)
+        wait_for_blocks(tmp_path / "index", blocks)
+        process.send_signal(number)
+        process.communicate(timeout=300)
+        assert process.returncode != 0
+        assert not (tmp_path / "index").exists()
+        with pytest.raises(UserError, match="not finished"):
+            open_index(tmp_path / "index")
+    assert finish(tmp_path / "index") == (0, "")
+    for file in ("vectors.npy", "manifest.json", "corpus/passages.arrow"):
+        assert (tmp_path / "index" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["index", "whole"]
+
+
+@pytest.mark.parametrize("limit", [2_000, 20_000])  # in the corpus (some 12 kB), and in the vectors (some 38 kB)
+def test_a_full_disk_is_one_line_and_the_next_run_finishes(tmp_path, limit):
+    import resource
+
+    def tiny_disk():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    status, errors = finish(tmp_path / "index", preexec_fn=tiny_disk)
+    assert status == 1
+    assert errors.startswith("user error: no space left while writing")
+    assert errors.count("\n") == 1
+    assert not (tmp_path / "index").exists()
+    assert finish(tmp_path / "index") == (0, "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["index"]
+
+
+@pytest.mark.parametrize("module", ["retrieval", "retrieval.encoders", "retrieval.readers", "selfrag.cli.index"])
+def test_an_import_brings_no_heavy_library(module):
+    heavy = ["torch", "faiss", "spacy", "datasets", "pyarrow", "transformers", "sentence_transformers", "tqdm"]
+    code = f"import {module}, sys; print([name for name in {heavy} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
