@@ -1,0 +1,41 @@
+"""Options of `selfrag ask` become the `Decoding` that a Python caller would write."""
+
+from __future__ import annotations
+
+import pytest
+
+from selfrag.cli.options import constraints, decoding
+from selfrag.decoding.policy import Decoding
+from selfrag.errors import UserError
+from selfrag.reflection.weights import Weights
+
+
+def test_nothing_given_is_the_preset() -> None:
+    assert decoding("paper", {"beam": None}, {"isrel": None}) == Decoding()
+    assert decoding("official", {}, {}) == Decoding.official()
+
+
+def test_one_weight_leaves_the_others_of_the_preset() -> None:
+    assert decoding("paper", {}, {"isrel": None, "issup": 2.0, "isuse": None}).weights == Weights(1.0, 2.0, 0.5)
+    short = decoding("official", {"max_segments": 1}, {"isrel": 0.0})
+    assert short.weights == Weights(0.0, 1.0, Decoding.official(max_segments=1).weights.isuse)
+
+
+def test_zero_is_a_value_and_not_nothing() -> None:
+    changed = decoding("paper", {"threshold": 0.0}, {"isuse": 0.0})
+    assert changed.threshold == 0.0
+    assert changed.weights.isuse == 0.0
+
+
+def test_constraints_on_one_group_add_up() -> None:
+    pairs = ["issup=Fully supported", " issup = Partially supported", "isuse=5"]
+    given = constraints("--require", pairs)
+    assert given == {"issup": ["Fully supported", "Partially supported"], "isuse": ["5"]}
+    assert decoding("paper", {"require": given}, {}) == Decoding(require=given or {})
+    assert constraints("--require", []) is None
+
+
+@pytest.mark.parametrize("pair", ["issup", "issup=", "=Fully supported", ""])
+def test_a_constraint_that_is_no_pair_is_refused(pair: str) -> None:
+    with pytest.raises(UserError, match=r"GROUP=LABEL"):
+        constraints("--require", [pair])
