@@ -10,6 +10,9 @@ from multiprocessing import get_context
 
 from selfrag.engines.vllm_config import VLLMConfig
 from selfrag.errors import EngineError
+from selfrag.experiments.speed.machine import memory_gib
+from selfrag.experiments.speed.run import answer_all
+from selfrag.experiments.speed.served import prompting_of, serve
 from selfrag.experiments.speed.workload import Form, Item
 
 
@@ -36,9 +39,7 @@ class Cell:
     peak_gib: float
 
 
-def grow(
-    config: VLLMConfig, form: Form, items: Sequence[Item], sizes: Sequence[tuple[int, int]], *, nice: int = 0
-) -> Iterator[Cell]:
+def grow(config: VLLMConfig, form: Form, items: Sequence[Item], sizes: Sequence[tuple[int, int]]) -> Iterator[Cell]:
     """Measure every (questions, passages) of `sizes`, one after the other.
 
     Raises:
@@ -50,25 +51,19 @@ def grow(
             try:
                 yield job.result()
             except BrokenProcessPool as error:
-                raise EngineError(f"the run of {questions} questions x {passages} passages died; is memory full?") from error
+                raise EngineError(
+                    f"the run of {questions} questions x {passages} passages died; is memory full?"
+                ) from error
 
 
 def _measure(config: VLLMConfig, form: Form, items: tuple[Item, ...]) -> Cell:
-    from selfrag.engines.vllm import VLLMEngine
-    from selfrag.experiments.speed.machine import memory_gib
-    from selfrag.experiments.speed.run import answer_all
-    from selfrag.loading import load_tokenizer, resolve_model
-    from selfrag.prompting import Prompting
-    from selfrag.reflection.vocabulary import Vocabulary
-    from selfrag.tokenization import HFTextCodec
-
-    tokenizer = load_tokenizer(resolve_model(config.model))
-    prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
-    engine = VLLMEngine.load(config)
-    answer_all(items[:1], prompting, form.policy, engine)
+    served, prompting = serve(config), prompting_of(config.model)
+    answer_all(items[:1], prompting, form.policy, served.engine)
     loaded = memory_gib(peak=False)
-    run = answer_all(items, prompting, form.policy, engine)
-    engine.close()
+    served.forget()
+    run = answer_all(items, prompting, form.policy, served.engine)
+    peak = memory_gib(peak=True)
+    served.engine.close()
     return Cell(
         questions=len(items),
         passages=form.policy.passages,
@@ -76,5 +71,5 @@ def _measure(config: VLLMConfig, form: Form, items: tuple[Item, ...]) -> Cell:
         questions_a_second=run.speed,
         tokens=run.work.prompt_tokens + run.work.generated_tokens,
         loaded_gib=loaded,
-        peak_gib=memory_gib(peak=True),
+        peak_gib=peak,
     )

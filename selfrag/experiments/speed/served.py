@@ -14,6 +14,10 @@ from selfrag.engines.environment import environment
 from selfrag.engines.vllm import VLLMEngine, quiet_import
 from selfrag.engines.vllm_config import VLLMConfig, build_environment, check_model, engine_arguments
 from selfrag.errors import require
+from selfrag.loading import load_tokenizer
+from selfrag.prompting import Prompting
+from selfrag.reflection.vocabulary import Vocabulary
+from selfrag.tokenization import HFTextCodec
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +72,13 @@ def serve(config: VLLMConfig) -> Served:
         with environment({"LD_PRELOAD": os.environ.get("LD_PRELOAD"), **ours}):
             llm = LLM(**engine_arguments(config, (), cpu=cpu))
     return Served(llm, VLLMEngine(llm.llm_engine))
+
+
+def prompting_of(model: str) -> Prompting:
+    """Tokenizer, vocabulary and layout of a checkpoint directory.
+
+    Raises:
+        UserError: it has no usable tokenizer, or one without reflection tokens.
+    """
+    tokenizer = load_tokenizer(Path(model))
+    return Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))

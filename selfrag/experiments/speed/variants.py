@@ -122,11 +122,8 @@ class Dictionaries:
 
     def step(self) -> Sequence[tuple[int, Generated | Failed]]:
         """Work, and read the dictionaries of what is done."""
-        done: list[tuple[int, Generated | Failed]] = []
-        for output in self.core.step():
-            if output.finished:
-                done.append((int(output.request_id), _read(self._live.pop(output.request_id), output)))
-        return done
+        done = [output for output in self.core.step() if output.finished]
+        return [(int(output.request_id), _read(self._live.pop(output.request_id), output)) for output in done]
 
     def abort(self, tickets: Iterable[int]) -> None:
         """Forget requests."""

@@ -27,7 +27,7 @@ class Form:
 
     Attributes:
         name: `short` or `long`.
-        policy: our settings. The mode is `always`: every question does the same kind of work, whatever the model thinks.
+        policy: our settings. The mode is `always`, so that every question costs the same kind of work.
         rival_logprobs: log-probabilities a token that the official code asks for in this form.
     """
 

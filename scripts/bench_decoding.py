@@ -1,0 +1,60 @@
+"""Measure decoding speed: `bench_decoding.py [--model DIR] [--data FILE.jsonl.gz] [--out REPORT.json]`.
+
+Ours against the official loop, against the engine's floor and against itself without each of its choices; rescoring;
+growth with questions and passages. Tables go to the standard output, progress to the error stream.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from retrieval.errors import UserError
+from selfrag.engines.vllm_config import VLLMConfig
+from selfrag.experiments.speed.benchmark import benchmark
+from selfrag.experiments.speed.report import markdown
+from selfrag.experiments.speed.sizes import Sizes
+from selfrag.experiments.speed.workload import demo_items, read_items
+from selfrag.loading import resolve_model
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    default = Sizes()
+    parser.add_argument("--model", default="demo", help="checkpoint directory, hub name or `demo`")
+    parser.add_argument("--data", type=Path, help="rows with instruction and passages; else made from the demo corpus")
+    parser.add_argument("--out", type=Path, help="write everything measured as JSON")
+    parser.add_argument("--kv-gib", type=float, help="memory for keys and values of each of the two engines")
+    parser.add_argument("--no-growth", action="store_true", help="leave the growth table out")
+    for name in ("questions", "repeats", "rounds", "rival_short", "rival_long", "ablated_short", "ablated_long"):
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, type=int, default=getattr(default, name), metavar="N", help="default %(default)s")
+    given = parser.parse_args()
+    names = set(Sizes.__dataclass_fields__) & set(vars(given))
+    sizes = replace(default, **{name: getattr(given, name) for name in names})
+    sizes = replace(sizes, growth=()) if given.no_growth else sizes
+    start = time.perf_counter()
+
+    def say(what: str) -> None:
+        print(f"[{time.perf_counter() - start:6.0f} s] {what}", file=sys.stderr, flush=True)
+
+    try:
+        items = read_items(given.data, *sizes.items) if given.data else demo_items(*sizes.items)
+        config = VLLMConfig(str(resolve_model(given.model)), kv_cache_gib=given.kv_gib)
+        report = benchmark(config, items, sizes, say)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(markdown(report))
+    if given.out:
+        given.out.write_text(json.dumps(asdict(report), indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
