@@ -25,7 +25,7 @@ from retrieval.readers import Row, read_files
 from retrieval.splitting import Splitting
 from retrieval.template import Template
 
-_PLAN = "plan.json"
+_PLAN, _JOURNAL = "plan.json", "journal.json"
 
 
 def build_index(
@@ -84,19 +84,30 @@ def index_passages(
     check_replaceable(target, {CORPUS, VECTORS, MANIFEST})
     encoder = load_encoder(encoder)
     with locked_directory(building_directory(target)) as building:
+        draft = building / "draft"
+        _sweep(building)
         try:
-            corpus = Corpus.build(passages, building / CORPUS)
+            corpus = Corpus.build(passages, draft / CORPUS)
         except BaseException:
-            if not (building / VECTORS).exists():
+            if not (draft / VECTORS).exists():
                 shutil.rmtree(building, ignore_errors=True)
             raise
         plan = IndexManifest(len(corpus), corpus.digest, encoder.card, template or Template())
         if not _is_built(target, plan):
             _keep_vectors_of(plan, building)
-            encode_corpus(corpus, encoder, plan.template, building / VECTORS, batch_size=batch_size, progress=progress)
-            _assemble(plan, building, target)
+            files = draft / VECTORS, building / _JOURNAL
+            encode_corpus(corpus, encoder, plan.template, *files, batch_size=batch_size, progress=progress)
+            with writing(target):
+                write_json(draft / MANIFEST, replace(plan, files=sizes(draft)).as_dict())
+                publish(draft, target)
         shutil.rmtree(building, ignore_errors=True)
     return open_index(target, encoder)
+
+
+def _sweep(building: Path) -> None:
+    """Remove temporary files of a process that was killed."""
+    for entry in [*building.glob(".*.partial"), *building.glob("draft/.*.partial"), *building.glob("draft/.*.old")]:
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
 def _is_built(target: Path, plan: IndexManifest) -> bool:
@@ -114,19 +125,5 @@ def _keep_vectors_of(plan: IndexManifest, building: Path) -> None:
     except (OSError, ValueError):
         left = None
     if left != wanted:
-        for entry in building.iterdir():
-            if entry.name != CORPUS:
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        (building / _JOURNAL).unlink(missing_ok=True)
         write_json(building / _PLAN, wanted)
-
-
-def _assemble(plan: IndexManifest, building: Path, target: Path) -> None:
-    """Move the finished parts together and put them in place with one rename."""
-    with writing(target):
-        finished = building / "finished"
-        shutil.rmtree(finished, ignore_errors=True)
-        finished.mkdir()
-        for name in (CORPUS, VECTORS):
-            (building / name).rename(finished / name)
-        write_json(finished / MANIFEST, replace(plan, files=sizes(finished)).as_dict())
-        publish(finished, target)

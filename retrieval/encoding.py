@@ -19,10 +19,11 @@ def encode_corpus(
     encoder: Encoder,
     template: Template,
     file: Path,
+    journal: Path,
     *,
     batch_size: int = 64,
     progress: bool | None = None,
-) -> Path:
+) -> None:
     """Write the vectors of all passages, in row order, as a `.npy` matrix [n, d].
 
     Args:
@@ -30,6 +31,7 @@ def encode_corpus(
         encoder: gives the vectors.
         template: how a passage becomes a text.
         file: where to write; rows that an earlier call saved there are kept.
+        journal: a small file beside it that says how many rows are safe.
         batch_size: texts that go through the encoder at once.
         progress: show a bar on stderr; None shows it on a terminal only.
 
@@ -38,7 +40,7 @@ def encode_corpus(
     """
     from tqdm import tqdm
 
-    matrix = GrowingMatrix(file, len(corpus), encoder.card.dim)
+    matrix = GrowingMatrix(file, journal, len(corpus), encoder.card.dim)
     disable = None if progress is None else not progress
     with tqdm(total=len(corpus), initial=matrix.done, desc="encoding", unit="passage", disable=disable) as bar:
         while matrix.done < len(corpus):
@@ -46,4 +48,3 @@ def encode_corpus(
             texts = [template.of_passage(passage) for passage in passages]
             matrix.append(checked_encode(encoder, texts, batch_size))
             bar.update(len(passages))
-    return matrix.finish()

@@ -1,6 +1,6 @@
 """A `.npy` matrix that grows block by block and survives being killed. Knows no encoder and no text.
 
-The header states the final shape, rows are appended, and a journal beside the file says how many rows are safe on disk.
+The header states the final shape, rows are appended, and a journal says how many rows are safe on disk.
 """
 
 from __future__ import annotations
@@ -21,12 +21,18 @@ class GrowingMatrix:
 
     Rows that the journal does not vouch for are cut off on opening, so a torn write is written again, not kept.
 
+    Args:
+        file: the matrix; one of the same shape that is there is continued.
+        journal: how many of its rows are safe.
+        rows: rows of the finished matrix.
+        dim: values of a row.
+
     Attributes:
         done: rows on disk.
     """
 
-    def __init__(self, file: Path, rows: int, dim: int) -> None:
-        self._file, self._journal = file, file.with_suffix(".journal.json")
+    def __init__(self, file: Path, journal: Path, rows: int, dim: int) -> None:
+        self._file, self._journal = file, journal
         self._row_bytes = 4 * dim
         self._header = _header(rows, dim)
         self.done = self._safe_rows(rows)
@@ -50,11 +56,6 @@ class GrowingMatrix:
                 os.fsync(file.fileno())
             write_json(self._journal, {"rows": self.done + len(vectors)})
         self.done += len(vectors)
-
-    def finish(self) -> Path:
-        """The complete file; the journal is gone."""
-        self._journal.unlink(missing_ok=True)
-        return self._file
 
     def _end(self, rows: int) -> int:
         return len(self._header) + rows * self._row_bytes

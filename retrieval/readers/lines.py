@@ -34,9 +34,10 @@ def _decode(data: bytes, path: Path, line: int, offset: int) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line += data.count(b"\n", 0, error.start)
+        guess = "utf-16" if offset == 0 and data[:2] in (b"\xff\xfe", b"\xfe\xff") else "latin1"
         raise UserError(
             f"{path}:{line}: not UTF-8 (byte 0x{data[error.start]:02x} at offset {offset + error.start}); "
-            f"convert it, for example: iconv -f latin1 -t utf-8"
+            f"convert it, for example: iconv -f {guess} -t utf-8"
         ) from error
 
 

@@ -64,7 +64,10 @@ def read_parquet(path: Path) -> Iterator[Row]:
         _check_columns(path, names)
         wanted = [name for name in ("id", "_id", "title", "text") if name in names]
         number = 0
-        for batch in file.iter_batches(batch_size=1024, columns=wanted):
-            for fields in batch.to_pylist():
-                number += 1
-                yield to_row(fields, path, number, unit="row")
+        try:
+            for batch in file.iter_batches(batch_size=1024, columns=wanted):
+                for fields in batch.to_pylist():
+                    number += 1
+                    yield to_row(fields, path, number, unit="row")
+        except (pa.ArrowInvalid, OSError) as error:
+            raise UserError(f"{path}: damaged after row {number} ({error})") from error

@@ -1,3 +1,4 @@
+import errno
 import json
 import shutil
 
@@ -89,6 +90,30 @@ def test_an_interrupted_build_of_something_else_is_not_continued(tmp_path, many,
     retriever = index_passages(changed, tmp_path / "index", encoder=again)
     assert len(again.texts) == 95
     assert retriever(["another text"], 1)[0][0].id == "94"
+
+
+def test_an_index_that_could_not_be_put_in_place_is_not_encoded_again(tmp_path, many, make_encoder, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("retrieval.build.publish", full)
+        with pytest.raises(UserError, match="no space left while writing"):
+            index_passages(many, tmp_path / "index", encoder=make_encoder())
+    again = make_encoder()
+    index_passages(many, tmp_path / "index", encoder=again)
+    assert again.texts == []
+    assert len(open_index(tmp_path / "index", again).corpus) == 95
+
+
+def test_what_a_killed_process_left_does_not_reach_the_index(tmp_path, animals, encoder):
+    draft = tmp_path / "index.building" / "draft"
+    (draft / ".corpus.0123.partial").mkdir(parents=True)
+    (draft / ".corpus.0123.partial" / "passages.arrow").write_bytes(b"torn")
+    (draft / ".manifest.json.4567.partial").write_text("{")
+    index_passages(animals, tmp_path / "index", encoder=encoder)
+    assert names(tmp_path / "index") == ["corpus", "manifest.json", "vectors.npy"]
+    assert names(tmp_path) == ["index"]
 
 
 def test_a_bad_row_leaves_nothing_or_the_older_index(tmp_path, animals, encoder):

@@ -11,7 +11,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 FILLED = TEXT.filter(str.strip)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(st.builds(Passage, id=FILLED, text=FILLED, title=TEXT), min_size=1, unique_by=lambda p: p.id))
 def test_what_goes_in_comes_out_in_order(tmp_path_factory, passages):
     corpus = Corpus.build(iter(passages), tmp_path_factory.mktemp("corpus") / "c")

@@ -30,6 +30,13 @@ def test_a_batch_equals_its_queries_alone(retriever):
     assert together == [retriever([query], 3)[0] for query in queries]
 
 
+def test_official_38_a_search_of_many_queries_is_one_call_and_returns_its_passages(retriever, encoder):
+    encoder.calls = 0
+    found = retriever([f"query {n}" for n in range(50)], 3)
+    assert encoder.calls == 1
+    assert [len(passages) for passages in found] == [3] * 50
+
+
 def test_equal_queries_are_encoded_once(retriever, encoder):
     found = retriever(["honey", "dog", "honey", "honey"], 1)
     assert encoder.texts == ["honey", "dog"]
@@ -70,6 +77,7 @@ def test_the_template_reaches_passages_and_queries(tmp_path, encoder):
     retriever(["q{query}"], 1)
     assert encoder.texts == ["passage: T{} | {text} {x}", "query: q{query}"]
     assert Template().of_passage(Passage("a", "text")) == "text"
+    assert Template().of_passage(Passage("a", "text", "Title")) == "Title text"  # as Contriever was trained
 
 
 @pytest.mark.parametrize("template", ["{title}", "{text} {body}", "{text", "{0} {text}", ""])

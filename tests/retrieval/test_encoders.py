@@ -1,7 +1,5 @@
 import json
-import os
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -113,6 +111,8 @@ def test_statements_of_sentence_transformers_are_read(tmp_path):
 def test_what_cannot_be_loaded_is_named(tmp_path, tiny_bert):
     with pytest.raises(UserError, match=r"no encoder directory .*missing"):
         load_encoder(tmp_path / "missing")
+    with pytest.raises(UserError, match=r"no encoder 'nobody/no-such-encoder': not a directory here"):
+        load_encoder("nobody/no-such-encoder")
     with pytest.raises(UserError, match=r"it has no config\.json"):
         load_encoder(tmp_path)
     (tmp_path / "config.json").write_text("{")
@@ -164,13 +164,16 @@ def test_equals_sentence_transformers_on_the_tiny_model(tiny_bert, tmp_path, pla
     assert theirs.encode([]).shape == (0, 16)
 
 
+@pytest.mark.demo
 def test_equals_sentence_transformers_on_minilm():
-    directory = os.environ.get("SELFRAG_TEST_MINILM", "")
-    if not Path(directory, "modules.json").is_file():
-        pytest.skip("SELFRAG_TEST_MINILM does not name the directory of all-MiniLM-L6-v2")
     pytest.importorskip("sentence_transformers")
     from retrieval.encoders import SentenceTransformerEncoder
+    from selfrag.demo import encoder_path
 
+    try:
+        directory = encoder_path()
+    except UserError as error:
+        pytest.skip(f"the packaged MiniLM cannot be had: {error}")
     texts = ["What is the capital of France?", "", "word " * 400, "Ünïcode 京", "short"]
     ours = TransformerEncoder(directory)
     assert (ours.card.dim, ours.card.normalized, ours.card.max_tokens) == (384, True, 256)

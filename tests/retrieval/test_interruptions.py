@@ -52,7 +52,7 @@ def finish(out, **options):
 
 
 def wait_for_blocks(out, blocks):
-    journal = out.with_name(f"{out.name}.building") / "vectors.journal.json"
+    journal = out.with_name(f"{out.name}.building") / "journal.json"
     end = time.monotonic() + 300
     while time.monotonic() < end:
         if journal.exists() and json.loads(journal.read_text())["rows"] >= 10 * blocks:

@@ -3,7 +3,7 @@ import itertools
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from retrieval import Passage, UserError
@@ -200,7 +200,6 @@ MARKS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(MARKS | st.lists(st.text(max_size=20)))
 def test_sections_are_in_order_and_lose_only_headings(lines):
     text = "\n".join(lines).replace("\r", "")

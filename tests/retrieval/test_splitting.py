@@ -2,7 +2,7 @@ import itertools
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from retrieval import UserError
@@ -12,7 +12,6 @@ RULES = sentence_finder()
 TEXTS = st.text(st.sampled_from(list("ab cd. \n\n!?京都。é\t\u2028\x1f#")), max_size=300) | st.text(max_size=200)
 
 
-@settings(deadline=None)
 @given(TEXTS, st.integers(1, 12), st.integers(0, 4))
 def test_every_character_is_kept_and_no_passage_is_over_budget(text, words, overlap):
     spans = split(text, Splitting(words, overlap), RULES)
@@ -26,14 +25,12 @@ def test_every_character_is_kept_and_no_passage_is_over_budget(text, words, over
     assert all(kept or character.isspace() for kept, character in zip(held, text, strict=True))
 
 
-@settings(deadline=None)
 @given(TEXTS, st.integers(1, 12), st.integers(0, 4))
 def test_passages_advance(text, words, overlap):
     spans = split(text, Splitting(words, overlap), RULES)
     assert all(a[0] < b[0] and a[1] < b[1] for a, b in itertools.pairwise(spans))
 
 
-@settings(deadline=None)
 @given(TEXTS, st.integers(1, 12))
 def test_without_overlap_no_character_is_in_two_passages(text, words):
     spans = split(text, Splitting(words, 0), RULES)
