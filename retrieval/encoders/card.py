@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,6 +52,11 @@ class EncoderCard:
                 f"the manifest's encoder entry holds {', '.join(values) or 'nothing'}; build the index again"
             )
         return cls(**values)
+
+
+def short_name(source: str | Path) -> str:
+    """The last two parts of a directory or hub name: many model directories are all called `model`."""
+    return "/".join(Path(source).parts[-2:])
 
 
 class Encoder(Protocol):

@@ -9,7 +9,7 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.encoders.card import EncoderCard
+from retrieval.encoders.card import EncoderCard, short_name
 from retrieval.encoders.fingerprint import parameters_fingerprint
 from retrieval.errors import UserError, require
 
@@ -19,7 +19,7 @@ class SentenceTransformerEncoder:
 
     Args:
         source: a model directory, or a name on the hub.
-        name: what messages call it; the source's last part by default.
+        name: what messages call it; the last two parts of the source by default.
         device: a torch device.
 
     Raises:
@@ -37,7 +37,7 @@ class SentenceTransformerEncoder:
         modules = " ".join(type(module).__name__ for module in self._model)
         length = self._model.max_seq_length
         self.card = EncoderCard(
-            name=name or Path(str(source)).name,
+            name=name or short_name(source),
             fingerprint=parameters_fingerprint(self._model, self._model.tokenizer, f"{modules} {length}"),
             dim=int(self._model.encode(["dimension"], show_progress_bar=False).shape[1]),
             pooling="sentence-transformers",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.encoders.card import EncoderCard
+from retrieval.encoders.card import EncoderCard, short_name
 from retrieval.encoders.fingerprint import parameters_fingerprint
 from retrieval.encoders.settings import EncoderSettings, stated_settings
 from retrieval.errors import UserError
@@ -27,7 +27,7 @@ class TransformerEncoder:
         source: a model directory, or a name on the hub.
         settings: pooling, normalisation and length; None takes what the directory states (mean pooling without
             normalisation where it states nothing, which is right for Contriever).
-        name: what messages call it; the source's last part by default.
+        name: what messages call it; the last two parts of the source by default.
         device: a torch device.
 
     Raises:
@@ -51,7 +51,7 @@ class TransformerEncoder:
         self._settings = replace(settings, max_tokens=min(settings.max_tokens or limit, limit))
         self._lock = Lock()
         self.card = EncoderCard(
-            name=name or Path(str(source)).name,
+            name=name or short_name(source),
             fingerprint=parameters_fingerprint(self._model, self._tokenizer, repr(self._settings)),
             dim=self._model.config.hidden_size,
             pooling=self._settings.pooling,

@@ -25,7 +25,8 @@ def test_build_then_search(tmp_path, files, tiny_bert):
     built = run("build", *files, "-o", tmp_path / "index", "--encoder", tiny_bert, "--words", 50, "--overlap", 2)
     assert built.exit_code == 0
     assert re.fullmatch(
-        rf"\d+ passages in {re.escape(str(tmp_path / 'index'))}, encoded by {tiny_bert.name}\n", built.stdout
+        rf"\d+ passages in {re.escape(str(tmp_path / 'index'))}, encoded by {tiny_bert.parent.name}/{tiny_bert.name}\n",
+        built.stdout,
     )
     shown = run("search", tmp_path / "index", "honey", "-k", 2)
     assert shown.stdout.count("\n") == 4
