@@ -1,8 +1,9 @@
-"""Prompt layouts as data: how instruction, passage, history and reflection tokens become token ids. Pure.
+r"""Prompt layouts as data: how instruction, passage, history and reflection tokens become token ids. Pure.
 
 Byte-exact layouts of the published checkpoints (arXiv 2310.11511 and its code): the prompt is
-`### Instruction:\\n{instruction}\\n\\n### Response:\\n`; evidence follows as `[Retrieval]<paragraph>{title}\\n{text}</paragraph>`.
-Markers enter as ids, text enters through a `TextCodec`, so no text can become a marker.
+`### Instruction:\n{instruction}\n\n### Response:\n`; evidence follows as
+`[Retrieval]<paragraph>{title}\n{text}</paragraph>`. Markers enter as ids, text enters through a `TextCodec`, so no
+text can become a marker.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class Evidence:
     Attributes:
         passage: what was tokenised.
         ids: `<paragraph>` .. `</paragraph>`, markers included.
-        dropped_tokens: tokens of the body cut to fit the budget; 0 if whole.
+        dropped_tokens: tokens of the body cut to fit the budget; 0 if whole. Text far beyond the budget is not
+            tokenised but counted as a token for four characters.
     """
 
     passage: Passage
@@ -74,23 +76,24 @@ class Prompting:
         """BOS and the prompt up to where the response begins.
 
         Raises:
-            UserError: the instruction is not text, or is blank.
+            UserError: the instruction or the input is not text, or the instruction is blank.
         """
-        if not isinstance(instruction, str):
-            raise UserError(f"the question must be text, not {type(instruction).__name__}")
+        for name, value in (("question", instruction), ("input", input_text)):
+            if not isinstance(value, str):
+                raise UserError(f"the {name} must be text, not {type(value).__name__}")
         if not instruction.strip():
             raise UserError("the question is empty")
         return (*self.codec.bos_ids, *self.codec.encode(self.layout.render(instruction, input_text)))
 
     def evidence(self, passage: Passage, max_tokens: int) -> Evidence:
-        """`<paragraph>{title}\\n{text}</paragraph>`; the body is cut at `max_tokens` ids, the markers never."""
-        # A tokenizer spends at least one id on about 16 characters of prose; far beyond the budget nothing need be read.
+        r"""`<paragraph>{title}\n{text}</paragraph>`; the body is cut at `max_tokens` ids, the markers never."""
+        # No prose has more than about 16 characters a token; far beyond the budget nothing need be read.
         text = f"{passage.title}\n{passage.text}"
         body = self.codec.encode(text[: 32 * max_tokens])
         unread = max(0, len(text) - 32 * max_tokens)
         kept = body[:max_tokens]
         ids = (self.vocabulary.paragraph_open, *kept, self.vocabulary.paragraph_close)
-        return Evidence(passage, ids, len(body) - len(kept) + unread // 4)
+        return Evidence(passage, ids, len(body) - len(kept) + -(-unread // 4))
 
     def text(self, ids: tuple[int, ...]) -> str:
         """Text of generated ids without reflection tokens and EOS."""

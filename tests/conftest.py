@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent / "engines"))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach a model hub
@@ -14,6 +15,9 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: threads that wait for each other cost more than they bring
 
 import tiny
+
+settings.register_profile("selfrag", deadline=None)  # wall-clock deadlines fail on a busy machine
+settings.load_profile("selfrag")
 
 
 @pytest.fixture(scope="session")

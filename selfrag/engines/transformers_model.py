@@ -17,6 +17,7 @@ import torch
 import transformers
 from torch import Tensor
 
+from selfrag.engines.vllm_config import check_model
 from selfrag.errors import EngineError, require
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -108,14 +109,17 @@ def load(
     Raises:
         EngineError: the checkpoint, an adapter or a setting is unusable; one line says why.
     """
+    check_model(name)
     place = _device(device)
     try:
         with _quiet():
             config = transformers.AutoConfig.from_pretrained(name)
             length = _context(config, name, max_model_len)
-            module = transformers.AutoModelForCausalLM.from_pretrained(
-                name, config=config, dtype="auto" if dtype == "auto" else DTYPES[dtype]
+            module, found = transformers.AutoModelForCausalLM.from_pretrained(
+                name, config=config, dtype="auto" if dtype == "auto" else DTYPES[dtype], output_loading_info=True
             )
+            if lacking := sorted(found["missing_keys"]):  # transformers would go on with random values
+                raise EngineError(f"model {name!r} lacks {len(lacking)} of its weights, such as {lacking[0]}")
             module = module.to(place).eval().requires_grad_(requires_grad=False)
     except EngineError:
         raise
