@@ -29,12 +29,15 @@ import {module}
 print(json.dumps([time.process_time() - start, sorted(sys.modules)]))
 """
 
-EVERYTHING = """
+EDGES = ("selfrag.training.", "selfrag.engines.transformers_")
+"""Modules that are nothing without torch; the others reach them inside functions only."""
+
+EVERYTHING_ELSE = """
 import importlib, json, pkgutil, sys
 for name in ("selfrag", "critic", "retrieval"):
     package = importlib.import_module(name)
-    for module in pkgutil.walk_packages(package.__path__, f"{name}."):
-        if not module.name.endswith("__main__"):
+    for module in pkgutil.walk_packages(package.__path__, f"{{name}}."):
+        if not module.name.startswith({edges}) and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
 print(json.dumps(sorted(sys.modules)))
 """
@@ -63,9 +66,9 @@ def test_importing_selfrag_takes_less_than_the_limit() -> None:
     pytest.fail(f"import selfrag took {best:.2f} s of processor time")
 
 
-def test_no_module_of_the_project_imports_a_heavy_library_at_its_top() -> None:
-    modules = run(EVERYTHING)
-    assert HEAVY.isdisjoint(modules)
+def test_heavy_libraries_are_imported_at_the_edges_only() -> None:
+    modules = run(EVERYTHING_ELSE.format(edges=EDGES))
+    assert sorted(HEAVY.intersection(modules)) == []
 
 
 def test_the_front_door_is_small_and_complete() -> None:
