@@ -48,6 +48,6 @@ def packed_attention(
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-    rows = zip(*(states.split(row_lengths, 2) for states in (query, key, value)), strict=True)
+    rows = zip(*(torch.split(states, row_lengths, 2) for states in (query, key, value)), strict=True)
     outputs = [scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling) for q, k, v in rows]
     return torch.cat(outputs, 2).transpose(1, 2), None

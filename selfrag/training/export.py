@@ -16,7 +16,7 @@ from selfrag.errors import UserError
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.training.directories import published
-from selfrag.training.expansion import Expansion, expand
+from selfrag.training.expansion import expand
 from selfrag.training.fused import fuse
 from selfrag.training.model import Trainee
 
@@ -46,7 +46,11 @@ def save_adapter(trainee: Trainee, out_dir: Path) -> Path:
     state = get_peft_model_state_dict(trainee.model, save_embedding_layers=False)
     tensors = {name: tensor.detach().to(torch.bfloat16).contiguous() for name, tensor in state.items()}
     config = trainee.model.peft_config["default"]
-    reflection = {"format": 1, "token_ids": dict(zip(TOKENS, trainee.expansion.token_ids, strict=True))}
+    reflection = {
+        "format": 1,
+        "base": _shape(trainee.model.get_base_model()),
+        "token_ids": dict(zip(TOKENS, trainee.expansion.token_ids, strict=True)),
+    }
     with published(out_dir) as directory:
         config.save_pretrained(directory)
         path = directory / "adapter_config.json"
@@ -83,7 +87,7 @@ def merge(base_dir: Path, adapter_dir: Path, out_dir: Path) -> Path:
     Raises:
         UserError: a directory is not what it should be, or base and adapter do not belong together.
     """
-    expected = _expected_ids(adapter_dir)
+    expected = _read_reflection(adapter_dir)
     from peft import PeftModel
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -92,11 +96,15 @@ def merge(base_dir: Path, adapter_dir: Path, out_dir: Path) -> Path:
         model = AutoModelForCausalLM.from_pretrained(base_dir, dtype=torch.bfloat16)
     except (OSError, ValueError) as error:
         raise UserError(f"{base_dir} holds no causal language model with its tokenizer: {error}") from error
-    _check_ids(expand(model, tokenizer), expected, adapter_dir)
-    try:
-        adapted = PeftModel.from_pretrained(model, adapter_dir)
-    except RuntimeError as error:
-        raise UserError(f"the adapter {adapter_dir} does not fit {base_dir}: {error}") from error
+    expansion = expand(model, tokenizer)
+    found = {"base": _shape(model), "token_ids": dict(zip(TOKENS, expansion.token_ids, strict=True))}
+    for key, value in found.items():
+        if value != expected[key]:
+            raise UserError(
+                f"the adapter {adapter_dir} was trained on another base model than {base_dir}:"
+                f" {key} is {expected[key]} there and {value} here"
+            )
+    adapted = PeftModel.from_pretrained(model, adapter_dir)
     return _save(_merged(adapted), tokenizer, out_dir)
 
 
@@ -131,19 +139,21 @@ def _verify(directory: Path, model: Any) -> None:
             raise UserError("the reflection rows are not finite and distinct; train the model again")
 
 
-def _expected_ids(adapter_dir: Path) -> dict[str, int]:
+def _shape(model: Any) -> dict[str, Any]:
+    """What base and adapter must agree on; of the expanded model."""
+    config = model.config
+    return {
+        "model_type": config.model_type,
+        "hidden_size": config.hidden_size,
+        "num_hidden_layers": config.num_hidden_layers,
+        "rows": model.get_input_embeddings().weight.shape[0],
+    }
+
+
+def _read_reflection(adapter_dir: Path) -> dict[str, Any]:
     path = adapter_dir / REFLECTION
     try:
-        record = json.loads(path.read_text())
-        return {str(token): int(i) for token, i in record["token_ids"].items()}
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+        record: dict[str, Any] = json.loads(path.read_text())
+        return {key: record[key] for key in ("base", "token_ids")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{adapter_dir} holds no adapter of selfrag.training: {path.name} is missing or bad") from error
-
-
-def _check_ids(expansion: Expansion, expected: dict[str, int], adapter_dir: Path) -> None:
-    found = dict(zip(TOKENS, expansion.token_ids, strict=True))
-    if found != expected:
-        raise UserError(
-            f"the adapter {adapter_dir} was trained on another base model: there {TOKENS[0]} is id"
-            f" {expected.get(TOKENS[0])}, in this one {found[TOKENS[0]]}"
-        )

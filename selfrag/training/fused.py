@@ -72,7 +72,8 @@ class FusedLinear:
 
     def __call__(self, inputs: Tensor, *_: Any, **__: Any) -> Tensor:
         """[..., in] -> [..., out]; further arguments of PEFT's forward are for features not used here."""
-        result: Tensor = _MergedLinear.apply(inputs, self.merged, self.bias, self.down, self.up, self.scale)
+        apply: Any = _MergedLinear.apply
+        result: Tensor = apply(inputs, self.merged, self.bias, self.down, self.up, self.scale)
         return result
 
 

@@ -1,0 +1,57 @@
+"""GGUF in, plain checkpoint out. The real conversion needs the base model and runs with the demo tests."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from selfrag.errors import UserError
+from selfrag.training.gguf import convert
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"no GGUF file at .*nothing\.gguf"):
+        convert(tmp_path / "nothing.gguf", tmp_path / "out")
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    path = tmp_path / "page.gguf"
+    path.write_bytes(b"<html>not found</html>")
+    with pytest.raises(UserError, match="is not a GGUF file"):
+        convert(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.demo
+def test_the_demo_base_becomes_a_plain_checkpoint_whose_new_rows_start_well(tmp_path):
+    """Also the start of the reflection rows: above log-probability -8 where they are due (about -17 for mean rows)."""
+    import torch
+    from lettered import passage, row
+
+    from selfrag.demo.assets import BASE_MODEL
+    from selfrag.demo.download import fetch
+    from selfrag.training.model import load_trainee
+    from selfrag.training.packing import Weighting, pack
+    from selfrag.training.run import TrainingConfig, layout_for
+    from selfrag.training.targets import Group
+
+    base = convert(fetch(BASE_MODEL) / next(iter(BASE_MODEL.files)), tmp_path / "base")
+    settings = json.loads((base / "config.json").read_text())
+    assert "quantization_config" not in settings
+    assert settings["vocab_size"] == 49152
+
+    trainee = load_trainee(base)
+    layout = layout_for(trainee.tokenizer, TrainingConfig())
+    example = layout.example(
+        row(
+            "[Retrieval]", passage("Paris is the capital of France."), "[Relevant]", "Paris", "[Fully supported]",
+            "[Utility:5]", instruction="What is the capital of France?",
+        )
+    )  # fmt: skip
+    load = pack([example], Weighting())
+    with torch.no_grad():
+        losses, _ = trainee.losses(load)
+    reflection = (load.groups >= Group.RETRIEVE) & (load.groups <= Group.ISUSE)
+    assert float(-losses[reflection].mean()) > -8
+    assert float(losses[load.groups == Group.TEXT].mean()) < 2  # the de-quantised model can read

@@ -1,0 +1,126 @@
+"""Runs on tiny models: they learn, they resume bit for bit, and they do not mix with another run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import tiny
+import torch
+from lettered import row
+from trained import ROWS, config, write
+
+from selfrag.errors import UserError
+from selfrag.training.journal import Journal
+from selfrag.training.run import train
+
+
+@pytest.fixture(scope="module")
+def base_dir(tmp_path_factory):
+    return tiny.save_llama(tmp_path_factory.mktemp("base") / "m", reflection=False, tie=True)
+
+
+@pytest.fixture
+def rows(tmp_path):
+    return write(tmp_path / "rows.jsonl")
+
+
+def state(trainee):
+    return {name: parameter.detach().clone() for name, parameter in trainee.parameters.items()}
+
+
+def log(run_dir):
+    return [json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()]
+
+
+def without_time(records):
+    return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
+
+
+def test_defect_27_three_rows_train_and_the_loss_falls(base_dir, rows, tmp_path):
+    train(rows, base_dir, tmp_path / "run", config(epochs=20, learning_rate=1e-2, row_learning_rate=1e-2))
+    records = log(tmp_path / "run")
+
+    assert records[-1]["loss"] < 0.6 * records[0]["loss"]
+    assert [record["step"] for record in records] == list(range(1, len(records) + 1))
+    assert {"text", "retrieve", "isrel", "issup", "isuse", "marker", "eos"} <= set(records[0]["groups"])
+    assert "[Relevant]" in {label for record in records for label in record["labels"]}
+
+
+@pytest.mark.parametrize("killed_at", [1, 3, 4])
+def test_a_killed_run_goes_on_to_the_same_result(base_dir, rows, tmp_path, monkeypatch, killed_at):
+    settings = config(checkpoint_steps=2)
+    whole = train(rows, base_dir, tmp_path / "whole", settings)
+
+    original = Journal.log
+
+    def interrupted(self, record):
+        original(self, record)
+        if record["step"] == killed_at:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "log", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(rows, base_dir, tmp_path / "killed", settings)
+    resumed = train(rows, base_dir, tmp_path / "killed", settings)
+
+    expected = state(whole)
+    assert all(torch.equal(value, expected[name]) for name, value in state(resumed).items())
+    assert without_time(log(tmp_path / "killed")) == without_time(log(tmp_path / "whole"))
+
+
+def test_a_finished_run_is_loaded_not_continued(base_dir, rows, tmp_path):
+    first = train(rows, base_dir, tmp_path / "run", config())
+    lines = (tmp_path / "run" / "log.jsonl").read_text()
+    second = train(rows, base_dir, tmp_path / "run", config())
+
+    expected = state(first)
+    assert all(torch.equal(value, expected[name]) for name, value in state(second).items())
+    assert (tmp_path / "run" / "log.jsonl").read_text() == lines
+
+
+def test_workers_change_the_speed_and_not_the_learning(base_dir, rows, tmp_path):
+    """One load or two: the same weighted mean over the same rows, up to the rounding of bf16."""
+    losses = {}
+    for workers in (1, 2):
+        train(rows, base_dir, tmp_path / str(workers), config(workers=workers, step_tokens=2000, epochs=3))
+        losses[workers] = [record["loss"] for record in log(tmp_path / str(workers))]
+    assert losses[1] == pytest.approx(losses[2], rel=0.02)
+
+
+def test_another_configuration_in_the_same_place_is_refused(base_dir, rows, tmp_path):
+    train(rows, base_dir, tmp_path / "run", config())
+    with pytest.raises(UserError, match=r"other config \(learning_rate\)"):
+        train(rows, base_dir, tmp_path / "run", config(learning_rate=1e-5))
+
+
+def test_other_rows_in_the_same_place_are_refused(base_dir, rows, tmp_path):
+    train(rows, base_dir, tmp_path / "run", config())
+    with pytest.raises(UserError, match=r"other inputs \(rows\)"):
+        train(write(tmp_path / "other.jsonl", ROWS[:2]), base_dir, tmp_path / "run", config())
+
+
+def test_max_steps_cuts_the_last_epoch(base_dir, rows, tmp_path):
+    train(rows, base_dir, tmp_path / "run", config(max_steps=3))
+    assert len(log(tmp_path / "run")) == 3
+
+
+def test_full_fine_tuning_trains_everything(base_dir, rows, tmp_path):
+    trainee = train(rows, base_dir, tmp_path / "run", config(method="full", max_steps=2, learning_rate=1e-3))
+    from transformers import AutoModelForCausalLM
+
+    original = dict(AutoModelForCausalLM.from_pretrained(base_dir).named_parameters())
+    changed = {name for name, p in trainee.weights.items() if not torch.equal(p.detach(), original[name])}
+    assert changed == set(trainee.weights)
+
+
+def test_the_manifest_says_what_was_run(base_dir, rows, tmp_path):
+    long = write(tmp_path / "long.jsonl", [*ROWS, row("Hello!", instruction="Say it.", id="d")])
+    train(long, base_dir, tmp_path / "run", config(max_length=160, max_steps=1))
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+
+    assert manifest["config"]["seed"] == 3
+    assert manifest["facts"]["rows"] == 4
+    assert set(manifest["inputs"]) == {"rows", "base"}
+    assert "torch" in manifest["versions"]

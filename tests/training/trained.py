@@ -1,0 +1,42 @@
+"""Rows and settings for runs on tiny random models: a few steps, seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lettered import passage, row
+
+from selfrag.reflection.labels import GROUPS
+from selfrag.training.model import Lora
+from selfrag.training.rows import Row, write_rows
+from selfrag.training.run import TrainingConfig
+
+EVERY_TOKEN = row(
+    *[token for labels in GROUPS for token in labels.tokens],
+    passage("The capital of France is Paris."),
+    "It is Paris.",
+    instruction="Which tokens are there?",
+    id="every",
+)
+"""A row in which each of the 15 tokens is read and predicted."""
+
+ROWS = [
+    EVERY_TOKEN,
+    row(
+        "[Retrieval]", passage("Water boils at 100 degrees."), "[Relevant]", "At 100 degrees.", "[Fully supported]",
+        "[Utility:5]", instruction="When does water boil?", id="b",
+    ),
+    row("[No Retrieval]", "Hello!", "[Utility:5]", instruction="Say hello.", id="c"),
+]  # fmt: skip
+
+
+def write(path: Path, rows: list[Row] = ROWS) -> Path:
+    """The rows as a file."""
+    write_rows(path, rows)
+    return path
+
+
+def config(**changes: object) -> TrainingConfig:
+    """A small LoRA run; keyword arguments replace its settings."""
+    settings: dict[str, object] = {"lora": Lora(rank=4, alpha=8), "step_tokens": 300, "epochs": 4, "seed": 3}
+    return TrainingConfig(**{**settings, **changes})  # type: ignore[arg-type]
