@@ -75,7 +75,7 @@ def decode(
     prompt = prompting.prompt(question)
     boundary = yield from start_boundary(tree, prompt)
     live = [_Hypothesis(ROOT, prompt, boundary)]
-    pool: list[_Hypothesis] = []
+    best: _Hypothesis | None = None  # of the pool of finished hypotheses
     committed = 0
     for depth in range(1, policy.max_segments + 1):
         candidates = yield from _expand(tree, live)
@@ -83,23 +83,14 @@ def decode(
         readings = [_read(tree, c, r) for c, r in zip(candidates, results, strict=True)]
         yield from _force(tree, candidates, readings)
         grown = [_grow(tree, c, r, d, depth) for c, r, d in zip(candidates, results, readings, strict=True)]
-        survivors = _select(tree, [h for h in grown if h is not None])
-        grew = {tree.nodes[h.node].parent for h in grown if h is not None}
-        for hypothesis in live:  # where nothing usable follows, the answer ends
-            if hypothesis.node not in grew and hypothesis.node != ROOT:
-                tree.nodes[hypothesis.node].status = Status.FINISHED
-                pool.append(hypothesis)
-        live = []
-        for hypothesis in survivors:
-            node = tree.nodes[hypothesis.node]
-            node.status = Status.FINISHED if node.ended or depth == policy.max_segments else Status.KEPT
-            (pool if node.status is Status.FINISHED else live).append(hypothesis)
-        committed = yield from _commit(tree, [*pool, *live], committed)
+        usable = [hypothesis for hypothesis in grown if hypothesis is not None]
+        parents = {tree.nodes[hypothesis.node].parent for hypothesis in usable}
+        stuck = [h for h in live if h.node != ROOT and h.node not in parents]  # nothing follows: the answer ends there
+        finished, live = _select(tree, usable, last=depth == policy.max_segments)
+        best = _finish(tree, [*stuck, *finished], best)
+        committed = yield from _commit(tree, [*live] if best is None else [best, *live], committed)
         if not live:
             break
-    best = max(pool, key=lambda h: (tree.nodes[h.node].path_score, -h.node), default=None)
-    if best is not None:
-        yield from _commit(tree, [best], committed)
     return _answer(tree, best)
 
 
@@ -248,19 +239,33 @@ def _grow(
     )
 
 
-def _select(tree: Tree, grown: list[_Hypothesis]) -> list[_Hypothesis]:
-    """The best `beam` hypotheses in tree order; of several with the same text only the best.
+def _select(tree: Tree, grown: list[_Hypothesis], *, last: bool) -> tuple[list[_Hypothesis], list[_Hypothesis]]:
+    """Those that are finished, and those among the best `beam` that go on, in tree order.
 
-    Ties go to the earlier candidate, and tree order makes "earlier" the same in every search of the same tree.
+    Of several with the same text (that end, or go on, alike) only the best stays. A finished hypothesis is never lost,
+    whatever its rank. Ties go to the earlier candidate; tree order makes this the same in every search of one tree.
     """
-    ranked = sorted(grown, key=lambda h: -tree.nodes[h.node].path_score)
-    kept: dict[tuple[tuple[int, ...], ...], _Hypothesis] = {}
-    for hypothesis in ranked:
-        if hypothesis.texts in kept:
-            tree.nodes[hypothesis.node].status = Status.MERGED
-        else:
-            kept[hypothesis.texts] = hypothesis
-    return sorted(list(kept.values())[: tree.policy.beam], key=lambda h: h.node)
+    distinct: dict[tuple[object, bool], _Hypothesis] = {}
+    finished, live = [], []
+    for hypothesis in sorted(grown, key=lambda h: -tree.nodes[h.node].path_score):
+        node = tree.nodes[hypothesis.node]
+        over = node.ended or last
+        if distinct.setdefault((hypothesis.texts, over), hypothesis) is not hypothesis:
+            node.status = Status.MERGED
+        elif over:
+            finished.append(hypothesis)
+        elif len(distinct) <= tree.policy.beam:
+            node.status = Status.KEPT
+            live.append(hypothesis)
+    return finished, sorted(live, key=lambda h: h.node)
+
+
+def _finish(tree: Tree, finished: list[_Hypothesis], best: _Hypothesis | None) -> _Hypothesis | None:
+    """Add hypotheses to the pool of finished ones, of which only the best so far can become the answer."""
+    for hypothesis in finished:
+        tree.nodes[hypothesis.node].status = Status.FINISHED
+    pool = finished if best is None else [best, *finished]
+    return max(pool, key=lambda h: (tree.nodes[h.node].path_score, -h.node), default=None)
 
 
 def _commit(tree: Tree, alive: list[_Hypothesis], committed: int) -> Generator[Commit, list[Result], int]:

@@ -38,7 +38,7 @@ class Replay:
         exact: [S] whether the recorded tree held everything that the setting asks for.
         segment_scores: [N, S] score of each node.
         path_scores: [N, S] score of the hypothesis that ends at each node.
-        kept: [N, S] nodes in the beam after their step.
+        kept: [N, S] nodes that are finished, or in the beam after their step.
         finished: [N, S] of these, the ones where a hypothesis ended.
         merged: [N, S] nodes with the same text as a better one of their step.
     """
@@ -122,7 +122,7 @@ def sweep(answers: Iterable[Answer], weights: Settings) -> tuple[Ints, Bools]:
 
 
 def _matrix(weights: Settings) -> Floats:
-    rows = [w.vector if isinstance(w, Weights) else w for w in weights]
+    rows = weights if isinstance(weights, np.ndarray) else [w.vector for w in weights]
     return np.asarray(rows, dtype=np.float64).reshape(-1, len(CRITIQUES))
 
 
@@ -182,8 +182,9 @@ def _search(recorded: _Recorded, segment: Floats) -> Replay:
         if candidates:
             parents = [trace.nodes[i].parent for i in candidates]
             values = np.where(kept[parents], path[candidates], -np.inf)
-            merged[candidates] = _drop_twins(values, [keys[i] for i in candidates])
-            kept[candidates] = _best(values, trace.decoding.beam)
+            over = [_over(trace, i) for i in candidates]
+            merged[candidates] = _drop_twins(values, [(keys[i], end) for i, end in zip(candidates, over, strict=True)])
+            kept[candidates] = _best(values, trace.decoding.beam) | ((values > -np.inf) & np.array(over)[:, None])
         level = candidates
     none = np.full(settings, -1)
     ends = np.where(finished, path, -np.inf)
@@ -209,7 +210,7 @@ def _best(values: Floats, beam: int) -> Bools:
     return taken & usable
 
 
-def _drop_twins(values: Floats, keys: Sequence[int]) -> Bools:
+def _drop_twins(values: Floats, keys: Sequence[object]) -> Bools:
     """Set the worse of two rows with equal keys to -inf, the later of equals; return what was dropped."""
     dropped = np.zeros(values.shape, dtype=bool)
     if len(set(keys)) == len(keys):

@@ -1,4 +1,4 @@
-"""The trace: every decision and every candidate of one decode, as values that go to JSON and back.
+"""The trace: every decision and every candidate of one decode, as plain values.
 
 Knows how a tree was searched, not how to search one. A trace holds what rescoring needs: likelihoods, distributions,
 the tree, and which nodes were expanded.
@@ -7,8 +7,7 @@ the tree, and which nodes were expanded.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -138,18 +137,24 @@ class Trace:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {
-            "question": self.question,
-            "decoding": decoding_dict(self.decoding),
-            "best": self.best,
-            "options": list(self.options),
-            "decisions": [_decision_dict(decision) for decision in self.decisions],
-            "nodes": [_node_dict(node) for node in self.nodes],
-        }
+        from selfrag.decoding.trace_json import trace_dict
+
+        return trace_dict(self)
 
     def to_json(self, *, indent: int | None = 1) -> str:
-        """The trace as one JSON object."""
+        """The trace as one JSON object; `from_json` reads it back."""
         return json.dumps(self.as_dict(), ensure_ascii=False, indent=indent)
+
+    @classmethod
+    def from_json(cls, text: str) -> Trace:
+        """Read what `to_json` wrote, for instance to replay it under other weights.
+
+        Raises:
+            UserError: the text is no such JSON.
+        """
+        from selfrag.decoding.trace_json import read_trace
+
+        return read_trace(text)
 
 
 def decoding_dict(decoding: Decoding) -> dict[str, Any]:
@@ -157,39 +162,4 @@ def decoding_dict(decoding: Decoding) -> dict[str, Any]:
     values = {name: getattr(decoding, name) for name in decoding.__dataclass_fields__}
     for name in ("require", "forbid"):
         values[name] = {str(role): sorted(labels) for role, labels in values[name].items()}
-    return values | {"weights": str(decoding.weights)}
-
-
-def _optional(judgment: Judgment | None) -> dict[str, Any] | None:
-    return None if judgment is None else judgment.as_dict()
-
-
-def judgments_dict(judgments: Mapping[Role, Judgment | None]) -> dict[str, Any]:
-    """Judgments by role name."""
-    return {str(role): _optional(judgment) for role, judgment in judgments.items()}
-
-
-def _decision_dict(decision: Decision) -> dict[str, Any]:
-    return {
-        "after": decision.after,
-        "action": decision.action,
-        "reason": decision.reason,
-        "judgment": _optional(decision.judgment),
-        "query": decision.query,
-        "passages": [passage.as_dict() for passage in decision.passages],
-    }
-
-
-def _node_dict(node: Node) -> dict[str, Any]:
-    plain = {
-        name: getattr(node, name)
-        for name in ("id", "parent", "depth", "branch", "text", "finish", "likelihood", "ended", "score", "path_score")
-    }
-    return plain | {
-        "status": str(node.status),
-        "passage_id": node.passage.id if node.passage else None,
-        "token_ids": list(node.token_ids),
-        "judgments": judgments_dict(node.judgments),
-        "boundary": _optional(node.boundary),
-        "dropped_tokens": node.dropped_tokens,
-    }
+    return values | {"weights": asdict(decoding.weights)}

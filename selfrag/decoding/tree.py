@@ -119,7 +119,8 @@ def find(tree: Tree, last_segments: Sequence[str]) -> Generator[Batch, list[Resu
     found: dict[str, Found] = {}
     for query, result in zip(unique, results, strict=True):
         if not isinstance(result, Retrieved):
-            raise DecodingError(f"search failed: {result.reason if isinstance(result, Failed) else result!r}")
+            reason = result.reason if isinstance(result, Failed) else f"got {type(result).__name__}"
+            raise DecodingError(f"search failed: {reason}")
         found[query] = Found(query, distinct(result.passages)[: policy.passages])
     if once:
         tree.fixed = found[tree.question].passages

@@ -79,6 +79,31 @@ def test_a_finished_hypothesis_stays_in_the_running() -> None:
     assert found.statuses() == {"Done.": "finished", "Go.": "kept", "On.": "finished", "Off.": "finished"}
 
 
+def test_a_finished_hypothesis_is_kept_outside_the_beam_too() -> None:
+    """B = 1: what ended ranks second, but what goes on ends up below it."""
+    tree = {
+        "[Retrieval]<d1>": (f"[Relevant]Go.{GOOD}{MORE}", 0.9),  # 3.4
+        "[Retrieval]<d2>": (f"[Relevant]Done.{GOOD}</s>", 0.8),  # 3.3
+        "[Retrieval]<d1>[Relevant]Go.[Utility:5][Retrieval]<d1>": (f"[Relevant]On.{POOR}</s>", 0.5),  # mean 2.3667
+        "[Retrieval]<d1>[Relevant]Go.[Utility:5][Retrieval]<d2>": (f"[Relevant]Off.{POOR}</s>", 0.4),
+    }
+    found = run(tree, "d1", "d2", mode="always", beam=1)
+    assert found.answer.text == "Done."
+    assert found.answer.rescore() == found.answer
+
+
+def test_an_end_is_not_merged_into_a_path_that_goes_on() -> None:
+    tree = {
+        "[Retrieval]<d1>": ("[Relevant]Same." + MORE, 0.9),
+        "[Retrieval]<d2>": ("[Relevant]Same.</s>", 0.8),
+        "[Retrieval]<d1>[Relevant]Same.[Retrieval]<d1>": ("[Irrelevant]Worse.</s>", 0.1),
+        "[Retrieval]<d1>[Relevant]Same.[Retrieval]<d2>": ("[Irrelevant]Worse.</s>", 0.1),
+    }
+    found = run(tree, "d1", "d2", mode="always")
+    assert found.answer.text == "Same."
+    assert [p.id for p in found.answer.citations] == ["d2"]
+
+
 def test_the_end_of_the_answer_is_scored_as_what_it_ends() -> None:
     """A continuation that is only EOS says nothing, so the hypothesis keeps the score it had."""
     tree = {

@@ -1,0 +1,62 @@
+"""A scripted model that writes pseudo-random but reproducible trees: the same prompt always gets the same reply.
+
+Texts and probabilities come from small sets, so that ties, repeated segments, empty ones and equal paths are common.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from written import EOS, FIRST_CHARACTER, VOCABULARY
+
+from retrieval.passage import Passage
+from selfrag.decoding.requests import Failed, Generate
+from selfrag.engines.scripted import Reply
+from selfrag.reflection.labels import CRITIQUES, ISREL, RETRIEVE
+
+TEXTS = ("One.", "Two.", "Three", " four.", "", " ", "- five\n", ", six", "7", "8", "9", "Ten.", "Eleven.", "12%")
+
+
+def _seed(seed: int, ids: Sequence[int]) -> int:
+    return zlib.crc32(np.array([seed, *ids], dtype=np.int64).tobytes())
+
+
+def random_model(seed: int, *, failures: float = 0.0) -> Callable[[Generate], Reply | Failed]:
+    """A model; `failures` is the share of requests that fail."""
+
+    def reply(request: Generate) -> Reply | Failed:
+        draw = random.Random(_seed(seed, request.prompt_ids))
+        if request.max_tokens == 1:
+            rows = {0: {i: draw.choice((0.1, 0.2, 0.5, draw.random())) for i in VOCABULARY.watch}}
+            return Reply((FIRST_CHARACTER,), rows)
+        if draw.random() < failures:
+            return Failed("no memory")
+        ids: list[int] = []
+        rows = {}
+        for labels in CRITIQUES:
+            if labels is not ISREL:
+                rows[len(ids)] = {i: draw.choice((0.1, 0.2, 0.5, draw.random())) for i in VOCABULARY.watch}
+            if draw.random() < 0.7:
+                rows[len(ids)] = {i: draw.choice((0.1, 0.2, 0.7)) for i in VOCABULARY.watch}
+                ids.append(draw.choice(VOCABULARY.group(labels)))
+            if labels is ISREL:
+                ids += [FIRST_CHARACTER + ord(c) for c in draw.choice(TEXTS)]
+        rows[len(ids)] = {i: draw.choice((0.05, 0.3, 0.6)) for i in VOCABULARY.watch}
+        ids.append(draw.choice((*VOCABULARY.group(RETRIEVE) * 2, EOS)))
+        return Reply(tuple(ids), rows, draw.choice((-0.1, -0.5, -draw.random())))
+
+    return reply
+
+
+def random_search(seed: int, most: int = 5) -> Callable[[str], list[Passage]]:
+    """A retriever that finds up to `most` passages for each query, always the same."""
+
+    def search(query: str) -> list[Passage]:
+        draw = random.Random(_seed(seed, query.encode()))
+        names = [f"d{draw.randrange(9)}" for _ in range(draw.choice((0, 1, *range(2, most + 1), *range(2, most + 1))))]
+        return [Passage(name, f"Text of {name}.", f"Title of {name}", 1.0) for name in names]
+
+    return search

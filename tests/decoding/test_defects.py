@@ -1,0 +1,380 @@
+"""Defects of the official code and of its re-implementations that concern decoding: one named test each.
+
+Numbers are those of the case list that this project keeps of the published code (paper arXiv 2310.11511). Case 14
+(modes that crash) is in test_official.py, case 40 (option likelihood) in test_options.py; cases about data, training
+and metrics are tested where these are.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from written import EOS, LIMITS, PROMPTING, VOCABULARY, Characters, model, passages, reply, run, seen
+
+from selfrag.api import SelfRAG
+from selfrag.decoding.beam import decode
+from selfrag.decoding.driver import Answered, drive
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.reading import judge, read
+from selfrag.decoding.requests import Finish, Generate, Generated
+from selfrag.engines.scripted import Reply, ScriptedEngine
+from selfrag.prompting import Prompting
+from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.labels import GROUPS, ISREL, ISUSE, RETRIEVE, TOKENS
+from selfrag.reflection.weights import Weights
+
+D1, D2 = "[Retrieval]<d1>", "[Retrieval]<d2>"
+GOOD, POOR = "{isuse 0 0 0 0 1}", "{isuse 1 0 0 0 0}"
+MORE, NO_MORE, KEEP = "{retrieve 1 0 0}", "{retrieve 0 1 0}", "{retrieve 0 0 1}"
+ALWAYS = {"mode": "always"}
+
+
+def retrieve_row(log_yes: float, log_no: float) -> Judgment:
+    return Judgment.from_logprobs(RETRIEVE, [log_yes, log_no, -math.inf], site="start")
+
+
+@pytest.mark.parametrize(
+    ("log_yes", "log_no", "right", "action"),
+    [(-0.01, -5, 0.993, "retrieve"), (-2, -0.2, 0.142, "write"), (-1, -1, 0.5, "retrieve")],
+)
+def test_defect_01_inverted_retrieve_test(log_yes: float, log_no: float, right: float, action: str) -> None:
+    """The test compares probabilities, not log-probabilities."""
+    judgment = retrieve_row(log_yes, log_no)
+    assert Decoding().retrieval_score(judgment) == pytest.approx(right, abs=1e-3)
+    assert Decoding().action(judgment, has_evidence=False)[0] == action
+
+
+def test_defect_02_literal_token_beside_the_probability() -> None:
+    """Only the distribution where the decision is due counts, neither the text nor what greedy decoding emits later."""
+    found = run({"": "{~retrieve .1 .9 0}Sure![Retrieval]", "[No Retrieval]": "No search.</s>"}, "d1")
+    assert found.answer.text == "No search."
+    found = run({"": "{~retrieve .9 .1 0}Sure!", D1: "[Relevant]Searched.</s>"}, "d1")
+    assert found.answer.text == "Searched."
+
+
+def test_defect_03_utility_read_from_the_wrong_ids() -> None:
+    """p(4) = 0.2, p(5) = 0.8 is a utility of 0.9, and adds 0.45 at weight 0.5."""
+    written = "[Relevant]A.[Fully supported]{isuse 0 0 0 .2 .8}</s>"
+    with_use = run({D1: written}, "d1", **ALWAYS).node("A.")
+    without = run({D1: written}, "d1", **ALWAYS, weights=Weights(isuse=0)).node("A.")
+    assert with_use.judgments["isuse"].score == pytest.approx(0.9)
+    assert with_use.score - without.score == pytest.approx(0.45)
+
+
+def test_defect_04_sequence_score_silently_off() -> None:
+    """Equal critiques: the more likely candidate ranks first."""
+    tree = {D1: ("[Relevant]Unlikely.</s>", 0.1), D2: ("[Relevant]Likely.</s>", 0.9)}
+    found = run(tree, "d1", "d2", **ALWAYS)
+    assert found.answer.text == "Likely."
+    assert found.node("Likely.").score - found.node("Unlikely.").score == pytest.approx(0.8)
+
+
+def test_defect_05_sibling_leak() -> None:
+    """The prompt of c's continuation is Q + a passage + c, and holds neither of its siblings a and b."""
+    tree = {"[Retrieval]<d1>": "[Relevant]a" + MORE, "[Retrieval]<d2>": "[Relevant]b" + MORE}
+    tree |= {"[Retrieval]<d3>": "[Relevant]c" + MORE}
+    tree |= {f"{text}[Retrieval]<d{i}>": f"[Relevant]{text}{i}.</s>" for text in "abc" for i in (1, 2, 3)}
+    found = run(tree, "d1", "d2", "d3", **ALWAYS, beam=3, history="text")
+    later = found.prompts[3:]
+    assert sorted(later) == sorted(f"{text}[Retrieval]<d{i}>" for text in "abc" for i in (1, 2, 3))
+    for node in found.answer.trace.nodes[3:]:
+        assert node.text[0] == found.answer.trace.nodes[node.parent].text
+
+
+def test_defect_06_finished_answers_lost() -> None:
+    """d0 finishes with 2.0; d1 continues with 0.3 and its child ends with 0.0: the answer is d0's."""
+    tree = {
+        D1: ("{isrel .9 .1}Whole.</s>", 1.0),
+        D2: ("{isrel .1 .9}Part." + MORE, 0.1),
+        "Part." + D1: ("{isrel 0 1}Rest.</s>", 0.01),
+        "Part." + D2: ("{isrel 0 1}End.</s>", 0.01),
+    }
+    for accumulate in ("mean", "product"):
+        assert run(tree, "d1", "d2", **ALWAYS, history="text", accumulate=accumulate).answer.text == "Whole."
+
+
+def test_defect_07_product_of_scores() -> None:
+    """Under the default rule three equal segments score as one, and two bad segments do not look good."""
+    line = {
+        "[No Retrieval]": "1" + NO_MORE,
+        "[No Retrieval]1[No Retrieval]": "2" + NO_MORE,
+        "[No Retrieval]1[No Retrieval]2[No Retrieval]": "3</s>",
+    }
+    found = run(line, mode="never", likelihood="segment")
+    assert found.node("3").path_score == pytest.approx(found.node("1").score)
+    bad = {
+        D1: (f"[Irrelevant]Bad.{POOR}{MORE}", 0.01),
+        D2: ("{isrel .3 .7}Fair.</s>", 0.01),
+        "Bad." + D1: (f"[Irrelevant]Worse.{POOR}</s>", 0.01),
+        "Bad." + D2: (f"[Irrelevant]Worst.{POOR}</s>", 0.01),
+    }
+    found = run(bad, "d1", "d2", **ALWAYS, history="text")
+    assert found.node("Bad.").score < 0
+    assert found.answer.text == "Fair."
+
+
+def test_defect_08_a_missing_id_is_an_error_never_a_number() -> None:
+    """Every label is watched by its exact id; a group with a value missing is refused."""
+    row = np.log(np.full(len(VOCABULARY.watch), 0.1, dtype=np.float32))
+    assert judge(VOCABULARY, ISREL, row, "here").probability("Relevant") == pytest.approx(0.5)
+    with pytest.raises(ValueError, match="1 log-probabilities for 2 labels"):
+        Judgment.from_logprobs(ISREL, [-0.1], site="here")
+    for wrong in ([math.nan, -1.0], [100.0, -1.0]):
+        with pytest.raises(ValueError, match="not log-probabilities"):
+            Judgment.from_logprobs(ISREL, wrong, site="here")
+    for request in run({D1: "[Relevant]A.</s>"}, "d1", **ALWAYS).engine.requests:
+        assert request.watch_ids == VOCABULARY.watch
+
+
+def test_defect_09_missing_id_floors_with_top_k() -> None:
+    """Labels far outside any top-k keep their exact ratio: 2e-12 against 6e-12 is 0.25 to 0.75."""
+    written = "{~isrel 2e-12 6e-12}A.</s>"
+    node = run({D1: written}, "d1", **ALWAYS, undefined="force").node("A.")
+    assert node.judgments["isrel"].distribution == pytest.approx((0.25, 0.75), rel=1e-4)
+    assert node.judgments["isrel"].coverage == pytest.approx(8e-12, rel=1e-3)
+
+
+def test_defect_10_unemitted_critique_scored_zero() -> None:
+    """An utility that was not emitted must not beat an honest Utility:2, nor Irrelevant count as contradicted."""
+    tree = {D1: ("[Relevant]Silent.</s>", 0.9), D2: ("[Relevant]Honest.{isuse 0 1 0 0 0}</s>", 0.9)}
+    silent, honest = (run(tree, "d1", "d2", **ALWAYS).node(text) for text in ("Silent.", "Honest."))
+    assert silent.judgments["isuse"] is None
+    assert silent.score == pytest.approx(0.9 + 2.5)
+    assert honest.score == pytest.approx(0.9 + (1 - 0.25) / 1.5 * 2.5)
+    irrelevant = run({D1: "[Irrelevant]A.</s>"}, "d1", **ALWAYS).node("A.")
+    assert irrelevant.judgments["issup"] is None
+
+
+class Stripping(Characters):
+    """A codec whose texts never show a special token, as engines do by default."""
+
+    def decode(self, ids: list[int]) -> str:
+        return super().decode(ids).replace("[", "").replace("]", "").upper()
+
+
+def test_defect_11_decisions_from_decoded_text() -> None:
+    """The same ids with another text give the same tree."""
+    tree = {
+        "": "{~retrieve .9 .1 0}x",
+        D1: f"[Relevant][one].{KEEP}",
+        D2: "[Irrelevant]zwei.</s>",
+        D1 + "[Relevant][one].[Continue to Use Evidence]": f"two.{GOOD}{NO_MORE}",
+        D1 + "[Relevant][one].[Continue to Use Evidence]two.[Utility:5][No Retrieval]": "three.</s>",
+    }
+    plain = run(tree, "d1", "d2")
+    engine = ScriptedEngine(model({"Q": tree}), EOS, limits=LIMITS)
+    stripped = Prompting(Stripping(), VOCABULARY)
+    events = drive(
+        [decode("Q", stripped, Decoding())], engine, lambda queries, k: [passages("d1", "d2")] * len(queries)
+    )
+    (answer,) = [event.answer for event in events if isinstance(event, Answered)]
+    assert [r.prompt_ids for r in engine.requests] == [r.prompt_ids for r in plain.engine.requests]
+    assert [replace(n, text="") for n in answer.trace.nodes] == [replace(n, text="") for n in plain.answer.trace.nodes]
+    assert answer.text == "ONE. TWO. THREE."
+
+
+def test_defect_12_meaning_flips_with_a_default() -> None:
+    """One code path decides, before the first segment and after each; the trace has every decision and its reason."""
+    tree = {
+        "": "{~retrieve .3 .7 0}x",
+        D1: "[Relevant]A.{retrieve .3 .7 0}",
+        D1 + "[Relevant]A." + D1: "[Relevant]B.</s>",
+    }
+    trace = run(tree, "d1", threshold=0.2).answer.trace
+    assert [(d.action, d.reason) for d in trace.decisions] == [("retrieve", "0.300 > 0.2")] * 2
+    tree |= {"[No Retrieval]": "a.{retrieve .3 .7 0}", "[No Retrieval]a.[No Retrieval]": "b.</s>"}
+    trace = run(tree, "d1", threshold=0.4).answer.trace
+    assert [(d.action, d.reason) for d in trace.decisions] == [("write", "0.300 <= 0.4")] * 2
+
+
+def test_defect_13_every_public_entry_point_runs() -> None:
+    """Short form, long form, closed set, stream and list, through the public class."""
+    tree = {"": "{~retrieve .9 .1 0}x", D1: "[Relevant]A.[Fully supported][Utility:5]</s>"}
+    tree |= {D1 + "[Relevant]": "A", D1 + "[Relevant]A": "x", D1 + "[Relevant]B": "x"}
+    for option in "AB":
+        tree[D1 + f"[Relevant]{option}[Fully supported]"] = "x"
+    engine = ScriptedEngine(model({"Q": tree}), EOS, limits=LIMITS)
+    rag = SelfRAG(PROMPTING, engine, lambda queries, k: [passages("d1")] * len(queries))
+    assert rag.generate("Q", max_segments=1).text == "A."
+    assert rag.generate("Q").text == "A."
+    assert rag.generate(["Q", "Q"])[1].text == "A."
+    assert rag.choose("Q", ["A", "B"]).text == "A"
+    *_, last = rag.stream("Q")
+    assert last.text == "A."
+    assert rag.generate("Q", decoding=Decoding.official(max_segments=1, mode="always")).text == "A."
+
+
+def test_defect_15_max_depth_off_by_one() -> None:
+    """`max_segments = n` gives up to n segments."""
+    line = {"[No Retrieval]": "1" + NO_MORE, "[No Retrieval]1[No Retrieval]": "2" + NO_MORE}
+    assert len(run(line, mode="never", max_segments=1).answer.segments) == 1
+    assert len(run(line, mode="never", max_segments=2).answer.segments) == 2
+
+
+def test_defect_16_ratios_stay_within_bounds() -> None:
+    """p = (Yes 0.3, No 0.3, Continue 0.4): 0.5 or 0.3, never 0.7 / 0.6."""
+    judgment = Judgment.from_logprobs(RETRIEVE, [math.log(p) for p in (0.3, 0.3, 0.4)], site="start")
+    assert Decoding().retrieval_score(judgment) == pytest.approx(0.5)
+    assert Decoding(retrieve_test="all").retrieval_score(judgment) == pytest.approx(0.3)
+
+
+def test_defect_17_continue_cites_its_own_passage() -> None:
+    """Segment 1 from d3, segment 2 continues: both cite d3, not the first of the list."""
+    tree = {
+        "": "{~retrieve 1 0 0}x",
+        D1: "[Irrelevant]No.</s>",
+        "[Retrieval]<d3>": f"[Relevant]One.{KEEP}",
+        "[Retrieval]<d3>[Relevant]One.[Continue to Use Evidence]": "Two.</s>",
+    }
+    found = run(tree, "d1", "d3")
+    assert [s.citation.id for s in found.answer.segments if s.citation] == ["d3", "d3"]
+
+
+def test_defect_18_citations_do_not_shift() -> None:
+    """s1 (d2), s1 again (dropped), s2 (d0): the citations are d2 and d0."""
+    tree = {
+        "[Retrieval]<d2>": "[Relevant]s1." + MORE,
+        "s1.[Retrieval]<d1>": "[Relevant]s1." + MORE,
+        "s1.[Retrieval]<d0>": ("[Relevant]s2.</s>", 0.1),
+    }
+    search = {"Q": passages("d2"), "Q s1.": passages("d1", "d0")}
+    found = run(tree, search=search, **ALWAYS, history="text")
+    assert [(s.text, s.citation.id) for s in found.answer.segments if s.citation] == [("s1.", "d2"), ("s2.", "d0")]
+    assert found.answer.cited_text() == "s1. [1] s2. [2]"
+
+
+def test_defect_19_last_character_is_kept() -> None:
+    """Text is never cut to make room for a citation."""
+    found = run({D1: "[Relevant]It was 1990</s>"}, "d1", **ALWAYS)
+    assert found.answer.text == "It was 1990"
+    assert found.answer.cited_text() == "It was 1990 [1]"
+
+
+def test_defect_20_constraint_inside_the_search() -> None:
+    """No support scores higher than Fully: with the constraint the second is chosen, and later segments follow it."""
+    tree = {
+        D1: (f"[Relevant]Wrong.{{issup .2 .2 .6}}{GOOD}{MORE}", 0.9),
+        D2: (f"[Relevant]Right.{{issup .6 .2 .2}}{POOR}{MORE}", 0.1),
+        "Wrong." + D1: "[Relevant]w.[Fully supported]</s>",
+        "Wrong." + D2: "[Relevant]ww.[Fully supported]</s>",
+        "Right." + D1: "[Relevant]More.[Fully supported]</s>",
+        "Right." + D2: "[Irrelevant]Less.[Fully supported]</s>",
+    }
+    settings = {**ALWAYS, "beam": 1, "history": "text"}
+    free = run(tree, "d1", "d2", **settings)
+    assert free.answer.text == "Wrong. w."
+    assert free.node("Wrong.").score > free.node("Right.").score
+    found = run(tree, "d1", "d2", **settings, forbid={"issup": "No support / Contradictory"})
+    assert found.answer.text == "Right. More."
+    assert not any("Wrong." in prompt for prompt in found.prompts)
+
+
+def test_defect_21_no_reflection_token_survives_in_the_text() -> None:
+    """Clean text contains none of the 15 strings, wherever the model puts them."""
+    everything = "".join(f"{token}x" for token in TOKENS if token not in RETRIEVE.tokens)
+    tree = {
+        "[No Retrieval]": f"a{everything}[Continue to Use Evidence]",
+        f"[No Retrieval]a{everything}[No Retrieval]": "b[Utility:5]</s>",
+    }
+    found = run(tree, mode="never")
+    assert found.answer.text == "a" + "x" * 12 + " b"
+    assert not any(token in found.answer.text for token in TOKENS)
+
+
+def test_defect_39_one_eos_does_not_stop_its_siblings() -> None:
+    """One hypothesis ends, the other goes on and wins; so do two questions side by side."""
+    tree = {
+        D1: ("{isrel .5 .5}Over.</s>", 0.5),
+        D2: ("[Relevant]Onward." + MORE, 0.5),
+        "Onward." + D1: ("[Relevant]More.</s>", 0.9),
+        "Onward." + D2: ("[Relevant]And more." + MORE, 0.9),
+        "Onward.And more." + D1: ("[Relevant]End.</s>", 0.9),
+        "Onward.And more." + D2: ("[Relevant]Fin.</s>", 0.9),
+    }
+    found = run(tree, "d1", "d2", **ALWAYS, history="text")
+    assert found.answer.text == "Onward. And more. End."
+
+
+# Traps seen in the field (re-implementations), where the numbered cases do not cover them.
+
+
+def test_trap_every_candidate_is_kept() -> None:
+    """Indentation that keeps one candidate: each passage has its node, and the best of five is the third."""
+    names = ("d0", "d1", "d2", "d3", "d4")
+    tree = {f"[Retrieval]<{n}>": (f"{{isrel {'.9 .1' if n == 'd2' else '.2 .8'}}}From {n}.</s>", 0.5) for n in names}
+    found = run(tree, *names, **ALWAYS)
+    assert len(found.answer.trace.nodes) == 5
+    assert found.answer.text == "From d2."
+
+
+def test_trap_score_and_context_come_from_the_same_passage() -> None:
+    """The text, the citation, the judgments and the score of a segment are those of one node."""
+    names = ("d0", "d1", "d2")
+    tree = {f"[Retrieval]<{n}>": (f"{{isrel .{i + 4} .{6 - i}}}From {n}.</s>", 0.5) for i, n in enumerate(names)}
+    answer = run(tree, *names, **ALWAYS).answer
+    (segment,) = answer.segments
+    node = answer.trace.nodes[segment.node]
+    assert segment.text == "From d2."
+    assert segment.citation == node.passage == passages("d2")[0]
+    assert segment.judgments["isrel"] is node.judgments["isrel"]
+    assert segment.judgments["isrel"].evidence == "d2"
+    assert segment.score == node.score
+
+
+def test_trap_the_stop_token_may_be_missing_from_the_text() -> None:
+    """The boundary is an id in the result; whether a text shows it does not matter."""
+    generated = reply(f"A.{MORE}")
+    assert isinstance(generated, Reply)
+    watched = np.log(np.full((3, len(VOCABULARY.watch)), 0.1, dtype=np.float32))
+    result = Generated(generated.token_ids, (-0.1,) * 3, watched, Finish.STOP)
+    reading = read(result, VOCABULARY, branch="none", site="here")
+    assert Characters().decode(reading.text_ids) == "A."
+    assert reading.boundary is not None
+    assert not reading.ended
+
+
+def test_trap_empty_generation_is_read() -> None:
+    """Nothing generated at all, as for a full context: no index error, nothing judged."""
+    nothing = Generated((), (), np.zeros((0, len(VOCABULARY.watch)), dtype=np.float32), Finish.CONTEXT)
+    for forced in ((), tuple(labels.role for labels in GROUPS)):
+        reading = read(nothing, VOCABULARY, branch="passage", site="here", forced=forced)
+        assert (reading.text_ids, reading.likelihood, reading.ended) == ((), 0.0, True)
+        assert set(reading.judgments.values()) == {None}
+
+
+def test_trap_questions_do_not_share_a_beam() -> None:
+    """Many questions at once give what each gives alone."""
+    trees = {f"Q{i}": {D1: (f"{{isrel .{i} .{9 - i}}}Answer {i}.</s>", 0.1 * i)} for i in range(1, 9)}
+    engine = ScriptedEngine(model(trees), EOS, limits=LIMITS)
+    rag = SelfRAG(PROMPTING, engine, lambda queries, k: [passages("d1")] * len(queries))
+    together = rag.generate(list(trees), mode="always", beam=1)
+    assert [a.text for a in together] == [f"Answer {i}." for i in range(1, 9)]
+    alone = [rag.generate(question, mode="always", beam=1) for question in trees]
+    assert [a.segments for a in together] == [a.segments for a in alone]
+
+
+def test_trap_nothing_depends_on_a_data_set_name() -> None:
+    """Questions that mention tasks of the paper decode like any other."""
+    for question in ("fever", "arc_c: pick one", "asqa", "popqa"):
+        found = run({D1: "[Relevant]A.</s>"}, "d1", question=question, **ALWAYS)
+        assert (found.answer.text, found.answer.usage.requests) == ("A.", 1)
+
+
+def test_trap_utility_is_a_group_of_five() -> None:
+    """The columns of a group are its own ids, in label order, for every group."""
+    row = np.arange(-len(VOCABULARY.watch), 0, dtype=np.float32)
+    for labels in GROUPS:
+        ids = [VOCABULARY.watch[i] for i in range(*VOCABULARY.columns(labels).indices(len(row)))]
+        assert ids == [VOCABULARY.ids[token] for token in labels.tokens]
+    assert len(row[VOCABULARY.columns(ISUSE)]) == 5
+
+
+def test_prompts_are_byte_exact() -> None:
+    """The layout of the published checkpoints."""
+    request: Generate = run({D1: "[Relevant]A.</s>"}, "d1", **ALWAYS).engine.requests[0]
+    text = seen(request.prompt_ids)
+    assert text == "### Instruction:\nQ\n\n### Response:\n[Retrieval]<d1>"
+    assert request.stop_ids == VOCABULARY.retrieve

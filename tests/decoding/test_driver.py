@@ -1,0 +1,305 @@
+"""The driver: no barrier between questions, batched searches, failures that stay with their question."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from written import EOS, LIMITS, PROMPTING, Searches, Tree, model, passages, scripted
+
+from retrieval.passage import Passage
+from selfrag.decoding.beam import decode
+from selfrag.decoding.driver import Answered, Broken, Committed, Event, drive
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.requests import Failed, Generate, Generated
+from selfrag.decoding.tree import Decoder
+from selfrag.engines.scripted import ScriptedEngine
+from selfrag.errors import DecodingError, EngineError, UserError
+
+NEVER, ALWAYS = Decoding(mode="never"), Decoding(mode="always")
+MORE = "{retrieve 0 1 0}"
+SHORT: Tree = {"[No Retrieval]": "Short.</s>"}
+LONG: Tree = {
+    "[No Retrieval]": "1." + MORE,
+    "[No Retrieval]1.[No Retrieval]": "2." + MORE,
+    "[No Retrieval]1.[No Retrieval]2.[No Retrieval]": "3.</s>",
+}
+CITING: Tree = {"[Retrieval]<d1>": "[Relevant]Found.</s>"}
+
+
+def asking(*questions: str, policy: Decoding = NEVER) -> list[Decoder]:
+    return [decode(question, PROMPTING, policy) for question in questions]
+
+
+def ends(events: Iterator[Event] | Sequence[Event]) -> dict[int, str]:
+    """Text or error of each question, in the order in which they ended."""
+    found = {}
+    for event in events:
+        if isinstance(event, Answered):
+            found[event.index] = event.answer.text
+        elif isinstance(event, Broken):
+            found[event.index] = f"{type(event.error).__name__}: {event.error}"
+    return found
+
+
+def test_a_short_question_ends_before_a_long_one_that_began_earlier() -> None:
+    engine = scripted({"long": LONG, "short": SHORT}, batch=1)
+    found = ends(drive(asking("long", "short"), engine, None))
+    assert list(found.items()) == [(1, "Short."), (0, "1. 2. 3.")]
+
+
+def test_questions_interleave_without_a_barrier() -> None:
+    """One request a step: the second question ends before the first has got its second segment."""
+    engine = scripted({"a": LONG, "b": SHORT, "c": SHORT}, batch=1)
+    order = [(e.index, type(e).__name__) for e in drive(asking("a", "b", "c"), engine, None)]
+    assert order[:3] == [(0, "Committed"), (1, "Committed"), (1, "Answered")]
+    assert order[-1] == (0, "Answered")
+
+
+def test_requests_of_all_questions_share_one_step() -> None:
+    steps: list[int] = []
+
+    class Counting(ScriptedEngine):
+        def step(self) -> Sequence[tuple[int, Generated | Failed]]:
+            done = ScriptedEngine.step(self)
+            steps.append(len(done))
+            return done
+
+    engine = Counting(model({"a": LONG, "b": LONG, "c": SHORT}), EOS, limits=LIMITS)
+    ends(drive(asking("a", "b", "c"), engine, None))
+    assert steps == [3, 2, 2]
+
+
+def test_searches_of_all_questions_go_out_in_one_batch() -> None:
+    searches = Searches(lambda query: passages("d1"))
+    engine = scripted({"a": CITING, "b": CITING, "c": CITING})
+    assert ends(drive(asking("a", "b", "c", policy=ALWAYS), engine, searches)) == {
+        0: "Found.",
+        1: "Found.",
+        2: "Found.",
+    }
+    assert searches.batches == [["a", "b", "c"]]
+
+
+def test_generation_goes_on_while_a_search_runs() -> None:
+    release = threading.Event()
+
+    def slow(queries: Sequence[str], k: int) -> list[tuple[Passage, ...]]:
+        assert release.wait(10)
+        return [passages("d1")] * len(queries)
+
+    decoders = [*asking("searching", policy=ALWAYS), *asking("writing")]
+    events = drive(decoders, scripted({"searching": CITING, "writing": LONG}), slow)
+    seen = []
+    for event in events:
+        if isinstance(event, Answered):
+            seen.append(event.index)
+            release.set()
+    assert seen == [1, 0]
+
+
+def test_at_most_max_live_questions_are_begun() -> None:
+    begun: list[int] = []
+
+    def lazily() -> Iterator[Decoder]:
+        for number in range(6):
+            begun.append(number)
+            yield decode("q", PROMPTING, NEVER)
+
+    events = drive(lazily(), scripted({"q": SHORT}, batch=1), None, max_live=2)
+    next(events)
+    assert begun == [0, 1]
+    assert len(ends(events)) == 6
+
+
+def failing(error: Exception) -> Callable[[Sequence[str], int], Any]:
+    def retrieve(queries: Sequence[str], k: int) -> Any:
+        raise error
+
+    return retrieve
+
+
+@pytest.mark.parametrize(
+    ("retriever", "reason"),
+    [
+        (failing(ConnectionError("index is gone")), "ConnectionError: index is gone"),
+        (failing(UserError("no such index")), "no such index"),
+        (lambda queries, k: None, "the retriever returned NoneType, not a list for each query"),
+        (lambda queries, k: [], "the retriever answered 0 of 1 queries"),
+        (lambda queries, k: "x", "the retriever returned str, not a list for each query"),
+        (lambda queries, k: [None], "the retriever returned NoneType for a query, not a list of passages"),
+        (lambda queries, k: [["text"]], "the retriever returned str where a Passage was expected"),
+        (lambda queries, k: ["text"], "the retriever returned str for a query, not a list of passages"),
+        (None, "no retriever: pass retriever=.. or evidence=.."),
+    ],
+)
+def test_a_bad_retriever_fails_the_questions_that_search_and_no_others(retriever: Any, reason: str) -> None:
+    decoders = [*asking("searching", policy=ALWAYS), *asking("writing")]
+    found = ends(drive(decoders, scripted({"writing": SHORT}), retriever))
+    assert found == {0: f"DecodingError: search failed: {reason}", 1: "Short."}
+
+
+def test_a_query_that_the_retriever_refuses_fails_alone() -> None:
+    calls: list[list[str]] = []
+
+    def picky(queries: Sequence[str], k: int) -> list[tuple[Passage, ...]]:
+        calls.append(list(queries))
+        if "b" in queries:
+            raise UserError("no passages are given for the query 'b'")
+        return [passages("d1")] * len(queries)
+
+    found = ends(drive(asking("a", "b", "c", policy=ALWAYS), scripted({"a": CITING, "c": CITING}), picky))
+    assert found[0] == found[2] == "Found."
+    assert "no passages are given" in found[1]
+    assert calls == [["a", "b", "c"], ["a"], ["b"], ["c"]]
+
+
+def test_more_passages_than_asked_for_are_cut() -> None:
+    tree = {"[Retrieval]<d1>": "[Relevant]Found.</s>"}
+    policy = Decoding(mode="always", passages=1)
+    found = ends(drive(asking("a", policy=policy), scripted({"a": tree}), lambda q, k: [passages("d1", "d2", "d3")]))
+    assert found == {0: "Found."}
+
+
+def test_each_question_gets_its_own_number_of_passages() -> None:
+    asked: list[int] = []
+
+    def counting(queries: Sequence[str], k: int) -> list[tuple[Passage, ...]]:
+        asked.append(k)
+        return [passages("d1", "d2")] * len(queries)
+
+    decoders = [*asking("a", policy=Decoding(mode="always", passages=1)), *asking("b", policy=ALWAYS)]
+    tree = CITING | {"[Retrieval]<d2>": "[Irrelevant]No.</s>"}
+    answers = [
+        e.answer for e in drive(decoders, scripted({"a": CITING, "b": tree}), counting) if isinstance(e, Answered)
+    ]
+    assert asked == [5]
+    assert sorted(len(answer.trace.nodes) for answer in answers) == [1, 2]
+
+
+def test_a_bad_question_leaves_the_others_untouched() -> None:
+    found = ends(drive(asking("", "good", 7), scripted({"good": SHORT}), None))
+    assert found == {
+        0: "UserError: the question is empty",
+        2: "UserError: the question must be text, not int",
+        1: "Short.",
+    }
+
+
+def test_a_cancelled_question_is_aborted_and_the_others_finish() -> None:
+    cancelled: set[int] = set()
+    engine = scripted({"a": LONG, "b": LONG}, batch=1)
+    events: list[Event] = []
+    for event in drive(asking("a", "b"), engine, None, cancelled=cancelled):
+        events.append(event)
+        if isinstance(event, Committed) and event.index == 0:
+            cancelled.add(0)
+    assert ends(events) == {0: "DecodingError: cancelled", 1: "1. 2. 3."}
+    assert len(engine.aborted) == 1
+    assert len(engine.requests) == 5  # two of the cancelled question, three of the other
+
+
+def test_a_question_cancelled_while_it_searches_is_forgotten() -> None:
+    release = threading.Event()
+    cancelled: set[int] = set()
+
+    def slow(queries: Sequence[str], k: int) -> list[tuple[Passage, ...]]:
+        assert release.wait(10)
+        return [passages("d1")] * len(queries)
+
+    events = []
+    decoders = [*asking("searching", policy=ALWAYS), *asking("writing")]
+    for event in drive(decoders, scripted({"writing": LONG}), slow, cancelled=cancelled):
+        events.append(event)
+        cancelled.add(0)
+        if isinstance(event, Broken):
+            release.set()
+    assert ends(events) == {0: "DecodingError: cancelled", 1: "1. 2. 3."}
+
+
+def test_a_question_can_be_cancelled_before_it_begins() -> None:
+    engine = scripted({"a": LONG, "b": SHORT})
+    assert ends(drive(asking("a", "b"), engine, None, cancelled={0})) == {0: "DecodingError: cancelled", 1: "Short."}
+
+
+def test_leaving_early_aborts_what_is_outstanding() -> None:
+    engine = scripted({"a": SHORT, "b": LONG, "c": LONG}, batch=1)
+    events = drive(asking("a", "b", "c"), engine, None)
+    next(events)
+    events.close()
+    assert engine.aborted == [1, 2]
+    assert list(engine.step()) == []
+
+
+@dataclass(slots=True)
+class Dying:
+    """An engine that serves so many steps and then dies."""
+
+    inner: ScriptedEngine
+    steps: int
+    aborted: list[int] = field(default_factory=list)
+
+    def submit(self, request: Generate) -> int:
+        if self.steps < 0:
+            raise EngineError("the engine is dead")
+        return self.inner.submit(request)
+
+    def step(self) -> Sequence[tuple[int, Generated | Failed]]:
+        self.steps -= 1
+        if self.steps < 0:
+            raise EngineError("the engine died: out of memory;\nlower max_model_len")
+        return self.inner.step()
+
+    def abort(self, tickets: Any) -> None:
+        if self.steps < 0:
+            raise EngineError("the engine is dead")
+        self.aborted += tickets
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_an_engine_that_dies_says_why_in_one_line(steps: int) -> None:
+    engine = Dying(scripted({"a": LONG, "b": LONG}), steps)
+    with pytest.raises(EngineError, match=r"^the engine died: out of memory; lower max_model_len$"):
+        ends(drive(asking("a", "b"), engine, None))
+
+
+def test_answers_given_before_the_engine_died_are_not_lost() -> None:
+    events = drive(asking("a", "b"), Dying(scripted({"a": SHORT, "b": LONG}), 2), None)
+    assert ends([next(events), next(events)]) == {0: "Short."}
+    with pytest.raises(EngineError):
+        list(events)
+
+
+def test_a_programming_error_keeps_its_traceback_and_aborts_the_rest() -> None:
+    def broken(request: Generate) -> Any:
+        raise ZeroDivisionError
+
+    engine = ScriptedEngine(broken, EOS, limits=LIMITS, batch=1)
+    with pytest.raises(ZeroDivisionError):
+        ends(drive(asking("a", "b"), engine, None))
+    assert engine.aborted == [1]
+
+
+def test_no_questions() -> None:
+    assert list(drive([], scripted({}), None)) == []
+
+
+def test_time_is_counted() -> None:
+    (answer,) = [e.answer for e in drive(asking("a"), scripted({"a": SHORT}), None) if isinstance(e, Answered)]
+    assert 0 < answer.usage.seconds < 60
+
+
+def test_an_engine_may_be_used_again() -> None:
+    engine = scripted({"a": SHORT})
+    assert ends(drive(asking("a"), engine, None)) == ends(drive(asking("a"), engine, None)) == {0: "Short."}
+
+
+def test_a_decoder_that_asks_for_nothing_gets_nothing() -> None:
+    def idle() -> Any:
+        assert (yield []) == []
+        raise DecodingError("idle")
+
+    assert ends(drive([idle()], scripted({}), None)) == {0: "DecodingError: idle"}

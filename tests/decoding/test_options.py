@@ -1,0 +1,257 @@
+"""Closed sets: exact option probabilities after every passage, aggregated with the critique."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import pytest
+from written import FIRST_CHARACTER, LIMITS, RESPONSE, VOCABULARY, Run, passages, run, seen
+
+from selfrag.decoding.options import string_vote
+from selfrag.decoding.requests import Failed, Generate
+from selfrag.engines.base import Limits
+from selfrag.engines.scripted import Reply
+from selfrag.errors import DecodingError, UserError
+from selfrag.reflection.labels import group
+from selfrag.reflection.weights import Weights
+
+Table = Mapping[str, Mapping[str, float]]
+
+
+def speller(table: Table) -> Callable[[Generate], Reply | Failed]:
+    """A model given by probabilities of the next symbol (a character or a reflection token) after each response."""
+
+    def reply(request: Generate) -> Reply | Failed:
+        response = seen(request.prompt_ids).partition(RESPONSE)[2]
+        row = table.get(response)
+        if row is None:
+            raise AssertionError(f"nothing is known after {response!r}")
+        if "fail" in row:
+            return Failed("no memory")
+        ids = {VOCABULARY.ids.get(s, 0 if s == "</s>" else FIRST_CHARACTER + ord(s[0])): p for s, p in row.items()}
+        return Reply((max(ids, key=lambda i: ids[i]),), {0: ids})
+
+    return reply
+
+
+def isrel(relevant: float) -> dict[str, float]:
+    return {"[Relevant]": relevant, "[Irrelevant]": 1 - relevant}
+
+
+def levels(name: str, *values: float) -> dict[str, float]:
+    return dict(zip(group(name).tokens, values, strict=True))
+
+
+NEUTRAL = levels("issup", 0, 0, 1) | levels("isuse", 0, 0, 1, 0, 0)
+"""Support 0 and utility 0: the passage's weight is its relevance alone."""
+
+
+def two_passages(a_after_d1: float, a_after_d2: float) -> dict[str, dict[str, float]]:
+    table: dict[str, dict[str, float]] = {}
+    for name, p in (("d1", a_after_d1), ("d2", a_after_d2)):
+        here = f"[Retrieval]<{name}>"
+        table[here] = isrel(0.8 if name == "d1" else 0.4)
+        judged = here + ("[Relevant]" if name == "d1" else "[Irrelevant]")
+        table[judged] = {"A": p, "B": 1 - p}
+        for option in "AB":
+            table[judged + option] = NEUTRAL
+            table[judged + option + "[No support / Contradictory]"] = NEUTRAL
+    return table
+
+
+def choose(table: Table, *choices: str, names: tuple[str, ...] = ("d1", "d2"), **options: object) -> Run:
+    settings = {"mode": "always", "undefined": "zero", **options}
+    return run(speller(table), *names, choices=choices, **settings)
+
+
+def test_defect_40_option_likelihood() -> None:
+    """Weights (2, 1), p(A) = (0.1, 0.9), p(B) = (0.9, 0.1): A = 1.1, B = 1.9, so B; a vote over strings would tie."""
+    found = choose(two_passages(0.1, 0.9), "A", "B", weights=Weights(isrel=2.5))  # 2.5 * (0.8, 0.4) = (2, 1)
+    assert found.answer.text == "B"
+    totals = {node.text: node.path_score for node in found.answer.trace.nodes}
+    assert totals == pytest.approx({"A": 1.1, "B": 1.9})
+
+
+def test_the_answer_shows_the_best_passage_and_its_judgments() -> None:
+    found = choose(two_passages(0.1, 0.9), "A", "B", weights=Weights(isrel=2.5))
+    (segment,) = found.answer.segments
+    assert segment.citation is not None
+    assert segment.citation.id == "d1"
+    assert segment.judgments["isrel"].probability("relevant") == pytest.approx(0.8)
+    assert [(p.id, i) for p, i in found.answer.retrieved] == [("d1", 0), ("d2", 0)]
+    assert found.answer.trace.options == ("A", "B")
+
+
+def test_probabilities_are_normalised_over_the_options() -> None:
+    table = {"[No Retrieval]": {"A": 0.02, "B": 0.06, "x": 0.9}, "[No Retrieval]A": NEUTRAL, "[No Retrieval]B": NEUTRAL}
+    found = choose(table, "A", "B", mode="never")
+    assert {n.text: n.likelihood for n in found.answer.trace.nodes} == pytest.approx({"A": 0.25, "B": 0.75})
+
+
+def test_without_any_positive_critique_the_likelihood_decides() -> None:
+    """Utility judged 1 everywhere, or no weight on what can be judged: options must still rank by probability."""
+    useless = levels("isuse", 1, 0, 0, 0, 0)
+    table = {"[No Retrieval]": {"A": 0.2, "B": 0.8}, "[No Retrieval]A": useless, "[No Retrieval]B": useless}
+    for weights in (Weights(), Weights(isuse=0)):
+        found = choose(table, "A", "B", mode="never", undefined="skip", weights=weights)
+        assert found.answer.text == "B"
+
+
+SHARED = {
+    "[No Retrieval]": {"N": 0.5, "Y": 0.5},
+    "[No Retrieval]N": {"o": 1.0},
+    "[No Retrieval]No": {"t": 0.4, "</s>": 0.5, "[Utility:5]": 0.1},
+    "[No Retrieval]Y": {"e": 0.8},
+    "[No Retrieval]Ye": {"s": 0.5},
+    "[No Retrieval]Not": NEUTRAL,
+    "[No Retrieval]Yes": NEUTRAL,
+}
+
+
+def test_an_option_that_begins_another_must_end_there() -> None:
+    """p(No) = 0.5 * (0.5 + 0.1) for what may end it, p(Not) = 0.5 * 0.4, p(Yes) = 0.5 * 0.8 * 0.5."""
+    table = SHARED | {"[No Retrieval]No": SHARED["[No Retrieval]No"] | levels("isuse", 0, 0, 0, 0, 0.1)}
+    found = choose(table, "No", "Not", "Yes", mode="never")
+    likelihoods = [node.likelihood for node in found.answer.trace.nodes]
+    assert likelihoods == pytest.approx([0.3 / 0.7, 0.2 / 0.7, 0.2 / 0.7], abs=1e-6)
+
+
+def test_shared_beginnings_are_asked_once() -> None:
+    found = choose(SHARED, "No", "Not", "Yes", mode="never")
+    beginnings = ["[No Retrieval]", "[No Retrieval]N", "[No Retrieval]No", "[No Retrieval]Y", "[No Retrieval]Ye"]
+    assert sorted(found.prompts[:5]) == beginnings
+    assert all(request.max_tokens == 1 for request in found.engine.requests)
+
+
+def test_per_token_takes_the_length_out() -> None:
+    table = {
+        "[No Retrieval]": {"A": 0.3, "B": 0.5},
+        "[No Retrieval]B": {"b": 0.5},
+        "[No Retrieval]A": NEUTRAL,
+        "[No Retrieval]Bb": NEUTRAL,
+    }
+    assert choose(table, "A", "Bb", mode="never").answer.text == "A"  # 0.3 against 0.25
+    found = run(speller(table), choices=["A", "Bb"], mode="never", per_token=True)
+    assert found.answer.text == "Bb"  # 0.3 against sqrt(0.25) = 0.5
+    assert found.answer.trace.nodes[1].likelihood == pytest.approx(0.5 / 0.8)
+
+
+def test_support_is_judged_option_by_option() -> None:
+    here = "[Retrieval]<d1>"
+    table = {
+        here: isrel(0.9),
+        here + "[Relevant]": {"A": 0.6, "B": 0.4},
+        here + "[Relevant]A": levels("issup", 0, 0, 1),
+        here + "[Relevant]B": levels("issup", 1, 0, 0),
+        here + "[Relevant]A[No support / Contradictory]": levels("isuse", 0, 0, 1, 0, 0),
+        here + "[Relevant]B[Fully supported]": levels("isuse", 0, 0, 0, 0, 1),
+    }
+    found = choose(table, "A", "B", names=("d1",), undefined="skip")
+    scores = {node.text: node.score for node in found.answer.trace.nodes}
+    assert scores == pytest.approx({"A": 0.9 * 0.6, "B": (0.9 + 1 + 0.5) * 0.4})
+    assert found.answer.text == "B"
+    assert choose(table, "A", "B", names=("d1",), weights=Weights(1, 0, 0)).answer.text == "A"
+    rule = {"forbid": {"issup": "No support / Contradictory"}, "weights": Weights(1, 0, 0)}
+    assert choose(table, "A", "B", names=("d1",), **rule).answer.text == "B"
+    nothing = choose(table, "A", "B", names=("d1",), require={"isuse": "1"})
+    assert (nothing.answer.text, nothing.answer.error) == ("", None)
+
+
+def test_rescoring_a_closed_set_is_exact_whatever_the_weights() -> None:
+    answer = choose(two_passages(0.3, 0.8), "A", "B", weights=Weights(isrel=1, issup=0, isuse=0)).answer
+    assert answer.text == "B"  # 0.8 * 0.7 + 0.4 * 0.2 = 0.64 against 0.56
+    again = answer.rescore(Weights(isrel=0, issup=1, isuse=1))
+    assert again.exact
+    assert again.text == "A"  # no critique above 0, so the passages count alike: 1.1 against 0.9
+
+
+def test_a_forbidden_option_never_wins_by_default() -> None:
+    table = {"[No Retrieval]": {"A": 0.9, "B": 0.1}, "[No Retrieval]A": levels("isuse", 1, 0, 0, 0, 0)}
+    table["[No Retrieval]B"] = levels("isuse", 0, 1, 0, 0, 0)
+    assert choose(table, "A", "B", mode="never", forbid={"isuse": "1"}).answer.text == "B"
+
+
+def test_adaptive_retrieval_decides_for_closed_sets_too() -> None:
+    table = two_passages(0.1, 0.9) | {
+        "": levels("retrieve", 0.1, 0.9, 0),
+        "[No Retrieval]": {"A": 0.9, "B": 0.1},
+        "[No Retrieval]A": NEUTRAL,
+        "[No Retrieval]B": NEUTRAL,
+    }
+    kept = choose(table, "A", "B", mode="adaptive")
+    assert kept.answer.text == "A"
+    assert kept.searches.queries == []
+    searched = choose(table, "A", "B", mode="adaptive", threshold=0.05, weights=Weights(isrel=2.5))
+    assert searched.answer.text == "B"
+    assert searched.searches.queries == ["Q"]
+    assert not kept.answer.rescore(threshold=0.05).exact
+    both = choose(
+        table, "A", "B", mode="adaptive", threshold=0.05, no_retrieval_branch=True, weights=Weights(isrel=2.5)
+    )
+    without = both.answer.rescore(threshold=0.2)
+    assert without.exact
+    assert (without.text, without.citations) == ("A", ())
+
+
+def test_a_passage_that_fails_leaves_the_others() -> None:
+    table = two_passages(0.1, 0.9) | {"[Retrieval]<d1>": {"fail": 1.0}}
+    found = choose(table, "A", "B")
+    assert found.answer.text == "A"
+    assert found.answer.citations == ()  # d2 was judged irrelevant
+    later = two_passages(0.1, 0.9) | {"[Retrieval]<d1>[Relevant]": {"fail": 1.0}}
+    assert choose(later, "A", "B").answer.text == "A"
+
+
+def test_nothing_could_be_scored() -> None:
+    with pytest.raises(DecodingError, match="no option could be scored: no memory"):
+        choose({"[No Retrieval]": {"fail": 1.0}}, "A", "B", mode="never")
+
+
+def test_more_options_than_watched_ids() -> None:
+    options = [chr(0x4E00 + i) for i in range(300)]
+    table = {"[No Retrieval]": dict.fromkeys(options, 1 / 300) | {options[250]: 0.5}}
+    table |= {f"[No Retrieval]{o}": NEUTRAL for o in options}
+    found = choose(table, *options, mode="never")
+    assert found.answer.text == options[250]
+    assert max(len(request.watch_ids) for request in found.engine.requests) <= LIMITS.max_watch
+    assert Limits(1, 1).max_watch == LIMITS.max_watch
+
+
+@pytest.mark.parametrize("wrong", [[], ["A"], "AB", ["A", "A"], ["A", " "], ["A", 1]])
+def test_wrong_options_are_refused(wrong: list[str]) -> None:
+    with pytest.raises(UserError, match="option"):
+        run({}, choices=wrong, mode="never")
+
+
+def test_no_evidence_given_scores_without() -> None:
+    table = {"[No Retrieval]": {"A": 0.9, "B": 0.1}, "[No Retrieval]A": NEUTRAL, "[No Retrieval]B": NEUTRAL}
+    found = run(speller(table), choices=["A", "B"], mode="always", evidence=())
+    assert found.answer.text == "A"
+
+
+def test_string_vote_pools_equal_strings() -> None:
+    """The official way: 'B' twice (0.6 + 0.55, and relevance) beats 'A' once (1.0); an empty string has no vote."""
+    tree = {
+        "[Retrieval]<d1>": (" A</s>", 1.0),
+        "[Retrieval]<d2>": ("B</s>", 0.6),
+        "[Retrieval]<d3>": ("B </s>", 0.55),
+        "[Retrieval]<d4>": ("</s>", 1.0),
+    }
+    found = run(tree, "d1", "d2", "d3", "d4", mode="always", undefined="zero", max_segments=1)
+    assert found.answer.text == "A"
+    assert string_vote(found.answer.trace) == "B"
+    assert string_vote(run({"[No Retrieval]": "</s>"}, mode="never").answer.trace) is None
+
+
+def test_likelihoods_of_very_improbable_options_stay_finite() -> None:
+    table = {"[No Retrieval]": {"A": 1e-30, "B": 2e-30}, "[No Retrieval]A": NEUTRAL, "[No Retrieval]B": NEUTRAL}
+    found = choose(table, "A", "B", mode="never")
+    assert all(math.isfinite(node.likelihood) for node in found.answer.trace.nodes)
+    assert found.answer.text == "B"
+
+
+def test_evidence_of_the_caller() -> None:
+    found = run(speller(two_passages(0.1, 0.9)), choices=["A", "B"], evidence=passages("d1"), mode="always")
+    assert found.answer.text == "B"
+    assert found.searches.queries == []

@@ -1,0 +1,78 @@
+"""Answers for people: nothing from a model or a passage is taken for markup."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from html.parser import HTMLParser
+
+from written import run
+
+from retrieval.passage import Passage
+from selfrag.decoding.answer import Answer
+
+EVIL = "<script>alert('x')</script>&amp;\"<img src=x onerror=y>"
+
+
+class Tags(HTMLParser):
+    """Tags and visible text of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: set[str] = set()
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        assert all(name == "style" for name, _ in attrs)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def answered(title: str = "Plain", question: str = "Q") -> Answer:
+    first = f"[Retrieval]<paragraph>{title}\n{EVIL}</paragraph>"
+    tree = {
+        "": "{~retrieve 1 0 0}x",
+        first: f"[Relevant]{EVIL}[Fully supported]{{retrieve 0 1 0}}",
+        f"{first}[Relevant]{EVIL}[Fully supported][No Retrieval]": "End.</s>",
+    }
+    return run(tree, question=question, evidence=[Passage("d1", EVIL, title)]).answer
+
+
+def test_html_escapes_everything() -> None:
+    for answer in (answered(), answered(title=EVIL)):
+        page = Tags(answer._repr_html_())
+        assert page.tags <= {"p", "b", "table", "tr", "th", "td", "sup", "details", "summary"}
+        assert page.text.count(EVIL) >= 2
+
+
+def test_html_of_a_hostile_question_and_error() -> None:
+    failed = replace(answered(), question=EVIL, error=EVIL)
+    assert Tags(failed._repr_html_()).tags <= {"p", "b"}
+    assert EVIL in Tags(replace(answered(), question=EVIL)._repr_html_()).text
+
+
+def test_plain_text_has_numbered_citations() -> None:
+    text = str(answered())
+    assert text == f"{EVIL} [1] End.\n[1] Plain"
+
+
+def test_numbers_are_those_of_first_citation() -> None:
+    more = "{retrieve 1 0 0}"
+    tree = {
+        "[Retrieval]<d2>": "[Relevant]A." + more,
+        "A.[Retrieval]<d1>": "[Relevant]B." + more,
+        "A.B.[Retrieval]<d2>": "[Relevant]C.</s>",
+    }
+    hits = {"Q": ["d2"], "Q A.": ["d1"], "Q B.": ["d2"]}
+    search = {query: [Passage(n, f"Text of {n}.", f"Title of {n}") for n in names] for query, names in hits.items()}
+    answer = run(tree, search=search, mode="always", history="text").answer
+    assert answer.cited_text() == "A. [1] B. [2] C. [1]"
+    assert [p.id for p in answer.citations] == ["d2", "d1"]
+
+
+def test_an_empty_answer_says_so() -> None:
+    answer = run({"[No Retrieval]": "</s>"}, mode="never").answer
+    assert str(answer) == "(no answer)"
+    assert "<table>" in answer._repr_html_()

@@ -1,0 +1,136 @@
+"""Rescoring hand-worked trees: what changes, what is exact, what is not, and how fast it is."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from random_model import random_model
+from written import run
+
+from selfrag.decoding.answer import Answer, Usage
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.rescore import sweep
+from selfrag.decoding.trace import Trace
+from selfrag.errors import UserError
+from selfrag.reflection.weights import Weights
+
+MORE = "{retrieve 1 0 0}"
+START = {"": "{~retrieve .5 .5 0}x"}
+TREE = START | {
+    "[Retrieval]<d1>": ("{isrel .9 .1}Close.{issup .1 .1 .8}{isuse 0 0 1 0 0}</s>", 0.5),
+    "[Retrieval]<d2>": ("{isrel .6 .4}Sure.{issup .9 .1 0}{isuse 0 0 1 0 0}</s>", 0.5),
+    "[No Retrieval]": ("Own.{isuse 0 0 1 0 0}</s>", 0.5),
+}
+
+
+def test_other_weights_choose_another_passage() -> None:
+    answer = run(TREE, "d1", "d2").answer
+    assert answer.text == "Sure."
+    changed = answer.rescore(Weights(isrel=3, issup=0, isuse=0))
+    assert changed.text == "Close."
+    assert changed.exact
+    assert changed.segments[0].score == pytest.approx(0.5 + 2.7)
+    assert changed.trace.decoding.weights == Weights(3, 0, 0)
+    assert [p.id for p in changed.citations] == ["d1"]
+    assert answer.text == "Sure."  # the first answer is a value and stays
+
+
+def test_scores_and_statuses_follow_the_new_setting() -> None:
+    tree = {
+        "[Retrieval]<d1>": "{isrel .9 .1}A." + MORE,
+        "[Retrieval]<d2>": "{isrel .8 .2}B." + MORE,
+        "A.[Retrieval]<d1>": "{isrel .9 .1}a.</s>",
+        "A.[Retrieval]<d2>": "{isrel .8 .2}aa.</s>",
+    }
+    answer = run(tree, "d1", "d2", mode="always", beam=1, history="text").answer
+    assert answer.exact
+    flipped = answer.rescore(Weights(isrel=-1))
+    assert {n.text: str(n.status) for n in flipped.trace.nodes} == {
+        "A.": "pruned",
+        "B.": "finished",
+        "a.": "pruned",
+        "aa.": "pruned",
+    }
+    assert flipped.text == "B."
+    assert not flipped.exact  # what would have followed B was never generated
+
+
+def test_what_was_pruned_but_had_ended_is_known_exactly() -> None:
+    answer = run(TREE, "d1", "d2", beam=1).answer
+    assert answer.rescore(Weights(isrel=3, issup=0, isuse=0)).exact
+
+
+@pytest.mark.parametrize(("threshold", "exact"), [(0.0, True), (0.49, True), (0.5, False), (1.0, False)])
+def test_a_threshold_is_exact_as_long_as_it_decides_alike(threshold: float, exact: bool) -> None:
+    answer = run(TREE, "d1", "d2").answer.rescore(threshold=threshold)
+    assert answer.exact is exact
+    assert answer.text == "Sure."  # with nothing else recorded
+    assert answer.trace.decoding.threshold == threshold
+
+
+def test_a_threshold_is_exact_where_both_sides_were_recorded() -> None:
+    answer = run(TREE, "d1", "d2", no_retrieval_branch=True).answer
+    assert answer.text == "Sure."
+    without = answer.rescore(threshold=0.6)
+    assert without.exact
+    assert (without.text, without.citations) == ("Own.", ())
+    assert {n.text: str(n.status) for n in without.trace.nodes} == {
+        "Close.": "pruned",
+        "Sure.": "pruned",
+        "Own.": "finished",
+    }
+    assert without.rescore(threshold=0.2) == answer
+
+
+def test_the_other_way_round_nothing_is_known() -> None:
+    answer = run(TREE, "d1", "d2", threshold=0.6).answer
+    assert answer.text == "Own."
+    assert not answer.rescore(threshold=0.2).exact
+
+
+def test_a_threshold_does_not_matter_where_it_is_not_asked() -> None:
+    assert run(TREE, "d1", "d2", mode="always").answer.rescore(threshold=1.0).exact
+
+
+def test_a_threshold_never_overrules_continue() -> None:
+    tree = START | {
+        "[Retrieval]<d1>": "[Relevant]One.{retrieve .4 .1 .5}",
+        "[Retrieval]<d1>[Relevant]One.[Continue to Use Evidence]": "Two.</s>",
+    }
+    answer = run(tree, "d1").answer
+    assert answer.text == "One. Two."
+    assert answer.rescore(threshold=0.1).exact
+
+
+def test_constraints_hold_for_every_weight() -> None:
+    answer = run(TREE, "d1", "d2", require={"issup": "Fully supported"}).answer
+    assert answer.rescore(Weights(isrel=100, issup=0, isuse=0)).text == "Sure."
+
+
+def test_an_answer_that_failed_cannot_be_rescored() -> None:
+    failed = Answer("Q", "", (), Usage(), Trace("Q", Decoding(), (), (), None), error="no memory")
+    with pytest.raises(UserError, match="no memory"):
+        failed.rescore()
+    with pytest.raises(UserError, match="threshold"):
+        run(TREE, "d1").answer.rescore(threshold=7)
+    best, exact = sweep([failed], [Weights()])
+    assert (best[0, 0], exact[0, 0]) == (-1, False)
+
+
+def test_a_sweep_of_500_answers_under_1000_settings_takes_under_two_seconds() -> None:
+    """Long-form trees: 3 segments, beam 2, 5 passages. Processor time, so that a busy machine may run it."""
+    answers = []
+    for seed in range(25):
+        options = {"mode": "always", "beam": 2, "passages": 5, "max_segments": 3}
+        names = tuple(f"d{i}" for i in range(5))
+        answers.append(run(random_model(seed), *names, **options).answer)
+    answers *= 20
+    matrix = np.random.default_rng(0).uniform(0, 2, size=(1000, 3))
+    start = time.process_time()
+    best, exact = sweep(answers, matrix)
+    seconds = time.process_time() - start
+    assert best.shape == exact.shape == (500, 1000)
+    assert len({tuple(row) for row in best[:25].T}) > 10  # settings do change choices
+    assert seconds < 2
