@@ -16,7 +16,7 @@ from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.base import Limits, Ticket, refusal
 from selfrag.engines.http_client import Client
 from selfrag.engines.http_config import HTTPConfig
-from selfrag.errors import EngineError, require
+from selfrag.errors import EngineError
 
 T = TypeVar("T")
 
@@ -53,7 +53,6 @@ class HTTPEngine:
         Raises:
             EngineError: no such server, model or key; names the URL and what to do.
         """
-        require("httpx", extra="cpu")
         self = cls(config)
         try:
             self._run(self._client.discover())

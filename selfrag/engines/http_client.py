@@ -48,17 +48,28 @@ class Client:
         Raises:
             EngineError: unreachable, not a suitable server, or not the wanted model.
         """
-        reply = await self._patiently(lambda: self._http.get(MODELS))
+        reply = await self._ask(MODELS)
         try:
             listing = reply.json() if reply.status_code == 200 else None
         except ValueError:
             listing = None
         if not isinstance(listing, dict):
             raise EngineError(f"{self._config.url}{MODELS} answered {reply.status_code}; is it a vllm serve?")
-        route = await self._patiently(lambda: self._http.get(GENERATE))
+        route = await self._ask(GENERATE)
         if route.status_code == 404:
             raise EngineError(f"{self._config.url} has no {GENERATE}; serve the model with vLLM 0.32 or later")
         self.model, self.limits = served(listing, self._config)
+
+    async def _ask(self, path: str) -> Any:
+        import httpx
+
+        seconds = min(self._config.read_timeout, LONGEST_WAIT)
+        try:
+            return await self._patiently(lambda: self._http.get(path, timeout=seconds))
+        except httpx.ReadTimeout:
+            raise EngineError(
+                f"no answer from {self._config.url}{path} within {seconds:g} s; is it overloaded?"
+            ) from None
 
     async def generate(self, request: Generate, ids: Callable[[], str]) -> Generated | Failed:
         """Serve one request when a slot is free.

@@ -70,8 +70,8 @@ def served(listing: Mapping[str, Any], config: HTTPConfig) -> tuple[str, Limits]
     """
     cards = [card for card in listing.get("data") or () if isinstance(card, dict) and isinstance(card.get("id"), str)]
     bases = {card["id"]: card for card in cards if not card.get("parent")}
-    if config.model is None and len(bases) == 1:
-        [name] = bases
+    if config.model is None and len({card.get("root") or name for name, card in bases.items()}) == 1:
+        name = next(iter(bases))  # further names with the same root are aliases
     elif config.model in bases:
         name = config.model
     else:
@@ -79,8 +79,8 @@ def served(listing: Mapping[str, Any], config: HTTPConfig) -> tuple[str, Limits]
     length = bases[name].get("max_model_len")
     if not isinstance(length, int):
         raise EngineError(f"{config.url} does not tell max_model_len of {name}; is it a vllm serve?")
-    same_root = (name, bases[name].get("root"))
-    adapters = frozenset(card["id"] for card in cards if card.get("parent") in same_root)
+    parents = {name, bases[name].get("root")} - {None}
+    adapters = frozenset(card["id"] for card in cards if card.get("parent") in parents)
     return name, Limits(length, _vocab_size(config, name), config.max_logprobs - 1, adapters)
 
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from selfrag.decoding.requests import Finish, Generate, Generated
+from selfrag.decoding.requests import Generate, Generated
+from selfrag.engines.vllm_wire import finish
 
 GENERATE = "/inference/v1/generate"
 ABORT = "/inference/v1/abort_requests"
@@ -78,7 +79,9 @@ def parse(content: bytes, request: Generate) -> Generated:
     except ValueError:
         raise BadReplyError(f"the reply is not JSON: {content[:80]!r}") from None
     match reply:
-        case {"choices": [{"token_ids": [*ids], "logprobs": {"content": [*rows]}, "finish_reason": str(reason)}]}:
+        case {
+            "choices": [{"token_ids": [*ids], "logprobs": {"content": [*rows]}, "finish_reason": str(reason)} as choice]
+        }:
             pass
         case _:
             raise BadReplyError("the reply lacks choices[0] with token_ids, logprobs.content and finish_reason")
@@ -93,15 +96,9 @@ def parse(content: bytes, request: Generate) -> Generated:
         token_ids=tuple(ids),
         token_logprobs=sampled,
         watched=_watched(rows, request.watch_ids),
-        finish=_finish(request, ids, reason),
+        finish=finish(request, ids, reason, eos=choice.get("stop_reason") is None),
         cached_tokens=_cached(reply),
     )
-
-
-def _finish(request: Generate, ids: Sequence[int], reason: str) -> Finish:
-    if reason == "stop":
-        return Finish.STOP if ids[-1] in request.stop_ids else Finish.EOS
-    return Finish.BUDGET if len(ids) >= request.max_tokens else Finish.CONTEXT
 
 
 def _watched(rows: Sequence[Any], watch_ids: Sequence[int]) -> Any:
@@ -112,7 +109,7 @@ def _watched(rows: Sequence[Any], watch_ids: Sequence[int]) -> Any:
         entries = row.get("top_logprobs")
         if not isinstance(entries, list):
             raise BadReplyError(f"no watched log-probabilities at position {position}")
-        values = {entry.get("token_id"): entry for entry in entries if isinstance(entry, dict)}
+        values = {e["token_id"]: e for e in entries if isinstance(e, dict) and isinstance(e.get("token_id"), int)}
         for column, token in enumerate(watch_ids):
             if token not in values:
                 raise BadReplyError(f"no log-probability of token id {token} at position {position}")

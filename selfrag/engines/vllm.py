@@ -14,6 +14,7 @@ from typing import Any
 
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.base import Limits, Ticket, refusal
+from selfrag.engines.compiler import has_compiler
 from selfrag.engines.environment import environment
 from selfrag.engines.lora import Adapter, read_adapter
 from selfrag.engines.vllm_config import VLLMConfig, build_environment, check_model, engine_arguments
@@ -76,6 +77,8 @@ class VLLMEngine:
             from vllm.v1.engine.llm_engine import LLMEngine
 
             cpu: bool = current_platform.is_cpu()
+            if cpu and not has_compiler():
+                current_platform.simple_compile_backend = "eager"  # vLLM would die of its first log-probability
             arguments = engine_arguments(config, adapters, cpu=cpu)
             ours = build_environment(cpu=cpu, kv_cache_is_ours=config.kv_cache_gib is not None)
             with environment({"LD_PRELOAD": os.environ.get("LD_PRELOAD"), **ours}):
@@ -184,8 +187,11 @@ class VLLMEngine:
         lost = list(self._live)
         self._live.clear()
         self._ended += [(int(name), Failed("interrupted")) for name in lost]
-        self._engine.abort_request(lost)
-        if not self._engine.reset_prefix_cache():
+        emptied = False
+        with suppress(Exception):  # worker processes may have been interrupted for good
+            self._engine.abort_request(lost)
+            emptied = self._engine.reset_prefix_cache()
+        if not emptied:
             self._gone = "the vLLM engine was interrupted and cannot be reused; load it again"
 
 

@@ -56,15 +56,22 @@ def result(request: Generate, output: Any) -> Generated | Failed:
         token_ids=token_ids,
         token_logprobs=tuple(matrix[:, 0].tolist()),
         watched=np.ascontiguousarray(matrix[:, 1:]),
-        finish=finish(request, token_ids, str(completion.finish_reason)),
+        finish=finish(request, token_ids, str(completion.finish_reason), eos=completion.stop_reason is None),
         cached_tokens=output.num_cached_tokens or 0,
     )
 
 
-def finish(request: Generate, token_ids: Sequence[int], reason: str) -> Finish:
-    """Why a generation ended, from vLLM's reason (`stop` or `length`) and the ids themselves."""
+def finish(request: Generate, token_ids: Sequence[int], reason: str, *, eos: bool = False) -> Finish:
+    """Why a generation ended.
+
+    Args:
+        request: what was asked for.
+        token_ids: what was generated.
+        reason: `stop` or `length`, as vLLM says.
+        eos: vLLM names no stop id, so the model's own end of sequence ended it, be it among the stop ids or not.
+    """
     if reason == "stop":
-        return Finish.STOP if token_ids[-1] in request.stop_ids else Finish.EOS
+        return Finish.EOS if eos or token_ids[-1] not in request.stop_ids else Finish.STOP
     return Finish.BUDGET if len(token_ids) >= request.max_tokens else Finish.CONTEXT
 
 

@@ -1,0 +1,68 @@
+"""Which engine is chosen, and how its options are checked."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+from selfrag.engines.select import choose_engine, load_engine
+from selfrag.errors import UserError
+
+
+def test_without_vllm_transformers_serves(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    name, reason = choose_engine()
+    assert name == "transformers"
+    assert "pip install 'selfrag[cpu]'" in reason
+
+
+def test_a_vllm_that_does_not_import_is_named(tmp_path):
+    """In a process of its own: a package called vllm that breaks on import, as beside a wrong torch."""
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").write_text("raise ImportError('libcuda.so.1:\\n cannot open')")
+    script = "from selfrag.engines.select import choose_engine; print(*choose_engine(), sep='|')"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {script}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == (
+        "transformers|vllm is installed but does not import (ImportError: libcuda.so.1: cannot open)\n"
+    )
+
+
+@pytest.mark.engine
+def test_vllm_is_chosen_where_it_works():
+    pytest.importorskip("vllm", reason="vllm is not installed")
+    name, reason = choose_engine()
+    assert name == "vllm"
+    assert reason.startswith("vllm ")
+
+
+def test_unknown_engine_names_the_known():
+    with pytest.raises(UserError, match="unknown engine 'llamacpp'; known: vllm, transformers, http"):
+        load_engine("llamacpp", "x")
+
+
+@pytest.mark.parametrize(("engine", "known"), [("vllm", "kv_cache_gib"), ("transformers", "max_batch")])
+def test_unknown_option_names_the_known(engine, known, tmp_path):
+    with pytest.raises(UserError, match=f"the {engine} engine has no option 'max_modle_len'; known: .*{known}"):
+        load_engine(engine, tmp_path, max_modle_len=3)
+
+
+def test_http_needs_a_url():
+    with pytest.raises(UserError, match="needs url="):
+        load_engine("http", "x")
+
+
+def test_importing_the_engines_imports_no_engine():
+    script = (
+        "import sys, selfrag.engines.select, selfrag.engines.vllm, selfrag.engines.http;"
+        "print([m for m in ('torch', 'vllm', 'transformers', 'httpx', 'safetensors') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,126 @@
+"""LoRA by request: equal to merged weights, and every adapter that vLLM would die of is refused with the reason."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from lora_on_the_spot import save_adapter
+from pump import generated, prompt, serve
+
+from selfrag.decoding.requests import Generate, Generated
+from selfrag.engines.lora import max_lora_rank, read_adapter, unsupported
+from selfrag.engines.vllm_config import VLLMConfig
+from selfrag.errors import EngineError
+
+WATCH = (300, 7, 400)
+
+
+@pytest.mark.engine
+def test_lora_by_request_equals_merged_weights(tiny_llama, tmp_path):
+    import torch
+
+    pytest.importorskip("vllm", reason="vllm is not installed")
+    from selfrag.engines.vllm import VLLMEngine
+
+    merged = {
+        name: save_adapter(tiny_llama, tmp_path / name, seed=seed, merged=True)
+        for seed, name in enumerate(("one", "two"))
+    }
+    engine = VLLMEngine.load(
+        VLLMConfig(
+            str(tiny_llama),
+            max_model_len=256,
+            dtype="float32",
+            kv_cache_gib=0.05,
+            adapters={name: str(tmp_path / name) for name in merged},
+        )
+    )
+    assert engine.limits.adapters == {"one", "two"}
+    names = [None, "one", "two", "one"]
+    requests = [Generate(prompt(40), 8, watch_ids=WATCH, adapter=name) for name in names]
+    results = serve(engine, requests)  # base and both adapters in one batch
+    again = generated(engine, requests[1])
+    engine.close()
+    base, one, two, same = (result for result in results if isinstance(result, Generated))
+    assert len({base.token_ids, one.token_ids, two.token_ids}) == 3
+    assert same.token_ids == one.token_ids == again.token_ids
+    assert again.cached_tokens == 32  # an adapter finds its own prefix again
+    for name, result in (("one", one), ("two", two)):
+        ids = torch.tensor([[*prompt(40), *result.token_ids]])
+        with torch.inference_mode():
+            rows = torch.log_softmax(merged[name](ids).logits[0, 39:-1], dim=-1).numpy()
+        assert tuple(rows.argmax(axis=1)) == result.token_ids
+        np.testing.assert_allclose(result.watched, rows[:, WATCH], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"modules_to_save": ["embed_tokens", "lm_head"]}, "whole modules"),
+        ({"trainable_token_indices": [401, 402]}, "trained token rows"),
+        ({"use_dora": True}, "DoRA"),
+        ({"bias": "lora_only"}, "biases"),
+        ({"lora_bias": True}, "biases"),
+        ({"r": 600}, "rank 600"),
+        ({"alora_invocation_tokens": [3, 4]}, "aLoRA"),
+    ],
+)
+def test_adapters_that_peft_writes_and_vllm_cannot_serve(tiny_llama, tmp_path, settings, reason):
+    path = save_adapter(tiny_llama, tmp_path / "adapter", **settings)
+    with pytest.raises(EngineError, match=reason) as caught:
+        read_adapter("mine", path)
+    assert "'mine'" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"r": 8, "peft_type": "PREFIX_TUNING"}, "PREFIX_TUNING"),
+        ({"r": 8, "use_qalora": True}, "QALoRA"),
+        ({"r": 8, "use_bdlora": {"x": 1}}, "BD-LoRA"),
+        ({"r": 8, "layer_replication": [[0, 2]]}, "replicates"),
+        ({"r": 8, "init_lora_weights": "pissa_niter_16"}, "pissa_niter_16"),
+        ({"r": 8, "rank_pattern": {"q_proj": 1024}}, "rank 1024"),
+        ({}, "rank 0"),
+    ],
+)
+def test_configurations_that_vllm_cannot_serve(config, reason):
+    found = unsupported(config)
+    assert found is not None
+    assert reason in found
+
+
+def test_a_plain_adapter_is_accepted(tiny_llama, tmp_path):
+    adapter = read_adapter("plain", save_adapter(tiny_llama, tmp_path / "a", rank_pattern={"q_proj": 6}))
+    assert adapter.rank == 6
+    assert max_lora_rank(adapter.rank) == 8
+    assert max_lora_rank(512) == 512
+
+
+def test_embedding_weights_beside_the_pairs_are_found(tiny_llama, tmp_path):
+    """PEFT saves the whole embedding with an adapter on it; vLLM would drop that copy silently."""
+    path = save_adapter(tiny_llama, tmp_path / "a", target_modules=["q_proj", "embed_tokens"])
+    with pytest.raises(EngineError, match="beside the LoRA pairs"):
+        read_adapter("mine", path)
+
+
+def test_missing_and_broken_files(tiny_llama, tmp_path):
+    with pytest.raises(EngineError, match=r"adapter_config\.json is missing"):
+        read_adapter("mine", tmp_path / "nowhere")
+    path = save_adapter(tiny_llama, tmp_path / "a")
+    weights = path / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:50])
+    with pytest.raises(EngineError, match="cannot be read"):
+        read_adapter("mine", path)
+    weights.unlink()
+    with pytest.raises(EngineError, match="is missing"):
+        read_adapter("mine", path)
+    (path / "adapter_config.json").write_text("{")
+    with pytest.raises(EngineError, match="cannot be read"):
+        read_adapter("mine", path)
+    (path / "adapter_config.json").write_text(json.dumps([1]))
+    with pytest.raises(EngineError, match="not a JSON object"):
+        read_adapter("mine", path)

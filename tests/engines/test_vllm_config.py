@@ -1,0 +1,73 @@
+"""What a `VLLMConfig` means to vLLM, without vLLM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from selfrag.engines.lora import Adapter
+from selfrag.engines.vllm_config import VLLMConfig, build_environment, check_model, engine_arguments
+from selfrag.errors import EngineError
+
+
+def test_cpu_gets_small_blocks_an_explicit_cache_and_no_compilation():
+    arguments = engine_arguments(VLLMConfig("m"), [], cpu=True)
+    assert arguments["block_size"] == 32
+    assert arguments["kv_cache_memory_bytes"] == 2 << 30
+    assert arguments["enforce_eager"] is True
+    assert arguments["enable_prefix_caching"] is True
+    assert arguments["max_num_seqs"] == 64
+    assert "enable_lora" not in arguments
+    assert "max_model_len" not in arguments
+
+
+def test_gpu_keeps_the_defaults_of_vllm():
+    arguments = engine_arguments(VLLMConfig("m", tensor_parallel_size=2), [], cpu=False)
+    assert arguments["enforce_eager"] is False
+    assert arguments["tensor_parallel_size"] == 2
+    assert not {"block_size", "kv_cache_memory_bytes", "max_num_seqs"} & set(arguments)
+    assert "VLLM_ENABLE_V1_MULTIPROCESSING" not in build_environment(cpu=False, kv_cache_is_ours=True)
+
+
+def test_own_arguments_win():
+    config = VLLMConfig(
+        "m", enforce_eager=False, kv_cache_gib=0.5, engine_args={"block_size": 128, "quantization": "x"}
+    )
+    arguments = engine_arguments(config, [], cpu=True)
+    assert arguments["block_size"] == 128
+    assert arguments["quantization"] == "x"
+    assert arguments["enforce_eager"] is False
+    assert arguments["kv_cache_memory_bytes"] == 1 << 29
+
+
+def test_adapters_decide_rank_and_slots():
+    adapters = [Adapter(f"a{i}", Path("x"), rank) for i, rank in enumerate((4, 12, 16, *[2] * 9))]
+    arguments = engine_arguments(VLLMConfig("m"), adapters, cpu=True)
+    assert arguments["enable_lora"] is True
+    assert arguments["max_lora_rank"] == 16
+    assert arguments["max_loras"] == 8
+    assert arguments["max_cpu_loras"] == 12
+
+
+def test_a_cache_size_in_the_environment_stands_unless_the_config_names_one():
+    assert "VLLM_CPU_KVCACHE_SPACE" not in build_environment(cpu=True, kv_cache_is_ours=False)
+    assert build_environment(cpu=True, kv_cache_is_ours=True)["VLLM_CPU_KVCACHE_SPACE"] is None
+
+
+@pytest.mark.parametrize("bad", [{"kv_cache_gib": 0}, {"max_model_len": 0}, {"max_num_seqs": 0}])
+def test_senseless_settings_are_named(bad):
+    with pytest.raises(EngineError, match=next(iter(bad))):
+        VLLMConfig("m", **bad)
+
+
+def test_models_that_are_none(tmp_path):
+    check_model("selfrag/selfrag_llama2_7b")
+    check_model("gpt2")
+    for name in (str(tmp_path / "missing"), "./missing", "a/b/c"):
+        with pytest.raises(EngineError, match="not a directory"):
+            check_model(name)
+    with pytest.raises(EngineError, match=r"config\.json"):
+        check_model(str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    check_model(str(tmp_path))
