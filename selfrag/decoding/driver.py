@@ -81,6 +81,10 @@ class _Task:
         return self.missing == 0
 
 
+PATIENCE = 0.1
+"""Seconds to wait for a search where nothing else runs, before looking again for cancelled questions."""
+
+
 @dataclass(slots=True)
 class _Driver:
     engine: Serving
@@ -155,7 +159,7 @@ class _Driver:
                 if ticket in self.running:
                     yield from self.deliver(*self.running.pop(ticket), generated)
         elif self.search is not None:
-            wait([self.search])
+            wait([self.search], timeout=PATIENCE)
         if self.search is not None and self.search.done():
             found, self.search, waiting = self.search.result(), None, self.searching
             for (task, position, _), result in zip(waiting, found, strict=True):

@@ -220,6 +220,23 @@ def test_a_question_cancelled_while_it_searches_is_forgotten() -> None:
     assert ends(events) == {0: "DecodingError: cancelled", 1: "1. 2. 3."}
 
 
+def test_a_question_can_be_cancelled_while_only_its_search_runs() -> None:
+    release = threading.Event()
+    cancelled: set[int] = set()
+
+    def slow(queries: Sequence[str], k: int) -> list[tuple[Passage, ...]]:
+        cancelled.add(0)
+        assert release.wait(10)
+        return [passages("d1")] * len(queries)
+
+    try:
+        events = list(drive(asking("searching", policy=ALWAYS), scripted({}), slow, cancelled=cancelled))
+        assert not release.is_set()
+    finally:
+        release.set()
+    assert ends(events) == {0: "DecodingError: cancelled"}
+
+
 def test_a_question_can_be_cancelled_before_it_begins() -> None:
     engine = scripted({"a": LONG, "b": SHORT})
     assert ends(drive(asking("a", "b"), engine, None, cancelled={0})) == {0: "DecodingError: cancelled", 1: "Short."}
