@@ -55,6 +55,7 @@ def save_adapter(trainee: Trainee, out_dir: Path) -> Path:
         config.save_pretrained(directory)
         path = directory / "adapter_config.json"
         settings = json.loads(path.read_text()) | {"base_model_name_or_path": None, "inference_mode": True}
+        settings["target_modules"] = sorted(settings["target_modules"])  # PEFT keeps a set: another order each time
         path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n")
         (directory / REFLECTION).write_text(json.dumps(reflection, indent=2) + "\n")
         save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
