@@ -253,6 +253,19 @@ def test_ties_go_to_the_earlier_passage() -> None:
     assert run(tree, "d2", "d1", "d3", mode="always").answer.text == "From 2."
 
 
+def test_ties_among_finished_hypotheses_go_to_the_earlier_candidate_whenever_it_ended() -> None:
+    """A turns out to have no continuation only after B has ended; rescoring must agree."""
+    tree = {
+        "[Retrieval]<d1>": "[Relevant]A." + MORE,
+        "[Retrieval]<d2>": "[Relevant]B.</s>",
+        "[Retrieval]<d1>[Relevant]A.[Retrieval]<d1>": "[Relevant]A.</s>",
+        "[Retrieval]<d1>[Relevant]A.[Retrieval]<d2>": "[Relevant]A.</s>",
+    }
+    found = run(tree, "d1", "d2", mode="always")
+    assert found.answer.text == "A."
+    assert found.answer.rescore() == found.answer
+
+
 def test_an_empty_segment_is_no_candidate() -> None:
     tree = {
         "[Retrieval]<d1>": ("[Relevant][Fully supported][Utility:5]</s>", 0.99),
