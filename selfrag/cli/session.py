@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from selfrag.api import SelfRAG
@@ -28,7 +28,7 @@ def answering(model: str, index: Path | None, engine: str | None) -> Iterator[Se
     from selfrag.api import SelfRAG
 
     remote = engine is not None and engine.startswith(("http://", "https://"))
-    options = {"url": engine} if remote else {}
+    options: dict[str, Any] = {"url": engine} if remote else {}
     rag = SelfRAG.from_pretrained(model, retriever=index, engine="http" if remote else engine, **options)
     try:
         yield rag

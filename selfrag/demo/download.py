@@ -76,8 +76,9 @@ def _run(command: list[str], folder: Path, asset: Asset) -> tuple[int, str]:
     from tqdm import tqdm
 
     environment = os.environ | {"TMPDIR": str(folder), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    pip = subprocess.Popen(command, env=environment, **streams)  # noqa: S603 - our own interpreter, pinned names
+    none, pipe = subprocess.DEVNULL, subprocess.PIPE
+    # Our own interpreter and pinned names.
+    pip = subprocess.Popen(command, env=environment, stdin=none, stdout=none, stderr=pipe)  # noqa: S603
     total, title = asset.megabytes * _MEGABYTE, f"downloading {asset.requirement}"
     try:
         with tqdm(total=total, desc=title, unit="B", unit_scale=True, disable=None) as bar:
