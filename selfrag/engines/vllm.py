@@ -23,6 +23,12 @@ from selfrag.errors import EngineError, require
 
 MAX_WATCH = 128  # vllm/sampling_params.py, MAX_LOGPROB_TOKEN_IDS
 
+QUIET = {
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",  # standard output belongs to answers
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+}
+
 
 @contextmanager
 def quiet_import() -> Iterator[None]:
@@ -33,7 +39,8 @@ def quiet_import() -> Iterator[None]:
     logger = logging.getLogger("vllm")  # vLLM sets its level itself, but logs before it does
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.ERROR)
-    with environment({"VLLM_LOGGING_LEVEL": "ERROR", "TORCH_CPP_LOG_LEVEL": "ERROR"}), warnings.catch_warnings():
+    logging.getLogger("vllm.logging_utils.dump_input").setLevel(logging.CRITICAL)  # pages of settings after a failure
+    with environment(QUIET), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
