@@ -26,7 +26,7 @@ class Weights:
                 raise UserError(f"weight {field.name}={value!r} is not a finite number")
 
     def __str__(self) -> str:
-        return ",".join(f"{field.name}={getattr(self, field.name):g}" for field in fields(self))
+        return ",".join(f"{field.name}={_number(getattr(self, field.name))}" for field in fields(self))
 
     @classmethod
     def parse(cls, text: str) -> Weights:
@@ -55,3 +55,8 @@ class Weights:
     def vector(self) -> tuple[float, float, float]:
         """(isrel, issup, isuse)."""
         return (self.isrel, self.issup, self.isuse)
+
+
+def _number(value: float) -> str:
+    """Shortest text that parses back to `value`: 1, 0.5, 1e-09."""
+    return str(int(value)) if value == int(value) and abs(value) < 1e16 else repr(float(value))

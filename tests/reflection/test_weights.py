@@ -27,9 +27,6 @@ def test_the_canonical_string_of_short_numbers_parses_back(weights):
     assert str(again) == str(weights)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Weights.__str__ writes 6 significant digits (`:g`): 0.1234567 does not come back"
-)
 @given(st.builds(Weights, numbers, numbers, numbers))
 def test_the_canonical_string_parses_back(weights):
     again = Weights.parse(str(weights))
