@@ -56,10 +56,10 @@ def _passages(answer: Answer) -> Iterator[RenderableType]:
 
 def _judgments(answer: Answer) -> Table:
     numbers = {passage.id: f"[{n}]" for n, passage in enumerate(answer.citations, 1)}
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("segment", "cites", *(str(labels.role) for labels in GROUPS)):
+    # Narrow enough for 80 columns with the usual labels.
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), collapse_padding=True)
+    for name in ("#", "cites", *(str(labels.role) for labels in GROUPS), "score"):
         table.add_column(name)
-    table.add_column("score", justify="right")
     for number, segment in enumerate(answer.segments, 1):
         cells = [Text(judged(segment.judgments.get(labels.role))) for labels in GROUPS]
         cited = numbers[segment.citation.id] if segment.citation else "-"
