@@ -70,7 +70,12 @@ def save_checkpoint(trainee: Trainee, out_dir: Path) -> Path:
     Raises:
         UserError: `out_dir` is in use.
     """
-    model = _merged(trainee.model) if trainee.fused.layers else trainee.model.to(torch.bfloat16)
+    if trainee.fused.layers:
+        model = _merged(trainee.model)
+    else:
+        trainee.fused.write_back()
+        model = trainee.model.to(torch.bfloat16)
+    model.config.use_cache = True
     return _save(model, trainee.tokenizer, out_dir)
 
 
@@ -112,9 +117,7 @@ def merge(base_dir: Path, adapter_dir: Path, out_dir: Path) -> Path:
 def _merged(adapted: Any) -> Any:
     """The base model of a PEFT model, with the very weights that training computed with."""
     fuse(adapted).write_back()
-    model = adapted.unload()
-    model.config.use_cache = True
-    return model
+    return adapted.unload()
 
 
 def _save(model: Any, tokenizer: Any, out_dir: Path) -> Path:

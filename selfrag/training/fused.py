@@ -4,7 +4,7 @@ PEFT owns parameters, files and merging; this file only replaces how a PEFT mode
 
 - a LoRA layer multiplies once by `W + scale * B A`, rebuilt after each optimiser step, so training sees the very bf16
   weights that a merged checkpoint holds. Backward makes the gradients of A and B only, from thin products.
-- trainable token rows are looked up beside the frozen matrix, which is neither copied nor given a gradient.
+- trainable token rows are looked up beside the frozen matrix (`token_rows.py`), which is never copied.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Parameter
-from torch.nn.functional import embedding, linear
+from torch.nn.functional import linear
+
+from selfrag.training.token_rows import TokenRows, replaceable, token_ids
 
 
 class _MergedLinear(torch.autograd.Function):
@@ -77,38 +79,6 @@ class FusedLinear:
         return result
 
 
-@dataclass(eq=False)
-class TokenRows:
-    """Trained rows of a frozen matrix.
-
-    Attributes:
-        weight: the frozen matrix [vocabulary, width].
-        rows: trained rows [n, width], in float32.
-        ids: their token ids [n].
-        position: token id to row number, -1 for frozen tokens [vocabulary].
-    """
-
-    weight: Tensor
-    rows: Parameter
-    ids: Tensor
-    position: Tensor = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.position = torch.full((self.weight.shape[0],), -1)
-        self.position[self.ids] = torch.arange(len(self.ids))
-
-    def embed(self, token_ids: Tensor, *_: Any, **__: Any) -> Tensor:
-        """Input rows of `token_ids` [...] -> [..., width]."""
-        found = embedding(token_ids, self.weight)
-        position = self.position[token_ids]
-        trained = position >= 0
-        return found.index_put((trained,), self.rows[position[trained]].to(found.dtype))
-
-    def logits(self, hidden: Tensor, *_: Any, **__: Any) -> Tensor:
-        """Scores of the whole vocabulary: [n, width] -> [n, vocabulary]."""
-        return linear(hidden, self.weight).index_copy(-1, self.ids, linear(hidden, self.rows.to(hidden.dtype)))
-
-
 @dataclass(frozen=True, slots=True)
 class Fused:
     """The replaced forwards of a model.
@@ -132,7 +102,7 @@ class Fused:
             for layer in self.layers:
                 layer.weight.copy_(layer.merged)
             for tokens in self.tokens:
-                tokens.weight[tokens.ids] = tokens.rows.to(tokens.weight.dtype)
+                tokens.write_back()
 
 
 def fuse(model: Any) -> Fused:
@@ -157,7 +127,8 @@ def fuse(model: Any) -> Fused:
             base = module.get_base_layer()
             rows = module.trainable_tokens_delta[name]
             rows.data = rows.data.float()
-            tokens = TokenRows(base.weight.detach(), rows, torch.tensor(module.token_indices[name]))
-            module.forward = tokens.embed if isinstance(base, torch.nn.Embedding) else tokens.logits
+            tokens = TokenRows(base.weight.detach(), rows, token_ids(module.token_indices[name], base.weight))
+            if replaceable(base):
+                module.forward = tokens.forward_of(base)
             matrices.append(tokens)
     return Fused(tuple(layers), tuple(matrices))

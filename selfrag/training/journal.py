@@ -26,17 +26,21 @@ if TYPE_CHECKING:
 _VERSIONS = ("torch", "transformers", "peft", "tokenizers")
 
 
-def fingerprint(path: Path) -> str:
-    """SHA-256 of a file's content.
+def fingerprint(*paths: Path) -> str:
+    """SHA-256 of the content of files, one after the other.
 
     Raises:
-        UserError: the file cannot be read.
+        UserError: a file cannot be read.
     """
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    digest = hashlib.sha256()
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
+        except OSError as error:
+            raise UserError(f"cannot read {path}: {error.strerror}") from error
+    return digest.hexdigest()
 
 
 class Journal:

@@ -5,7 +5,7 @@ Knows losses and parameters. Knows no data files, no schedule and no checkpoint 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from selfrag.training import attention
 from selfrag.training.expansion import Expansion, expand
 from selfrag.training.fused import Fused, fuse
 from selfrag.training.packing import Pack
+from selfrag.training.token_rows import TokenRows, replaceable, token_ids
 
 Method = Literal["lora", "full"]
 
@@ -40,13 +41,16 @@ class Lora:
 class Trainee:
     """A model that can say its loss at label positions.
 
+    Trained numbers are float32 whatever the model computes in, so that small steps are not rounded away.
+
     Attributes:
         model: the PEFT model (`lora`) or the plain causal language model (`full`).
         tokenizer: expanded.
         expansion: what the expansion did.
         weights: trained parameters by name, without the token rows.
-        rows: trained token rows by name (`lora`), or the embedding matrices (`full`).
-        fused: what computes in place of PEFT's layers; empty for `full`.
+        rows: the 15 trained token rows by name, [15, width]; input and output rows are one where embeddings are tied.
+        fused: what computes in place of the model's own layers.
+        computed: for `full`: the model's parameters, of which `weights` are the float32 originals.
     """
 
     model: Any
@@ -55,11 +59,17 @@ class Trainee:
     weights: dict[str, Parameter]
     rows: dict[str, Parameter]
     fused: Fused
+    computed: dict[str, Parameter] = field(default_factory=dict)
 
     @property
     def parameters(self) -> dict[str, Parameter]:
         """Everything that is trained, in a fixed order."""
         return {**self.weights, **self.rows}
+
+    @property
+    def differentiated(self) -> list[Parameter]:
+        """What to take gradients of, in the order of `parameters`."""
+        return [self.computed.get(name, parameter) for name, parameter in self.parameters.items()]
 
     def losses(self, pack: Pack) -> tuple[Tensor, Tensor]:
         """Cross entropy and hit of every target position; logits are made there and nowhere else.
@@ -68,6 +78,7 @@ class Trainee:
             Losses [n] in float32 with a gradient, and whether the target was the most probable token [n].
         """
         causal = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
+        pack = pack.to(causal.device)
         hidden = causal.base_model(
             input_ids=pack.ids, position_ids=pack.positions, row_lengths=pack.row_lengths, use_cache=False
         )[0][0]
@@ -77,9 +88,20 @@ class Trainee:
     def refresh(self) -> None:
         """Call after each change of the parameters."""
         self.fused.refresh()
+        with torch.no_grad():
+            for name, parameter in self.computed.items():
+                parameter.copy_(self.weights[name])
 
 
-def load_trainee(base_dir: Path, *, method: Method = "lora", lora: Lora | None = None, seed: int = 0) -> Trainee:
+def load_trainee(
+    base_dir: Path,
+    *,
+    method: Method = "lora",
+    lora: Lora | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    dtype: torch.dtype = torch.bfloat16,
+) -> Trainee:
     """Load a base checkpoint, expand its vocabulary, and make it trainable.
 
     Args:
@@ -87,6 +109,8 @@ def load_trainee(base_dir: Path, *, method: Method = "lora", lora: Lora | None =
         method: `lora` trains LoRA pairs on every linear layer and the 15 token rows; `full` trains all weights.
         lora: size of the adapter, for `lora`.
         seed: of the LoRA initialisation.
+        device: where to compute, such as `cpu` or `cuda`.
+        dtype: what to compute in.
 
     Raises:
         UserError: the directory holds no causal language model, or one that cannot be expanded.
@@ -96,44 +120,63 @@ def load_trainee(base_dir: Path, *, method: Method = "lora", lora: Lora | None =
     name = attention.register()
     try:
         tokenizer = AutoTokenizer.from_pretrained(base_dir)
-        model = AutoModelForCausalLM.from_pretrained(
-            base_dir, dtype=torch.bfloat16 if method == "lora" else torch.float32, attn_implementation=name
-        )
+        model = AutoModelForCausalLM.from_pretrained(base_dir, dtype=dtype, attn_implementation=name)
     except (OSError, ValueError) as error:
         raise UserError(f"{base_dir} holds no causal language model with its tokenizer: {error}") from error
     model.config.use_cache = False
     expansion = expand(model, tokenizer)
+    model.to(device)
     torch.manual_seed(seed)
-    if method == "full":
-        matrices = {id(model.get_input_embeddings().weight), id(model.get_output_embeddings().weight)}
-        named = dict(model.named_parameters())
-        rows = {key: value for key, value in named.items() if id(value) in matrices}
-        weights = {key: value for key, value in named.items() if id(value) not in matrices}
-        return Trainee(model, tokenizer, expansion, weights, rows, Fused())
-    adapted = with_adapter(model, expansion, lora or Lora())
-    fused = fuse(adapted)
-    trained = {key: value for key, value in adapted.named_parameters() if value.requires_grad}
-    rows = {key: value for key, value in trained.items() if "trainable_tokens_delta" in key}
-    weights = {key: value for key, value in trained.items() if key not in rows}
-    return Trainee(adapted, tokenizer, expansion, weights, rows, fused)
+    return (
+        _full(model, tokenizer, expansion) if method == "full" else _lora(model, tokenizer, expansion, lora or Lora())
+    )
 
 
 def with_adapter(model: Any, expansion: Expansion, lora: Lora) -> Any:
     """Wrap an expanded model into a PEFT model: LoRA on all linear layers, the 15 rows trainable."""
     from peft import LoraConfig, get_peft_model
+    from transformers.pytorch_utils import Conv1D
 
+    modules = _row_modules(model, expansion)
     config = LoraConfig(
         task_type="CAUSAL_LM",
         r=lora.rank,
-        lora_alpha=lora.alpha,  # type: ignore[arg-type, unused-ignore]
+        lora_alpha=lora.alpha,
         target_modules="all-linear",
-        trainable_token_indices=_row_modules(model, expansion),
+        trainable_token_indices={name: list(expansion.token_ids) for name in modules},
+        fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
     )
     return get_peft_model(model, config)
 
 
-def _row_modules(model: Any, expansion: Expansion) -> dict[str, list[int]]:
-    """Names of the embedding modules, as PEFT matches them, to the trained row numbers."""
+def _lora(model: Any, tokenizer: Any, expansion: Expansion, lora: Lora) -> Trainee:
+    adapted = with_adapter(model, expansion, lora)
+    fused = fuse(adapted)
+    trained = {name: value for name, value in adapted.named_parameters() if value.requires_grad}
+    rows = {name: value for name, value in trained.items() if "trainable_tokens_delta" in name}
+    weights = {name: value for name, value in trained.items() if name not in rows}
+    return Trainee(adapted, tokenizer, expansion, weights, rows, fused)
+
+
+def _full(model: Any, tokenizer: Any, expansion: Expansion) -> Trainee:
+    computed = dict(model.named_parameters())
+    weights = {name: Parameter(value.detach().float().clone()) for name, value in computed.items()}
+    rows: dict[str, Parameter] = {}
+    tokens = []
+    for name, module in _row_modules(model, expansion).items():
+        if replaceable(module):
+            ids = token_ids(expansion.token_ids, module.weight)
+            rows[f"{name}.rows"] = Parameter(module.weight.detach()[ids].float())
+            tokens.append(TokenRows(module.weight, rows[f"{name}.rows"], ids))
+            module.forward = tokens[-1].forward_of(module)
+    if expansion.tied and tokens:
+        head = model.get_output_embeddings()
+        head.forward = tokens[0].forward_of(head)
+    return Trainee(model, tokenizer, expansion, weights, rows, Fused(tokens=tuple(tokens)), computed)
+
+
+def _row_modules(model: Any, expansion: Expansion) -> dict[str, Any]:
+    """The modules that hold reflection rows, by their last name, as PEFT matches them; one where they are tied."""
     wanted = [model.get_input_embeddings()] + ([] if expansion.tied else [model.get_output_embeddings()])
     names = {id(module): name.rsplit(".", 1)[-1] for name, module in model.named_modules()}
-    return {names[id(module)]: list(expansion.token_ids) for module in wanted}
+    return {names[id(module)]: module for module in wanted}

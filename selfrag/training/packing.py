@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -70,6 +71,11 @@ class Pack:
     targets: Tensor
     groups: Tensor
     weights: Tensor
+
+    def to(self, device: Any) -> Pack:
+        """The same with the tensors that the model reads on `device`."""
+        names = ("ids", "positions", "predictors", "targets")
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
 
 def pack(examples: Sequence[Example], weighting: Weighting) -> Pack:

@@ -50,6 +50,7 @@ class TrainingConfig:
         learn_markers: whether the paragraph markers are targets.
         weighting: share of each kind of position in the loss.
         checkpoint_steps: steps between two checkpoints.
+        device: where to compute; `cuda` wants one worker.
     """
 
     seed: int = 0
@@ -69,6 +70,7 @@ class TrainingConfig:
     learn_markers: bool = True
     weighting: Weighting = field(default_factory=Weighting)
     checkpoint_steps: int = 25
+    device: str = "cpu"
 
 
 def train(rows_path: Path, base_dir: Path, run_dir: Path, config: TrainingConfig) -> Trainee:
@@ -79,7 +81,7 @@ def train(rows_path: Path, base_dir: Path, run_dir: Path, config: TrainingConfig
     Raises:
         UserError: bad rows or base model, or `run_dir` holds a run of another configuration or other rows.
     """
-    trainee = load_trainee(base_dir, method=config.method, lora=config.lora, seed=config.seed)
+    trainee = load_trainee(base_dir, method=config.method, lora=config.lora, seed=config.seed, device=config.device)
     rows = list(read_rows(rows_path))
     layout = layout_for(trainee.tokenizer, config)
     examples = [layout.example(row) for row in rows]
@@ -87,7 +89,7 @@ def train(rows_path: Path, base_dir: Path, run_dir: Path, config: TrainingConfig
     journal = Journal(
         run_dir,
         config,
-        inputs={"rows": fingerprint(rows_path), "base": fingerprint(base_dir / "config.json")},
+        inputs={"rows": fingerprint(rows_path), "base": fingerprint(*sorted(base_dir.glob("*.safetensors")))},
         facts={
             "rows": len(rows),
             "tokens": sum(map(len, examples)),
@@ -178,17 +180,18 @@ def _gradients(trainee: Trainee, loads: Sequence[Pack], pool: ThreadPoolExecutor
     Two workers with one thread each beat one worker with two: nothing waits at the end of every small operation.
     Gradients are summed in the order of the loads, so the result does not depend on which worker was faster.
     """
-    parameters = list(trainee.parameters.values())
+    parameters, differentiated = list(trainee.parameters.values()), trainee.differentiated
     total = sum(float(load.weights.sum()) for load in loads)
 
     def work(load: Pack) -> tuple[tuple[torch.Tensor | None, ...], Tally]:
         losses, hits = trainee.losses(load)
-        gradients = torch.autograd.grad((losses * load.weights).sum() / total, parameters, allow_unused=True)
-        return gradients, measure(load, losses.detach(), hits)
+        loss = (losses * load.weights.to(losses.device)).sum() / total
+        gradients = torch.autograd.grad(loss, differentiated, allow_unused=True)
+        return gradients, measure(load, losses.detach().cpu(), hits.cpu())
 
     results = list(pool.map(work, loads))
     for position, parameter in enumerate(parameters):
         parts = [gradients[position] for gradients, _ in results]
-        known = [part for part in parts if part is not None]
+        known = [part.float() for part in parts if part is not None]
         parameter.grad = torch.stack(known).sum(0) if known else torch.zeros_like(parameter)
     return sum((tally for _, tally in results), Tally())

@@ -76,17 +76,18 @@ def test_fused_layers_give_the_numbers_and_gradients_of_peft(base_dir):
 
 
 def test_packed_rows_do_not_see_each_other(base_dir):
-    trainee = load_trainee(base_dir, method="full")  # float32, so that the tolerance can be small
+    trainee = load_trainee(base_dir, lora=Lora(4, 8), dtype=torch.float32)
     together, _ = trainee.losses(packed(trainee.tokenizer, ROWS))
     apart = torch.cat([trainee.losses(packed(trainee.tokenizer, [one]))[0] for one in ROWS])
     torch.testing.assert_close(together, apart, rtol=1e-4, atol=1e-4)
 
 
-def test_losses_are_those_of_the_plain_model(base_dir):
-    """Full fine-tuning mode computes in float32, so it can be compared with transformers' own attention and loss."""
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_losses_are_those_of_the_plain_model(base_dir, method):
+    """Before the first step: with transformers' own attention and logits at every position."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    trainee = load_trainee(base_dir, method="full")
+    trainee = load_trainee(base_dir, method=method, dtype=torch.float32)
     load = packed(trainee.tokenizer, [EVERY_TOKEN])
     losses, hits = trainee.losses(load)
 
