@@ -34,13 +34,13 @@ EXAMPLES = (
     Example(
         "fact",
         "a question that needs evidence",
-        "Who designed the Eiffel Tower, and when was it built?",
+        "Who wrote Pride and Prejudice?",
         {"max_segments": 1},
     ),
     Example(
         "long-form",
-        "several segments, evidence chosen for each",
-        "Explain how volcanoes form and why they erupt.",
+        "a long answer, segment by segment",
+        "Tell me about Marie Curie.",
         {"max_segments": 3},
     ),
     Example(
