@@ -18,6 +18,11 @@ from selfrag.demo.model import ADAPTER
 pytestmark = pytest.mark.skipif(not ADAPTER.exists(), reason="the demo adapter is not part of this checkout")
 
 
+def interruptible() -> None:
+    """In the child: take Ctrl-C even where the test runner was started in the background and ignores it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 FULL = """
 import resource, sys
 from selfrag.cli.main import main
@@ -70,7 +75,9 @@ def test_ctrl_c_in_the_middle(first_run: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         environment = os.environ | {"PIP_INDEX_URL": f"http://127.0.0.1:{silent.getsockname()[1]}/simple"}
         command = [sys.executable, "-m", "selfrag", "ask", "Who was Marie Curie?"]
-        child = subprocess.Popen(command, env=environment, start_new_session=True, stdout=-1, stderr=-1, text=True)
+        child = subprocess.Popen(
+            command, env=environment, start_new_session=True, preexec_fn=interruptible, stdout=-1, stderr=-1, text=True
+        )
         silent.settimeout(300)
         connection, _ = silent.accept()  # pip waits for an answer that never comes
         with connection:

@@ -20,6 +20,12 @@ from selfrag.demo.assets import ASSETS
 from selfrag.demo.download import asset_path, fetch
 from selfrag.errors import UserError
 
+
+def interruptible() -> None:
+    """In the child: take Ctrl-C even where the test runner was started in the background and ignores it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 FETCH = """
 import sys
 sys.path.insert(0, {here!r})
@@ -114,7 +120,9 @@ def test_ctrl_c_while_downloading_leaves_nothing(index: Path, tmp_path: Path) ->
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/simple"
         environment = os.environ | {"PIP_NO_INDEX": "0", "PIP_FIND_LINKS": "", "PIP_INDEX_URL": url}
         code = FETCH.format(here=str(Path(__file__).parent), wheels=str(tmp_path / "elsewhere"))
-        child = subprocess.Popen([sys.executable, "-c", code], env=environment, start_new_session=True, stderr=-1)
+        child = subprocess.Popen(
+            [sys.executable, "-c", code], env=environment, start_new_session=True, preexec_fn=interruptible, stderr=-1
+        )
         silent.settimeout(60)
         connection, _ = silent.accept()  # pip waits for an answer that never comes
         with connection:

@@ -40,9 +40,16 @@ except UserError as error:
 """
 
 
+def interruptible() -> None:
+    """In the child: take Ctrl-C even where the test runner was started in the background and ignores it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def start(out, pause, **options):
     command = [sys.executable, "-c", BUILD, str(out), str(pause)]
-    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, **options)
+    return subprocess.Popen(
+        command, cwd=ROOT, stderr=subprocess.PIPE, text=True, **({"preexec_fn": interruptible} | options)
+    )
 
 
 def finish(out, **options):
