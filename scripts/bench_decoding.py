@@ -10,14 +10,14 @@ import argparse
 import json
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 from retrieval.errors import UserError
 from selfrag.engines.vllm_config import VLLMConfig
 from selfrag.experiments.speed.benchmark import benchmark
 from selfrag.experiments.speed.report import markdown
-from selfrag.experiments.speed.sizes import Sizes
+from selfrag.experiments.speed.sizes import FormSizes, Sizes
 from selfrag.experiments.speed.workload import demo_items, read_items
 from selfrag.loading import resolve_model
 
@@ -31,13 +31,16 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="write everything measured as JSON")
     parser.add_argument("--kv-gib", type=float, help="memory for keys and values of each of the two engines")
     parser.add_argument("--no-growth", action="store_true", help="leave the growth table out")
-    for name in ("questions", "repeats", "rounds", "rival_short", "rival_long", "ablated_short", "ablated_long"):
-        option = f"--{name.replace('_', '-')}"
-        parser.add_argument(option, type=int, default=getattr(default, name), metavar="N", help="default %(default)s")
+    parser.add_argument("--forms", default=",".join(default.forms), help="default %(default)s")
+    for item in fields(FormSizes):
+        parser.add_argument(f"--{item.name}", type=int, metavar="N", help="in every form; see FormSizes")
     given = parser.parse_args()
-    names = set(Sizes.__dataclass_fields__) & set(vars(given))
-    sizes = replace(default, **{name: getattr(given, name) for name in names})
-    sizes = replace(sizes, growth=()) if given.no_growth else sizes
+    sizes = default.changed(**{item.name: getattr(given, item.name) for item in fields(FormSizes)})
+    names = given.forms.split(",")
+    if unknown := set(names) - set(sizes.forms):
+        parser.error(f"--forms: unknown {', '.join(sorted(unknown))}; known: {', '.join(sizes.forms)}")
+    growth = () if given.no_growth else sizes.growth
+    sizes = replace(sizes, forms={name: sizes.forms[name] for name in names}, growth=growth)
     start = time.perf_counter()
 
     def say(what: str) -> None:

@@ -10,7 +10,8 @@ from selfrag.errors import UserError
 from selfrag.experiments.speed.compare import Series, race, ratio
 from selfrag.experiments.speed.report import table
 from selfrag.experiments.speed.run import Run, Work
-from selfrag.experiments.speed.workload import read_items
+from selfrag.experiments.speed.sizes import FormSizes, Sizes
+from selfrag.experiments.speed.workload import LONG, OVERVIEW, read_items
 
 
 def test_ways_run_in_turn_and_every_second_round_backwards():
@@ -68,3 +69,16 @@ def test_a_file_that_cannot_serve_is_named(tmp_path, rows, message):
 
 def test_a_table_is_aligned():
     assert table(("a", "long"), [("1", "2")]) == "| a | long |\n|---|------|\n| 1 | 2    |"
+
+
+def test_an_overview_asks_about_the_first_passage(tmp_path):
+    items = read_items(write(tmp_path / "q.jsonl", [row(2)]), 1, 2)
+    assert OVERVIEW.ask(items)[0].question == "Tell me about t."
+    assert LONG.ask(items) == items
+
+
+def test_sizes_change_in_every_form_and_say_what_must_be_read():
+    sizes = Sizes(growth=((3, 7),)).changed(questions=9, rivals=2, ablated=2, repeats=None)
+    assert {form.questions for form in sizes.forms.values()} == {9}
+    assert sizes.forms["short"].repeats == FormSizes().repeats
+    assert sizes.items == (9, 7)

@@ -15,10 +15,10 @@ from selfrag.engines.vllm_config import VLLMConfig
 from selfrag.experiments.speed.forms import Bench
 from selfrag.experiments.speed.growth import grow
 from selfrag.experiments.speed.machine import machine
-from selfrag.experiments.speed.results import Report, Rescoring
+from selfrag.experiments.speed.results import FormReport, Report, Rescoring
 from selfrag.experiments.speed.served import prompting_of, serve
 from selfrag.experiments.speed.sizes import Sizes
-from selfrag.experiments.speed.workload import LONG, SHORT, Item
+from selfrag.experiments.speed.workload import FORMS, LONG, SHORT, Item
 
 
 def benchmark(config: VLLMConfig, items: Sequence[Item], sizes: Sizes, say: Callable[[str], None]) -> Report:
@@ -41,13 +41,14 @@ def benchmark(config: VLLMConfig, items: Sequence[Item], sizes: Sizes, say: Call
     say("loading with and without prefix caching")
     roomy = replace(config, engine_args={**config.engine_args, "max_logprobs": LONG.rival_logprobs})
     cached, plain = serve(roomy), serve(replace(roomy, enable_prefix_caching=False))
-    bench = Bench(cached, plain, prompting, items[: sizes.questions], sizes, say)
-    forms, answers = [], []
-    for form in (SHORT, LONG):
-        report, recorded = bench.measure(form.with_passages(sizes.passages))
-        forms.append(report)
-        answers = recorded
-    say("rescoring")
+    bench = Bench(cached, plain, prompting, items, say)
+    forms: list[FormReport] = []
+    answers: list[Answer] = []
+    for form in FORMS:
+        if form.name in sizes.forms:
+            report, answers = bench.measure(form.with_passages(sizes.passages), sizes.forms[form.name])
+            forms.append(report)
+    say("rescoring the answers of the last form")
     rescoring = _rescore(answers, sizes)
     settings = cached.settings()
     cached.engine.close()

@@ -14,9 +14,9 @@ from selfrag.experiments.speed.official import OfficialLoop
 from selfrag.experiments.speed.results import FormReport
 from selfrag.experiments.speed.run import Run, Work, answer_all
 from selfrag.experiments.speed.served import Served
-from selfrag.experiments.speed.sizes import Sizes
+from selfrag.experiments.speed.sizes import FormSizes
 from selfrag.experiments.speed.variants import CutAfterwards, Dictionaries, Recording
-from selfrag.experiments.speed.workload import SHORT, Form, Item
+from selfrag.experiments.speed.workload import Form, Item
 from selfrag.prompting import Prompting
 
 KIND = 20
@@ -33,22 +33,19 @@ class Bench:
     plain: Served
     prompting: Prompting
     items: Sequence[Item]
-    sizes: Sizes
     say: Callable[[str], None]
 
-    def measure(self, form: Form) -> tuple[FormReport, list[Answer]]:
+    def measure(self, form: Form, sizes: FormSizes) -> tuple[FormReport, list[Answer]]:
         """One form: floor, rivals, ablations; and our recorded answers."""
-        sizes, short = self.sizes, form.name == SHORT.name
+        items = form.ask(self.items)
         for served in (self.cached, self.plain):  # the first steps of an engine are slow
-            answer_all(self.items[:2], self.prompting, form.policy, served.engine)
-        self.say(f"{form.name}: ours against the floor, {len(self.items)} questions, {sizes.repeats} rounds")
-        pair, answers = self._floor(form)
-        count = sizes.rival_short if short else sizes.rival_long
-        self.say(f"{form.name}: rivals, {count} questions, {sizes.rounds} rounds")
-        rivals = self._rivals(form, self.items[:count])
-        count = sizes.ablated_short if short else sizes.ablated_long
-        self.say(f"{form.name}: ablations, {count} questions, {sizes.rounds} rounds")
-        ablations = self._ablations(form, self.items[:count])
+            answer_all(items[:2], self.prompting, form.policy, served.engine)
+        self.say(f"{form.name}: ours against the floor, {sizes.questions} questions, {sizes.repeats} rounds")
+        pair, answers = self._floor(form, items[: sizes.questions], sizes.repeats)
+        self.say(f"{form.name}: rivals, {sizes.rivals} questions, {sizes.rounds} rounds")
+        rivals = self._rivals(form, items[: sizes.rivals], sizes.rounds)
+        self.say(f"{form.name}: ablations, {sizes.ablated} questions, {sizes.rounds} rounds")
+        ablations = self._ablations(form, items[: sizes.ablated], sizes.rounds)
         ours, floor = pair["ours"], pair["floor"]
         report = FormReport(
             form=form.name,
@@ -63,6 +60,7 @@ class Bench:
             },
             ablations=tuple(ablations.values()),
             slower={n: ratio(series, ablations["ours"]) for n, series in ablations.items() if n != "ours"},
+            segments=sum(len(answer.segments) for answer in answers) / len(answers),
             same_text={n: _same(series, ablations["ours"]) for n, series in ablations.items() if n != "ours"},
         )
         return report, answers
@@ -70,13 +68,13 @@ class Bench:
     def _ours(self, form: Form, items: Sequence[Item]) -> Run:
         return answer_all(items, self.prompting, form.policy, self.cached.engine)
 
-    def _floor(self, form: Form) -> tuple[dict[str, Series], list[Answer]]:
+    def _floor(self, form: Form, items: Sequence[Item], repeats: int) -> tuple[dict[str, Series], list[Answer]]:
         recording = Recording(self.cached.engine)
         answers: list[Answer] = []
 
         def ours() -> Run:
             recording.requests.clear()
-            run = answer_all(self.items, self.prompting, form.policy, recording)
+            run = answer_all(items, self.prompting, form.policy, recording)
             answers[:] = run.answers
             return run
 
@@ -84,11 +82,11 @@ class Bench:
             seconds, generated = replay(self.cached.llm, recording.requests)
             prompts = sum(len(request.prompt_ids) for request in recording.requests)
             work = Work(len(generated), prompts, 0, sum(generated))
-            return Run(seconds, ("",) * len(self.items), work)
+            return Run(seconds, ("",) * len(items), work)
 
-        return race({"ours": ours, "floor": floor}, self.sizes.repeats, self._prepare), answers
+        return race({"ours": ours, "floor": floor}, repeats, self._prepare), answers
 
-    def _rivals(self, form: Form, items: Sequence[Item]) -> dict[str, Series]:
+    def _rivals(self, form: Form, items: Sequence[Item], rounds: int) -> dict[str, Series]:
         vocabulary = self.plain.engine.limits.vocab_size
         loops = {
             "faithful rival": OfficialLoop(self.plain.llm, self.prompting, form, min(form.rival_logprobs, vocabulary)),
@@ -96,9 +94,9 @@ class Bench:
         }
         ways: dict[str, Callable[[], Run]] = {"ours": partial(self._ours, form, items)}
         ways |= {name: partial(loop.answer_all, items) for name, loop in loops.items()}
-        return race(ways, self.sizes.rounds, self._prepare)
+        return race(ways, rounds, self._prepare)
 
-    def _ablations(self, form: Form, items: Sequence[Item]) -> dict[str, Series]:
+    def _ablations(self, form: Form, items: Sequence[Item], rounds: int) -> dict[str, Series]:
         core, vocabulary = self.cached.llm.llm_engine, self.cached.engine.limits.vocab_size
         run = partial(answer_all, items, self.prompting, form.policy)
         ways: dict[str, Callable[[], Run]] = {
@@ -112,7 +110,7 @@ class Bench:
             "cut at the segment afterwards": partial(run, CutAfterwards(self.cached.engine)),
             "no prefix caching": partial(run, self.plain.engine),
         }
-        return race(ways, self.sizes.rounds, self._prepare)
+        return race(ways, rounds, self._prepare)
 
     def _prepare(self) -> None:
         self.cached.forget()

@@ -25,7 +25,7 @@ def _setting(report: Report) -> str:
             f" GPU {where['gpu'] or 'none'}; {where['threads']} torch threads",
             f"Versions: Python {where['python']}, {packages}",
             "Engine: " + ", ".join(f"{name} {value}" for name, value in engine.items()),
-            f"Questions: {report.sizes.questions} with {report.sizes.passages} passages each; greedy; mode always;"
+            f"Work: {report.sizes.passages} passages a question; greedy; mode always; tokens are per request;"
             " prefix cache emptied before each run; times are medians",
         )
     )
@@ -40,7 +40,7 @@ def _form(form: FormReport) -> str:
         *(_row(series, _ablation(form, series.name)) for series in form.ablations),
     ]
     head = ("run", "questions", "questions/s", "seconds", "requests", "prompt", "cached", "new tokens", "comparison")
-    return f"### {form.form} form\n\n" + table(head, rows)
+    return f"### {form.form} form, {form.segments:.1f} segments an answer\n\n" + table(head, rows)
 
 
 def _rival(form: FormReport, name: str) -> str:

@@ -15,7 +15,8 @@ class FormReport:
     """Everything measured in one form.
 
     Attributes:
-        form: `short` or `long`.
+        form: `short`, `long` or `overview`.
+        segments: of an answer, on average.
         ours: on all questions.
         floor: the same requests in one call.
         over_floor: time of ours over that of the floor.
@@ -27,6 +28,7 @@ class FormReport:
     """
 
     form: str
+    segments: float
     ours: Series
     floor: Series
     over_floor: Ratio

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -26,22 +27,34 @@ class Form:
     """A way of answering.
 
     Attributes:
-        name: `short` or `long`.
+        name: `short`, `long` or `overview`.
         policy: our settings. The mode is `always`, so that every question costs the same kind of work.
         rival_logprobs: log-probabilities a token that the official code asks for in this form.
+        template: what is asked in place of the question, with the title of the first passage; None asks the question.
     """
 
     name: str
     policy: Decoding
     rival_logprobs: int
+    template: str | None = None
 
     def with_passages(self, count: int) -> Form:
         """The same form with `count` passages a search."""
         return replace(self, policy=replace(self.policy, passages=count))
 
+    def ask(self, items: Sequence[Item]) -> list[Item]:
+        """The items with what this form asks."""
+        if self.template is None:
+            return list(items)
+        return [replace(item, question=self.template.format(item.passages[0].title)) for item in items]
+
 
 SHORT = Form("short", Decoding(mode="always", max_segments=1, segment_tokens=50), rival_logprobs=5_000)
 LONG = Form("long", Decoding(mode="always", max_segments=3, beam=2, segment_tokens=100), rival_logprobs=32_000)
+OVERVIEW = replace(LONG, name="overview", template="Tell me about {}.")
+"""The long form where it is needed: short questions may be answered in one segment, these are not."""
+
+FORMS = (SHORT, LONG, OVERVIEW)
 
 
 def read_items(path: Path, count: int, passages: int) -> list[Item]:
