@@ -96,11 +96,14 @@ def engine_arguments(config: VLLMConfig, adapters: Sequence[Adapter], *, cpu: bo
     if cpu:
         arguments["block_size"] = CPU_BLOCK_SIZE
     if adapters:
+        # On a CPU vLLM looks up "no adapter" as slot -1, the last one: in a batch that mixes both, requests to the base
+        # model would silently get the last adapter. One slot more than there are adapters stays empty and adds nothing.
+        slots = len(adapters) + 1 if cpu else min(len(adapters), MAX_LORAS_IN_A_BATCH)
         arguments |= {
             "enable_lora": True,
             "max_lora_rank": max_lora_rank(max(adapter.rank for adapter in adapters)),
-            "max_loras": min(len(adapters), MAX_LORAS_IN_A_BATCH),
-            "max_cpu_loras": len(adapters),
+            "max_loras": slots,
+            "max_cpu_loras": max(len(adapters), slots),
         }
     return {name: value for name, value in arguments.items() if value is not None} | dict(config.engine_args)
 

@@ -43,11 +43,12 @@ def test_own_arguments_win():
 
 def test_adapters_decide_rank_and_slots():
     adapters = [Adapter(f"a{i}", Path("x"), rank) for i, rank in enumerate((4, 12, 16, *[2] * 9))]
-    arguments = engine_arguments(VLLMConfig("m"), adapters, cpu=True)
+    arguments = engine_arguments(VLLMConfig("m"), adapters, cpu=False)
     assert arguments["enable_lora"] is True
     assert arguments["max_lora_rank"] == 16
     assert arguments["max_loras"] == 8
     assert arguments["max_cpu_loras"] == 12
+    assert engine_arguments(VLLMConfig("m"), adapters, cpu=True)["max_loras"] == 13  # one stays empty
 
 
 def test_a_cache_size_in_the_environment_stands_unless_the_config_names_one():
