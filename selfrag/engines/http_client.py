@@ -48,24 +48,27 @@ class Client:
         Raises:
             EngineError: unreachable, not a suitable server, or not the wanted model.
         """
-        reply = await self._ask(MODELS)
+        reply = await self._probe("GET", MODELS)
         try:
             listing = reply.json() if reply.status_code == 200 else None
         except ValueError:
             listing = None
         if not isinstance(listing, dict):
             raise EngineError(f"{self._config.url}{MODELS} answered {reply.status_code}; is it a vllm serve?")
-        route = await self._ask(GENERATE)
-        if route.status_code == 404:
-            raise EngineError(f"{self._config.url} has no {GENERATE}; serve the model with vLLM 0.32 or later")
+        route = await self._probe("POST", ABORT, {"request_ids": []})
+        if route.status_code != 200:
+            raise EngineError(
+                f"{self._config.url} has no {GENERATE} ({route.status_code}: {_message(route)}); "
+                "serve the model with vLLM 0.32 or later and --enable-scale-out"
+            )
         self.model, self.limits = served(listing, self._config)
 
-    async def _ask(self, path: str) -> Any:
+    async def _probe(self, method: str, path: str, content: Any = None) -> Any:
         import httpx
 
         seconds = min(self._config.read_timeout, LONGEST_WAIT)
         try:
-            return await self._patiently(lambda: self._http.get(path, timeout=seconds))
+            return await self._patiently(lambda: self._http.request(method, path, json=content, timeout=seconds))
         except httpx.ReadTimeout:
             raise EngineError(
                 f"no answer from {self._config.url}{path} within {seconds:g} s; is it overloaded?"
@@ -137,7 +140,7 @@ class Client:
                 if not left:
                     raise EngineError(self._unreachable(error)) from error
             else:
-                if reply.status_code in (401, 403):
+                if reply.status_code == 401:
                     raise EngineError(
                         f"{self._config.url} refused the API key; set {self._config.api_key_env} or pass api_key="
                     )

@@ -15,8 +15,8 @@ def serve(engine: Engine, requests: Sequence[Generate], *, seconds: float = 120.
     tickets = [engine.submit(request) for request in requests]
     results: dict[int, Generated | Failed] = {}
     deadline = time.monotonic() + seconds
-    while len(results) < len(tickets):
-        assert time.monotonic() < deadline, f"{len(tickets) - len(results)} requests unanswered after {seconds} s"
+    while missing := set(tickets) - set(results):
+        assert time.monotonic() < deadline, f"{len(missing)} requests unanswered after {seconds} s"
         results.update(engine.step())
     return [results[ticket] for ticket in tickets]
 

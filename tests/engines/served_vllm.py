@@ -46,7 +46,8 @@ class ServedVLLM:
             *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(self._model)),
             *("--host", "127.0.0.1", "--port", str(self._port), "--served-model-name", "tiny"),
             *("--dtype", "float32", "--enforce-eager", "--max-num-seqs", "8", "--block-size", "32"),
-            *("--kv-cache-memory-bytes", str(50 << 20), "--enable-prompt-tokens-details", *self._arguments),
+            *("--kv-cache-memory-bytes", str(50 << 20), "--enable-prompt-tokens-details"),
+            *("--enable-scale-out", *self._arguments),
         ]
         environment = os.environ | {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
         with self._log.open("ab") as log:

@@ -68,16 +68,11 @@ def test_the_requests_end_in_every_way(answers):
     assert {result.finish for result in answers("transformers")[0]} == {"stop", "eos", "budget", "context"}
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="open: one greedy token of a random model differs between vLLM and transformers; cause not found yet",
-)
 def test_vllm_equals_transformers(answers):
     pytest.importorskip("vllm", reason="vllm is not installed")
     compare(answers("vllm")[0], answers("transformers")[0])
 
 
-@pytest.mark.xfail(strict=False, reason="open: as in the test above, through the server")
 def test_http_equals_transformers(answers, vllm_server):
     compare(answers("http", vllm_server.url)[0], answers("transformers")[0])
 

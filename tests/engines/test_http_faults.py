@@ -35,6 +35,7 @@ class Server(ThreadingHTTPServer):
         self.aborted = []
         self.now = self.most = 0
         self.delay = 0.0
+        self.refusal = None
         self.lock = threading.Lock()
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
@@ -68,14 +69,14 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/v1/models":
             time.sleep(self.server.delay)
             self.answer(200, self.server.models)
-        elif self.path == "/inference/v1/generate" and self.server.models is MODELS:
-            self.answer(405, {"error": {"message": "Method Not Allowed"}})
         else:
             self.answer(404, {"error": {"message": "Not Found"}})
 
     def do_POST(self):
         sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path == "/inference/v1/abort_requests":
+            if self.server.refusal:
+                return self.answer(*self.server.refusal)
             self.server.aborted += sent["request_ids"]
             return self.answer(200, b"")
         fault = sent["token_ids"][0]
@@ -298,9 +299,11 @@ def test_a_server_that_hangs(server):
         load(server, read_timeout=0.3)
 
 
-def test_a_server_without_the_route(server):
-    server.models = {"data": [{"id": "tiny", "max_model_len": 64}]}
-    with pytest.raises(EngineError, match="has no /inference/v1/generate; serve the model with vLLM"):
+@pytest.mark.parametrize("refusal", [(404, b"Not Found"), (403, {"error": {"message": "endpoints are disabled"}})])
+def test_a_server_without_the_route(server, refusal):
+    """vLLM 0.32 answers 403 unless it was started with --enable-scale-out; older servers do not know the route."""
+    server.refusal = refusal
+    with pytest.raises(EngineError, match=rf"has no /inference/v1/generate \({refusal[0]}: .*--enable-scale-out"):
         load(server)
 
 

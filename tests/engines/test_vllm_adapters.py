@@ -18,9 +18,6 @@ WATCH = (300, 7, 400)
 
 
 @pytest.mark.engine
-@pytest.mark.xfail(
-    strict=False, reason="open: base and an adapter give one output in some environments; cause not found yet"
-)
 def test_lora_by_request_equals_merged_weights(tiny_llama, tmp_path):
     import torch
 
