@@ -6,7 +6,6 @@ are nobody's fault but ours keep their traceback. Knows no command's options.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -50,10 +49,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(str(error))
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output left, as `head` does. Python would complain once more while it closes the stream.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:
         message = getattr(error, "format_message", None)  # the parser's own errors have it, whatever their class
         if message is None:
