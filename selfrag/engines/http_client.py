@@ -154,7 +154,7 @@ class Client:
         reason = " ".join(str(error).split()) or type(error).__name__
         return (
             f"no server at {self._config.url} after {self._config.retries + 1} attempts ({reason}); "
-            "start it with `vllm serve MODEL` or correct the URL"
+            "start it with `vllm serve MODEL --enable-scale-out` or correct the URL"
         )
 
 
