@@ -1,4 +1,4 @@
-"""Make the demo model's training rows: `make_demo_rows.py --data DATA --out runs/demo/rows.jsonl`."""
+"""Make the demo model's training rows, a folder a stage: `make_demo_rows.py --data DATA --out runs/demo/rows`."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ import sys
 from pathlib import Path
 
 from retrieval.errors import UserError
-from selfrag.training.demo.mixture import Mixture, make
+from selfrag.training.demo.mixture import STAGES, make
 
 
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with train/, corpus/ and intrinsics/")
-    parser.add_argument("--out", type=Path, required=True, help="rows; heldout.jsonl and manifest.json go beside it")
-    parser.add_argument("--seed", type=int, default=Mixture().seed)
+    parser.add_argument(
+        "--out", type=Path, required=True, help="rows.jsonl, heldout.jsonl and manifest.json go to OUT/1, OUT/2"
+    )
     arguments = parser.parse_args()
     try:
-        manifest = make(arguments.data, arguments.out, Mixture(seed=arguments.seed))
+        for stage, mixture in enumerate(STAGES, 1):
+            manifest = make(arguments.data, arguments.out / str(stage), mixture)
+            print(json.dumps({"stage": stage, **{name: manifest[name] for name in ("train", "heldout")}}, indent=1))
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
-    print(json.dumps({name: manifest[name] for name in ("train", "heldout")}, indent=1))
     return 0
 
 

@@ -43,6 +43,21 @@ def fingerprint(*paths: Path) -> str:
     return digest.hexdigest()
 
 
+def load_parameters(run_dir: Path, parameters: Mapping[str, Parameter]) -> str:
+    """Set parameters to those of another run, and return the fingerprint of its checkpoint.
+
+    Raises:
+        UserError: there is no checkpoint, or it is of a model of another shape.
+    """
+    path = run_dir / "checkpoint.pt"
+    digest = fingerprint(path)
+    found = torch.load(path, weights_only=True)["parameters"]
+    if {name: value.shape for name, value in found.items()} != {n: p.shape for n, p in parameters.items()}:
+        raise UserError(f"{path} is of another model, method or adapter size; start from a run of the same kind")
+    _set(parameters, found)
+    return digest
+
+
 class Journal:
     """The directory of one run.
 
@@ -101,15 +116,19 @@ class Journal:
             self._log.unlink(missing_ok=True)
             return 0
         state = torch.load(self._checkpoint, weights_only=True)
-        with torch.no_grad():
-            for name, parameter in parameters.items():
-                parameter.copy_(state["parameters"][name])
+        _set(parameters, state["parameters"])
         optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["rng"])
         done = int(state["step"])
         lines = self._log.read_text().splitlines()[:done] if self._log.exists() else []
         _replace(self._log, "".join(line + "\n" for line in lines).encode())
         return done
+
+
+def _set(parameters: Mapping[str, Parameter], values: Mapping[str, torch.Tensor]) -> None:
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(values[name])
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -19,7 +19,7 @@ from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec
 from selfrag.training.batching import Step, plan_epoch
-from selfrag.training.journal import Journal, fingerprint
+from selfrag.training.journal import Journal, fingerprint, load_parameters
 from selfrag.training.model import Lora, Method, Trainee, load_trainee
 from selfrag.training.packing import Pack, Weighting, pack
 from selfrag.training.progress import Tally, measure
@@ -73,15 +73,28 @@ class TrainingConfig:
     device: str = "cpu"
 
 
-def train(rows_path: Path, base_dir: Path, run_dir: Path, config: TrainingConfig) -> Trainee:
+def train(
+    rows_path: Path, base_dir: Path, run_dir: Path, config: TrainingConfig, *, start: Path | None = None
+) -> Trainee:
     """Train, or go on with an interrupted run in `run_dir`; a finished run is loaded.
+
+    Args:
+        rows_path: training rows, JSONL.
+        base_dir: the base checkpoint.
+        run_dir: directory of the run.
+        config: what decides the result, next to the files.
+        start: directory of a finished run whose parameters this one begins with: an earlier stage.
 
     Writes `manifest.json`, `log.jsonl` (one line a step) and `checkpoint.pt` into `run_dir`.
 
     Raises:
-        UserError: bad rows or base model, or `run_dir` holds a run of another configuration or other rows.
+        UserError: bad rows or base model, `start` holds no run of the same model and method, or `run_dir` holds a run
+            of another configuration or other files.
     """
     trainee = load_trainee(base_dir, method=config.method, lora=config.lora, seed=config.seed, device=config.device)
+    inputs = {"rows": fingerprint(rows_path), "base": fingerprint(*sorted(base_dir.glob("*.safetensors")))}
+    if start is not None:
+        inputs["start"] = load_parameters(start, trainee.parameters)
     rows = list(read_rows(rows_path))
     layout = layout_for(trainee.tokenizer, config)
     examples = [layout.example(row) for row in rows]
@@ -89,7 +102,7 @@ def train(rows_path: Path, base_dir: Path, run_dir: Path, config: TrainingConfig
     journal = Journal(
         run_dir,
         config,
-        inputs={"rows": fingerprint(rows_path), "base": fingerprint(*sorted(base_dir.glob("*.safetensors")))},
+        inputs=inputs,
         facts={
             "rows": len(rows),
             "tokens": sum(map(len, examples)),

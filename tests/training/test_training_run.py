@@ -89,6 +89,25 @@ def test_workers_change_the_speed_and_not_the_learning(base_dir, rows, tmp_path)
     assert losses[1] == pytest.approx(losses[2], rel=0.02)
 
 
+def test_a_second_stage_begins_where_the_first_ended(base_dir, rows, tmp_path):
+    quick = config(epochs=10, learning_rate=1e-2, row_learning_rate=1e-2)
+    train(rows, base_dir, tmp_path / "1", quick)
+    train(rows, base_dir, tmp_path / "2", quick, start=tmp_path / "1")
+    first, second = log(tmp_path / "1"), log(tmp_path / "2")
+    assert second[0]["loss"] == pytest.approx(first[-1]["loss"], rel=0.2)
+    assert second[0]["loss"] < 0.8 * first[0]["loss"]
+    with pytest.raises(UserError, match=r"other inputs \(start\)"):
+        train(rows, base_dir, tmp_path / "2", quick, start=tmp_path / "2")
+
+
+def test_a_stage_cannot_begin_with_another_kind_of_run(base_dir, rows, tmp_path):
+    train(rows, base_dir, tmp_path / "1", config(max_steps=1))
+    with pytest.raises(UserError, match="another model, method or adapter size"):
+        train(rows, base_dir, tmp_path / "2", config(max_steps=1, method="full"), start=tmp_path / "1")
+    with pytest.raises(UserError, match="cannot read"):
+        train(rows, base_dir, tmp_path / "2", config(max_steps=1), start=tmp_path / "nowhere")
+
+
 def test_another_configuration_in_the_same_place_is_refused(base_dir, rows, tmp_path):
     train(rows, base_dir, tmp_path / "run", config())
     with pytest.raises(UserError, match=r"other config \(learning_rate\)"):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from retrieval.passage import Passage
 from selfrag.experiments.containment import normalise
-from selfrag.training.demo.draft import Draft, cut, sample
+from selfrag.training.demo.draft import Cutter, Draft, sample
 from selfrag.training.demo.layouts import FULLY, abstaining, grounded
 from selfrag.training.demo.sources import Pair, Sources
 from selfrag.training.demo.wikitext import detokenize
@@ -29,29 +29,29 @@ class Quota:
     per_label: int = 420
 
 
-def drafts(sources: Sources, quota: Quota, rng: random.Random) -> Iterator[Draft]:
+def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> Iterator[Draft]:
     """All rows on claims."""
     checks = [pair for pair in sources.pairs if pair.kind == "fact_check" and len(pair.passages) == 1]
     rng.shuffle(checks)
-    yield from (_verdict(pair, rng) for pair in checks[: quota.fact_checks])
+    yield from (_verdict(pair, cut) for pair in checks[: quota.fact_checks])
     rest = checks[quota.fact_checks :]
-    yield from (_wrong_verdict(pair, rng) for pair in rest[: quota.wrong_verdicts])
+    yield from (_wrong_verdict(pair, cut) for pair in rest[: quota.wrong_verdicts])
     others = rest[quota.wrong_verdicts :][: quota.other_evidence]
     for pair in others:
         passage = rng.choice(others).passages[0]
         if not _share_words(pair.instruction.rpartition("\n")[2], passage):
-            yield Draft(f"{pair.dataset}/other_evidence", pair.instruction, abstaining(cut(passage, rng)))
+            yield Draft(f"{pair.dataset}/other_evidence", pair.instruction, abstaining(cut(passage)))
     for label in UTILITY:
         yield from sample(_statements(sources, label, rng), quota.per_label, rng)
 
 
-def _verdict(pair: Pair, rng: random.Random) -> Draft:
-    return Draft(f"{pair.dataset}/verdict", pair.instruction, grounded(cut(pair.passages[0], rng), pair.output))
+def _verdict(pair: Pair, cut: Cutter) -> Draft:
+    return Draft(f"{pair.dataset}/verdict", pair.instruction, grounded(cut(pair.passages[0]), pair.output))
 
 
-def _wrong_verdict(pair: Pair, rng: random.Random) -> Draft:
+def _wrong_verdict(pair: Pair, cut: Cutter) -> Draft:
     wrong = {"true": "false", "false": "true"}[pair.output]
-    target = grounded(cut(pair.passages[0], rng), wrong, support="No support / Contradictory", utility=1)
+    target = grounded(cut(pair.passages[0]), wrong, support="No support / Contradictory", utility=1)
     return Draft(f"{pair.dataset}/wrong_verdict", pair.instruction, target, 0.4)
 
 

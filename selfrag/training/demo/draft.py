@@ -1,4 +1,4 @@
-"""`Draft`: a row before it has a number, and the cut that every passage goes through. Knows no data set."""
+"""`Draft`: a row before it has a number, and `Cutter`: the cut that every passage goes through. Knows no data set."""
 
 from __future__ import annotations
 
@@ -34,10 +34,33 @@ class Draft:
         return Row(f"demo-{number:05d}", self.source, self.instruction, self.target, self.weight)
 
 
-def cut(passage: Passage, rng: random.Random, keep: str = "") -> Passage:
-    """The passage cut to 75-110 words, now and then 160, so that its length says nothing about its label."""
-    words = 160 if rng.random() < 0.08 else rng.randint(75, 110)
-    return replace(passage, text=window(passage.text, words, rng, keep), score=None)
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How long passages are after the cut, in words.
+
+    Attributes:
+        usual: most are cut to a random number between these.
+        long: the others are cut to this.
+        long_share: how many those are.
+    """
+
+    usual: tuple[int, int] = (75, 110)
+    long: int = 160
+    long_share: float = 0.08
+
+
+@dataclass(frozen=True, slots=True)
+class Cutter:
+    """Cuts every passage, whatever its label, so that length and place say nothing about the label."""
+
+    lengths: Lengths
+    rng: random.Random
+
+    def __call__(self, passage: Passage, keep: str = "") -> Passage:
+        """The passage cut to whole sentences around `keep`."""
+        lengths, rng = self.lengths, self.rng
+        words = lengths.long if rng.random() < lengths.long_share else rng.randint(*lengths.usual)
+        return replace(passage, text=window(passage.text, words, rng, keep), score=None)
 
 
 def sample(drafts: Iterable[Draft], count: int, rng: random.Random) -> list[Draft]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from selfrag.experiments.containment import contains_any
-from selfrag.training.demo.draft import Draft, cut, sample
+from selfrag.training.demo.draft import Cutter, Draft, sample
 from selfrag.training.demo.layouts import grounded, unaided
 from selfrag.training.demo.neighbours import search
 from selfrag.training.demo.sources import Pair, Sources
@@ -36,6 +36,7 @@ class Quota:
     choices_with_passage: int = 90
     small_talk: int = 140
     poor: int = 260
+    copies: int = 2
 
 
 def looks_up(instruction: str) -> bool:
@@ -45,18 +46,18 @@ def looks_up(instruction: str) -> bool:
     return bool(_ASKS_FACT.match(instruction)) and not _ABOUT_LANGUAGE_OR_NUMBERS.search(instruction)
 
 
-def drafts(sources: Sources, quota: Quota, rng: random.Random) -> Iterator[Draft]:
+def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> Iterator[Draft]:
     """All rows that answer without a passage, and the multiple-choice rows."""
     written = dict(_reference_outputs(sources))
     for instruction, (dataset, output) in written.items():
         if dataset != "gsm8k":
             # These are few against thousands of rows that retrieve; copies keep p(Retrieval) informative.
-            yield Draft(f"{dataset}/instruction", instruction, unaided(output), 1.5, copies=2)
+            yield Draft(f"{dataset}/instruction", instruction, unaided(output), 1.5, copies=quota.copies)
     sums = (Draft("gsm8k/instruction", i, unaided(o)) for i, (dataset, o) in written.items() if dataset == "gsm8k")
     yield from sample(sums, quota.arithmetic, rng)
     yield from sample(_small_talk(sources), quota.small_talk, rng)
     yield from sample(_poor(sources), quota.poor, rng)
-    yield from _choices(sources, quota, rng)
+    yield from _choices(sources, quota, cut, rng)
 
 
 def _reference_outputs(sources: Sources) -> Iterator[tuple[str, tuple[str, str]]]:
@@ -89,10 +90,10 @@ def _poor(sources: Sources) -> Iterator[Draft]:
             yield Draft(f"{row.dataset}/utility_{row.label}", row.instruction, target, 0.4)
 
 
-def _choices(sources: Sources, quota: Quota, rng: random.Random) -> Iterator[Draft]:
+def _choices(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> Iterator[Draft]:
     pairs = [pair for pair in sources.pairs if pair.kind == "multiple_choice"]
     rng.shuffle(pairs)
-    with_passage = list(_with_passage(sources, pairs, rng))[: quota.choices_with_passage]
+    with_passage = list(_with_passage(sources, pairs, cut))[: quota.choices_with_passage]
     yield from with_passage
     taken = {draft.instruction for draft in with_passage}
     rest = [pair for pair in pairs if pair.instruction not in taken]
@@ -100,7 +101,7 @@ def _choices(sources: Sources, quota: Quota, rng: random.Random) -> Iterator[Dra
         yield Draft(f"{pair.dataset}/choice", pair.instruction, unaided(pair.output))
 
 
-def _with_passage(sources: Sources, pairs: list[Pair], rng: random.Random) -> Iterator[Draft]:
+def _with_passage(sources: Sources, pairs: list[Pair], cut: Cutter) -> Iterator[Draft]:
     """Questions for which a retrieved passage names the right option and none of the others."""
     asked = [pair.instruction.partition("## Input:")[2].strip() for pair in pairs]
     for pair, text, passages in zip(pairs, asked, search(sources.corpus, asked, 5), strict=True):
@@ -115,6 +116,6 @@ def _with_passage(sources: Sources, pairs: list[Pair], rng: random.Random) -> It
                 yield Draft(
                     f"{pair.dataset}/choice_with_passage",
                     pair.instruction,
-                    grounded(cut(passage, rng, right if right in passage.text else ""), pair.output),
+                    grounded(cut(passage, right if right in passage.text else ""), pair.output),
                 )
                 break

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from retrieval.passage import Passage
 from selfrag.experiments.containment import contains_any, normalise
-from selfrag.training.demo.draft import Draft, cut, sample
+from selfrag.training.demo.draft import Cutter, Draft, sample
 from selfrag.training.demo.layouts import abstaining, continued, long_form, segment
 from selfrag.training.demo.neighbours import search
 from selfrag.training.demo.sources import Sources
@@ -46,9 +46,9 @@ class Quota:
     irrelevant: int = 150
 
 
-def drafts(sources: Sources, quota: Quota, rng: random.Random) -> Iterator[Draft]:
+def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> Iterator[Draft]:
     """All rows with several segments, and their irrelevant counterparts."""
-    yield from _summaries(sources, rng)
+    yield from _summaries(sources, cut)
     leads = [p for p in sources.corpus.values() if _introduces(p)]
     rng.shuffle(leads)
     by_title: dict[str, list[Passage]] = {}
@@ -58,17 +58,17 @@ def drafts(sources: Sources, quota: Quota, rng: random.Random) -> Iterator[Draft
     chosen = several[: quota.two_passages]
     for lead in chosen:
         other = next(p for p in by_title[lead.title] if p.id != lead.id)
-        if (target := _two_passages(lead, other, rng)) is not None:
+        if (target := _two_passages(lead, other, cut, rng)) is not None:
             yield Draft("wiki/two_passages", _ask(lead, rng), target)
     taken = {p.title for p in chosen}
     single = [p for p in leads if p.title not in taken]
     for lead in single[: quota.introductions]:
-        if (target := _introduction(lead, rng)) is not None:
+        if (target := _introduction(lead, cut, rng)) is not None:
             yield Draft("wiki/introduction", _ask(lead, rng), target)
-    yield from sample(_irrelevant(sources, [*chosen, *single[: quota.introductions]], rng), quota.irrelevant, rng)
+    yield from sample(_irrelevant(sources, [*chosen, *single[: quota.introductions]], cut, rng), quota.irrelevant, rng)
 
 
-def _summaries(sources: Sources, rng: random.Random) -> Iterator[Draft]:
+def _summaries(sources: Sources, cut: Cutter) -> Iterator[Draft]:
     """Human answers over several sources: each sentence goes to the source with most of its words."""
     useful = {
         (row.instruction, row.output): int(row.label)
@@ -84,7 +84,7 @@ def _summaries(sources: Sources, rng: random.Random) -> Iterator[Draft]:
             overlap, source = max(((_overlap(sentence, p), p) for p in pair.passages), key=lambda found: found[0])
             if overlap < 0.5:
                 break
-            parts.append(continued(sentence) if source == last else segment(cut(source, rng), sentence))
+            parts.append(continued(sentence) if source == last else segment(cut(source), sentence))
             last = source
         else:
             if sum(part == Token("[Retrieval]") for segment_parts in parts for part in segment_parts) > 3:
@@ -96,16 +96,16 @@ def _summaries(sources: Sources, rng: random.Random) -> Iterator[Draft]:
             )
 
 
-def _introduction(lead: Passage, rng: random.Random) -> tuple[Part, ...] | None:
-    passage = cut(lead, rng, _opening(lead))
+def _introduction(lead: Passage, cut: Cutter, rng: random.Random) -> tuple[Part, ...] | None:
+    passage = cut(lead, _opening(lead))
     said = _clean(passage)[: rng.choice((1, 2, 2, 3))]
     if not said:
         return None
     return long_form([segment(passage, said[0]), *(continued(sentence) for sentence in said[1:])])
 
 
-def _two_passages(lead: Passage, other: Passage, rng: random.Random) -> tuple[Part, ...] | None:
-    first, second = cut(lead, rng, _opening(lead)), cut(other, rng)
+def _two_passages(lead: Passage, other: Passage, cut: Cutter, rng: random.Random) -> tuple[Part, ...] | None:
+    first, second = cut(lead, _opening(lead)), cut(other)
     one, two = _clean(first), [s for s in _clean(second) if _overlap(s, lead) < 0.6]
     if not one or not two:
         return None
@@ -115,12 +115,12 @@ def _two_passages(lead: Passage, other: Passage, rng: random.Random) -> tuple[Pa
     return long_form([*parts, segment(second, two[0])])
 
 
-def _irrelevant(sources: Sources, leads: list[Passage], rng: random.Random) -> Iterator[Draft]:
+def _irrelevant(sources: Sources, leads: list[Passage], cut: Cutter, rng: random.Random) -> Iterator[Draft]:
     names = [_name(lead) for lead in leads]
     for lead, name, passages in zip(leads, names, search(sources.corpus, names, 10), strict=True):
         hard = [p for p in passages if p.title != lead.title and not contains_any(f"{p.title} {p.text}", [name])]
         if hard:
-            yield Draft("wiki/bm25", _ask(lead, rng), abstaining(cut(hard[0], rng)))
+            yield Draft("wiki/bm25", _ask(lead, rng), abstaining(cut(hard[0])))
 
 
 def _introduces(passage: Passage) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from selfrag.experiments.provenance import commit, sha256, versions
 from selfrag.jsonl import write_jsonl
 from selfrag.training.demo import claims, instructions, long_form, short_form
-from selfrag.training.demo.draft import Draft
+from selfrag.training.demo.draft import Cutter, Draft, Lengths
 from selfrag.training.demo.sources import FILES, Sources, load
 from selfrag.training.rows import Evidence, Row, Text, Token, write_rows
 
@@ -24,16 +24,48 @@ class Mixture:
 
     Attributes:
         seed: every random choice follows from it.
+        heldout_seed: decides which instructions are set aside; one number for all stages of a model.
         heldout_per_mille: share of distinct instructions set aside.
+        lengths: of passages.
         short_form: quotas of short questions; the other three likewise.
     """
 
     seed: int = 2310
+    heldout_seed: int = 2310
     heldout_per_mille: int = 32
+    lengths: Lengths = field(default_factory=Lengths)
     short_form: short_form.Quota = field(default_factory=short_form.Quota)
     claims: claims.Quota = field(default_factory=claims.Quota)
     instructions: instructions.Quota = field(default_factory=instructions.Quota)
     long_form: long_form.Quota = field(default_factory=long_form.Quota)
+
+
+STAGES: tuple[Mixture, ...] = (
+    Mixture(),
+    # After the first stage the model took length for relevance, as its long passages were nearly all relevant. Here
+    # half of the passages are long whatever their label, and articles that answer bring paragraphs that do not.
+    Mixture(
+        seed=2311,
+        lengths=Lengths(usual=(60, 120), long=190, long_share=0.45),
+        short_form=short_form.Quota(
+            squad=750,
+            neighbours=1150,
+            answer_removed=300,
+            unanswerable=550,
+            judged=150,
+            stance=80,
+            random=40,
+            wrong=60,
+            same_article=750,
+        ),
+        claims=claims.Quota(fact_checks=250, wrong_verdicts=40, other_evidence=60, per_label=170),
+        instructions=instructions.Quota(
+            arithmetic=120, choices=80, choices_with_passage=40, small_talk=60, poor=60, copies=1
+        ),
+        long_form=long_form.Quota(introductions=150, two_passages=40, irrelevant=60),
+    ),
+)
+"""The mixtures of the published demo model, one a training stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +88,14 @@ def mix(sources: Sources, mixture: Mixture) -> Split:
 
 
 def make(data: Path, out: Path, mixture: Mixture) -> dict[str, Any]:
-    """Read `data`, write `out`, `heldout.jsonl` and a manifest beside it, and return the manifest.
+    """Read `data`, write `rows.jsonl`, `heldout.jsonl` and a manifest into `out`, and return the manifest.
 
     Raises:
         UserError: a source file is missing or bad.
     """
     split = mix(load(data), mixture)
-    write_rows(out, split.train)
-    write_rows(out.with_name("heldout.jsonl"), split.heldout)
+    write_rows(out / "rows.jsonl", split.train)
+    write_rows(out / "heldout.jsonl", split.heldout)
     manifest = {
         "mixture": asdict(mixture),
         "commit": commit(),
@@ -72,7 +104,7 @@ def make(data: Path, out: Path, mixture: Mixture) -> dict[str, Any]:
         "train": describe(split.train),
         "heldout": describe(split.heldout),
     }
-    write_jsonl(out.with_name("manifest.json"), [manifest])
+    write_jsonl(out / "manifest.json", [manifest])
     return manifest
 
 
@@ -91,13 +123,14 @@ def describe(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _all(sources: Sources, mixture: Mixture) -> Iterator[Draft]:
-    def rng(name: str) -> random.Random:
-        return random.Random(f"{mixture.seed}/{name}")  # noqa: S311 - no cryptography
+    def chance(name: str) -> tuple[Cutter, random.Random]:
+        rng = random.Random(f"{mixture.seed}/{name}")  # noqa: S311 - no cryptography
+        return Cutter(mixture.lengths, rng), rng
 
-    yield from short_form.drafts(sources, mixture.short_form, rng("short_form"))
-    yield from claims.drafts(sources, mixture.claims, rng("claims"))
-    yield from instructions.drafts(sources, mixture.instructions, rng("instructions"))
-    yield from long_form.drafts(sources, mixture.long_form, rng("long_form"))
+    yield from short_form.drafts(sources, mixture.short_form, *chance("short_form"))
+    yield from claims.drafts(sources, mixture.claims, *chance("claims"))
+    yield from instructions.drafts(sources, mixture.instructions, *chance("instructions"))
+    yield from long_form.drafts(sources, mixture.long_form, *chance("long_form"))
 
 
 def _rows(drafts: Sequence[Draft], start: int) -> tuple[Row, ...]:
@@ -109,7 +142,7 @@ def _rows(drafts: Sequence[Draft], start: int) -> tuple[Row, ...]:
 
 
 def _set_aside(instruction: str, mixture: Mixture) -> bool:
-    digest = hashlib.sha256(f"{mixture.seed}/{instruction}".encode()).digest()
+    digest = hashlib.sha256(f"{mixture.heldout_seed}/{instruction}".encode()).digest()
     return int.from_bytes(digest[:4], "big") % 1000 < mixture.heldout_per_mille
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from retrieval.passage import Passage
 from selfrag.experiments.containment import contains_any
-from selfrag.training.demo.draft import Draft, cut, sample
+from selfrag.training.demo.draft import Cutter, Draft, sample
 from selfrag.training.demo.layouts import abstaining, grounded
 from selfrag.training.demo.neighbours import search
 from selfrag.training.demo.sources import Sources
@@ -42,6 +42,7 @@ class Quota:
     stance: int = 180
     random: int = 100
     wrong: int = 200
+    same_article: int = 0
 
 
 def questions(sources: Sources, quota: Quota, rng: random.Random) -> list[Question]:
@@ -61,24 +62,26 @@ def questions(sources: Sources, quota: Quota, rng: random.Random) -> list[Questi
     return [q for q in usable if q.dataset != "squad2" or q.text in kept]
 
 
-def drafts(sources: Sources, quota: Quota, rng: random.Random) -> Iterator[Draft]:
+def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> Iterator[Draft]:
     """All short-form rows."""
     asked = questions(sources, quota, rng)
     for question in asked:
         answer = _stated(question) or ""
-        passage = cut(question.gold, rng, answer)
+        passage = cut(question.gold, answer)
         yield Draft(f"{question.dataset}/gold", question.text, grounded(passage, answer))
-    yield from sample(_neighbours(sources, asked, rng), quota.neighbours, rng)
-    yield from sample(_answer_removed(asked, rng), quota.answer_removed, rng)
-    yield from sample(_unanswerable(sources, rng), quota.unanswerable, rng)
-    yield from sample(_judged(sources, rng), quota.judged, rng)
-    yield from sample(_stance(sources, rng), quota.stance, rng)
+    yield from sample(_neighbours(sources, asked, cut, rng), quota.neighbours, rng)
+    yield from sample(_answer_removed(asked, cut, rng), quota.answer_removed, rng)
+    yield from sample(_unanswerable(sources, cut), quota.unanswerable, rng)
+    yield from sample(_judged(sources, cut, rng), quota.judged, rng)
+    yield from sample(_stance(sources, cut), quota.stance, rng)
     passages = list(sources.corpus.values())
     for question in rng.sample(asked, min(quota.random, len(asked))):
         passage = rng.choice(passages)
         if not contains_any(passage.text, question.answers):
-            yield _irrelevant(f"{question.dataset}/random", question.text, passage, rng)
-    yield from sample(_wrong_answers(asked, rng), quota.wrong, rng)
+            yield _irrelevant(f"{question.dataset}/random", question.text, passage, cut)
+    yield from sample(_wrong_answers(asked, cut), quota.wrong, rng)
+    if quota.same_article:
+        yield from sample(_same_article(sources, asked, cut, rng), quota.same_article, rng)
 
 
 def _stated(question: Question) -> str | None:
@@ -90,11 +93,11 @@ def _stated(question: Question) -> str | None:
     return None
 
 
-def _irrelevant(source: str, question: str, passage: Passage, rng: random.Random) -> Draft:
-    return Draft(source, question, abstaining(cut(passage, rng)))
+def _irrelevant(source: str, question: str, passage: Passage, cut: Cutter) -> Draft:
+    return Draft(source, question, abstaining(cut(passage)))
 
 
-def _neighbours(sources: Sources, asked: Sequence[Question], rng: random.Random) -> Iterator[Draft]:
+def _neighbours(sources: Sources, asked: Sequence[Question], cut: Cutter, rng: random.Random) -> Iterator[Draft]:
     ranked = search(sources.corpus, [q.text for q in asked], 14)
     for question, passages in zip(asked, ranked, strict=True):
         hard = [
@@ -108,46 +111,64 @@ def _neighbours(sources: Sources, asked: Sequence[Question], rng: random.Random)
         # Early ranks are the hard ones: half of the picks come from the first four.
         for _ in range(min(wanted, len(hard))):
             pick = hard.pop(rng.randrange(min(4, len(hard)) if rng.random() < 0.5 else len(hard)))
-            yield _irrelevant(f"{question.dataset}/bm25", question.text, pick, rng)
+            yield _irrelevant(f"{question.dataset}/bm25", question.text, pick, cut)
 
 
-def _answer_removed(asked: Sequence[Question], rng: random.Random) -> Iterator[Draft]:
+def _same_article(sources: Sources, asked: Sequence[Question], cut: Cutter, rng: random.Random) -> Iterator[Draft]:
+    """Another paragraph of the article that answers: on the topic, with the right title, and of no use."""
+    by_title: dict[str, list[Passage]] = {}
+    for passage in sources.corpus.values():
+        by_title.setdefault(passage.title, []).append(passage)
+    for question in asked:
+        others = [
+            p
+            for p in by_title.get(question.gold.title, [])
+            if p.id != question.gold.id
+            and p.text[:200] != question.gold.text[:200]
+            and not contains_any(p.text, question.answers)
+        ]
+        # Natural Questions has few articles with two paragraphs, and every one is taken.
+        if others and (question.dataset == "nq" or rng.random() < 0.5):
+            yield _irrelevant(f"{question.dataset}/same_article", question.text, rng.choice(others), cut)
+
+
+def _answer_removed(asked: Sequence[Question], cut: Cutter, rng: random.Random) -> Iterator[Draft]:
     for question in asked:
         # SQuAD brings unanswerable questions on its own paragraphs; NQ has none, so most of these come from NQ.
         if rng.random() < (0.25 if question.dataset == "squad2" else 0.8) and len(question.gold.text.split()) > 60:
             rest = without(question.gold.text, question.answers)
             if len(rest.split()) >= 35 and not contains_any(f"{question.gold.title} {rest}", question.answers):
                 passage = replace(question.gold, id=f"{question.gold.id}-without-answer", text=rest)
-                yield _irrelevant(f"{question.dataset}/answer_removed", question.text, passage, rng)
+                yield _irrelevant(f"{question.dataset}/answer_removed", question.text, passage, cut)
 
 
-def _unanswerable(sources: Sources, rng: random.Random) -> Iterator[Draft]:
+def _unanswerable(sources: Sources, cut: Cutter) -> Iterator[Draft]:
     seen: set[str] = set()
     for row in sources.answerability:
         if row.dataset == "squad2" and not row.answerable:
             seen.add(row.question)
-            yield _irrelevant("squad2/unanswerable", row.question, row.documents[0], rng)
+            yield _irrelevant("squad2/unanswerable", row.question, row.documents[0], cut)
     for label in sources.critiques:
         if label.rule == "unanswerable_on_topic" and label.evidence is not None and label.instruction not in seen:
-            yield _irrelevant("squad2/unanswerable", label.instruction, label.evidence, rng)
+            yield _irrelevant("squad2/unanswerable", label.instruction, label.evidence, cut)
 
 
-def _judged(sources: Sources, rng: random.Random) -> Iterator[Draft]:
+def _judged(sources: Sources, cut: Cutter, rng: random.Random) -> Iterator[Draft]:
     for label in sources.critiques:
         if label.rule == "judged_non_relevant" and label.evidence is not None:
-            yield _irrelevant("nomiracl/judged", label.instruction, label.evidence, rng)
+            yield _irrelevant("nomiracl/judged", label.instruction, label.evidence, cut)
     for row in sources.answerability:
         if row.dataset == "nomiracl" and not row.answerable:
-            yield _irrelevant("nomiracl/judged", row.question, rng.choice(row.documents), rng)
+            yield _irrelevant("nomiracl/judged", row.question, rng.choice(row.documents), cut)
 
 
-def _stance(sources: Sources, rng: random.Random) -> Iterator[Draft]:
+def _stance(sources: Sources, cut: Cutter) -> Iterator[Draft]:
     for label in sources.critiques:
         if label.rule == "stance_irrelevant" and label.evidence is not None:
-            yield _irrelevant("factcheck_gpt/stance", label.instruction, label.evidence, rng)
+            yield _irrelevant("factcheck_gpt/stance", label.instruction, label.evidence, cut)
 
 
-def _wrong_answers(asked: Sequence[Question], rng: random.Random) -> Iterator[Draft]:
+def _wrong_answers(asked: Sequence[Question], cut: Cutter) -> Iterator[Draft]:
     """The answer to another question on the same passage: what IsSup and IsUse have to catch in short answers."""
     by_passage: dict[str, list[Question]] = {}
     for question in asked:
@@ -156,8 +177,6 @@ def _wrong_answers(asked: Sequence[Question], rng: random.Random) -> Iterator[Dr
         for question, other in zip(group, (*group[1:], group[0]), strict=True):
             wrong, right = _stated(other) or "", _stated(question) or ""
             if not contains_any(wrong, question.answers) and not contains_any(right, [wrong]):
-                target = grounded(
-                    cut(question.gold, rng, right), wrong, support="No support / Contradictory", utility=2
-                )
+                target = grounded(cut(question.gold, right), wrong, support="No support / Contradictory", utility=2)
                 # A low weight: the labels are to be learned, the wrong text is not.
                 yield Draft(f"{question.dataset}/wrong_answer", question.text, target, 0.4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.experiments.containment import contains_any
 from selfrag.training.demo import claims, instructions, long_form, short_form
+from selfrag.training.demo.draft import Cutter, Lengths
 from selfrag.training.demo.instructions import looks_up
 from selfrag.training.demo.mixture import Mixture, make, mix
 from selfrag.training.demo.sources import load
@@ -139,12 +141,12 @@ def test_nothing_of_a_development_query_is_used(data: Path) -> None:
 
 def test_the_same_seed_gives_the_same_files_and_instructions_are_split(data: Path, tmp_path: Path) -> None:
     mixture = Mixture(heldout_per_mille=400)
-    first, second = tmp_path / "a/rows.jsonl", tmp_path / "b/rows.jsonl"
+    first, second = tmp_path / "a", tmp_path / "b"
     manifest = make(data, first, mixture)
     assert make(data, second, mixture) == manifest
     for name in ("rows.jsonl", "heldout.jsonl", "manifest.json"):
-        assert first.with_name(name).read_bytes() == second.with_name(name).read_bytes()
-    train, heldout = list(read_rows(first)), list(read_rows(first.with_name("heldout.jsonl")))
+        assert (first / name).read_bytes() == (second / name).read_bytes()
+    train, heldout = list(read_rows(first / "rows.jsonl")), list(read_rows(first / "heldout.jsonl"))
     assert train
     assert heldout
     assert not {row.instruction for row in train} & {row.instruction for row in heldout}
@@ -203,9 +205,30 @@ def test_a_wrong_answer_is_another_answer_of_the_same_passage() -> None:
         short_form.Question("squad2", "When was Ann born?", ("1950",), passage),
         short_form.Question("squad2", "When was Bob born?", ("1960",), passage),
     ]
-    drafts = list(short_form._wrong_answers(asked, random.Random(0)))
+    drafts = list(short_form._wrong_answers(asked, Cutter(Lengths(), random.Random(0))))
     assert [(d.instruction, d.target[3], d.weight) for d in drafts] == [
         ("When was Ann born?", Text("1960"), 0.4),
         ("When was Bob born?", Text("1950"), 0.4),
     ]
     assert all(Token("[No support / Contradictory]") in d.target for d in drafts)
+
+
+def test_a_paragraph_of_the_same_article_without_the_answer_is_a_negative(data: Path) -> None:
+    sources = load(data)
+    gold = next(iter(sources.corpus.values()))
+    other = replace(gold, id="other", text="It says something else altogether about the same thing.")
+    corpus = {gold.id: gold, other.id: other, "third": replace(gold, id="third", text="Here too the answer is zebra.")}
+    asked = [short_form.Question("nq", "which animal", ("zebra",), gold)]
+    cutter = Cutter(Lengths(), random.Random(0))
+    drafts = list(short_form._same_article(replace(sources, corpus=corpus), asked, cutter, random.Random(0)))
+    assert [d.source for d in drafts] == ["nq/same_article"]
+    assert any(isinstance(p, Evidence) and p.passage.id == "other" for p in drafts[0].target)
+
+
+def test_long_passages_come_with_every_label() -> None:
+    """A first mixture had long passages nearly always relevant, and the model took length for relevance."""
+    text = " ".join(f"Sentence number {n} has exactly seven words." for n in range(60))
+    cutter = Cutter(Lengths(usual=(60, 120), long=190, long_share=0.45), random.Random(0))
+    lengths = [len(cutter(Passage("p", text)).text.split()) for _ in range(400)]
+    assert 0.35 < sum(n > 150 for n in lengths) / 400 < 0.55
+    assert max(lengths) <= 190

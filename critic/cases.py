@@ -1,0 +1,154 @@
+"""What a critic is asked and what it answers: `Case`, `Labelled`, the `Critic` protocol. Knows no model, no prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from retrieval.errors import UserError
+from retrieval.passage import Passage
+from selfrag.jsonl import read_jsonl
+from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet
+
+GROUPS: dict[str, LabelSet] = {"Retrieve": RETRIEVE, "IsRel": ISREL, "IsSup": ISSUP, "IsUse": ISUSE}
+"""The four reflection groups under their names in files (paper, Table 1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing to judge.
+
+    Attributes:
+        group: a key of `GROUPS`.
+        instruction: what the user asked.
+        preceding: the response before `output`, possibly empty.
+        output: the response, or the sentence of it, that is judged; empty for IsRel and for the first Retrieve.
+        evidence: the passage to judge (IsRel), to judge against (IsSup), or the one used so far (Retrieve), if any.
+    """
+
+    group: str
+    instruction: str
+    preceding: str = ""
+    output: str = ""
+    evidence: Passage | None = None
+
+    @property
+    def labels(self) -> LabelSet:
+        """The labels to choose from."""
+        return GROUPS[self.group]
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """A case with its label.
+
+    Attributes:
+        id: unique in its file.
+        case: what was judged.
+        label: a label name of the case's group.
+        dataset: where the case came from.
+        label_source: who labelled: `human`, `derived`, or the name of a teacher.
+        rule: how the row was made.
+    """
+
+    id: str
+    case: Case
+    label: str
+    dataset: str = ""
+    label_source: str = ""
+    rule: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values in the order of the file format."""
+        case = self.case
+        evidence = None if case.evidence is None else {"title": case.evidence.title, "text": case.evidence.text}
+        return {
+            "id": self.id,
+            "dataset": self.dataset,
+            "group": case.group,
+            "instruction": case.instruction,
+            "preceding": case.preceding,
+            "output": case.output,
+            "evidence": evidence,
+            "label": self.label,
+            "label_source": self.label_source,
+            "rule": self.rule,
+        }
+
+
+class Critic(Protocol):
+    """Anything that judges: a trained critic, a prompted model, gold labels."""
+
+    def judge(self, cases: Sequence[Case]) -> list[Judgment | None]:
+        """One judgment a case, in order; None where no label of the set was given. Groups may be mixed."""
+        ...
+
+
+def read_labelled(path: str | Path) -> Iterator[Labelled]:
+    """Read a JSONL file of labelled cases (`.gz` allowed), strictly.
+
+    Raises:
+        UserError: the file cannot be read, a row is bad, or an id occurs twice; the message names `file:line`.
+    """
+    seen: set[str] = set()
+
+    def parse(record: dict[str, Any]) -> Labelled:
+        row = parse_labelled(record)
+        if row.id in seen:
+            raise UserError(f"id {row.id!r} occurs twice")
+        seen.add(row.id)
+        return row
+
+    return read_jsonl(path, parse)
+
+
+def parse_labelled(record: dict[str, Any]) -> Labelled:
+    """Check one decoded JSON object and make it a labelled case.
+
+    Raises:
+        UserError: a key is missing or of the wrong type, the group is unknown, or the label is not one of its group.
+    """
+    case = parse_case(record)
+    label = _text(record, "label")
+    if label not in case.labels.names:
+        raise UserError(f"{label!r} is no label of {case.group}; known: {', '.join(case.labels.names)}")
+    return Labelled(
+        _text(record, "id"),
+        case,
+        label,
+        _text(record, "dataset", ""),
+        _text(record, "label_source", ""),
+        _text(record, "rule", ""),
+    )
+
+
+def parse_case(record: dict[str, Any]) -> Case:
+    """Check the keys that make a case; others are ignored.
+
+    Raises:
+        UserError: a key is missing or of the wrong type, or the group is unknown.
+    """
+    group = _text(record, "group")
+    if group not in GROUPS:
+        raise UserError(f"unknown group {group!r}; known: {', '.join(GROUPS)}")
+    evidence = record.get("evidence")
+    if evidence is not None and not isinstance(evidence, dict):
+        raise UserError(f"'evidence' must be an object or null, not {type(evidence).__name__}")
+    passage = None
+    if evidence is not None:
+        key = evidence.get("id", f"{record.get('id', '')}/evidence")
+        passage = Passage(str(key), _text(evidence, "text"), _text(evidence, "title", ""))
+    instruction = _text(record, "instruction")
+    if not instruction.strip():
+        raise UserError("'instruction' is empty")
+    return Case(group, instruction, _text(record, "preceding", ""), _text(record, "output", ""), passage)
+
+
+def _text(record: dict[str, Any], key: str, default: str | None = None) -> str:
+    value = record.get(key, default)
+    if not isinstance(value, str):
+        raise UserError(f"{key!r} must be text, not {value!r:.60}")
+    return value
