@@ -1,0 +1,91 @@
+"""`Pair`: an instruction and its reference output, what reflection tokens are written into. Knows no data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from retrieval.errors import UserError
+from retrieval.passage import Passage
+from selfrag.jsonl import read_jsonl
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One input-output pair.
+
+    Attributes:
+        id: unique in its file.
+        dataset: where it came from.
+        instruction: what the user asks, with its input where the task has one.
+        output: the reference output.
+        kind: kind of task, such as `short_qa`, `long_form`, `instruction`; only reports go by it.
+        passages: passages known to support the output, best first; often none.
+    """
+
+    id: str
+    dataset: str
+    instruction: str
+    output: str
+    kind: str = ""
+    passages: tuple[Passage, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, in the schema that `read_pairs` reads."""
+        record: dict[str, Any] = {
+            "id": self.id,
+            "dataset": self.dataset,
+            "instruction": self.instruction,
+            "output": self.output,
+            "kind": self.kind,
+        }
+        if self.passages:
+            record["gold_passages"] = [{"id": p.id, "title": p.title, "text": p.text} for p in self.passages]
+        return record
+
+
+def read_pairs(path: str | Path) -> Iterator[Pair]:
+    """Read a JSONL file of pairs (`.gz` allowed), strictly.
+
+    Raises:
+        UserError: the file cannot be read, a row is bad, or an id occurs twice; the message names `file:line`.
+    """
+    seen: set[str] = set()
+
+    def parse(record: dict[str, Any]) -> Pair:
+        pair = parse_pair(record)
+        if pair.id in seen:
+            raise UserError(f"id {pair.id!r} occurs twice")
+        seen.add(pair.id)
+        return pair
+
+    return read_jsonl(path, parse)
+
+
+def parse_pair(record: dict[str, Any]) -> Pair:
+    """Check one decoded JSON object and make it a pair; keys that are not known are ignored.
+
+    Raises:
+        UserError: a key is missing or of the wrong type, or instruction or output is blank.
+    """
+    key = _text(record, "id")
+    gold = record.get("gold_passages", [])
+    if not isinstance(gold, list) or not all(isinstance(p, dict) for p in gold):
+        raise UserError("'gold_passages' must be a list of objects")
+    passages = tuple(
+        Passage(str(p.get("id", f"{key}/p{n}")), _text(p, "text"), _text(p, "title", "")) for n, p in enumerate(gold, 1)
+    )
+    instruction, output = _text(record, "instruction"), _text(record, "output")
+    for name, value in (("instruction", instruction), ("output", output)):
+        if not value.strip():
+            raise UserError(f"{name!r} is empty")
+    return Pair(key, _text(record, "dataset", ""), instruction, output, _text(record, "kind", ""), passages)
+
+
+def _text(record: dict[str, Any], key: str, default: str | None = None) -> str:
+    value = record.get(key, default)
+    if not isinstance(value, str):
+        raise UserError(f"{key!r} must be text, not {value!r:.60}")
+    return value
