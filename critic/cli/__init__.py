@@ -1,0 +1,1 @@
+"""The `critic` command line: one file a command, arguments in, text out."""
