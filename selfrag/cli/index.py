@@ -39,13 +39,9 @@ def build(
 ) -> None:
     """Build an index. Interrupted, it continues where it stopped when the same command is run again."""
     splitting = Splitting(words=words, overlap=overlap, sentences=sentences)
-    try:
-        retriever = build_index(
-            files, out, encoder=encoder or _default_encoder(), splitting=splitting, batch_size=batch_size
-        )
-    except KeyboardInterrupt as error:
-        typer.echo("interrupted; run the same command again to continue", err=True)
-        raise typer.Exit(130) from error
+    retriever = build_index(
+        files, out, encoder=encoder or _default_encoder(), splitting=splitting, batch_size=batch_size
+    )
     typer.echo(f"{len(retriever.corpus)} passages in {out}, encoded by {retriever.encoder.card.name}")
 
 

@@ -65,7 +65,10 @@ def unsupported(config: Mapping[str, Any]) -> str | None:
     init = config.get("init_lora_weights", True)
     rules: tuple[tuple[bool, str], ...] = (
         (kind != "LORA", f"it is of type {kind}, not LORA; {MERGE}"),
-        (bool(config.get("alora_invocation_tokens")), "it is an activated LoRA (aLoRA); use the transformers engine"),
+        (
+            bool(config.get("alora_invocation_tokens")),
+            "it is an activated LoRA (aLoRA), which vLLM does not know; train a plain LoRA",
+        ),
         (bool(config.get("modules_to_save")), f"it holds whole modules ({config.get('modules_to_save')}); {MERGE}"),
         (
             bool(config.get("trainable_token_indices")),

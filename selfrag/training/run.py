@@ -6,11 +6,11 @@ Knows order, optimiser, log and checkpoint. Knows no data set, and leaves the ex
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -23,7 +23,7 @@ from selfrag.training.journal import Journal, fingerprint, load_parameters
 from selfrag.training.model import Lora, Method, Trainee, load_trainee
 from selfrag.training.packing import Pack, Weighting, pack
 from selfrag.training.progress import Tally, measure
-from selfrag.training.rows import Row, read_rows
+from selfrag.training.rows import read_rows
 from selfrag.training.schedule import rate
 from selfrag.training.targets import Example, TargetLayout
 
@@ -73,10 +73,31 @@ class TrainingConfig:
     device: str = "cpu"
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a run learns, whatever it was made from.
+
+    Attributes:
+        examples: ids and labels.
+        strata: kind of each example; every stretch of an epoch holds all kinds in proportion.
+        inputs: fingerprints of what the examples were made from; a run is only resumed with the same.
+        facts: counts worth keeping in the manifest.
+    """
+
+    examples: Sequence[Example]
+    strata: Sequence[str]
+    inputs: Mapping[str, str]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+Prepare: TypeAlias = Callable[[Any], Prepared]
+"""Makes examples, given the expanded tokenizer."""
+
+
 def train(
     rows_path: Path, base_dir: Path, run_dir: Path, config: TrainingConfig, *, start: Path | None = None
 ) -> Trainee:
-    """Train, or go on with an interrupted run in `run_dir`; a finished run is loaded.
+    """Train on rows of the generator, or go on with an interrupted run in `run_dir`; a finished run is loaded.
 
     Args:
         rows_path: training rows, JSONL.
@@ -85,32 +106,53 @@ def train(
         config: what decides the result, next to the files.
         start: directory of a finished run whose parameters this one begins with: an earlier stage.
 
-    Writes `manifest.json`, `log.jsonl` (one line a step) and `checkpoint.pt` into `run_dir`.
-
     Raises:
         UserError: bad rows or base model, `start` holds no run of the same model and method, or `run_dir` holds a run
             of another configuration or other files.
     """
+
+    def prepare(tokenizer: Any) -> Prepared:
+        rows = list(read_rows(rows_path))
+        layout = layout_for(tokenizer, config)
+        examples = [layout.example(row) for row in rows]
+        shortened = sum(example.dropped_tokens > 0 for example in examples)
+        return Prepared(
+            examples,
+            [row.source for row in rows],
+            {"rows": fingerprint(rows_path)},
+            {"rows": len(rows), "rows_with_shortened_passages": shortened},
+        )
+
+    return fit(prepare, base_dir, run_dir, config, start=start)
+
+
+def fit(
+    prepare: Prepare, base_dir: Path, run_dir: Path, config: TrainingConfig, *, start: Path | None = None
+) -> Trainee:
+    """Train on any prepared examples, or go on with an interrupted run in `run_dir`; a finished run is loaded.
+
+    Args:
+        prepare: makes the examples, given the expanded tokenizer; must make the same ones when a run goes on.
+        base_dir: the base checkpoint.
+        run_dir: directory of the run.
+        config: what decides the result, next to the examples.
+        start: directory of a finished run whose parameters this one begins with: an earlier stage.
+
+    Writes `manifest.json`, `log.jsonl` (one line a step) and `checkpoint.pt` into `run_dir`.
+
+    Raises:
+        UserError: as `train`, and whatever `prepare` raises.
+    """
     trainee = load_trainee(base_dir, method=config.method, lora=config.lora, seed=config.seed, device=config.device)
-    inputs = {"rows": fingerprint(rows_path), "base": fingerprint(*sorted(base_dir.glob("*.safetensors")))}
+    prepared = prepare(trainee.tokenizer)
+    inputs = {**prepared.inputs, "base": fingerprint(*sorted(base_dir.glob("*.safetensors")))}
     if start is not None:
         inputs["start"] = load_parameters(start, trainee.parameters)
-    rows = list(read_rows(rows_path))
-    layout = layout_for(trainee.tokenizer, config)
-    examples = [layout.example(row) for row in rows]
-    steps = plan(rows, examples, config)
-    journal = Journal(
-        run_dir,
-        config,
-        inputs=inputs,
-        facts={
-            "rows": len(rows),
-            "tokens": sum(map(len, examples)),
-            "rows_with_shortened_passages": sum(example.dropped_tokens > 0 for example in examples),
-            "steps": len(steps),
-        },
-    )
-    _run(trainee, examples, steps, config, journal)
+    steps = plan(prepared, config)
+    tokens = sum(map(len, prepared.examples))
+    facts = {**prepared.facts, "tokens": tokens, "steps": len(steps)}
+    journal = Journal(run_dir, config, inputs=inputs, facts=facts)
+    _run(trainee, prepared.examples, steps, config, journal)
     return trainee
 
 
@@ -120,15 +162,15 @@ def layout_for(tokenizer: Any, config: TrainingConfig) -> TargetLayout:
     return TargetLayout(prompting, config.max_length, config.max_passage, config.learn_markers)
 
 
-def plan(rows: Sequence[Row], examples: Sequence[Example], config: TrainingConfig) -> list[Step]:
+def plan(prepared: Prepared, config: TrainingConfig) -> list[Step]:
     """All steps of the run, epoch after epoch."""
-    lengths, kinds = [len(example) for example in examples], [row.source for row in rows]
+    lengths = [len(example) for example in prepared.examples]
     steps = [
         step
         for epoch in range(config.epochs)
         for step in plan_epoch(
             lengths,
-            kinds,
+            prepared.strata,
             seed=config.seed,
             epoch=epoch,
             step_tokens=config.step_tokens,
