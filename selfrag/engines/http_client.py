@@ -10,6 +10,7 @@ from typing import Any
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.base import Limits
 from selfrag.engines.http_config import HTTPConfig, served
+from selfrag.engines.http_replies import retry_after, server_message
 from selfrag.engines.http_wire import ABORT, GENERATE, MODELS, BadReplyError, body, engine_request_id, parse
 from selfrag.errors import EngineError
 
@@ -58,7 +59,7 @@ class Client:
         route = await self._probe("POST", ABORT, {"request_ids": []})
         if route.status_code != 200:
             raise EngineError(
-                f"{self._config.url} has no {GENERATE} ({route.status_code}: {_message(route)}); "
+                f"{self._config.url} has no {GENERATE} ({route.status_code}: {server_message(route.content)}); "
                 "serve the model with vLLM 0.32 or later and --enable-scale-out"
             )
         self.model, self.limits = served(listing, self._config)
@@ -100,7 +101,7 @@ class Client:
                 await self.abort([sent])
                 return Failed(f"no answer from {self._config.url} within {self._config.read_timeout:g} s")
         if reply.status_code != 200:
-            return Failed(f"{self._config.url} answered {reply.status_code}: {_message(reply)}")
+            return Failed(f"{self._config.url} answered {reply.status_code}: {server_message(reply.content)}")
         try:
             return parse(reply.content, request)
         except BadReplyError as error:
@@ -146,7 +147,7 @@ class Client:
                     )
                 if reply.status_code not in PASSING or not left:
                     return reply
-                pause = max(pause, _retry_after(reply))
+                pause = max(pause, min(retry_after(reply.headers), LONGEST_WAIT))
             await asyncio.sleep(pause)
         raise AssertionError("unreachable: the last turn returns or raises")
 
@@ -156,25 +157,3 @@ class Client:
             f"no server at {self._config.url} after {self._config.retries + 1} attempts ({reason}); "
             "start it with `vllm serve MODEL --enable-scale-out` or correct the URL"
         )
-
-
-def _retry_after(reply: Any) -> float:
-    """Seconds the server asks to wait, or 0."""
-    try:
-        return min(float(reply.headers.get("Retry-After", 0)), LONGEST_WAIT)
-    except ValueError:
-        return 0.0
-
-
-def _message(reply: Any) -> str:
-    """The server's own words, in one line."""
-    try:
-        data = reply.json()
-    except ValueError:
-        data = None
-    match data:
-        case {"error": {"message": str(text)}} | {"error": str(text)} | {"detail": str(text)}:
-            pass
-        case _:
-            text = reply.text
-    return " ".join(text.split())[:300] or "no reason given"

@@ -18,6 +18,7 @@ from selfrag.engines.compiler import has_compiler
 from selfrag.engines.environment import environment
 from selfrag.engines.lora import Adapter, read_adapter
 from selfrag.engines.vllm_config import VLLMConfig, build_environment, check_model, engine_arguments
+from selfrag.engines.vllm_scan import spare_llvmlite
 from selfrag.engines.vllm_wire import result, sampling_params
 from selfrag.errors import EngineError, require
 
@@ -87,6 +88,7 @@ class VLLMEngine:
             if cpu and not has_compiler():
                 current_platform.simple_compile_backend = "eager"  # vLLM would die of its first log-probability
             arguments = engine_arguments(config, adapters, cpu=cpu)
+            spare_llvmlite()
             ours = build_environment(cpu=cpu, kv_cache_is_ours=config.kv_cache_gib is not None)
             with environment({"LD_PRELOAD": os.environ.get("LD_PRELOAD"), **ours}):
                 try:

@@ -19,10 +19,6 @@ from selfrag.engines.vllm import VLLMEngine
 pytestmark = pytest.mark.engine
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="open: passes alone; after other modules were imported, vLLM's scan of modules trips over one of them",
-)
 def test_vllm_loads_a_merged_checkpoint_and_gives_the_same_logprobs(tmp_path):
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
