@@ -64,6 +64,16 @@ class Evidence:
     dropped_tokens: int = 0
 
 
+def passage_ids(codec: TextCodec, passage: Passage, max_tokens: int) -> tuple[tuple[int, ...], int]:
+    r"""Ids of `{title}\n{text}`, cut at `max_tokens`, and how many were cut (see `Evidence.dropped_tokens`)."""
+    # No prose has more than about 16 characters a token; far beyond the budget nothing need be read.
+    text = f"{passage.title}\n{passage.text}"
+    body = codec.encode(text[: 32 * max_tokens])
+    unread = max(0, len(text) - 32 * max_tokens)
+    kept = tuple(body[:max_tokens])
+    return kept, len(body) - len(kept) + -(-unread // 4)
+
+
 @dataclass(frozen=True, slots=True)
 class Prompting:
     """Turns texts into ids for one tokenizer and one layout. Holds no state."""
@@ -87,13 +97,8 @@ class Prompting:
 
     def evidence(self, passage: Passage, max_tokens: int) -> Evidence:
         r"""`<paragraph>{title}\n{text}</paragraph>`; the body is cut at `max_tokens` ids, the markers never."""
-        # No prose has more than about 16 characters a token; far beyond the budget nothing need be read.
-        text = f"{passage.title}\n{passage.text}"
-        body = self.codec.encode(text[: 32 * max_tokens])
-        unread = max(0, len(text) - 32 * max_tokens)
-        kept = body[:max_tokens]
-        ids = (self.vocabulary.paragraph_open, *kept, self.vocabulary.paragraph_close)
-        return Evidence(passage, ids, len(body) - len(kept) + -(-unread // 4))
+        kept, dropped = passage_ids(self.codec, passage, max_tokens)
+        return Evidence(passage, (self.vocabulary.paragraph_open, *kept, self.vocabulary.paragraph_close), dropped)
 
     def text(self, ids: tuple[int, ...]) -> str:
         """Text of generated ids without reflection tokens and EOS."""

@@ -6,16 +6,15 @@ inner node of the trie and each passage, all in one batch. `string_vote` is the 
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeAlias
-
-import numpy as np
 
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, segments_of
+from selfrag.decoding.option_scores import normalised, option_logprobs, option_requests
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reading import Branch, applicable, judge
 from selfrag.decoding.requests import Failed, Generate, Generated, Result
@@ -29,9 +28,6 @@ from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, LabelSet, Role
 
 Ids: TypeAlias = tuple[int, ...]
 Asking = Generator[Batch, list[Result], None]
-
-MOST_WATCHED = 128
-"""Watched ids of one request (see `Generate`); where more options part, several requests ask."""
 
 
 @dataclass(slots=True)
@@ -152,48 +148,18 @@ def _probabilities(
 ) -> Generator[Batch, list[Result], list[list[float]]]:
     """p(option|context), normalised over the options, for each context that could be served."""
     enders = (tree.prompting.vocabulary.eos_id, *sorted(tree.prompting.vocabulary.ids.values()))
-    trie = _trie(options)
-    watched = {path: (*following, *(enders if path in options else ())) for path, following in trie.items()}
-    steps = [
-        (context, path, watch[i : i + MOST_WATCHED])
-        for context in contexts
-        for path, watch in watched.items()
-        for i in range(0, len(watch), MOST_WATCHED)
-    ]
-    results = yield from ask(tree, [Generate((*c.prefix, *path), 1, watch_ids=watch) for c, path, watch in steps])
-    rows: dict[tuple[int, Ids], dict[int, float]] = defaultdict(dict)
-    for (context, path, watch), result in zip(steps, results, strict=True):
-        if isinstance(result, Failed):
-            context.failure = result.reason
-            continue
-        rows[id(context), path] |= zip(watch, result.watched[0].tolist(), strict=True)
+    plans = [option_requests(context.prefix, options, enders) for context in contexts]
+    results = iter((yield from ask(tree, [request for plan in plans for request in plan])))
     table = []
-    for context in contexts:
-        if context.failure is None:
-            logprobs = [_option_logprob(rows, id(context), ids, enders) for ids in options]
-            if per_token:
-                logprobs = [value / len(ids) for value, ids in zip(logprobs, options, strict=True)]
-            weights = np.exp(np.array(logprobs) - max(logprobs))
-            table.append((weights / weights.sum()).tolist())
+    for context, plan in zip(contexts, plans, strict=True):
+        found = list(islice(results, len(plan)))
+        served = [result for result in found if isinstance(result, Generated)]
+        if len(served) < len(plan):
+            context.failure = next(result.reason for result in found if isinstance(result, Failed))
+            continue
+        logprobs = option_logprobs(plan, served, context.prefix, options, enders)
+        table.append(normalised(logprobs, options, per_token=per_token))
     return table
-
-
-def _trie(options: Sequence[Ids]) -> dict[Ids, Ids]:
-    """Inner nodes (paths) of the options' token trie, with the ids that may follow."""
-    following: dict[Ids, dict[int, None]] = defaultdict(dict)
-    for ids in options:
-        for i, token in enumerate(ids):
-            following[ids[:i]][token] = None
-    return {path: tuple(tokens) for path, tokens in following.items()}
-
-
-def _option_logprob(rows: dict[tuple[int, Ids], dict[int, float]], context: int, ids: Ids, enders: Ids) -> float:
-    """Sum of the option's token log-probabilities; where other options extend it, also that it ends here."""
-    total = math.fsum(rows[context, ids[:i]][token] for i, token in enumerate(ids))
-    end = rows.get((context, ids))
-    if end is not None:
-        total += math.log(max(math.fsum(math.exp(end[token]) for token in enders), 1e-38))
-    return total
 
 
 def _critique(tree: Tree, contexts: list[_Context], labels: LabelSet, after: LabelSet | tuple[()]) -> Asking:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Segment, Usage
@@ -51,7 +51,22 @@ class Tree:
         return Trace(self.question, self.policy, tuple(self.nodes), tuple(self.decisions), best, options)
 
 
-def ask(tree: Tree, requests: list[Generate]) -> Generator[Batch, list[Result], list[Generated | Failed]]:
+class Counting(Protocol):
+    """What asking needs of a decoder's state."""
+
+    usage: Usage
+
+
+class Seeking(Counting, Protocol):
+    """What finding evidence needs of a decoder's state; the attributes are those of `Tree`."""
+
+    question: str
+    policy: Decoding
+    given: tuple[Passage, ...] | None
+    fixed: tuple[Passage, ...] | None
+
+
+def ask(tree: Counting, requests: list[Generate]) -> Generator[Batch, list[Result], list[Generated | Failed]]:
     """One batch of generations, counted."""
     if not requests:
         return []
@@ -94,7 +109,7 @@ class Found:
     passages: tuple[Passage, ...]
 
 
-def find(tree: Tree, last_segments: Sequence[str]) -> Generator[Batch, list[Result], list[Found]]:
+def find(tree: Seeking, last_segments: Sequence[str]) -> Generator[Batch, list[Result], list[Found]]:
     """Passages for each segment to come: given by the caller, kept from the first search, or searched for now.
 
     Args:

@@ -1,0 +1,77 @@
+"""Exact log-probabilities of a closed set of options after one prefix, read along their token trie. Sans-IO, pure.
+
+One one-token request for each inner node of the trie; knows no critique, no passage and no reflection token.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from selfrag.decoding.requests import Generate, Generated
+
+Ids: TypeAlias = tuple[int, ...]
+
+MOST_WATCHED = 128
+"""Watched ids of one request (see `Generate`); where more options part, several requests ask."""
+
+
+def option_requests(prefix: Ids, options: Sequence[Ids], enders: Ids) -> list[Generate]:
+    """The requests whose results `option_logprobs` reads.
+
+    Args:
+        prefix: everything before the option.
+        options: token ids of each option, none empty.
+        enders: ids that can end an option; asked for only where another option goes on.
+    """
+    requests = []
+    for path, following in _trie(options).items():
+        watch = (*following, *(enders if path in options else ()))
+        requests += [
+            Generate((*prefix, *path), 1, watch_ids=watch[i : i + MOST_WATCHED])
+            for i in range(0, len(watch), MOST_WATCHED)
+        ]
+    return requests
+
+
+def option_logprobs(
+    requests: Sequence[Generate], results: Sequence[Generated], prefix: Ids, options: Sequence[Ids], enders: Ids
+) -> list[float]:
+    """Natural log-probability of each option after `prefix`.
+
+    Where other options extend an option, also that it ends there.
+    """
+    rows: dict[Ids, dict[int, float]] = defaultdict(dict)
+    for request, result in zip(requests, results, strict=True):
+        path = request.prompt_ids[len(prefix) :]
+        rows[path] |= zip(request.watch_ids, result.watched[0].tolist(), strict=True)
+    return [_logprob(rows, ids, enders) for ids in options]
+
+
+def normalised(logprobs: Sequence[float], options: Sequence[Ids], *, per_token: bool = False) -> list[float]:
+    """Probabilities over the options; `per_token` compares geometric means, so that length is no disadvantage."""
+    values = [v / len(ids) if per_token else v for v, ids in zip(logprobs, options, strict=True)]
+    weights = np.exp(np.array(values) - max(values))
+    probabilities: list[float] = (weights / weights.sum()).tolist()
+    return probabilities
+
+
+def _trie(options: Sequence[Ids]) -> dict[Ids, Ids]:
+    """Inner nodes (paths) of the options' token trie, with the ids that may follow."""
+    following: dict[Ids, dict[int, None]] = defaultdict(dict)
+    for ids in options:
+        for i, token in enumerate(ids):
+            following[ids[:i]][token] = None
+    return {path: tuple(tokens) for path, tokens in following.items()}
+
+
+def _logprob(rows: dict[Ids, dict[int, float]], ids: Ids, enders: Ids) -> float:
+    total = math.fsum(rows[ids[:i]][token] for i, token in enumerate(ids))
+    end = rows.get(ids)
+    if end is not None:
+        total += math.log(max(math.fsum(math.exp(end[token]) for token in enders), 1e-38))
+    return total
