@@ -18,7 +18,14 @@ Step = tuple[tuple[int, ...], ...]
 
 
 def plan_epoch(
-    lengths: Sequence[int], strata: Sequence[str], *, seed: int, epoch: int, step_tokens: int, workers: int
+    lengths: Sequence[int],
+    strata: Sequence[str],
+    *,
+    seed: int,
+    epoch: int,
+    step_tokens: int,
+    workers: int,
+    step_rows: int | None = None,
 ) -> list[Step]:
     """Plan one pass over all rows.
 
@@ -29,6 +36,7 @@ def plan_epoch(
         epoch: number of the pass; each has its own order.
         step_tokens: a step takes rows until the next would exceed this (a longer row is a step of its own).
         workers: loads per step, balanced by tokens.
+        step_rows: a step takes this many rows instead, however long they are (the last one what is left).
 
     Raises:
         UserError: there are no rows.
@@ -36,6 +44,14 @@ def plan_epoch(
     if not lengths:
         raise UserError("no training rows")
     order = _stratified_order(strata, random.Random(f"{seed}/{epoch}"))  # noqa: S311 - an order, not a secret
+    if step_rows is not None:
+        steps = [order[start : start + step_rows] for start in range(0, len(order), step_rows)]
+    else:
+        steps = _filled(order, lengths, step_tokens)
+    return [split(rows, lengths, workers) for rows in steps]
+
+
+def _filled(order: Sequence[int], lengths: Sequence[int], step_tokens: int) -> list[list[int]]:
     steps: list[list[int]] = [[]]
     room = step_tokens
     for row in order:
@@ -44,7 +60,7 @@ def plan_epoch(
             room = step_tokens
         steps[-1].append(row)
         room -= lengths[row]
-    return [_split(rows, lengths, workers) for rows in steps]
+    return steps
 
 
 def _stratified_order(strata: Sequence[str], rng: random.Random) -> list[int]:
@@ -60,7 +76,7 @@ def _stratified_order(strata: Sequence[str], rng: random.Random) -> list[int]:
     return [row for _, row in sorted(places)]
 
 
-def _split(rows: Sequence[int], lengths: Sequence[int], workers: int) -> Step:
+def split(rows: Sequence[int], lengths: Sequence[int], workers: int) -> Step:
     """Longest row first to the least loaded worker: loads differ by at most one row's length."""
     loads: list[list[int]] = [[] for _ in range(workers)]
     totals = [0] * workers

@@ -12,12 +12,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch.nn import Parameter
-from torch.nn.functional import cross_entropy
 
 from selfrag.errors import UserError
 from selfrag.training import attention
 from selfrag.training.expansion import Expansion, expand
 from selfrag.training.fused import Fused, fuse
+from selfrag.training.loss import keeps_logits, target_losses
 from selfrag.training.packing import Pack
 from selfrag.training.token_rows import TokenRows, replaceable, token_ids
 
@@ -77,13 +77,14 @@ class Trainee:
         Returns:
             Losses [n] in float32 with a gradient, and whether the target was the most probable token [n].
         """
-        causal = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
-        pack = pack.to(causal.device)
-        hidden = causal.base_model(
-            input_ids=pack.ids, position_ids=pack.positions, row_lengths=pack.row_lengths, use_cache=False
-        )[0][0]
-        logits = causal.get_output_embeddings()(hidden[pack.predictors]).float()
-        return cross_entropy(logits, pack.targets, reduction="none"), logits.detach().argmax(-1) == pack.targets
+        causal = self.causal
+        packed = causal.config._attn_implementation == attention.NAME
+        return target_losses(causal, pack.to(causal.device), packed=packed, keeps=keeps_logits(causal))
+
+    @property
+    def causal(self) -> Any:
+        """The causal language model, without PEFT's shell."""
+        return self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
 
     def refresh(self) -> None:
         """Call after each change of the parameters."""
@@ -101,6 +102,8 @@ def load_trainee(
     seed: int = 0,
     device: str = "cpu",
     dtype: torch.dtype = torch.bfloat16,
+    attend: str = attention.NAME,
+    plain: bool = False,
 ) -> Trainee:
     """Load a base checkpoint, expand its vocabulary, and make it trainable.
 
@@ -111,25 +114,31 @@ def load_trainee(
         seed: of the LoRA initialisation.
         device: where to compute, such as `cpu` or `cuda`.
         dtype: what to compute in.
+        attend: the attention, by transformers' name.
+        plain: leave every forward to transformers and PEFT, for wrappers that cut parameters into shards. `full` then
+            trains the model's own parameters, token rows among them.
 
     Raises:
         UserError: the directory holds no causal language model, or one that cannot be expanded.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    name = attention.register()
+    attention.register()
     try:
         tokenizer = AutoTokenizer.from_pretrained(base_dir)
-        model = AutoModelForCausalLM.from_pretrained(base_dir, dtype=dtype, attn_implementation=name)
+        model = AutoModelForCausalLM.from_pretrained(base_dir, dtype=dtype, attn_implementation=attend)
     except (OSError, ValueError) as error:
         raise UserError(f"{base_dir} holds no causal language model with its tokenizer: {error}") from error
     model.config.use_cache = False
     expansion = expand(model, tokenizer)
+    _without_dropout(model)
     model.to(device)
     torch.manual_seed(seed)
-    return (
-        _full(model, tokenizer, expansion) if method == "full" else _lora(model, tokenizer, expansion, lora or Lora())
-    )
+    if method == "lora":
+        return _lora(model, tokenizer, expansion, lora or Lora(), plain=plain)
+    if plain:
+        return Trainee(model, tokenizer, expansion, dict(model.named_parameters()), {}, Fused())
+    return _full(model, tokenizer, expansion)
 
 
 def with_adapter(model: Any, expansion: Expansion, lora: Lora) -> Any:
@@ -149,9 +158,18 @@ def with_adapter(model: Any, expansion: Expansion, lora: Lora) -> Any:
     return get_peft_model(model, config)
 
 
-def _lora(model: Any, tokenizer: Any, expansion: Expansion, lora: Lora) -> Trainee:
+def _without_dropout(model: Any) -> None:
+    """One or three epochs over instructions do not want it, and two trainers must see one loss."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        elif isinstance(getattr(module, "attention_dropout", None), float):
+            module.attention_dropout = 0.0
+
+
+def _lora(model: Any, tokenizer: Any, expansion: Expansion, lora: Lora, *, plain: bool) -> Trainee:
     adapted = with_adapter(model, expansion, lora)
-    fused = fuse(adapted)
+    fused = Fused() if plain else fuse(adapted)
     trained = {name: value for name, value in adapted.named_parameters() if value.requires_grad}
     rows = {name: value for name, value in trained.items() if "trainable_tokens_delta" in name}
     weights = {name: value for name, value in trained.items() if name not in rows}

@@ -25,7 +25,7 @@ class Weighting:
         marker: `<paragraph>` or `</paragraph>`.
         eos: the end of the answer.
         text_length: text tokens of a row with n of them weigh `text * sqrt(text_length / n)` each, so that a row of
-            200 tokens does not count 50 times a row of 4.
+            200 tokens does not count 50 times a row of 4. None: they weigh `text` each.
     """
 
     text: float = 1.0
@@ -35,7 +35,12 @@ class Weighting:
     isuse: float = 2.0
     marker: float = 0.2
     eos: float = 1.0
-    text_length: float = 10.0
+    text_length: float | None = 10.0
+
+    @classmethod
+    def uniform(cls) -> Weighting:
+        """Every target position alike: the plain language-model loss of the paper."""
+        return cls(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, None)
 
     def of_group(self) -> dict[Group, float]:
         """Weight of a position by its group; text before the length correction."""
@@ -80,22 +85,17 @@ class Pack:
 
 def pack(examples: Sequence[Example], weighting: Weighting) -> Pack:
     """Lay examples end to end. A first token is never a target, so no row is predicted from the row before it."""
-    of_group = weighting.of_group()
     predictors: list[int] = []
+    weights: list[float] = []
     targets: list[int] = []
     groups: list[int] = []
-    weights: list[float] = []
     start = 0
     for example in examples:
-        where = [i for i, label in enumerate(example.labels) if i > 0 and label != MASKED]
-        texts = sum(1 for i in where if example.groups[i] == Group.TEXT)
-        factor = (weighting.text_length / texts) ** 0.5 if texts else 1.0
-        for i in where:
-            group = Group(example.groups[i])
-            predictors.append(start + i - 1)
-            targets.append(example.labels[i])
-            groups.append(int(group))
-            weights.append(of_group[group] * example.weight * (factor if group is Group.TEXT else 1.0))
+        where = _where(example)
+        predictors.extend(start + i - 1 for i in where)
+        targets.extend(example.labels[i] for i in where)
+        groups.extend(int(example.groups[i]) for i in where)
+        weights.extend(_weights(example, where, weighting))
         start += len(example)
     return Pack(
         ids=torch.tensor([[i for example in examples for i in example.ids]]),
@@ -106,3 +106,23 @@ def pack(examples: Sequence[Example], weighting: Weighting) -> Pack:
         groups=torch.tensor(groups),
         weights=torch.tensor(weights),
     )
+
+
+def weight_of(example: Example, weighting: Weighting) -> float:
+    """Sum of the weights of an example's target positions."""
+    return sum(_weights(example, _where(example), weighting))
+
+
+def _where(example: Example) -> list[int]:
+    """Positions with a loss."""
+    return [i for i, label in enumerate(example.labels) if i > 0 and label != MASKED]
+
+
+def _weights(example: Example, where: Sequence[int], weighting: Weighting) -> list[float]:
+    of_group = weighting.of_group()
+    texts = sum(1 for i in where if example.groups[i] == Group.TEXT)
+    factor = (weighting.text_length / texts) ** 0.5 if texts and weighting.text_length is not None else 1.0
+    return [
+        of_group[group] * example.weight * (factor if group is Group.TEXT else 1.0)
+        for group in (Group(example.groups[i]) for i in where)
+    ]
