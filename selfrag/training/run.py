@@ -21,6 +21,7 @@ from selfrag.tokenization import HFTextCodec
 from selfrag.training.batching import Step, plan_epoch
 from selfrag.training.journal import Journal, fingerprint, load_parameters
 from selfrag.training.model import Lora, Method, Trainee, load_trainee
+from selfrag.training.optimizer import optimizer_for
 from selfrag.training.packing import Pack, Weighting, pack
 from selfrag.training.progress import Tally, measure
 from selfrag.training.rows import read_rows
@@ -39,11 +40,14 @@ class TrainingConfig:
         epochs: passes over the rows; the last one may be cut short by `max_steps`.
         max_steps: optimiser steps of the run; None for whole epochs.
         step_tokens: tokens per optimiser step.
+        step_rows: rows per optimiser step instead, however long they are; None for `step_tokens`.
         workers: loads computed side by side in each step, each on one thread; the number of CPU cores is right.
         learning_rate: peak rate of LoRA pairs, or of all weights.
         row_learning_rate: peak rate of the token rows.
         warmup: share of the steps until the peak.
         weight_decay: of everything but token rows and vectors.
+        beta1: of AdamW.
+        beta2: of AdamW.
         clip: largest norm of the gradient.
         max_length: longest example in tokens.
         max_passage: longest passage body in tokens.
@@ -59,11 +63,14 @@ class TrainingConfig:
     epochs: int = 1
     max_steps: int | None = None
     step_tokens: int = 2400
+    step_rows: int | None = None
     workers: int = 2
     learning_rate: float = 8e-4
     row_learning_rate: float = 2e-3
     warmup: float = 0.04
     weight_decay: float = 0.0
+    beta1: float = 0.9
+    beta2: float = 0.99
     clip: float = 1.0
     max_length: int = 1024
     max_passage: int = 512
@@ -156,6 +163,14 @@ def fit(
     return trainee
 
 
+def not_finite(step: int, learning_rate: float) -> UserError:
+    """What to say when a step's gradient is no number; the parameters before the step are still on disk."""
+    return UserError(
+        f"step {step}: the gradient is not finite, nothing was changed by this step;"
+        f" give a learning rate below {learning_rate:g} and another run directory"
+    )
+
+
 def layout_for(tokenizer: Any, config: TrainingConfig) -> TargetLayout:
     """The target layout of a run, for an expanded tokenizer."""
     prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
@@ -175,6 +190,7 @@ def plan(prepared: Prepared, config: TrainingConfig) -> list[Step]:
             epoch=epoch,
             step_tokens=config.step_tokens,
             workers=config.workers,
+            step_rows=config.step_rows,
         )
     ]
     return steps if config.max_steps is None else steps[: config.max_steps]
@@ -186,7 +202,7 @@ def _run(
     from tqdm import tqdm
 
     parameters = trainee.parameters
-    optimizer = _optimizer(trainee, config)
+    optimizer = optimizer_for(trainee, config)
     done = journal.resume(parameters, optimizer)
     trainee.refresh()
     warmup = max(1, round(config.warmup * len(steps)))
@@ -200,7 +216,7 @@ def _run(
             tally = _gradients(trainee, loads, pool)
             norm = torch.nn.utils.clip_grad_norm_(list(parameters.values()), config.clip)
             if not torch.isfinite(norm):
-                raise UserError(f"step {number}: the gradient is not finite; lower the learning rate")
+                raise not_finite(number + 1, config.learning_rate)
             factor = rate(number, len(steps), warmup)
             for group in optimizer.param_groups:
                 group["lr"] = group["peak"] * factor
@@ -216,17 +232,6 @@ def _run(
             bar.set_postfix_str(f"loss {tally.loss:.3f}, {tokens / seconds:.0f} tokens/s")
             if (number + 1) % config.checkpoint_steps == 0 or number + 1 == len(steps):
                 journal.save(number + 1, parameters, optimizer)
-
-
-def _optimizer(trainee: Trainee, config: TrainingConfig) -> torch.optim.AdamW:
-    matrices = [p for p in trainee.weights.values() if p.dim() > 1]
-    vectors = [p for p in trainee.weights.values() if p.dim() <= 1]
-    groups = [
-        {"params": matrices, "peak": config.learning_rate, "weight_decay": config.weight_decay},
-        {"params": vectors, "peak": config.learning_rate, "weight_decay": 0.0},
-        {"params": list(trainee.rows.values()), "peak": config.row_learning_rate, "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW([group for group in groups if group["params"]], lr=0.0, betas=(0.9, 0.99))
 
 
 def _gradients(trainee: Trainee, loads: Sequence[Pack], pool: ThreadPoolExecutor) -> Tally:
