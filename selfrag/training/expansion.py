@@ -81,6 +81,7 @@ def expand(model: Any, tokenizer: Any) -> Expansion:
     if len(tokenizer) > rows:
         model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     vocabulary = Vocabulary.from_tokenizer(tokenizer)
+    _check_whole(tokenizer, vocabulary)
     inputs, outputs = model.get_input_embeddings(), model.get_output_embeddings()
     tied = outputs.weight is inputs.weight
     for matrix in [inputs.weight] if tied else [inputs.weight, outputs.weight]:
@@ -105,6 +106,18 @@ def _add_tokens(tokenizer: Any) -> list[str]:
                 f"{type(tokenizer).__name__} took {count} of {len(missing)} new tokens; use a fast tokenizer"
             )
     return missing
+
+
+def _check_whole(tokenizer: Any, vocabulary: Vocabulary) -> None:
+    """Each token must come back from its own text: other programs will write prompts as text."""
+    for token in TOKENS:
+        ids = tokenizer(token, add_special_tokens=False)["input_ids"]
+        others = [i for i in ids if i != vocabulary.ids[token]]
+        if len(ids) - len(others) != 1 or tokenizer.decode(others).strip():
+            raise UserError(
+                f"{type(tokenizer).__name__} splits {token!r} into {tokenizer.convert_ids_to_tokens(ids)};"
+                " add it to the tokenizer as a special token that is not normalised"
+            )
 
 
 def _start_rows(matrix: Tensor, tokenizer: Any, new: dict[str, int]) -> None:

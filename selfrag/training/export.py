@@ -7,6 +7,7 @@ the base exactly as training did, so an adapter needs only the base model it was
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,13 @@ REFLECTION = "reflection.json"
 """What PEFT's own config cannot say: which token has which row."""
 
 
-def save_adapter(trainee: Trainee, out_dir: Path) -> Path:
+def save_adapter(trainee: Trainee, out_dir: Path, state: Mapping[str, Any] | None = None) -> Path:
     """Write LoRA pairs and token rows in bf16, in PEFT's file format, with `reflection.json` beside them.
 
     Args:
         trainee: trained with `lora`.
         out_dir: must not exist, or be empty.
+        state: the model's parameters by name, gathered, where the model itself holds only shards.
 
     Returns:
         `out_dir`, complete.
@@ -38,13 +40,13 @@ def save_adapter(trainee: Trainee, out_dir: Path) -> Path:
     Raises:
         UserError: the model was trained in full, or `out_dir` is in use.
     """
-    if not trainee.fused.layers:
+    if not _adapted(trainee):
         raise UserError("a fully trained model has no adapter; save it with save_checkpoint")
     from peft import get_peft_model_state_dict
     from safetensors.torch import save_file
 
-    state = get_peft_model_state_dict(trainee.model, save_embedding_layers=False)
-    tensors = {name: tensor.detach().to(torch.bfloat16).contiguous() for name, tensor in state.items()}
+    trained = get_peft_model_state_dict(trainee.model, state_dict=state, save_embedding_layers=False)
+    tensors = {name: tensor.detach().cpu().to(torch.bfloat16).contiguous() for name, tensor in trained.items()}
     config = trainee.model.peft_config["default"]
     reflection = {
         "format": 1,
@@ -64,17 +66,26 @@ def save_adapter(trainee: Trainee, out_dir: Path) -> Path:
     return out_dir
 
 
-def save_checkpoint(trainee: Trainee, out_dir: Path) -> Path:
+def save_checkpoint(trainee: Trainee, out_dir: Path, state: Mapping[str, Any] | None = None) -> Path:
     """Write a plain Hugging Face checkpoint with its tokenizer, LoRA merged. The trainee is of no use afterwards.
+
+    Args:
+        trainee: trained.
+        out_dir: must not exist, or be empty.
+        state: as in `save_adapter`; for `full` only.
 
     Raises:
         UserError: `out_dir` is in use.
     """
-    if trainee.fused.layers:
+    if _adapted(trainee):
         model = _merged(trainee.model)
     else:
         trainee.fused.write_back()
-        model = trainee.model.to(torch.bfloat16)
+        model = trainee.model
+        if state is not None:
+            model.load_state_dict(state, assign=True)
+            model.tie_weights()
+        model.to(torch.bfloat16)
     model.config.use_cache = True
     return _save(model, trainee.tokenizer, out_dir)
 
@@ -114,6 +125,10 @@ def merge(base_dir: Path, adapter_dir: Path, out_dir: Path) -> Path:
     return _save(_merged(adapted), tokenizer, out_dir)
 
 
+def _adapted(trainee: Trainee) -> bool:
+    return hasattr(trainee.model, "peft_config")
+
+
 def _merged(adapted: Any) -> Any:
     """The base model of a PEFT model, with the very weights that training computed with."""
     fuse(adapted).write_back()
@@ -150,7 +165,7 @@ def _shape(model: Any) -> dict[str, Any]:
         "model_type": config.model_type,
         "hidden_size": config.hidden_size,
         "num_hidden_layers": config.num_hidden_layers,
-        "rows": model.get_input_embeddings().weight.shape[0],
+        "rows": config.vocab_size,  # not the matrix: where it is cut into shards, it has another shape
     }
 
 

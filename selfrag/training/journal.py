@@ -6,7 +6,7 @@ Knows files; the meaning of the parameters is the caller's.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
+import io
 import json
 import platform
 from collections.abc import Mapping
@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from retrieval.atomic import writing
 from selfrag.errors import UserError
+from selfrag.experiments.provenance import commit, versions
 
 if TYPE_CHECKING:
     from torch.nn import Parameter
 
     from selfrag.training.run import TrainingConfig
 
-_VERSIONS = ("torch", "transformers", "peft", "tokenizers")
+_VERSIONS = ("torch", "transformers", "peft", "tokenizers", "accelerate", "deepspeed")
 
 
 def fingerprint(*paths: Path) -> str:
@@ -66,49 +68,72 @@ class Journal:
         config: of the run.
         inputs: fingerprints of everything the run reads.
         facts: counts worth knowing; not compared on resumption.
+        setting: further settings that decide the result, such as the number of processes.
 
     Raises:
         UserError: `run_dir` holds another run.
     """
 
     def __init__(
-        self, run_dir: Path, config: TrainingConfig, inputs: Mapping[str, str], facts: Mapping[str, Any]
+        self,
+        run_dir: Path,
+        config: TrainingConfig,
+        inputs: Mapping[str, str],
+        facts: Mapping[str, Any],
+        setting: Mapping[str, Any] | None = None,
     ) -> None:
         self._log = run_dir / "log.jsonl"
         self._checkpoint = run_dir / "checkpoint.pt"
-        run_dir.mkdir(parents=True, exist_ok=True)
-        identity = {"config": json.loads(json.dumps(asdict(config))), "inputs": dict(inputs)}
+        with writing(run_dir):
+            run_dir.mkdir(parents=True, exist_ok=True)
+        identity = {"config": _plain(asdict(config)) | _plain(setting or {}), "inputs": dict(inputs)}
+        # A manifest older than a setting was written when that setting had its default.
+        before = {"config": _plain(asdict(type(config)())), "inputs": {}}
         path = run_dir / "manifest.json"
         if path.exists():
             found = json.loads(path.read_text())
             for key, value in identity.items():
-                differing = [k for k in value if found.get(key, {}).get(k) != value[k]]
+                known = {**before[key], **found.get(key, {})}
+                differing = [k for k in value if known.get(k) != value[k]]
                 if differing:
                     raise UserError(
                         f"{run_dir} holds a run with other {key} ({', '.join(differing)}):"
                         " give the same settings to resume it, or choose another directory"
                     )
             return
-        versions = {name: importlib.metadata.version(name) for name in _VERSIONS}
-        manifest = {**identity, "facts": dict(facts), "versions": versions, "python": platform.python_version()}
+        manifest = {
+            **identity,
+            "facts": dict(facts),
+            "versions": versions(_VERSIONS),
+            "python": platform.python_version(),
+            "commit": commit(),
+        }
         _replace(path, json.dumps(manifest, indent=2).encode())
 
     def log(self, record: Mapping[str, Any]) -> None:
-        """Append one line."""
-        with self._log.open("a") as file:
+        """Append one line.
+
+        Raises:
+            UserError: the disk is full.
+        """
+        with writing(self._log), self._log.open("a") as file:
             file.write(json.dumps(record) + "\n")
 
     def save(self, step: int, parameters: Mapping[str, Parameter], optimizer: torch.optim.Optimizer) -> None:
-        """Replace the checkpoint by the state after `step` steps."""
+        """Replace the checkpoint by the state after `step` steps; the one before stays until the new one is complete.
+
+        Raises:
+            UserError: the disk is full.
+        """
         state = {
             "step": step,
             "parameters": {name: parameter.detach() for name, parameter in parameters.items()},
             "optimizer": optimizer.state_dict(),
             "rng": torch.get_rng_state(),
         }
-        draft = self._checkpoint.with_suffix(".partial")
-        torch.save(state, draft)
-        draft.replace(self._checkpoint)
+        content = io.BytesIO()
+        torch.save(state, content)
+        _replace(self._checkpoint, content.getbuffer())
 
     def resume(self, parameters: Mapping[str, Parameter], optimizer: torch.optim.Optimizer) -> int:
         """Load the checkpoint if there is one, cut the log back to it, and return the steps already done."""
@@ -120,9 +145,13 @@ class Journal:
         optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["rng"])
         done = int(state["step"])
-        lines = self._log.read_text().splitlines()[:done] if self._log.exists() else []
-        _replace(self._log, "".join(line + "\n" for line in lines).encode())
+        self.cut(done)
         return done
+
+    def cut(self, steps: int) -> None:
+        """Leave the log's first `steps` lines; what comes after them is done again."""
+        lines = self._log.read_text().splitlines()[:steps] if self._log.exists() else []
+        _replace(self._log, "".join(line + "\n" for line in lines).encode())
 
 
 def _set(parameters: Mapping[str, Parameter], values: Mapping[str, torch.Tensor]) -> None:
@@ -131,7 +160,18 @@ def _set(parameters: Mapping[str, Parameter], values: Mapping[str, torch.Tensor]
             parameter.copy_(values[name])
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON gives them back."""
+    result: dict[str, Any] = json.loads(json.dumps(dict(settings)))
+    return result
+
+
+def _replace(path: Path, content: bytes | memoryview) -> None:
+    """Raises UserError where the disk is full; the file before stays."""
     draft = path.with_suffix(".partial")
-    draft.write_bytes(content)
-    draft.replace(path)
+    with writing(path):
+        try:
+            draft.write_bytes(content)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)

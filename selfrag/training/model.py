@@ -172,6 +172,8 @@ def _lora(model: Any, tokenizer: Any, expansion: Expansion, lora: Lora, *, plain
     fused = Fused() if plain else fuse(adapted)
     trained = {name: value for name, value in adapted.named_parameters() if value.requires_grad}
     rows = {name: value for name, value in trained.items() if "trainable_tokens_delta" in name}
+    for value in rows.values():
+        value.data = value.data.float()
     weights = {name: value for name, value in trained.items() if name not in rows}
     return Trainee(adapted, tokenizer, expansion, weights, rows, fused)
 
