@@ -11,6 +11,7 @@ from selfrag.cli.demo import demo
 from selfrag.cli.doctor import doctor
 from selfrag.cli.index import app as index
 from selfrag.cli.running import run
+from selfrag.cli.train import app as train
 
 app = typer.Typer(
     name="selfrag",
@@ -23,6 +24,7 @@ app.command()(ask)
 app.command()(demo)
 app.command()(doctor)
 app.add_typer(index, name="index")
+app.add_typer(train, name="train")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

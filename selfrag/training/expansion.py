@@ -77,7 +77,7 @@ def expand(model: Any, tokenizer: Any) -> Expansion:
             f"the tokenizer has ids up to {max(known.values())}, {name} only {rows} embedding rows:"
             " they do not belong together"
         )
-    added = _add_tokens(tokenizer)
+    added = add_tokens(tokenizer)
     if len(tokenizer) > rows:
         model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     vocabulary = Vocabulary.from_tokenizer(tokenizer)
@@ -93,7 +93,12 @@ def expand(model: Any, tokenizer: Any) -> Expansion:
     return Expansion(tuple(vocabulary.ids[token] for token in TOKENS), tuple(added), tied)
 
 
-def _add_tokens(tokenizer: Any) -> list[str]:
+def add_tokens(tokenizer: Any) -> list[str]:
+    """Add the missing reflection tokens to a tokenizer, in place; returns them.
+
+    Raises:
+        UserError: the tokenizer does not take them.
+    """
     from transformers import AddedToken
 
     known = tokenizer.get_vocab()

@@ -6,6 +6,7 @@ Knows order, optimiser, log and checkpoint. Knows no data set, and leaves the ex
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -117,20 +118,42 @@ def train(
         UserError: bad rows or base model, `start` holds no run of the same model and method, or `run_dir` holds a run
             of another configuration or other files.
     """
+    return fit(rows_of(rows_path, config), base_dir, run_dir, config, start=start)
+
+
+def rows_of(rows_path: Path, config: TrainingConfig) -> Prepare:
+    """Makes the examples of a file of rows.
+
+    The function it returns raises UserError: the file or a row is bad, or rows do not fit `max_length` even with their
+    passages empty; the message counts them.
+    """
 
     def prepare(tokenizer: Any) -> Prepared:
         rows = list(read_rows(rows_path))
         layout = layout_for(tokenizer, config)
-        examples = [layout.example(row) for row in rows]
-        shortened = sum(example.dropped_tokens > 0 for example in examples)
+        examples, refused = [], []
+        for row in rows:
+            try:
+                examples.append(layout.example(row))
+            except UserError as error:
+                refused.append(str(error))
+        if refused:
+            more = f" ({len(refused) - 1} more rows have the same fault)" if len(refused) > 1 else ""
+            raise UserError(f"{rows_path}: {refused[0]}{more}")
+        shortened = [example.dropped_tokens for example in examples if example.dropped_tokens]
         return Prepared(
             examples,
             [row.source for row in rows],
             {"rows": fingerprint(rows_path)},
-            {"rows": len(rows), "rows_with_shortened_passages": shortened},
+            {
+                "rows": len(rows),
+                "rows_with_shortened_passages": len(shortened),
+                "passage_tokens_left_out": sum(shortened),
+                "sources": dict(sorted(Counter(row.source for row in rows).items())),
+            },
         )
 
-    return fit(prepare, base_dir, run_dir, config, start=start)
+    return prepare
 
 
 def fit(

@@ -1,0 +1,202 @@
+"""`selfrag train generator` and `selfrag train adapter`, and the place where other packages add their own.
+
+Arguments in, text out; `selfrag.training.job` does the work. Commands of other packages join through the entry-point
+group `selfrag.train` (name -> function or typer app), so that this package need not know them.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from selfrag.errors import UserError
+
+if TYPE_CHECKING:
+    from selfrag.training.job import Job
+
+GROUP = "selfrag.train"
+
+Rows = Annotated[Path, typer.Argument(help="training rows, JSONL (see selfrag.training.rows); .gz allowed")]
+Base = Annotated[str, typer.Option(help="the base model: a checkpoint's folder, or a name on the hub")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="folder for the run and what comes out of it")]
+RecipeOption = Annotated[
+    str | None, typer.Option("--recipe", help="cpu, cpus, gpu, fsdp, zero3, paper, paper-13b, or a TOML file")
+]
+Processes = Annotated[int | None, typer.Option(min=1, help="processes; else one a GPU. The Trainer's recipes only")]
+Epochs = Annotated[int | None, typer.Option(min=1, help="passes over the rows; else the recipe's")]
+Steps = Annotated[int | None, typer.Option(min=1, help="stop after this many optimiser steps")]
+Rate = Annotated[float | None, typer.Option("--lr", min=0.0, help="peak learning rate; else the recipe's")]
+RowRate = Annotated[float | None, typer.Option("--row-lr", min=0.0, help="peak rate of the reflection rows")]
+Length = Annotated[int | None, typer.Option("--max-length", min=16, help="longest row in tokens; passages give way")]
+Seed = Annotated[int | None, typer.Option(help="of the order of rows and of new weights")]
+Start = Annotated[Path | None, typer.Option(help="run folder of an earlier stage to begin with")]
+Dry = Annotated[bool, typer.Option("--dry-run", help="say what it would take, and train nothing")]
+
+
+class _WithEntryPoints(TyperGroup):
+    """Adds the commands of other packages, imported when they are asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *sorted(_others())]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        own = super().get_command(ctx, cmd_name)
+        point = _others().get(cmd_name)
+        if own is not None or point is None:
+            return own
+        target = point.load()
+        if not isinstance(target, typer.Typer):
+            function, target = target, typer.Typer(add_completion=False)
+            target.command(cmd_name)(function)
+        command = typer.main.get_command(target)
+        command.name = cmd_name
+        return command
+
+
+app = typer.Typer(
+    name="train", help="Train the critic, the data, the generator.", no_args_is_help=True, cls=_WithEntryPoints
+)
+
+
+@app.command()
+def adapter(
+    rows: Rows,
+    base: Base,
+    out: Out,
+    recipe: RecipeOption = None,
+    epochs: Epochs = None,
+    max_steps: Steps = None,
+    lr: Rate = None,
+    row_lr: RowRate = None,
+    max_length: Length = None,
+    seed: Seed = None,
+    start: Start = None,
+    processes: Processes = None,
+    dry_run: Dry = False,
+) -> None:
+    """Train a LoRA adapter with the reflection rows. Interrupted, the same command goes on where it stopped."""
+    changes = _changes("lora", epochs, max_steps, lr, row_lr, max_length, seed)
+    _train("adapter", rows, base, out, recipe or "cpu", changes, start, processes, dry_run)
+
+
+@app.command()
+def generator(
+    rows: Rows,
+    base: Base,
+    out: Out,
+    recipe: RecipeOption = None,
+    epochs: Epochs = None,
+    max_steps: Steps = None,
+    lr: Rate = None,
+    row_lr: RowRate = None,
+    max_length: Length = None,
+    seed: Seed = None,
+    start: Start = None,
+    processes: Processes = None,
+    dry_run: Dry = False,
+) -> None:
+    """Train all weights of a generator, by default as the paper did. The same command goes on where it stopped."""
+    changes = _changes("full", epochs, max_steps, lr, row_lr, max_length, seed)
+    _train("generator", rows, base, out, recipe or "paper", changes, start, processes, dry_run)
+
+
+def _changes(method: str, *values: float | None) -> dict[str, Any]:
+    names = ("epochs", "max_steps", "learning_rate", "row_learning_rate", "max_length", "seed")
+    return {"method": method, **dict(zip(names, values, strict=True))}
+
+
+def _train(
+    kind: str,
+    rows: Path,
+    base: str,
+    out: Path,
+    recipe_name: str,
+    changes: dict[str, Any],
+    start: Path | None,
+    processes: int | None,
+    dry_run: bool,
+) -> None:
+    from selfrag.loading import resolve_model
+    from selfrag.training import recipes
+    from selfrag.training.job import Job, run
+
+    recipe = recipes.read(recipe_name)
+    job = Job(rows, resolve_model(base), out, recipe.config(**changes), recipe.scale, recipe.name, start)
+    if recipe.scale is None and processes not in (None, 1):
+        raise UserError(
+            f"--processes {processes}: recipe {recipe.name} runs in one process; use cpus, gpu, fsdp or zero3"
+        )
+    if dry_run:
+        typer.echo(_dry_run(job, processes or 1))
+        return
+    if recipe.scale is not None:
+        from selfrag.training.scale import launch
+
+        wanted = processes or launch.processes_here()
+        if not launch.launched() and (wanted > 1 or recipe.scale.sharding != "none"):
+            arguments = _arguments(kind, job, base, recipe_name, changes)
+            raise typer.Exit(launch.launch(launch.command(recipe.scale, wanted, "selfrag", arguments)))
+    product = run(job)
+    if product is not None:
+        _report(job, product)
+
+
+def _arguments(kind: str, job: Job, base: str, recipe: str, changes: dict[str, Any]) -> list[str]:
+    """The same command for every process."""
+    options = {
+        "--epochs": changes["epochs"],
+        "--max-steps": changes["max_steps"],
+        "--lr": changes["learning_rate"],
+        "--row-lr": changes["row_learning_rate"],
+        "--max-length": changes["max_length"],
+        "--seed": changes["seed"],
+        "--start": job.start,
+    }
+    given = [text for name, value in options.items() if value is not None for text in (name, str(value))]
+    return ["train", kind, str(job.rows), "--base", base, "--out", str(job.out), "--recipe", recipe, *given]
+
+
+def _dry_run(job: Job, processes: int) -> str:
+    from selfrag.loading import load_tokenizer
+    from selfrag.training.estimate import estimate, total_gib
+    from selfrag.training.expansion import add_tokens
+    from selfrag.training.run import rows_of
+
+    tokenizer = load_tokenizer(job.base)
+    add_tokens(tokenizer)
+    prepared = rows_of(job.rows, job.config)(tokenizer)
+    found = estimate(prepared, job.base, job.config, job.scale, processes=processes)
+    parts = ", ".join(f"{name} {size / 2**30:.2f}" for name, size in found.memory.items())
+    hours = found.seconds / 3600
+    spent = f"{hours:.1f} hours" if hours >= 1 else f"{found.seconds / 60:.0f} minutes"
+    facts = prepared.facts
+    return "\n".join(
+        [
+            f"rows        {facts['rows']}; {facts['rows_with_shortened_passages']} with a shortened passage"
+            f" ({facts['passage_tokens_left_out']} tokens left out), no target shortened",
+            *(f"            {count:>7} {source}" for source, count in facts["sources"].items()),
+            f"tokens      {found.tokens} over {job.config.epochs} passes, {found.targets} of them with a loss",
+            f"steps       {found.steps}, at most {found.largest_load} tokens at once a process",
+            f"parameters  {found.parameters / 1e6:.1f} M, {found.trained / 1e6:.1f} M trained",
+            f"memory      about {total_gib(found.memory):.1f} GiB a process ({parts})",
+            f"time        about {spent} with {processes} process{'es' if processes > 1 else ''} of this machine's speed"
+            f" ({found.rate / 1e9:.0f} GFLOP/s measured); good to a factor of two",
+        ]
+    )
+
+
+def _report(job: Job, product: Path) -> None:
+    from selfrag.training.card import last_figures
+    from selfrag.training.plot import read_log
+
+    typer.echo(f"{product}: trained; loss plot {job.run_dir / 'loss.png'}, model card {product / 'README.md'}")
+    for group, count, loss, accuracy in last_figures(read_log(job.run_dir / "log.jsonl")):
+        typer.echo(f"  {group:<9} {count:>7} targets  loss {loss:.3f}  accuracy {accuracy:.3f}")
+
+
+def _others() -> dict[str, Any]:
+    return {point.name: point for point in entry_points(group=GROUP)}

@@ -1,0 +1,109 @@
+"""The model card beside a product: how it was made, what it learned from, what the last steps looked like.
+
+Everything in it comes from the run's own files. What a model is good for, only an evaluation can say; the card says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from retrieval.atomic import write_text
+from selfrag.errors import UserError
+from selfrag.training.plot import REFLECTION, read_log
+from selfrag.untrusted import printable
+
+if TYPE_CHECKING:
+    from selfrag.training.job import Job
+
+_LAST = 10  # the figures of the card are means over the last tenth of the run
+
+
+def write_card(job: Job) -> Path:
+    """Write README.md and training.json (the run's manifest) into the product's folder.
+
+    Raises:
+        UserError: the run's manifest or log is missing or bad.
+    """
+    from selfrag.training.job import base_name
+
+    manifest = job.run_dir / "manifest.json"
+    try:
+        run: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{manifest} cannot be read: {error}") from error
+    records = read_log(job.run_dir / "log.jsonl")
+    write_text(job.product / "training.json", json.dumps(run, indent=2) + "\n")
+    card = job.product / "README.md"
+    write_text(card, render(base_name(job), job.recipe, run, records))
+    return card
+
+
+def render(base: str, recipe: str, run: dict[str, Any], records: Sequence[dict[str, Any]]) -> str:
+    """The card as Markdown."""
+    config, facts = run["config"], run["facts"]
+    lora = config["method"] == "lora"
+    what = f"LoRA adapter (rank {config['lora']['rank']}) with reflection rows" if lora else "fine-tuned checkpoint"
+    seconds, tokens = sum(r["seconds"] for r in records), sum(r["tokens"] for r in records)
+    kinds = "\n".join(f"| {_cell(name)} | {count} |" for name, count in facts.get("sources", {}).items())
+    figures = "\n".join(
+        f"| {name} | {count} | {loss:.3f} | {accuracy:.3f} |" for name, count, loss, accuracy in last_figures(records)
+    )
+    use = (
+        "Expands the vocabulary of its base model and is merged into it: `selfrag.training.export.merge`."
+        if lora
+        else "Load it by its folder: `SelfRAG.from_pretrained(folder)`."
+    )
+    return f"""---
+library_name: {"peft" if lora else "transformers"}
+tags: [self-rag, retrieval-augmented-generation]
+---
+# Self-RAG {what} for {_cell(base)}
+
+{use}
+
+- **Base**: {_cell(base)}, SHA-256 of its weights `{run["inputs"]["base"]}`.
+- **Rows**: SHA-256 `{run["inputs"].get("rows", "")}`; {facts.get("rows", "?")} rows, {facts["tokens"]} tokens a pass;
+  {facts.get("rows_with_shortened_passages", 0)} with a shortened passage, no target was shortened.
+- **Run**: recipe `{_cell(recipe)}`, {len(records)} steps, {tokens} tokens in {seconds / 60:.1f} minutes of computing
+  ({tokens / max(seconds, 1e-9):.0f} tokens a second). All settings, versions and the commit: `training.json`.
+
+## Data
+
+| source | rows |
+|---|---|
+{kinds}
+
+## Last {_LAST}% of the steps
+
+Training rows, not an evaluation: loss in nats, and how often the target was the most probable token.
+
+| group | targets | loss | accuracy |
+|---|---|---|---|
+{figures}
+
+## Before you publish it
+
+Measure it on rows that were not trained on, say here what it is good and bad at, and add the licences of the base model
+and of the data: this card knows none of that.
+"""
+
+
+def last_figures(records: Sequence[dict[str, Any]]) -> Iterable[tuple[str, int, float, float]]:
+    """(group, target positions, mean loss, accuracy) over the last tenth of the steps, reflection groups first."""
+    sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    for record in records[-max(1, len(records) // _LAST) :]:
+        for group, values in record["groups"].items():
+            for place, amount in enumerate((1.0, values["loss"], values["accuracy"])):
+                sums[group][place] += values["n"] * amount
+    for group in sorted(sums, key=lambda name: (name not in REFLECTION, name)):
+        count, loss, hits = sums[group]
+        yield group, int(count), loss / count, hits / count
+
+
+def _cell(text: str) -> str:
+    """Names from files, harmless in a Markdown table."""
+    return " ".join(printable(text).split()).replace("|", "\\|").replace("`", "'").replace("<", "&lt;")

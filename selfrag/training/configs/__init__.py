@@ -1,0 +1,1 @@
+"""Recipes as files; `selfrag.training.recipes` reads them."""

@@ -1,0 +1,193 @@
+"""What a run will cost, before it starts: rows, tokens, steps, memory and time. Reads no weights of the base model.
+
+Counts are exact. Memory and time are estimates from the model's shape and a short measurement of this machine: good to
+a factor of about two, enough to tell an hour from a night and 8 GB from 80.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from selfrag.errors import UserError
+from selfrag.training.batching import Step
+from selfrag.training.run import Prepared, TrainingConfig, plan
+from selfrag.training.scale.settings import Scale
+from selfrag.training.targets import MASKED
+
+_EFFICIENCY = 0.4  # share of the measured matmul rate that whole training steps reach
+_GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Numbers of a model that cost and memory go by.
+
+    Attributes:
+        body: parameters that every token passes, without the two vocabulary matrices.
+        vocabulary: parameters of the vocabulary matrices; tied ones count once.
+        head: parameters of the output matrix alone.
+        adapter: parameters of LoRA pairs and token rows at the run's rank.
+        layers: number of layers.
+        width: of the hidden states.
+        inner: of the feed-forward layers.
+    """
+
+    body: int
+    vocabulary: int
+    head: int
+    adapter: int
+    layers: int
+    width: int
+    inner: int
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The cost of a run.
+
+    Attributes:
+        steps: optimiser steps.
+        tokens: tokens over the whole run.
+        targets: positions with a loss over the whole run.
+        largest_load: tokens that one process holds at once.
+        parameters: of the model.
+        trained: parameters that are trained.
+        memory: bytes of one process, by what they are for.
+        rate: measured multiply-adds, as floating-point operations a second of one process.
+        seconds: of computing, all processes side by side.
+    """
+
+    steps: int
+    tokens: int
+    targets: int
+    largest_load: int
+    parameters: int
+    trained: int
+    memory: Mapping[str, float]
+    rate: float
+    seconds: float
+
+
+def estimate(
+    prepared: Prepared, base_dir: Path, config: TrainingConfig, scale: Scale | None, *, processes: int = 1
+) -> Estimate:
+    """Estimate a run.
+
+    Raises:
+        UserError: `base_dir` holds no config of a causal language model.
+    """
+    shape = read_shape(base_dir, config)
+    steps = plan(prepared, config)
+    rows = [row for step in steps for load in step for row in load]
+    lengths = [len(example) for example in prepared.examples]
+    targets = [sum(label != MASKED for label in example.labels) for example in prepared.examples]
+    load = _largest_load(steps, lengths, config, scale)
+    parameters = shape.body + shape.vocabulary
+    trained = shape.adapter if config.method == "lora" else parameters
+    shards = 1 if scale is None or scale.sharding == "none" else processes
+    share = sum(targets[row] for row in rows) / sum(lengths[row] for row in rows)
+    rate = measured_rate()
+    work = sum(_work(shape, config, scale, lengths[row], targets[row]) for row in rows)
+    return Estimate(
+        steps=len(steps),
+        tokens=sum(lengths[row] for row in rows),
+        targets=sum(targets[row] for row in rows),
+        largest_load=load,
+        parameters=parameters,
+        trained=trained,
+        memory=_memory(shape, config, scale, load, share, parameters, trained, shards),
+        rate=rate,
+        seconds=work / (rate * _EFFICIENCY * (processes if scale is not None else 1)),
+    )
+
+
+def read_shape(base_dir: Path, config: TrainingConfig) -> Shape:
+    """The shape of a checkpoint's model, from its config.
+
+    Raises:
+        UserError: there is none that transformers knows as a causal language model.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.pytorch_utils import Conv1D
+
+    try:
+        settings = AutoConfig.from_pretrained(base_dir)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(settings)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{base_dir} holds no causal language model: {error}") from error
+    inputs, outputs = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+    tied = bool(getattr(settings, "tie_word_embeddings", False))
+    vocabulary = inputs.numel() if tied else inputs.numel() + outputs.numel()
+    body = sum(p.numel() for p in model.parameters() if p is not inputs and p is not outputs)
+    linear = [m for m in model.modules() if isinstance(m, torch.nn.Linear | Conv1D) and m.weight is not outputs]
+    adapter = config.lora.rank * sum(sum(m.weight.shape) for m in linear) + 15 * inputs.shape[1] * (1 if tied else 2)
+    text = settings.get_text_config()
+    inner = max(max(m.weight.shape) for m in linear)
+    return Shape(body, vocabulary, outputs.numel(), adapter, text.num_hidden_layers, inputs.shape[1], inner)
+
+
+def measured_rate(seconds: float = 0.3) -> float:
+    """Floating-point operations a second of bf16 matrix products on this machine's best device."""
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    a = torch.ones(1024, 1024, dtype=torch.bfloat16, device=device)
+    (a @ a).sum().item()
+    done, started = 0, time.perf_counter()
+    while time.perf_counter() - started < seconds:
+        (a @ a).sum().item()
+        done += 1
+    return done * 2 * 1024**3 / (time.perf_counter() - started)
+
+
+def _largest_load(steps: Sequence[Step], lengths: Sequence[int], config: TrainingConfig, scale: Scale | None) -> int:
+    """Tokens in memory at once: of the CPU loop all loads of a step, of the Trainer one load."""
+    longest = max(lengths)
+    if scale is not None:
+        return max(scale.micro_tokens, longest)
+    return max(sum(lengths[row] for load in step for row in load) for step in steps)
+
+
+def _work(shape: Shape, config: TrainingConfig, scale: Scale | None, length: int, targets: int) -> float:
+    """Operations of one row, forward and backward. With LoRA frozen weights need no gradient: two passes, not three."""
+    attention = 4 * shape.layers * shape.width * length / 2
+    forward = length * (2 * shape.body + attention) + targets * 2 * shape.head
+    passes = (2 if config.method == "lora" else 3) + (1 if scale is not None and scale.checkpointing else 0)
+    return passes * forward
+
+
+def _memory(
+    shape: Shape,
+    config: TrainingConfig,
+    scale: Scale | None,
+    load: int,
+    share: float,
+    parameters: int,
+    trained: int,
+    shards: int,
+) -> dict[str, float]:
+    """Bytes by purpose."""
+    lora = config.method == "lora"
+    # LoRA: bf16 base and a merged copy of the body; full: float32 originals and bf16 copies.
+    weights = (2 * parameters + 2 * shape.body) if lora else 6 * parameters
+    kept = 2 * (10 * shape.width + 4 * shape.inner)  # bf16 activations of one token in one layer
+    checkpointing = scale is not None and scale.checkpointing
+    activations = load * ((shape.layers * 2 * shape.width + kept) if checkpointing else shape.layers * kept)
+    rows = shape.head / shape.width
+    return {
+        "weights": weights / shards,
+        "gradients": 4 * trained / shards,
+        "optimiser": 8 * trained / shards,
+        "activations": float(activations),
+        "logits": load * share * rows * 12,  # bf16, float32 and their gradient
+    }
+
+
+def total_gib(memory: Mapping[str, float]) -> float:
+    """Sum in GiB."""
+    return sum(memory.values()) / _GIB

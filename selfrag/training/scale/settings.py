@@ -1,0 +1,44 @@
+"""Where and how a run through the Trainer computes. What it learns is in `TrainingConfig`. Knows no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from selfrag.errors import UserError
+
+Sharding = Literal["none", "fsdp", "zero3"]
+Attention = Literal["auto", "packed", "sdpa", "flash_attention_2"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Settings of the machine, not of the method: another value gives the same loss up to rounding.
+
+    Attributes:
+        sharding: `none` keeps the whole model in each process; `fsdp` and `zero3` cut it into shards.
+        micro_tokens: tokens that one process computes at once, padding-free; memory goes by it. A longer row is alone.
+        precision: `bf16` or `fp32`. In `bf16`, whatever is trained stays float32 beside it.
+        checkpointing: recompute activations in backward: about a third more time, far less memory.
+        attention: `auto` takes FlashAttention 2 where it is installed on a GPU, else `packed`, our own.
+        loader_workers: processes that lay out rows ahead of the step; 0 for none.
+    """
+
+    sharding: Sharding = "none"
+    micro_tokens: int = 8192
+    precision: Literal["bf16", "fp32"] = "bf16"
+    checkpointing: bool = False
+    attention: Attention = "auto"
+    loader_workers: int = 0
+
+    def __post_init__(self) -> None:
+        choices = {
+            "sharding": (self.sharding, ("none", "fsdp", "zero3")),
+            "precision": (self.precision, ("bf16", "fp32")),
+            "attention": (self.attention, ("auto", "packed", "sdpa", "flash_attention_2")),
+        }
+        for name, (value, known) in choices.items():
+            if value not in known:
+                raise UserError(f"{name} = {value!r}: choose one of {', '.join(known)}")
+        if self.micro_tokens < 1:
+            raise UserError(f"micro_tokens = {self.micro_tokens}: give a number of at least 1")
