@@ -77,8 +77,16 @@ def _estimate(items: int, statistic: Callable[[Floats], Floats], seed: int, roun
         return Estimate(float("nan"), float("nan"), float("nan"), 0)
     value = float(statistic(np.ones((1, items)))[0])
     if items == 1:
-        return Estimate(value, float("nan"), float("nan"), 1)
+        return interval(value, np.empty(0), 1)
     counts = np.random.default_rng(seed).multinomial(items, [1 / items] * items, size=rounds).astype(np.float64)
+    return interval(value, statistic(counts), items)
+
+
+def interval(value: float, samples: Floats, items: int) -> Estimate:
+    """A figure with the percentile interval of its bootstrap samples; without finite ones its ends are NaN."""
+    known = samples[np.isfinite(samples)]
+    if items < 2 or not len(known):
+        return Estimate(value, float("nan"), float("nan"), items)
     tail = 100 * (1 - LEVEL) / 2
-    low, high = np.nanpercentile(statistic(counts), [tail, 100 - tail])
+    low, high = np.percentile(known, [tail, 100 - tail])
     return Estimate(value, float(low), float(high), items)

@@ -7,7 +7,7 @@ Understood are the rows of `eval` files (`task`, `passages`, `gold_passage_ids`)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,11 @@ from typing import Any
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.jsonl import read_jsonl
+from selfrag.prompting import SELFRAG
 from selfrag.training.rows import Token, parse_row
+
+TASK_INPUT = SELFRAG.task_input
+"""Stands between a task's wording and its question in the instruction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,10 @@ class Item:
         answers: short answers of which one should be contained; None where that is no measure.
         label: right answer of a closed task.
         answerable: whether the passages answer the question; None if the file does not say.
+        task: kind of task as the file names it; empty outside of `eval` files.
+        options: texts of a closed set, in the order of the file.
+        references: every reference answer of the file, long ones too.
+        query: the question without the task's wording, where the two can be told apart.
     """
 
     id: str
@@ -41,14 +49,21 @@ class Item:
     answers: tuple[str, ...] | None = None
     label: str | None = None
     answerable: bool | None = None
+    task: str = ""
+    options: tuple[str, ...] = ()
+    references: tuple[str, ...] = ()
+    query: str = ""
 
 
-def read_items(path: Path, where: Mapping[str, str] | None = None) -> list[Item]:
+def read_items(
+    path: Path, where: Mapping[str, str] | None = None, *, check: Callable[[Item], Item] | None = None
+) -> list[Item]:
     """All items of a `.jsonl` or `.jsonl.gz` file.
 
     Args:
         path: the file.
         where: keep rows with these values only, such as `{"rule": "instruction_without_lookup"}`.
+        check: looks at each item, may change it, and raises `UserError` for a bad one.
 
     Raises:
         UserError: a row is bad (names `file:line`), or no row is left.
@@ -58,7 +73,10 @@ def read_items(path: Path, where: Mapping[str, str] | None = None) -> list[Item]
     def parse(record: dict[str, Any]) -> Item | None:
         if missing := sorted(set(wanted) - set(record)):
             raise UserError(f"no key {missing[0]!r} to filter on")
-        return _item(record) if all(str(record[key]) == value for key, value in wanted.items()) else None
+        if any(str(record[key]) != value for key, value in wanted.items()):
+            return None
+        item = _item(record)
+        return item if check is None else check(item)
 
     items = [item for item in read_jsonl(path, parse) if item is not None]
     if not items:
@@ -85,18 +103,33 @@ def _task(record: dict[str, Any]) -> Item:
     closed = "options" in record
     passages = _passages(record, "passages", "id") if "passages" in record else ()
     label = _text(record, "label") if "label" in record else None
+    instruction = _text(record, "instruction")
     return Item(
         _text(record, "id"),
-        _text(record, "instruction"),
+        instruction,
         # Multiple choice may be answered either way.
         needs_retrieval=None if task == "multiple_choice" else True,
         passages=passages,
-        gold=frozenset(_texts(record, "gold_passage_ids")) if "gold_passage_ids" in record else None,
+        gold=_gold(record, passages),
         # A long human answer is not contained in a model's answer; closed tasks are scored by their label.
         answers=_texts(record, "answers") if task.startswith("short_qa") else None,
         label=label if closed else None,
         answerable=None if closed or label is None else _answerable(label),
+        task=task,
+        options=_texts(record, "options") if closed else (),
+        references=_texts(record, "answers") if "answers" in record else (),
+        query=_text(record, "question") if "question" in record else instruction.partition(TASK_INPUT)[2],
     )
+
+
+def _gold(record: Mapping[str, Any], passages: tuple[Passage, ...]) -> frozenset[str] | None:
+    """Ids of the gold passages, or of those whose title the file names as support; None if it says neither."""
+    if "gold_passage_ids" in record:
+        return frozenset(_texts(record, "gold_passage_ids"))
+    support = record.get("support")
+    if isinstance(support, list) and support and all(isinstance(title, str) for title in support):
+        return frozenset(passage.id for passage in passages if passage.title in support)
+    return None
 
 
 def _answerability(record: dict[str, Any]) -> Item:

@@ -1,0 +1,1 @@
+"""Metrics of one output against one item. Pure; no model, no files."""

@@ -1,0 +1,29 @@
+"""What an answer took, as metrics: retrieval rate, passages read, tokens, requests, searches. Pure."""
+
+from __future__ import annotations
+
+from selfrag.experiments.items import Item
+from selfrag.experiments.metrics.metric import Metric, Part
+from selfrag.experiments.metrics.output import Output
+
+
+def _retrieved(item: Item, output: Output) -> Part:
+    """1 where evidence was used: asking in vain retrieves nothing."""
+    return float(output.retrieved and bool(output.read)), 1.0
+
+
+def _counted(name: str) -> Metric:
+    def measure(item: Item, output: Output) -> Part:
+        return float(output.usage.get(name, 0)), 1.0
+
+    return Metric(name, measure, of_failure=None)
+
+
+RETRIEVAL_RATE = Metric("retrieval_rate", _retrieved, of_failure=None)
+EFFORT = (
+    RETRIEVAL_RATE,
+    _counted("prompt_tokens"),
+    _counted("generated_tokens"),
+    _counted("requests"),
+    _counted("searches"),
+)

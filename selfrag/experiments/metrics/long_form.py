@@ -1,0 +1,65 @@
+"""Long answers: ROUGE-L against human answers, and whether a question without an answer in its passages is declined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from selfrag.errors import UserError, require
+from selfrag.experiments.containment import abstains
+from selfrag.experiments.items import Item
+from selfrag.experiments.metrics.metric import Metric, mean_of
+from selfrag.experiments.metrics.output import Output
+
+
+def rouge_l(text: str, references: Sequence[str]) -> float:
+    """Best ROUGE-L F over the references, words stemmed, by the `rouge-score` package.
+
+    Raises:
+        MissingExtraError: rouge-score is not installed.
+    """
+    if isinstance(references, str) or not references:
+        raise UserError(f"references must be a list of at least one text, not {references!r:.60}")
+    scorer = _scorer()
+    return max(float(scorer.score(reference, text)["rougeL"].fmeasure) for reference in references)
+
+
+@lru_cache(maxsize=1)
+def _scorer() -> Any:
+    rouge = require("rouge_score.rouge_scorer", extra="eval")
+    return rouge.RougeScorer(["rougeL"], use_stemmer=True)
+
+
+def long_form(item: Item, output: Output) -> float | None:
+    """ROUGE-L where there is a reference; where the passages give no answer, 1 for declining and 0 for answering.
+
+    SQuAD 2.0 scores its unanswerable questions in this way. None if the item has neither.
+    """
+    if item.answerable is False:
+        return float(abstains(output.text))
+    return _rouge(item, output)
+
+
+def answered_rightly(item: Item, output: Output) -> float | None:
+    """1 if a question is answered exactly when its passages allow it; None if the file does not say."""
+    return None if item.answerable is None else float(abstains(output.text) != item.answerable)
+
+
+def _rouge(item: Item, output: Output) -> float | None:
+    return rouge_l(output.text, item.references) if item.references else None
+
+
+def _declines(item: Item, output: Output) -> float | None:
+    return float(abstains(output.text)) if item.answerable is False else None
+
+
+def _answers(item: Item, output: Output) -> float | None:
+    return float(not abstains(output.text)) if item.answerable is True else None
+
+
+LONG_FORM = Metric("long_form", mean_of(long_form))
+ROUGE_L = Metric("rouge_l", mean_of(_rouge))
+ANSWERABILITY = Metric("answerability", mean_of(answered_rightly))
+DECLINES = Metric("declines_unanswerable", mean_of(_declines))
+ANSWERS = Metric("answers_answerable", mean_of(_answers))

@@ -1,0 +1,57 @@
+"""`Output`: what a system produced for one item, as plain values that metrics read and a run writes. Runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from selfrag.decoding.answer import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One answer.
+
+    Attributes:
+        text: the answer; of a closed set the option as it was scored.
+        cited: ids of the cited passages in order of first citation, each once.
+        read: ids of the passages the model was shown, each once; empty if it answered without evidence.
+        retrieved: whether evidence was asked for.
+        segments: of a long answer, text and cited passage id of each piece.
+        usage: requests, prompt and generated tokens, searches.
+    """
+
+    text: str
+    cited: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+    retrieved: bool = False
+    segments: tuple[tuple[str, str | None], ...] = ()
+    usage: Mapping[str, int] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self) | {"usage": dict(self.usage)}
+
+
+USAGE = ("requests", "prompt_tokens", "generated_tokens", "searches")
+"""Counts that do not depend on what else was in the batch; seconds and cached tokens do."""
+
+
+def output_of(answer: Answer, *, cite_all: bool = False) -> Output:
+    """What an answer says.
+
+    Args:
+        answer: of any decoder.
+        cite_all: the system makes no citations of its own: every passage it was shown counts as cited.
+    """
+    shown = [passage.id for decision in answer.trace.decisions for passage in decision.passages]
+    read = tuple(dict.fromkeys(shown))
+    return Output(
+        text=answer.text.strip(),
+        cited=read if cite_all else tuple(passage.id for passage in answer.citations),
+        read=read,
+        retrieved=any(decision.action == "retrieve" for decision in answer.trace.decisions),
+        segments=tuple((s.text, s.citation.id if s.citation else None) for s in answer.segments),
+        usage={name: getattr(answer.usage, name) for name in USAGE},
+    )

@@ -1,0 +1,27 @@
+"""Passages for items that bring none: searched once, the same for every system. Knows no system."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from retrieval.passage import Retriever
+from selfrag.experiments.tasks.reading import TaskFile
+
+BATCH = 256
+"""Queries of one search."""
+
+
+def with_evidence(file: TaskFile, retriever: Retriever, passages: int) -> TaskFile:
+    """The file with the best `passages` of the retriever for every item that has none, searched by its question.
+
+    Raises:
+        UserError: the retriever cannot search.
+    """
+    items = list(file.items)
+    bare = [i for i, item in enumerate(items) if not item.passages]
+    for start in range(0, len(bare), BATCH):
+        batch = bare[start : start + BATCH]
+        found = retriever([items[i].query or items[i].instruction for i in batch], passages)
+        for i, hits in zip(batch, found, strict=True):
+            items[i] = replace(items[i], passages=tuple(hits))
+    return replace(file, items=tuple(items))

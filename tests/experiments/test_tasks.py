@@ -1,0 +1,146 @@
+"""Kinds of task by fields, closed sets, strict reading, evidence from an index."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retrieval.errors import UserError
+from retrieval.passage import Passage
+from selfrag.experiments.items import Item
+from selfrag.experiments.tasks.choices import choices
+from selfrag.experiments.tasks.evidence import with_evidence
+from selfrag.experiments.tasks.reading import read_task, read_tasks
+from selfrag.experiments.tasks.task import CLOSED, LONG, SHORT, task_of
+
+ROW: dict[str, Any] = {"id": "a", "task": "short_qa", "instruction": "who?", "answers": ["Ann"]}
+CHOICE = {
+    "id": "c",
+    "task": "multiple_choice",
+    "instruction": "Choose.\n\n## Input:\n\nWhich?\nA: x\nB: y",
+    "answers": ["B", "y"],
+    "label": "B",
+    "options": ["x", "y"],
+}
+SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "eval" / "dev"
+
+
+def write(folder: Path, *rows: dict[str, Any], name: str = "set.jsonl") -> Path:
+    path = folder / name
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def closed(label: str, *options: str) -> Item:
+    return Item("q", "?", None, label=label, options=options)
+
+
+def test_a_label_names_an_option_by_text_letter_or_number() -> None:
+    assert choices(closed("true", "true", "false")).surfaces == ("true", "false")
+    assert choices(closed("B", "x", "y", "z")).surfaces == ("A", "B", "C")
+    assert choices(closed("2", "x", "y")).surfaces == ("1", "2")
+    assert choices(closed("2", "x", "y")).right == "2"
+
+
+@pytest.mark.parametrize("label", ["D", "4", "maybe", "0"])
+def test_defect_28_a_label_out_of_range_is_refused(label: str) -> None:
+    with pytest.raises(UserError, match=f"label '{label}' is none of"):
+        choices(closed(label, "x", "y", "z"))
+
+
+@pytest.mark.parametrize("options", [("x",), ("x", "x"), ("x", " ")])
+def test_bad_options(options: tuple[str, ...]) -> None:
+    with pytest.raises(UserError, match="options"):
+        choices(closed("A", *options))
+
+
+def test_the_kind_follows_from_the_fields() -> None:
+    words = " ".join(["word"] * 11)
+    known = {
+        closed("A", "x", "y"): CLOSED,
+        Item("q", "?", True, task="short_qa_multihop", references=(words,)): SHORT,
+        Item("q", "?", True, task="long_form", references=("x",)): LONG,
+        Item("q", "?", True, task="something", answerable=False): LONG,
+        Item("q", "?", True, task="something", references=("two words",)): SHORT,
+        Item("q", "?", True, task="something", references=(words,)): LONG,
+    }
+    for item, kind in known.items():
+        assert task_of(item) is kind, item
+
+
+def test_a_file_is_read_with_its_kind_and_a_seeded_sample_in_order(tmp_path: Path) -> None:
+    path = write(tmp_path, *(ROW | {"id": f"q{i}"} for i in range(20)))
+    file = read_task(path, limit=5, seed=3)
+    assert (file.name, file.task, file.rows, len(file.items)) == ("set", SHORT, 20, 5)
+    numbers = [int(item.id[1:]) for item in file.items]
+    assert numbers == sorted(numbers)
+    assert file.items == read_task(path, limit=5, seed=3).items
+    assert file.items != read_task(path, limit=5, seed=4).items
+
+
+def test_an_unknown_kind_of_short_answers_is_scored_by_them(tmp_path: Path) -> None:
+    (item,) = read_task(write(tmp_path, ROW | {"task": "trivia"})).items
+    assert item.answers == ("Ann",)
+
+
+def test_support_titles_stand_in_for_gold_ids(tmp_path: Path) -> None:
+    passages = [{"id": f"p{i}", "title": f"T{i}", "text": "x"} for i in range(3)]
+    (item,) = read_task(write(tmp_path, ROW | {"passages": passages, "support": ["T2", "T0"]})).items
+    assert item.gold == {"p0", "p2"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([ROW, ROW], r"set.jsonl:2: id 'a' occurs twice"),
+        ([ROW, CHOICE], r"set.jsonl:2: kind closed after rows of kind short"),
+        ([ROW | {"answers": []}], r"set.jsonl:1: no gold answer"),
+        ([ROW | {"answers": [" "]}], r"set.jsonl:1: no gold answer"),
+        ([CHOICE | {"label": "C"}], r"set.jsonl:1: label 'C' is none of A, B"),
+        ([{"id": "x", "kind": "short_qa", "instruction": "who?"}], r"set.jsonl:1: key 'task' is missing"),
+        ([ROW | {"passages": [{"id": "p", "text": "x"}] * 2}], r"set.jsonl:1: two passages have one id"),
+        ([ROW | {"passages": [{"id": "p", "text": ""}]}], r"set.jsonl:1: 'text' must be text"),
+        ([], r"set.jsonl: no rows"),
+    ],
+)
+def test_bad_files_are_named_by_line(tmp_path: Path, rows: list[dict[str, Any]], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read_task(write(tmp_path, *rows))
+
+
+def test_two_files_of_one_name(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    with pytest.raises(UserError, match="two files are called set"):
+        read_tasks([write(tmp_path, ROW), write(tmp_path / "b", ROW)])
+
+
+def test_passages_are_searched_for_items_without_any_by_their_question(tmp_path: Path) -> None:
+    own = {"passages": [{"id": "own", "title": "", "text": "x"}]}
+    file = read_task(
+        write(tmp_path, CHOICE, CHOICE | {"id": "d"} | own, CHOICE | {"id": "e", "question": "Which one?"})
+    )
+    asked: list[str] = []
+
+    def search(queries: Any, k: int) -> list[list[Passage]]:
+        asked.extend(queries)
+        return [[Passage(f"found-{k}", "text")] for _ in queries]
+
+    found = with_evidence(file, search, 7)
+    assert asked == ["Which?\nA: x\nB: y", "Which one?"]
+    assert [item.passages[0].id for item in found.items] == ["found-7", "own", "found-7"]
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the given evaluation files are not beside this checkout")
+def test_the_given_files_are_read() -> None:
+    kinds = {file.name: (file.task.kind, file.rows) for file in read_tasks(sorted(SHARED.glob("*.jsonl*")))}
+    assert kinds == {
+        "arc_c": ("closed", 600),
+        "clapnq_dev": ("long", 280),
+        "fever_symmetric": ("closed", 712),
+        "hotpot_dev": ("short", 244),
+        "nq_dev": ("short", 589),
+        "truthfulqa_mc": ("closed", 816),
+    }
