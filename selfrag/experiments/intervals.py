@@ -45,7 +45,7 @@ def mean(values: Sequence[float], *, seed: int = 0, rounds: int = ROUNDS) -> Est
     def statistic(counts: Floats) -> Floats:
         return np.asarray(counts @ data / counts.sum(axis=1))
 
-    return _estimate(len(data), statistic, seed, rounds)
+    return bootstrap(len(data), statistic, seed, rounds)
 
 
 def pooled_auc(
@@ -68,11 +68,18 @@ def pooled_auc(
         pairs = (counts @ right) * (counts @ wrong)
         return np.asarray(np.divide(won, pairs, out=np.full(len(counts), np.nan), where=pairs > 0))
 
-    return _estimate(len(matrix), statistic, seed, rounds)
+    return bootstrap(len(matrix), statistic, seed, rounds)
 
 
-def _estimate(items: int, statistic: Callable[[Floats], Floats], seed: int, rounds: int) -> Estimate:
-    """`statistic` maps counts [R, n] (how often each of R samples holds each item) to R values."""
+def bootstrap(items: int, statistic: Callable[[Floats], Floats], seed: int = 0, rounds: int = ROUNDS) -> Estimate:
+    """Any figure of items.
+
+    Args:
+        items: how many there are.
+        statistic: maps counts [R, n] (how often each of R samples holds each of n items) to R values.
+        seed: of the resampling.
+        rounds: bootstrap samples.
+    """
     if items == 0:
         return Estimate(float("nan"), float("nan"), float("nan"), 0)
     value = float(statistic(np.ones((1, items)))[0])
