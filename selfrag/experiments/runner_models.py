@@ -1,0 +1,166 @@
+"""The edge of the runner: files, evidence, checkpoint and engine in, run directories out. Loads the model once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from retrieval.layout import MANIFEST
+from retrieval.passage import Retriever
+from selfrag.engines.base import Engine
+from selfrag.errors import UserError
+from selfrag.experiments.provenance import sha256
+from selfrag.experiments.runner import Run, run
+from selfrag.experiments.runner_manifest import model_files
+from selfrag.experiments.systems.named import system, tokenizer_of
+from selfrag.experiments.tasks.evidence import with_evidence
+from selfrag.experiments.tasks.reading import TaskFile, read_tasks
+from selfrag.loading import resolve_model
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is run on.
+
+    Attributes:
+        files: in the schema of `eval/dev`.
+        limit: a seeded sample of this many items of each file.
+        seed: of the sample.
+        index: directory of an index, or `demo`, for items that bring no passages; None leaves them without.
+        found: passages to search for.
+    """
+
+    files: Sequence[Path]
+    limit: int | None = None
+    seed: int = 0
+    index: str | None = None
+    found: int = 10
+
+    def settings(self) -> dict[str, Any]:
+        """What decides the items, for the manifest."""
+        sampled = {} if self.limit is None else {"limit": self.limit, "seed": self.seed}
+        searched = {} if self.index is None else {"index": _index_fingerprint(self.index), "found": self.found}
+        return sampled | searched
+
+    def load(self) -> list[TaskFile]:
+        """Read the files, and search for items without passages."""
+        files = read_tasks(self.files, limit=self.limit, seed=self.seed)
+        if self.index is None or all(item.passages for file in files for item in file.items):
+            return files
+        retriever = _retriever(self.index)
+        return [with_evidence(file, retriever, self.found) for file in files]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What answers.
+
+    Attributes:
+        model: checkpoint directory, hub name, or `demo`.
+        engine: `vllm`, `transformers`, `http://HOST:PORT`, or None for the best one installed.
+        options: fields of the engine's configuration.
+    """
+
+    model: str
+    engine: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def load(self, path: Path) -> Engine:
+        """Load the weights, or connect."""
+        from selfrag.engines.select import load_engine
+
+        if self.engine is not None and self.engine.startswith(("http://", "https://")):
+            return load_engine("http", path, url=self.engine, **self.options)
+        return load_engine(self.engine, path, **self.options)
+
+
+def run_systems(
+    names: Mapping[str, str],
+    model: Model,
+    files: Sequence[TaskFile],
+    out: Path,
+    *,
+    source: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    retry_failed: bool = False,
+    traces: bool = False,
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Run systems that share a checkpoint; each gets the directory `out/NAME`.
+
+    Args:
+        names: name of the run to the system it is (`selfrag.experiments.systems.named.ROLES`).
+        model: what answers.
+        files: what to run on.
+        out: directory of the run directories.
+        source: how the files were read, for the manifest.
+        settings: fields to change in every system.
+        retry_failed: run items again that failed before.
+        traces: keep whole traces in the records.
+
+    Returns:
+        Name of the run to name of the file to items, failed, seconds and cached tokens.
+
+    Raises:
+        UserError: unknown system or setting, unusable model, a directory that holds another run.
+    """
+    from tqdm import tqdm
+
+    if not names:
+        raise UserError("no system to run; name at least one")
+    path = resolve_model(model.model)
+    tokenizer = tokenizer_of(path)
+    systems = {name: system(kind, tokenizer, settings) for name, kind in names.items()}
+    weights = model_files(path)
+    loaded: list[Engine] = []
+
+    def engine() -> Engine:
+        if not loaded:
+            loaded.append(model.load(path))
+        return loaded[0]
+
+    total = sum(len(file.items) for file in files)
+    results = {}
+    try:
+        for name, one in systems.items():
+            identity = {"name": name, "model": weights, "engine": _engine_kind(model.engine)}
+            job = Run(one, identity, out / name, source or {}, retry_failed, traces)
+            with tqdm(total=total, desc=name, unit="item", disable=None) as bar:
+                results[name] = run(job, files, engine, bar.update)
+    finally:
+        for one_engine in loaded:
+            one_engine.close()
+    return results
+
+
+def _engine_kind(engine: str | None) -> str:
+    """Engines agree within tolerance only, so records of different ones are not mixed; servers may move."""
+    if engine is None:
+        from selfrag.engines.select import choose_engine
+
+        return choose_engine()[0]
+    return "http" if engine.startswith(("http://", "https://")) else engine
+
+
+def _retriever(index: str) -> Retriever:
+    from selfrag.loading import load_retriever
+
+    found = load_retriever(None if index == "demo" else index, demo=index == "demo")
+    if found is None:
+        raise UserError(f"no index at {index}")
+    return found
+
+
+def _index_fingerprint(index: str) -> str:
+    """What tells one index from another: the checksum of its manifest."""
+    if index == "demo":
+        from selfrag.demo import index_path
+
+        folder = index_path()
+    else:
+        folder = Path(index)
+    manifest = folder / MANIFEST
+    if not manifest.is_file():
+        raise UserError(f"{folder} is no index; build one with `selfrag index build`")
+    return sha256(manifest)

@@ -1,0 +1,49 @@
+"""Ours: the reflective decoders under a policy, within the budget of the task. Sans-IO."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from selfrag.decoding.beam import decode
+from selfrag.decoding.options import decode_options
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.trace import decoding_dict
+from selfrag.decoding.tree import Decoder
+from selfrag.experiments.items import Item
+from selfrag.experiments.tasks.choices import choices
+from selfrag.experiments.tasks.task import Task
+from selfrag.prompting import Prompting
+
+
+@dataclass(frozen=True, slots=True)
+class Reflective:
+    """A model trained with reflection tokens.
+
+    Attributes:
+        prompting: codec, vocabulary and layout of the model.
+        decoding: the policy; the task sets segments and tokens, so that its budget holds.
+    """
+
+    prompting: Prompting
+    decoding: Decoding
+    cites_all: bool = False
+
+    def decoder(self, item: Item, task: Task) -> Decoder:
+        """Segment beam search, or option scoring with critique."""
+        if item.options:
+            options = choices(item).surfaces
+            chosen = decode_options(item.instruction, options, self.prompting, self.decoding, passages=item.passages)
+            return (yield from chosen)
+        return (yield from decode(item.instruction, self.prompting, self.policy(task), passages=item.passages))
+
+    def policy(self, task: Task) -> Decoding:
+        """The policy within the task's budget."""
+        tokens = min(self.decoding.segment_tokens, task.new_tokens)
+        return replace(self.decoding, max_segments=task.segments, segment_tokens=tokens, answer_tokens=task.new_tokens)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The policy."""
+        set_by_task = {"max_segments", "answer_tokens"}
+        settings = {k: v for k, v in decoding_dict(self.decoding).items() if k not in set_by_task}
+        return {"kind": "reflective", "decoding": settings, "layout": self.prompting.layout.name}

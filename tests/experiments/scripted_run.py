@@ -1,0 +1,66 @@
+"""A run in a process of its own, to be killed: 60 items on the scripted engine, slowed down so that a kill hits it.
+
+python scripted_run.py FOLDER SECONDS_PER_STEP
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "decoding"))
+
+from written import EOS, FIRST_CHARACTER, LIMITS, PROMPTING
+
+from selfrag.decoding.requests import Failed, Generate
+from selfrag.engines.scripted import Reply, ScriptedEngine
+from selfrag.experiments.items import Item
+from selfrag.experiments.runner import Run, run
+from selfrag.experiments.systems.finetuned import FineTuned
+from selfrag.experiments.tasks.reading import TaskFile
+from selfrag.experiments.tasks.task import SHORT
+
+ITEMS = tuple(
+    Item(f"q{i}", f"Question {i}", True, answers=("Paris",), references=("Paris",), task="short_qa") for i in range(60)
+)
+FILE = TaskFile("set", Path("set.jsonl"), "0" * 64, SHORT, ITEMS, len(ITEMS))
+BROKEN = "Question 5"
+
+
+class Slow(ScriptedEngine):
+    """Serves three requests a step, the newest first, and takes its time."""
+
+    def __init__(self, reply: Callable[[Generate], Reply | Failed], pause: float) -> None:
+        super().__init__(reply, EOS, limits=LIMITS, batch=3)
+        self.pause = pause
+
+    def step(self) -> Sequence[tuple[int, Any]]:
+        time.sleep(self.pause)
+        self._waiting = dict(reversed(self._waiting.items()))
+        return super().step()
+
+
+def reply(request: Generate) -> Reply | Failed:
+    """Paris for every third question; one question cannot be answered."""
+    text = PROMPTING.codec.decode([i for i in request.prompt_ids if i >= FIRST_CHARACTER])
+    number = int(text.split("Question ")[1].split()[0])
+    if f"Question {number}" == BROKEN:
+        return Failed("no memory\nleft")
+    return Reply((*PROMPTING.codec.encode("Paris" if number % 3 == 0 else "Röm\u2028"), EOS))
+
+
+def job(folder: Path, **options: Any) -> Run:
+    """The run that all tests repeat."""
+    return Run(FineTuned(PROMPTING, 0), {"name": "finetuned", "model": {"weights": "abc"}}, folder, **options)
+
+
+def start(folder: Path, pause: float = 0.0, **options: Any) -> dict[str, dict[str, Any]]:
+    """Run, or go on."""
+    return run(job(folder, **options), [FILE], lambda: Slow(reply, pause))
+
+
+if __name__ == "__main__":
+    start(Path(sys.argv[1]), float(sys.argv[2]))
