@@ -1,0 +1,116 @@
+"""A critic trained on a tiny model: it learns, goes on after a kill, and is asked with its own prompt."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import tiny
+from student_cases import labelled
+
+from critic.cases import Labelled
+from critic.student.codec import Limits
+from critic.student.judge import load_critic
+from critic.student.training import DEFAULT_TRAINING, CriticConfig, train_critic
+from selfrag.errors import UserError
+from selfrag.jsonl import write_jsonl
+from selfrag.training.journal import Journal
+from selfrag.training.model import Lora
+
+ALL = dict.fromkeys(("Retrieve", "IsRel", "IsSup", "IsUse"))
+
+
+def config(style="tokens", **changes) -> CriticConfig:
+    few = {"lora": Lora(rank=4, alpha=8), "step_tokens": 1500, "epochs": 2, "seed": 3, "checkpoint_steps": 1}
+    training = replace(DEFAULT_TRAINING, **{**few, **changes})
+    return CriticConfig(style, Limits(evidence=24, preceding=8, output=24, instruction=24), ALL, training)
+
+
+def told(row: Labelled) -> Labelled:
+    """The row with its label in what is judged, or in the passage: something that can be learned."""
+    part = replace(row.case, instruction=f"{row.label}?")
+    return replace(row, case=part)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return tiny.save_llama(tmp_path_factory.mktemp("base") / "m", reflection=False, tie=True)
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    path = tmp_path_factory.mktemp("rows") / "critic.jsonl"
+    write_jsonl(path, [told(row).as_dict() for row in labelled(each=2)])
+    return path
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("style", ["tokens", "words"])
+def test_a_trained_critic_gives_the_labels_it_was_taught(style, base, rows, tmp_path):
+    settings = config(style, epochs=30, learning_rate=1e-2, row_learning_rate=1e-2)
+    model = train_critic(rows, base, tmp_path / "run", settings)
+    with load_critic(model, "transformers") as critic:
+        learned = [told(row) for row in labelled(each=1)]
+        judged = critic.judge([row.case for row in learned])
+    right = sum(judgment.label == row.label for judgment, row in zip(judged, learned, strict=True))
+    assert right >= 11
+    assert min(judgment.coverage for judgment in judged) > 0.5
+
+
+@pytest.mark.engine
+def test_a_killed_run_goes_on_to_the_same_checkpoint(base, rows, tmp_path, monkeypatch):
+    from safetensors.torch import load_file
+
+    train_critic(rows, base, tmp_path / "whole", config())
+    original = Journal.log
+
+    def interrupted(self, record):
+        original(self, record)
+        if record["step"] == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "log", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train_critic(rows, base, tmp_path / "killed", config())
+    with pytest.raises(UserError, match="no model at"):
+        load_critic(tmp_path / "killed" / "model", "transformers")
+    train_critic(rows, base, tmp_path / "killed", config())
+    found = [load_file(tmp_path / name / "model" / "model.safetensors") for name in ("whole", "killed")]
+    assert all((found[0][name] == found[1][name]).all() for name in found[0])
+    again = train_critic(rows, base, tmp_path / "killed", config())
+    assert again == tmp_path / "killed" / "model"
+
+
+@pytest.mark.engine
+def test_the_manifest_tells_rows_labels_and_lengths(base, rows, tmp_path):
+    train_critic(rows, base, tmp_path / "run", config(max_steps=1))
+    manifest = json.loads((tmp_path / "run" / "run" / "manifest.json").read_text())
+    assert set(manifest["inputs"]) == {"prompt", "rows", "base"}
+    assert manifest["facts"]["rows_by_label"]["IsSup/Partially supported"] == 2
+    assert manifest["facts"]["median_passage_tokens_by_label"]["IsUse/3"] == 0
+    assert manifest["facts"]["critic"]["limits"]["evidence"] == 24
+
+
+@pytest.mark.engine
+def test_another_prompt_in_the_same_place_is_refused(base, rows, tmp_path):
+    train_critic(rows, base, tmp_path / "run", config(max_steps=1))
+    with pytest.raises(UserError, match=r"other inputs \(prompt\)"):
+        train_critic(rows, base, tmp_path / "run", replace(config(max_steps=1), limits=Limits(30, 9, 30, 30)))
+
+
+def test_prompts_that_cannot_fit_are_refused(base, rows, tmp_path):
+    with pytest.raises(UserError, match="do not fit max_length=64"):
+        train_critic(rows, base, tmp_path / "run", config(max_length=64))
+
+
+def test_a_folder_without_rows_is_refused(base, tmp_path):
+    with pytest.raises(UserError, match=r"holds no train/critic\.jsonl"):
+        train_critic(tmp_path, base, tmp_path / "run", config())
+
+
+@pytest.mark.engine
+def test_a_checkpoint_without_its_card_is_no_critic(tiny_llama):
+    with pytest.raises(UserError, match=r"holds no critic\.json: it is no critic"):
+        load_critic(tiny_llama, "transformers")
