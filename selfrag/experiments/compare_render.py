@@ -1,0 +1,161 @@
+"""A comparison as Markdown, as CSV and for a terminal. Formats numbers; computes none."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from selfrag.experiments.compare import Comparison, Row, Table
+from selfrag.experiments.intervals import Estimate
+from selfrag.experiments.metrics.effort import EFFORT, RETRIEVAL_RATE
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+NONE = "\N{EN DASH}"
+COUNTS = frozenset(metric.name for metric in EFFORT) - {RETRIEVAL_RATE.name}
+"""Figures that are counts; all others are shares, shown in percent."""
+ABBREVIATIONS = {
+    "citation_precision": "cit. precision",
+    "citation_precision_alce": "cit. precision, none = 0",
+    "citation_recall": "cit. recall",
+    "citation_bears_answer": "cited text has answer",
+    "retrieval_rate": "retrieves",
+    "prompt_tokens": "prompt tok.",
+    "generated_tokens": "new tok.",
+}
+
+
+def markdown(comparison: Comparison) -> str:
+    """Headings and tables, the average first."""
+    parts = [_about(comparison)]
+    for table in _tables(comparison):
+        header, *rows = _cells(table, comparison.reference)
+        lines = [header, ["---"] * len(header), *rows]
+        parts.append(f"### {_title(table)}\n")
+        parts.append("".join(f"| {' | '.join(_escape(cell) for cell in line)} |\n" for line in lines))
+        parts += [f"{note}.\n" for note in table.notes]
+    return "\n".join(parts)
+
+
+def csv_text(comparison: Comparison) -> str:
+    """One line a figure: file, kind, system, metric, value, low, high, n, and the difference to the reference."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    ends = ("value", "low", "high")
+    differences = tuple(f"difference_{end}" for end in ends)
+    writer.writerow(("file", "kind", "system", "metric", *ends, "n", "against", *differences))
+    for table in _tables(comparison):
+        for row in table.rows:
+            head = (table.name, table.kind, row.system)
+            for metric in table.metrics:
+                found, other = row.figures[metric], row.differences.get(metric)
+                against = (comparison.reference if other else None) or ""
+                count = "" if found is None else found.n
+                writer.writerow((*head, metric, *_ends(found), count, against, *_ends(other)))
+            if row.seconds is not None:
+                writer.writerow((*head, "seconds", f"{row.seconds:.6g}", *[""] * 7))
+            writer.writerow((*head, "failed", row.failed, *[""] * 7))
+    return out.getvalue()
+
+
+def terminal(comparison: Comparison) -> RenderableType:
+    """The same tables for rich."""
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table as RichTable
+
+    from selfrag.cli.show import plain
+
+    parts: list[RenderableType] = [plain(_about(comparison).strip())]
+    for table in _tables(comparison):
+        header, *rows = _cells(table, comparison.reference)
+        shown = RichTable(title=plain(_title(table)), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        for i, name in enumerate(header):
+            shown.add_column(plain(name), justify="left" if i == 0 else "right")
+        for row in rows:
+            shown.add_row(*(plain(cell) for cell in row))
+        parts += [shown, *(plain(note, "dim") for note in table.notes)]
+    return Group(*parts)
+
+
+def _about(comparison: Comparison) -> str:
+    text = "Shares in percent with bootstrap 95% intervals over items"
+    if comparison.reference is not None:
+        text += f"; differences to {comparison.reference} are paired, * where the interval does not hold 0"
+    return f"{text}.\n"
+
+
+def _tables(comparison: Comparison) -> tuple[Table, ...]:
+    return (*([comparison.average] if comparison.average else []), *comparison.tables)
+
+
+def _title(table: Table) -> str:
+    if table.kind == table.name:
+        return f"Average over {table.items} files"
+    return f"{table.name} ({table.kind}, {table.items} items)"
+
+
+def _cells(table: Table, reference: str | None) -> list[list[str]]:
+    """Header and rows: the headline with interval and difference, everything else as a bare figure."""
+    head, *others = table.metrics
+    compared = reference is not None
+    paired = [metric for metric in others if compared and metric == "citation_precision"]
+    header = ["system", head]
+    header += [f"{head} - {reference}"] if compared else []
+    for metric in others:
+        header.append(ABBREVIATIONS.get(metric, metric.replace("_", " ")))
+        header += [f"{header[-1]} - {reference}"] if metric in paired else []
+    timed = any(row.seconds is not None for row in table.rows)
+    header += [*(["s/item"] if timed else []), "failed"]
+    return [header, *(_row(row, head, others, paired, compared=compared, timed=timed) for row in table.rows)]
+
+
+def _row(
+    row: Row, head: str, others: Sequence[str], paired: Sequence[str], *, compared: bool, timed: bool
+) -> list[str]:
+    cells = [row.system, _interval(row.figures[head], head)]
+    cells += [_difference(row.differences.get(head), head)] if compared else []
+    for metric in others:
+        full = metric.startswith("citation_precision")
+        cells.append((_interval if full else _figure)(row.figures[metric], metric))
+        cells += [_difference(row.differences.get(metric), metric)] if metric in paired else []
+    cells += [NONE if row.seconds is None else f"{row.seconds:.2f}"] if timed else []
+    return [*cells, str(row.failed)]
+
+
+def _figure(found: Estimate | None, metric: str) -> str:
+    return NONE if found is None else _number(found.value, metric)
+
+
+def _interval(found: Estimate | None, metric: str) -> str:
+    if found is None:
+        return NONE
+    if found.low != found.low:
+        return _number(found.value, metric)
+    return f"{_number(found.value, metric)} [{_number(found.low, metric)}, {_number(found.high, metric)}]"
+
+
+def _difference(found: Estimate | None, metric: str) -> str:
+    if found is None:
+        return NONE
+    sign = "+" if found.value > 0 else ""
+    mark = " *" if found.low > 0 or found.high < 0 else ""
+    return f"{sign}{_interval(found, metric)}{mark}"
+
+
+def _number(value: float, metric: str) -> str:
+    return f"{value:.1f}" if metric in COUNTS else f"{100 * value:.1f}"
+
+
+def _ends(found: Estimate | None) -> tuple[str, str, str]:
+    if found is None:
+        return "", "", ""
+    low, value, high = ("" if end != end else f"{end:.6g}" for end in (found.low, found.value, found.high))
+    return value, low, high
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,124 @@
+"""Finished runs read back from disk, checked to be of the same items. Computes no figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from selfrag.errors import UserError
+from selfrag.experiments.metrics.metric import Part
+from selfrag.experiments.runner_manifest import read_manifest
+from selfrag.experiments.runner_records import read_records
+
+
+@dataclass(frozen=True, slots=True)
+class FileResult:
+    """One system's records of one file.
+
+    Attributes:
+        kind: of the task.
+        metrics: names, the headline first.
+        ids: of the items, in order.
+        scores: metric to one part an item.
+        seconds: wall time of the run, without loading the model.
+        failed: items without an answer.
+        with_passages: items that had passages to read.
+        data: what must agree between systems.
+    """
+
+    kind: str
+    metrics: tuple[str, ...]
+    ids: tuple[str, ...]
+    scores: dict[str, tuple[Part | None, ...]]
+    seconds: float
+    failed: int
+    with_passages: int
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SystemRun:
+    """One system's run directory.
+
+    Attributes:
+        name: of the system.
+        folder: where it was read.
+        files: by name.
+    """
+
+    name: str
+    folder: Path
+    files: dict[str, FileResult]
+
+
+def read_run(folder: Path, only: Sequence[str] | None = None) -> SystemRun:
+    """Read a run directory.
+
+    Args:
+        folder: as `run` wrote it.
+        only: names of the files to read; all by default.
+
+    Raises:
+        UserError: no run, an unfinished file, a file of `only` that is not there, or damaged records.
+    """
+    manifest = read_manifest(folder)
+    names = list(manifest["files"]) if only is None else list(only)
+    files = {}
+    for name in names:
+        if name not in manifest["files"]:
+            raise UserError(f"{folder} has no {name}; it has {', '.join(manifest['files']) or 'nothing'}")
+        if "result" not in manifest["files"][name]:
+            raise UserError(f"{folder}: {name} is not finished; start the run again to finish it")
+        files[name] = _file(folder / f"{name}.jsonl", manifest["files"][name])
+    return SystemRun(str(manifest["identity"].get("name", folder.name)), folder, files)
+
+
+def read_runs(folders: Sequence[Path], only: Sequence[str] | None = None) -> list[SystemRun]:
+    """Read runs that can be compared: the same files and items, different names.
+
+    Raises:
+        UserError: as `read_run`, or runs that cannot be compared; names both.
+    """
+    runs = [read_run(folder, only) for folder in folders]
+    if not runs:
+        raise UserError("no run to compare; give at least one run directory")
+    first = runs[0]
+    seen: dict[str, Path] = {}
+    for run in runs:
+        if run.name in seen:
+            raise UserError(f"{seen[run.name]} and {run.folder} are both of a system called {run.name}; rename one")
+        seen[run.name] = run.folder
+        if missing := sorted(set(first.files) ^ set(run.files)):
+            raise UserError(f"{missing[0]} is not in both {first.folder} and {run.folder}; run it, or use --only")
+        for name, found in run.files.items():
+            if found.data != first.files[name].data or found.ids != first.files[name].ids:
+                raise UserError(f"{name}: {run.folder} was not run on the same items as {first.folder}")
+    return runs
+
+
+def _file(path: Path, entry: dict[str, Any]) -> FileResult:
+    records = read_records(path)
+    settings, result = entry["settings"], entry["result"]
+    metrics = tuple(settings["task"]["metrics"])
+    scores = {name: tuple(_part(path, record, name) for record in records) for name in metrics}
+    data = {key: value for key, value in settings.items() if key != "task"} | {"kind": settings["task"]["kind"]}
+    ids = tuple(record["id"] for record in records)
+    return FileResult(
+        settings["task"]["kind"],
+        metrics,
+        ids,
+        scores,
+        float(result["seconds"]),
+        int(result["failed"]),
+        int(settings["with_passages"]),
+        data,
+    )
+
+
+def _part(path: Path, record: dict[str, Any], metric: str) -> Part | None:
+    if metric not in record["scores"]:
+        raise UserError(f"{path}: item {record['id']!r} has no {metric}; the run is of another version, run it again")
+    found = record["scores"][metric]
+    return None if found is None else (float(found[0]), float(found[1]))

@@ -1,0 +1,213 @@
+"""The comparison: bootstrap and pairing checked by hand and by coverage, tables from real run directories."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from scripted_run import FILE, Slow, job, reply
+from written import PROMPTING
+
+from retrieval.errors import UserError
+from retrieval.passage import Passage
+from selfrag.decoding.requests import Failed, Generate
+from selfrag.engines.scripted import Reply
+from selfrag.experiments.compare import compare
+from selfrag.experiments.compare_bootstrap import Draws, average, bootstrap
+from selfrag.experiments.compare_render import csv_text, markdown, terminal
+from selfrag.experiments.compare_runs import read_run, read_runs
+from selfrag.experiments.runner import run
+from selfrag.experiments.systems.finetuned import FineTuned
+
+
+def means(*values: float) -> list[tuple[float, float]]:
+    return [(value, 1.0) for value in values]
+
+
+def test_figures_are_sums_over_sums_and_items_without_a_part_do_not_count() -> None:
+    plain, pooled, none = bootstrap([[*means(1, 0), None], [(2.0, 4.0), (0.0, 0.0), (1.0, 2.0)], [None] * 3])
+    assert plain is not None
+    assert pooled is not None
+    assert (plain.value, plain.n) == (0.5, 2)
+    assert (pooled.value, pooled.n) == (0.5, 2)
+    assert none is None
+    assert bootstrap([[(0.0, 0.0)]]) == [None]
+    with pytest.raises(ValueError, match="different numbers"):
+        bootstrap([means(1), means(1, 2)])
+
+
+def test_paired_differences_of_equal_systems_are_nothing() -> None:
+    values = means(*(i % 2 for i in range(50)))
+    one, other = bootstrap([values, list(values)], seed=3)
+    assert one is not None
+    assert other is not None
+    assert one.estimate.low < one.estimate.high
+    difference = (one - other).estimate
+    assert (difference.value, difference.low, difference.high) == (0.0, 0.0, 0.0)
+
+
+def test_pairing_finds_what_two_separate_intervals_hide() -> None:
+    """Better on 10 of 100 items and worse on none: the intervals overlap, the paired difference is above 0."""
+    worse = [i % 2 for i in range(100)]
+    better = [1 if i < 20 else right for i, right in enumerate(worse)]
+    one, other = bootstrap([means(*better), means(*worse)])
+    assert one is not None
+    assert other is not None
+    assert one.estimate.low < other.estimate.high
+    difference = (one - other).estimate
+    assert difference.value == pytest.approx(0.1)
+    assert 0.0 < difference.low < 0.1 < difference.high < 0.2
+
+
+def test_the_interval_of_a_mean_has_the_width_that_theory_gives() -> None:
+    (found,) = bootstrap([means(*([1] * 40 + [0] * 60))], rounds=4000)
+    assert found is not None
+    half = 1.96 * (0.4 * 0.6 / 100) ** 0.5
+    assert found.estimate.low == pytest.approx(0.4 - half, abs=0.015)
+    assert found.estimate.high == pytest.approx(0.4 + half, abs=0.015)
+    (one,) = bootstrap([means(0.5)])
+    assert one is not None
+    assert (one.estimate.value, np.isnan(one.estimate.low)) == (0.5, True)
+
+
+def test_the_average_is_plain_and_its_files_are_drawn_apart() -> None:
+    (large,) = bootstrap([means(*[1.0, 0.0] * 200)], name="large")
+    (small,) = bootstrap([means(*[1.0, 1.0, 1.0, 0.0] * 5)], name="small")
+    found = average([large, small])
+    assert found is not None
+    assert large is not None
+    assert small is not None
+    assert found.value == pytest.approx((0.5 + 0.75) / 2)
+    assert abs(np.corrcoef(large.samples, small.samples)[0, 1]) < 0.1
+    width = (large.samples.std() ** 2 + small.samples.std() ** 2) ** 0.5 / 2
+    assert found.samples.std() == pytest.approx(width, rel=0.1)
+    assert average([large, None]) is None
+    assert average([]) is None
+
+
+def test_resamplings_without_a_counting_item_do_not_spoil_the_interval() -> None:
+    (found,) = bootstrap([[(1.0, 1.0), *[None] * 9]])
+    assert isinstance(found, Draws)
+    assert np.isnan(found.samples).any()
+    assert (found.estimate.value, found.estimate.n) == (1.0, 1)
+
+
+PASSAGES = (Passage("gold", "Paris.", "T"), Passage("other", "Rome.", "T"))
+WITH_PASSAGES = replace(
+    FILE,
+    name="other",
+    items=tuple(replace(item, passages=PASSAGES, gold=frozenset({"gold"})) for item in FILE.items[:30]),
+)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    """Two systems over two files: one writes Paris for every third item, the other always, from the first passage."""
+
+    def always(request: Generate) -> Reply | Failed:
+        return Reply((*PROMPTING.codec.encode("Paris"), 0))
+
+    first, second = tmp_path / "finetuned", tmp_path / "sail"
+    files = [FILE, WITH_PASSAGES]
+    run(job(first), files, lambda: Slow(reply, 0.0))
+    other = replace(job(second), system=FineTuned(PROMPTING, 1), identity={"name": "sail", "model": {}})
+    run(other, files, lambda: Slow(always, 0.0))
+    return [first, second]
+
+
+def test_tables_of_two_systems(runs: list[Path]) -> None:
+    found = compare(read_runs(runs), against="finetuned")
+    (table, cited), averaged = found.tables, found.average
+    assert [(t.name, t.kind, t.items) for t in found.tables] == [("set", "short", 60), ("other", "short", 30)]
+    low, high = table.rows
+    # Items 0, 3, .. 57 of 60 are right for the first system; all for the second.
+    assert low.figures["contains"] is not None
+    assert high.figures["contains"] is not None
+    assert low.figures["contains"].value == pytest.approx(1 / 3)
+    assert high.figures["contains"].value == 1.0
+    difference = high.differences["contains"]
+    assert difference is not None
+    assert difference.value == pytest.approx(2 / 3)
+    assert difference.low > 0.5
+    assert low.differences == {}
+    assert (low.failed, high.failed) == (1, 0)
+    assert any("60 of 60 items came without passages" in note for note in table.notes)
+    assert any("finetuned: 1 items failed" in note for note in table.notes)
+    # Citations: nobody cites in the first file; in the second the first passage is gold, and the first system has none.
+    assert table.rows[1].figures["citation_precision"] is None
+    assert cited.rows[0].figures["citation_precision"] is None
+    assert cited.rows[1].figures["citation_precision"] is not None
+    assert cited.rows[1].figures["citation_precision"].value == 1.0
+    assert averaged is not None
+    assert averaged.rows[0].figures["score"] is not None
+    assert averaged.rows[0].figures["score"].value == pytest.approx(1 / 3)
+    assert averaged.rows[1].figures["citation_precision"] is not None
+    assert averaged.rows[0].figures["citation_precision"] is None
+
+
+def test_every_rendering_holds_every_system_and_no_nan(runs: list[Path]) -> None:
+    found = compare(read_runs(runs), against="finetuned")
+    text = markdown(found)
+    assert "### Average over 2 files" in text
+    assert "### set (short, 60 items)" in text
+    assert re.search(r"\| sail \| 100\.0 \[100\.0, 100\.0\] \| \+66\.7 \[\d+\.\d, \d+\.\d\] \* \|", text)
+    rows = list(csv.DictReader(io.StringIO(csv_text(found))))
+    (row,) = [r for r in rows if (r["file"], r["system"], r["metric"]) == ("set", "sail", "contains")]
+    assert (row["value"], row["n"], row["against"]) == ("1", "60", "finetuned")
+    assert float(row["difference_value"]) == pytest.approx(2 / 3, abs=1e-5)
+    (failed,) = [r for r in rows if (r["file"], r["system"], r["metric"]) == ("set", "finetuned", "failed")]
+    assert failed["value"] == "1"
+    console = Console(width=400, record=True, file=io.StringIO())
+    console.print(terminal(found))
+    shown = console.export_text()
+    assert "sail" in shown
+    for rendering in (text, csv_text(found), shown):
+        assert "nan" not in rendering.replace("finetuned", "").lower()
+        assert "None" not in rendering
+
+
+def test_runs_that_cannot_be_compared(runs: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no run of a system called 'ours'; there are finetuned, sail"):
+        compare(read_runs(runs), against="ours")
+    with pytest.raises(UserError, match="both of a system called finetuned"):
+        read_runs([runs[0], runs[0]])
+    with pytest.raises(UserError, match="has no third; it has set, other"):
+        read_runs(runs, ["third"])
+    assert list(read_runs(runs, ["other"])[0].files) == ["other"]
+    with pytest.raises(UserError, match=r"holds no run: manifest\.json is missing"):
+        read_run(tmp_path)
+    with pytest.raises(UserError, match="no run to compare"):
+        read_runs([])
+    half = tmp_path / "half"
+    run(replace(job(half), identity={"name": "half", "model": {}}), [FILE], lambda: Slow(reply, 0.0))
+    with pytest.raises(UserError, match="other is not in both"):
+        read_runs([runs[0], half])
+    sampled = tmp_path / "sampled"
+    run(replace(job(sampled, settings={"limit": 3}), identity={"name": "s"}), [FILE], lambda: Slow(reply, 0.0))
+    with pytest.raises(UserError, match="was not run on the same items"):
+        read_runs([half, sampled])
+
+
+def test_an_unfinished_or_older_run_is_named(runs: list[Path]) -> None:
+    path = runs[0] / "manifest.json"
+    manifest: dict[str, Any] = json.loads(path.read_text())
+    del manifest["files"]["set"]["result"]
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match="set is not finished; start the run again"):
+        read_run(runs[0])
+    records = (runs[1] / "set.jsonl").read_text().replace('"contains"', '"containment"')
+    (runs[1] / "set.jsonl").write_text(records)
+    with pytest.raises(UserError, match="has no contains; the run is of another version"):
+        read_run(runs[1])
