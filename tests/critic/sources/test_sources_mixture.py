@@ -1,0 +1,183 @@
+"""Drawing from sources and writing a mixture: seeded, nested, counted, all or nothing; and the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from critic.cli.main import main
+from critic.cli.pairs import read_part
+from critic.pairs import Pair, read_pairs
+from critic.sources import Reading, named
+from critic.sources.mixture import Part, Tally, pairs, write_mixture
+from critic.sources.sampling import draw
+from retrieval.errors import UserError
+
+SAMPLES = Path(__file__).parent / "samples"
+MANY = [Pair(f"p{n}", "d", "instruction", "output") for n in range(300)]
+
+
+def test_a_draw_keeps_the_order_and_depends_on_the_seed():
+    first = draw(MANY, 50, seed=1)
+    assert len(first) == 50
+    assert first == draw(MANY, 50, seed=1)
+    assert [MANY.index(pair) for pair in first] == sorted(MANY.index(pair) for pair in first)
+    assert first != draw(MANY, 50, seed=2)
+    assert draw(MANY, 0, seed=1) == []
+    assert draw(MANY, 1_000, seed=1) == MANY
+
+
+@given(small=st.integers(0, 60), large=st.integers(0, 60), seed=st.integers(0, 5), order=st.permutations(MANY[:50]))
+def test_a_smaller_draw_is_part_of_a_larger_one_and_the_order_of_rows_does_not_matter(small, large, seed, order):
+    small, large = sorted((small, large))
+    drawn = {pair.id for pair in draw(order, large, seed)}
+    assert drawn == {pair.id for pair in draw(MANY[:50], large, seed)}
+    assert {pair.id for pair in draw(order, small, seed)} <= drawn
+    assert len(drawn) == min(large, 50)
+
+
+def test_a_draw_is_even():
+    hits = [0] * 300
+    for seed in range(400):
+        for pair in draw(MANY, 30, seed):
+            hits[int(pair.id[1:])] += 1
+    # Each is drawn 40 times on average with a standard deviation of 6.
+    assert min(hits) > 12
+    assert max(hits) < 72
+
+
+def test_defect_33_the_same_seed_writes_the_same_bytes_and_unknown_names_work(tmp_path):
+    """Official builder: unseeded samples, and a crash on data sets it does not know."""
+    parts = [Part(named("stanford_alpaca"), SAMPLES / "alpaca.json", 2), Part(named("flan_v2"), SAMPLES / "flan.jsonl")]
+    first, second, other = (tmp_path / name for name in ("a.jsonl", "b.jsonl", "c.jsonl"))
+    write_mixture(first, parts, seed=3)
+    write_mixture(second, parts, seed=3)
+    assert first.read_bytes() == second.read_bytes()
+    write_mixture(other, parts[1:], reading=Reading(dataset="a set of mine"))
+    assert {pair.dataset for pair in read_pairs(other)} == {"a set of mine"}
+
+
+def test_defect_31_counts_in_are_counts_out():
+    rows = [{"inputs": f"Say {n}.", "targets": "" if n % 7 == 0 else str(n)} for n in range(100)]
+    tally = Tally("rows")
+    taken = list(pairs(Part(named("flan_v2"), rows, 40), tally))
+    assert len(taken) == tally.taken == 40
+    assert tally.pairs + sum(tally.skipped.values()) == 100
+    assert tally.skipped == {"no output": 15}
+    assert tally.places["no output"] == [f"data set: row {n}" for n in (1, 8, 15, 22, 29)]
+
+
+def test_a_mixture_leaves_a_manifest_that_says_where_it_came_from(tmp_path):
+    out = tmp_path / "pairs.jsonl"
+    tallies = write_mixture(
+        out, [Part(named("asqa"), SAMPLES / "asqa.json"), Part(named("kilt_nq"), SAMPLES / "kilt_nq.jsonl", 1)], seed=5
+    )
+    assert [tally.taken for tally in tallies] == [1, 1]
+    assert [pair.dataset for pair in read_pairs(out)] == ["asqa", "nq"]
+    manifest = json.loads((tmp_path / "pairs.jsonl.manifest.json").read_text())
+    assert (manifest["pairs"], manifest["seed"]) == (2, 5)
+    asqa, nq = manifest["parts"]
+    assert asqa["skipped"] == {"no output": 1}
+    assert asqa["source"] == "asqa.json"
+    assert (nq["wanted"], nq["pairs"], nq["taken"]) == (1, 2, 1)
+    assert len(nq["sha256"]) == 64
+
+
+def test_a_bad_row_leaves_no_file_and_keeps_the_old_one(tmp_path):
+    out, bad = tmp_path / "pairs.jsonl", tmp_path / "bad.jsonl"
+    bad.write_text('{"inputs": "a", "targets": "b"}\n{"inputs": "a"}\n')
+    with pytest.raises(UserError, match=r"bad\.jsonl:2: no 'targets'"):
+        write_mixture(out, [Part(named("flan_v2"), bad)])
+    assert list(tmp_path.iterdir()) == [bad]
+    write_mixture(out, [Part(named("flan_v2"), SAMPLES / "flan.jsonl")])
+    before = out.read_bytes()
+    with pytest.raises(UserError):
+        write_mixture(out, [Part(named("flan_v2"), bad)])
+    assert out.read_bytes() == before
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path):
+    script = tmp_path / "limited.py"
+    script.write_text(
+        "import resource, signal, sys\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"  # the kernel refuses to write more
+        "from critic.cli.main import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    source = tmp_path / "flan.jsonl"
+    source.write_text("".join(json.dumps({"inputs": f"Say {n}." * 20, "targets": "yes"}) + "\n" for n in range(500)))
+    root = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, str(script), "pairs", f"flan_v2={source}", "-o", str(tmp_path / "out" / "pairs.jsonl")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    assert done.returncode == 2
+    assert done.stderr.strip().splitlines()[-1].startswith("critic: no space left while writing ")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_two_parts_with_one_id_are_refused(tmp_path):
+    part = Part(named("kilt_nq"), SAMPLES / "kilt_nq.jsonl")
+    with pytest.raises(
+        UserError, match=r"id 'nq-6915606477668963399' comes from kilt_nq\.jsonl and from kilt_nq\.jsonl"
+    ):
+        write_mixture(tmp_path / "pairs.jsonl", [part, part])
+
+
+def test_the_command_writes_pairs_and_says_what_it_left_out(tmp_path, capsys):
+    out = tmp_path / "pairs.jsonl"
+    code = main(
+        [
+            "pairs",
+            f"stanford_alpaca:2={SAMPLES / 'alpaca.json'}",
+            f"asqa={SAMPLES / 'asqa.json'}",
+            "--seed",
+            "1",
+            "-o",
+            str(out),
+        ]
+    )
+    assert code == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "stanford_alpaca: 2 of 3 pairs; left out: no output 1",
+        "asqa: 1 of 1 pairs; left out: no output 1",
+        f"3 pairs in {out}",
+    ]
+    assert len(list(read_pairs(out))) == 3
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("asqa", "write FORMAT=FILE"),
+        ("asqa=", "write FORMAT=FILE"),
+        ("alpaka=x", "unknown format 'alpaka'; known: gpt4_alpaca"),
+        ("asqa:many=x", "'many' is no count"),
+        ("asqa:-1=x", "'-1' is no count"),
+        ("asqa=nowhere.json", "no file nowhere.json"),
+    ],
+)
+def test_a_bad_argument_is_one_line(argument, message, tmp_path, capsys):
+    assert main(["pairs", argument, "-o", str(tmp_path / "out.jsonl")]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_name_may_hold_any_character():
+    part = read_part("asqa:5=a=b:c.json")
+    assert (part.count, part.source) == (5, Path("a=b:c.json"))
+    assert read_part("asqa=x.json", paper_counts=True).count == 3_897
+    assert read_part("asqa:7=x.json", paper_counts=True).count == 7
+    assert read_part("open_instruct=x.json", paper_counts=True).count is None

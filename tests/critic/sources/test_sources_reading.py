@@ -1,0 +1,255 @@
+"""Where rows come from: files of each kind, Hugging Face data sets, and what is wrong with a file."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from critic.sources import Reading, Skipped, load, named
+from critic.sources import json_array as array_module
+from critic.sources.json_array import read_array
+from critic.sources.reading import raw_rows
+from retrieval.errors import UserError
+
+ROWS = [{"instruction": f"Say {n}.", "input": "", "output": f"{n}"} for n in range(700)]
+
+
+def written(tmp_path, name):
+    path = tmp_path / name
+    lines = "".join(json.dumps(row) + "\n" for row in ROWS)
+    if name.endswith(".parquet"):
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        parquet.write_table(pa.Table.from_pylist(ROWS), path)
+    elif "jsonl" in name:
+        path.write_bytes(gzip.compress(lines.encode()) if name.endswith(".gz") else lines.encode())
+    else:
+        text = json.dumps(ROWS, indent=1)
+        path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.json", "a.json.gz", "a.parquet"])
+def test_a_file_gives_its_rows_in_order(name, tmp_path):
+    rows = list(raw_rows(written(tmp_path, name)))
+    assert [row.record for row in rows] == ROWS
+    assert [row.key for row in rows] == [str(n) for n in range(700)]
+
+
+@pytest.mark.parametrize(
+    ("name", "place"), [("a.jsonl", "a.jsonl:2"), ("a.json", "a.json:7"), ("a.parquet", "a.parquet: row 2")]
+)
+def test_a_row_knows_its_place(name, place, tmp_path):
+    rows = raw_rows(written(tmp_path, name))
+    next(rows)
+    assert next(rows).place.endswith(place)
+
+
+def test_hugging_face_data_sets_give_the_same_pairs_whole_and_streamed(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    whole = datasets.Dataset.from_list(ROWS)
+    form = named("stanford_alpaca")
+    expected = list(load(ROWS, form))
+    assert list(load(whole, form)) == expected
+    assert list(load(whole.to_iterable_dataset(num_shards=3), form)) == expected
+
+
+def test_hugging_face_turns_lists_of_objects_inside_out():
+    datasets = pytest.importorskip("datasets")
+    row = {
+        "id": "q",
+        "question": "What floats?",
+        "choices": {"text": ["stone", "cork"], "label": ["A", "B"]},
+        "answerKey": "B",
+    }
+    (pair,) = load(datasets.Dataset.from_list([row]), named("arc_easy"))
+    assert pair.instruction.endswith("What floats?\nA: stone\nB: cork")
+
+
+def test_a_split_is_chosen_by_name():
+    datasets = pytest.importorskip("datasets")
+    parts = datasets.DatasetDict(
+        {"train": datasets.Dataset.from_list(ROWS[:2]), "test": datasets.Dataset.from_list(ROWS[2:3])}
+    )
+    assert [pair.output for pair in load(parts, named("gpt4_alpaca"), Reading(split="test"))] == ["2"]
+    with pytest.raises(UserError, match="no split 'dev'; choose one of train, test"):
+        list(load(parts, named("gpt4_alpaca"), Reading(split="dev")))
+
+
+def test_a_local_directory_reads_like_the_hub(tmp_path):
+    pytest.importorskip("datasets")
+    from critic.sources.hub import open_hub
+
+    written(tmp_path, "train.jsonl")
+    assert [row["output"] for row in open_hub(str(tmp_path))] == [row["output"] for row in ROWS]
+    with pytest.raises(UserError, match="hf:"):
+        open_hub(str(tmp_path), split="nothing")
+    with pytest.raises(UserError, match="hf:"):
+        open_hub(str(tmp_path / "nowhere"))
+
+
+def test_reading_is_lazy(tmp_path):
+    def endless():
+        number = 0
+        while True:
+            yield {"inputs": f"Say {number}.", "targets": str(number)}
+            number += 1
+
+    stream = load(endless(), named("flan_v2"))
+    assert [next(stream).output for _ in range(3)] == ["0", "1", "2"]
+
+
+def test_a_large_array_is_never_held_whole(monkeypatch):
+    monkeypatch.setattr(array_module, "_CHUNK", 1_000)
+    text = json.dumps(ROWS)
+    held = []
+
+    class Watched(io.StringIO):
+        def read(self, size=-1):
+            assert 0 < size <= 2_000  # a chunk, or once more what is held
+            chunk = super().read(size)
+            held.append(len(chunk))
+            return chunk
+
+    assert [record for _, record in read_array(Watched(text), "a")] == ROWS
+    assert len(held) > len(text) / 2_000
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    rows=st.lists(st.dictionaries(st.text(), JSON, max_size=3), max_size=6),
+    indent=st.sampled_from([None, 1]),
+    chunk=st.integers(1, 40),
+)
+def test_an_array_is_read_as_the_standard_library_reads_it(rows, indent, chunk):
+    kept = array_module._CHUNK
+    array_module._CHUNK = chunk
+    try:
+        text = json.dumps(rows, indent=indent)
+        found = list(read_array(io.StringIO(text), "a"))
+    finally:
+        array_module._CHUNK = kept
+    assert [record for _, record in found] == rows
+    for line, _ in found:
+        assert text.split("\n")[line - 1].lstrip("[ ").startswith("{")
+
+
+@given(text=st.text(alphabet='[]{},:"\\ \n1ea', max_size=30))
+def test_any_other_text_is_refused_in_one_line(text):
+    try:
+        expected = json.loads(text)
+    except ValueError:
+        expected = None
+    if isinstance(expected, list) and all(isinstance(item, dict) for item in expected):
+        assert [record for _, record in read_array(io.StringIO(text), "a")] == expected
+    else:
+        with pytest.raises(UserError, match=r"\Aa:\d+: .*\Z"):
+            list(read_array(io.StringIO(text), "a"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('[{"a": 1},\n {"a": }]', "a.json:2: not JSON"),
+        ('[{"a": 1},\n 3]', "a.json:2: a row must be an object, not int"),
+        ('[{"a": 1},\n {"a": 1}', "a.json:2: the array is cut off"),
+        ('[{"a": 1}\n {"a": 1}]', "a.json:2: '{' between two rows"),
+        ('[{"a": 1},]', "a.json:1: a comma without a row"),
+        ('[{"a": 1}]\n]', "a.json:2: text after the array"),
+        ('{"a": 1}\n{"a": 2}\n', "a.json:2: not JSON .*; JSON lines are named .jsonl"),
+        ('"text"', "a file of rows, not one str"),
+        ('{"dev": []}', "no split 'train'; choose one of dev"),
+        ('{"train": [3]}', "train/0: a row must be an object, not int"),
+        ("", "a.json:1: not JSON"),
+        ("[" + '{"a":' * 20_000, "nested too deeply|not JSON"),
+    ],
+)
+def test_a_bad_json_file_is_named_by_line(content, message, tmp_path):
+    file = tmp_path / "a.json"
+    file.write_text(content)
+    with pytest.raises(UserError, match=message):
+        list(raw_rows(file))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", b'{"a": 1}\nnonsense\n', r"a.jsonl:2: "),
+        ("a.jsonl", b'{"a": 1}\n[1]\n', r"a.jsonl:2: a row must be an object, not list"),
+        ("a.json", b'[{"a": "\xff"}]', "cannot be read"),
+        ("a.json.gz", b"not gzip", "cannot be read"),
+        ("a.parquet", b"not parquet", "not a readable Parquet file"),
+        ("a.xml", b"<a/>", r"no reader for it; known: \.jsonl"),
+    ],
+)
+def test_a_bad_file_is_one_line(name, content, message, tmp_path):
+    file = tmp_path / name
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        list(raw_rows(file))
+
+
+def test_a_missing_file_is_named():
+    with pytest.raises(UserError, match=r"no file nowhere\.jsonl"):
+        raw_rows("nowhere.jsonl")
+
+
+def test_rows_that_are_no_objects_are_named():
+    with pytest.raises(UserError, match="row 2 must be an object, not str"):
+        list(load([{"inputs": "a", "targets": "b"}, "text"], named("flan_v2")))
+
+
+def test_filters_say_what_they_left_out():
+    rows = [
+        {"inputs": "short", "targets": "yes"},
+        {"inputs": "long " * 6, "targets": "yes"},
+        {"inputs": "short", "targets": "long " * 6},
+        {"inputs": " ", "targets": "yes"},
+        {"inputs": "half \ud800 a character", "targets": "yes"},
+    ]
+    found = list(load(rows, named("flan_v2"), Reading(most_words=5)))
+    assert [outcome.reason for outcome in found if isinstance(outcome, Skipped)] == [
+        "more than 5 words in the instruction",
+        "more than 5 words in the output",
+        "no instruction",
+        "text with half a character (a lone surrogate)",
+    ]
+
+
+def test_an_id_that_occurs_twice_counts_once():
+    row = {"id": "7", "input": "who", "output": [{"answer": "me"}]}
+    first, second = load([row, row], named("kilt_nq"))
+    assert first.id == "nq-7"
+    assert "occurred before (nq-7)" in second.reason
+
+
+def test_a_source_without_a_pair_is_an_error():
+    with pytest.raises(UserError, match=r"no pair in the flan_v2 source .*1 skipped.*row 1: no output"):
+        list(load([{"inputs": "a", "targets": ""}], named("flan_v2")))
+    with pytest.raises(UserError, match="no pair in the flan_v2 source; check"):
+        list(load([], named("flan_v2")))
+
+
+def test_other_languages_are_left_out_where_that_is_asked_for():
+    pytest.importorskip("py3langid")
+    rows = [
+        {"inputs": "Describe the weather of the northern coast in winter.", "targets": "It is cold, wet and windy."},
+        {"inputs": "Beschreibe das Wetter an der Nordsee im Winter.", "targets": "Es ist kalt, nass und windig dort."},
+    ]
+    english, german = load(rows, named("flan_v2"), Reading(language="en"))
+    assert english.output == "It is cold, wet and windy."
+    assert german.reason == "not in 'en'"
+    with pytest.raises(UserError, match="'English' is no code of a language"):
+        list(load(rows, named("flan_v2"), Reading(language="English")))
