@@ -46,12 +46,20 @@ def _sibling(target: Path, suffix: str) -> Path:
 
 def write_json(path: Path, value: Any) -> None:
     """Replace the JSON file `path` in one step."""
+    write_text(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace the UTF-8 file `path` in one step.
+
+    Raises:
+        UserError: the disk is full, or the place cannot be written.
+    """
     partial = _sibling(path, ".partial")
     with writing(path):
         try:
-            with partial.open("w", encoding="utf-8") as file:
-                json.dump(value, file, ensure_ascii=False, indent=1)
-                file.write("\n")
+            with partial.open("w", encoding="utf-8", newline="") as file:
+                file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
             partial.replace(path)

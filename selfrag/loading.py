@@ -68,3 +68,26 @@ def load_retriever(retriever: Retriever | str | Path | None, *, demo: bool) -> R
     if retriever is None:
         return open_index(index_path(), encoder_path())
     return open_index(retriever)
+
+
+def load_index(directory: str | Path, encoder: str | None = None) -> Retriever:
+    """An index with its encoder; where that has moved since, with the packaged one.
+
+    Args:
+        directory: folder of the index.
+        encoder: directory or hub name of its encoder; None looks where it was at build time.
+
+    Raises:
+        UserError: the index cannot be used, or was built with another encoder.
+    """
+    from retrieval import open_index
+    from retrieval.layout import load_manifest
+
+    if encoder is None:
+        source = load_manifest(Path(directory)).encoder.source
+        # A hub name may always be found; a directory may have moved.
+        if not source or (Path(source).is_absolute() and not Path(source).is_dir()):
+            from selfrag.demo import encoder_path
+
+            encoder = str(encoder_path())
+    return open_index(directory, encoder)

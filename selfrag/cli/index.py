@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from retrieval import Passage, build_index, open_index
-from retrieval.layout import load_manifest
+from retrieval import Passage, build_index
 from retrieval.splitting import Splitting
+from selfrag.loading import load_index
 
 app = typer.Typer(name="index", help="Build and search an index of your own documents.", no_args_is_help=True)
 
@@ -54,9 +54,7 @@ def search(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Print the passages of an index that match a query best."""
-    if encoder is None and not _is_there(load_manifest(directory).encoder.source):
-        encoder = _default_encoder()
-    passages = open_index(directory, encoder)([query], k)[0]
+    passages = load_index(directory, encoder)([query], k)[0]
     if as_json:
         found = {"query": query, "passages": [passage.as_dict() for passage in passages]}
         typer.echo(json.dumps(found, ensure_ascii=False))
@@ -69,11 +67,6 @@ def _line(rank: int, passage: Passage) -> str:
     text = " ".join(passage.text.split())
     shown = text if len(text) <= _SHOWN else text[:_SHOWN].rsplit(" ", 1)[0] + " ..."
     return f"{rank}. [{passage.score:.3f}] {passage.id}  {passage.title}\n   {shown}"
-
-
-def _is_there(source: str) -> bool:
-    """Whether an encoder can still be loaded from where it was: hub names always may be, directories may have moved."""
-    return bool(source) and (Path(source).is_dir() or not Path(source).is_absolute())
 
 
 def _default_encoder() -> str:

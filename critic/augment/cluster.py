@@ -1,0 +1,142 @@
+"""The same run on many machines through Ray Data: shards go out, their texts come back, files are written here.
+
+A worker opens critic and index once and works on whole shards, so what a shard holds, and with it every byte of the
+output, is that of a local run. Knows neither the source nor the output directory. Critic and index must be found by the
+workers under the same names, on a shared disk or on each machine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from critic.augment.augmented import Dropped
+from critic.augment.options import Augmenting
+from critic.augment.shards import Shard, augment_shard
+from critic.cases import Critic
+from critic.pairs import Pair, parse_pair
+from retrieval.errors import UserError, require
+from retrieval.passage import Retriever
+from retrieval.splitting import sentence_finder
+
+if TYPE_CHECKING:
+    from critic.augment.run import Execute
+
+WAVE = 1024
+"""Shards that are handed to Ray at once, which bounds the memory of this process."""
+
+
+def augment_on_ray(
+    open_critic: Callable[[], Critic],
+    open_retriever: Callable[[], Retriever | None],
+    options: Augmenting,
+    *,
+    workers: int = 1,
+    num_cpus: float = 1,
+    num_gpus: float = 0,
+    wave: int = WAVE,
+) -> Execute:
+    """Work on shards in Ray actors. Uses the cluster that `ray.init` connected to, or starts one here.
+
+    Args:
+        open_critic: called once in each worker; must be picklable.
+        open_retriever: likewise.
+        options: how pairs are augmented.
+        workers: actors.
+        num_cpus: of each actor.
+        num_gpus: of each actor.
+        wave: shards handed to Ray at once.
+
+    Raises:
+        MissingExtraError: ray is not installed.
+        UserError: while it runs: whatever a worker raised as such.
+    """
+    require("ray", extra="ray")
+    require("pandas", extra="ray")
+    if workers < 1:
+        raise UserError(f"workers={workers}; at least 1 is needed")
+    import ray.data
+
+    def execute(shards: Iterator[Shard]) -> Iterator[tuple[Shard, str]]:
+        while sent := {shard.number: shard for shard in islice(shards, wave)}:
+            dataset = ray.data.from_items([_packed(shard) for shard in sent.values()], override_num_blocks=len(sent))
+            done = dataset.map(
+                _Worker,
+                fn_constructor_args=(open_critic, open_retriever, options),
+                compute=ray.data.ActorPoolStrategy(size=min(workers, len(sent))),
+                num_cpus=num_cpus,
+                num_gpus=num_gpus,
+            )
+            for answer in done.iter_rows():
+                if answer["error"]:
+                    raise UserError(answer["error"])
+                yield sent[answer["shard"]], answer["text"]
+
+    return execute
+
+
+@contextmanager
+def connect(address: str) -> Iterator[None]:
+    """A connection to a cluster, ended with the block.
+
+    Args:
+        address: `local` starts one on this machine, `auto` finds the one this machine belongs to.
+
+    Raises:
+        MissingExtraError: ray is not installed.
+        UserError: there is no cluster there.
+    """
+    ray = require("ray", extra="ray")
+    try:
+        ray.init(address=address, log_to_driver=False, ignore_reinit_error=True)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise UserError(f"no Ray cluster at {address!r}: {error}") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+class _Worker:
+    """Lives in an actor. What it cannot open is reported with a shard, so that it reaches the user as a line."""
+
+    def __init__(
+        self,
+        open_critic: Callable[[], Critic],
+        open_retriever: Callable[[], Retriever | None],
+        options: Augmenting,
+    ) -> None:
+        self._options, self._error = options, ""
+        try:
+            self._critic, self._retriever = open_critic(), open_retriever()
+            self._find = sentence_finder(options.sentences)
+        except UserError as error:
+            self._error = str(error)
+
+    def __call__(self, packed: dict[str, Any]) -> dict[str, Any]:
+        """A shard in plain values to its text."""
+        if self._error:
+            return {"shard": packed["shard"], "text": "", "error": self._error}
+        try:
+            text = augment_shard(_unpacked(packed), self._critic, self._retriever, self._options, self._find)
+        except UserError as error:
+            return {"shard": packed["shard"], "text": "", "error": str(error)}
+        return {"shard": packed["shard"], "text": text, "error": ""}
+
+
+def _packed(shard: Shard) -> dict[str, Any]:
+    """Plain text for the object store: the records in one JSON value, whatever characters they hold."""
+    items = [
+        {"pair": item.as_dict()} if isinstance(item, Pair) else {"dropped": [item.id, item.reason, item.detail]}
+        for item in shard.items
+    ]
+    return {"shard": shard.number, "items": json.dumps(items)}
+
+
+def _unpacked(packed: dict[str, Any]) -> Shard:
+    items = json.loads(packed["items"])
+    read = [parse_pair(item["pair"]) if "pair" in item else Dropped(*item["dropped"]) for item in items]
+    return Shard(int(packed["shard"]), tuple(read))

@@ -1,0 +1,39 @@
+"""Opening a critic by name, here or in a worker. Knows where critics live; knows nothing of how they judge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from critic.augment.lexical import LexicalCritic
+from critic.cases import Critic
+from retrieval.errors import UserError
+from selfrag.experiments.provenance import sha256
+
+LEXICAL = "lexical"
+
+
+def open_critic(name: str, engine: str | None = None) -> Critic:
+    """A critic; one that holds an engine is a context manager, too.
+
+    Args:
+        name: `lexical`, or the directory of a trained critic.
+        engine: of a trained critic, by name; None takes the best one here.
+
+    Raises:
+        UserError: there is no such critic.
+    """
+    if name == LEXICAL:
+        return LexicalCritic()
+    if not Path(name).is_dir():
+        raise UserError(f"no critic {name!r}: give the folder of a trained one, or {LEXICAL}")
+    from critic.student.scorer import StudentCritic
+
+    return StudentCritic.load(name, engine)
+
+
+def fingerprint(name: str) -> str:
+    """Changes with the critic: its name, and the content of its files where it has some."""
+    if not Path(name).is_dir():
+        return name
+    files = sorted(path for path in Path(name).rglob("*") if path.is_file())
+    return " ".join(f"{path.relative_to(name).as_posix()}:{sha256(path)[:16]}" for path in files)

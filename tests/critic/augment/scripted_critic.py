@@ -1,0 +1,81 @@
+"""A critic and a retriever that answer from rules of a test and remember every call. Not a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from critic.cases import Case
+from critic.pairs import Pair
+from retrieval.passage import Passage
+from selfrag.reflection.judgment import Judgment
+
+Answer = str | dict[str, float] | None
+YES = {"Retrieve": "Retrieval", "IsRel": "Relevant", "IsSup": "Fully supported", "IsUse": "5"}
+
+
+def judgment(case: Case, answer: Answer) -> Judgment | None:
+    """A label as all the mass but a little, or a distribution by label name."""
+    if answer is None:
+        return None
+    names = case.labels.names
+    rest = 0.1 / (len(names) - 1)
+    shares = {n: 0.9 if n == answer else rest for n in names} if isinstance(answer, str) else answer
+    assert set(shares) <= set(names), (shares, names)
+    return Judgment(case.labels, case.group, tuple(shares.get(n, 0.0) for n in names), 1.0)
+
+
+class ScriptedCritic:
+    """`rule(case)` gives a label, a distribution, None, or ... for the most favourable label of the group."""
+
+    def __init__(self, rule: Callable[[Case], Answer] | None = None) -> None:
+        self._rule = rule or (lambda case: ...)
+        self.calls: list[list[Case]] = []
+
+    @property
+    def cases(self) -> list[Case]:
+        return [case for call in self.calls for case in call]
+
+    def of(self, group: str) -> list[Case]:
+        return [case for case in self.cases if case.group == group]
+
+    def judge(self, cases: Sequence[Case]) -> list[Judgment | None]:
+        self.calls.append(list(cases))
+        answers = ((case, self._rule(case)) for case in cases)
+        return [judgment(case, YES[case.group] if answer is ... else answer) for case, answer in answers]
+
+
+class CountingRetriever:
+    """Passages by query from a function; remembers every call."""
+
+    def __init__(self, find: Callable[[str], Sequence[Passage]] | None = None) -> None:
+        self._find = find or (lambda query: [])
+        self.calls: list[list[str]] = []
+
+    @property
+    def queries(self) -> list[str]:
+        return [query for call in self.calls for query in call]
+
+    def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
+        self.calls.append(list(queries))
+        return [list(self._find(query))[:k] for query in queries]
+
+
+def passages(*names: str, score: float = 1.0) -> list[Passage]:
+    """Passages whose text is their name, scores falling."""
+    return [Passage(name, f"text of {name}", name.title(), score / rank) for rank, name in enumerate(names, 1)]
+
+
+def pair(output: str = "Paris. It lies on the Seine.", **changes) -> Pair:
+    return Pair(
+        **{"id": "q1", "dataset": "nq", "instruction": "Capital?", "output": output, "kind": "short_qa"} | changes
+    )
+
+
+def spans(text: str) -> list[tuple[int, int]]:
+    """A sentence ends after a full stop: enough for tests that are not about sentences."""
+    found, start = [], 0
+    for end, character in enumerate(text, 1):
+        if character == ".":
+            found.append((start, end))
+            start = end
+    return [*found, (start, len(text))] if start < len(text) else found

@@ -1,0 +1,95 @@
+"""Down- and up-sampling: shares, seeds, and that a swap leaves a target that makes sense."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from scripted_critic import CountingRetriever, ScriptedCritic, pair, passages, spans
+
+from critic.augment.augmented import Augmented
+from critic.augment.balance import BALANCES, Balance, variants
+from critic.augment.driving import drive
+from critic.augment.options import Augmenting
+from critic.augment.record import row
+from critic.augment.steps import augment
+from retrieval.errors import UserError
+from selfrag.training.rows import Token
+
+
+def augmented(rule, output: str = "Paris", **changes) -> Augmented:
+    steps = augment(pair(output, **changes), Augmenting(shortest=0), spans)
+    (found,) = drive([steps], ScriptedCritic(rule), CountingRetriever(lambda query: passages("d1", "d2", "d3")))
+    assert isinstance(found, Augmented)
+    return found
+
+
+def mixed(case):
+    return "Irrelevant" if case.group == "IsRel" and case.evidence.id != "d1" else ...
+
+
+def unaided(case):
+    return "No Retrieval" if case.group == "Retrieve" else ...
+
+
+def many(found: Augmented, balance: Balance, seed: int = 0, count: int = 4000) -> list[list[str]]:
+    each = (replace(found, pair=replace(found.pair, id=f"q{n}")) for n in range(count))
+    return [[variant.suffix for variant in variants(one, balance, seed)] for one in each]
+
+
+@pytest.mark.parametrize(("name", "share"), [("none", 1.0), ("paper", 0.5), ("official", 0.4)])
+def test_rows_without_retrieval_are_down_sampled(name: str, share: float) -> None:
+    kept = [bool(found) for found in many(augmented(unaided), BALANCES[name])]
+    assert sum(kept) / len(kept) == pytest.approx(share, abs=0.03)
+    assert all(many(augmented(mixed), BALANCES[name]))
+
+
+def test_sampling_is_seeded_and_does_not_depend_on_neighbours() -> None:
+    found = augmented(unaided)
+    once = many(found, BALANCES["paper"], seed=1)
+    assert once == many(found, BALANCES["paper"], seed=1)
+    assert once != many(found, BALANCES["paper"], seed=2)
+    assert once[:50] == many(found, BALANCES["paper"], seed=1, count=50)
+
+
+def test_an_irrelevant_passage_is_added_as_a_row_of_its_own() -> None:
+    found = many(augmented(mixed), BALANCES["paper"])
+    assert sum(len(suffixes) == 2 for suffixes in found) / len(found) == pytest.approx(0.25, abs=0.03)
+    assert set(map(tuple, found)) == {("",), ("", "#irrelevant")}
+    plain, other = variants(augmented(mixed), Balance(irrelevant=1.0), 0)
+    assert [part.token for part in row(plain).target if isinstance(part, Token)][1] == "[Relevant]"
+    tokens = [part.token for part in row(other).target if isinstance(part, Token)]
+    assert tokens == ["[Retrieval]", "[Irrelevant]", "[Utility:5]"]
+    assert row(other).id == "q1#irrelevant"
+
+
+def test_swapping_changes_the_row_and_keeps_the_count() -> None:
+    (only,) = variants(augmented(mixed), Balance(irrelevant=1.0, mode="swap"), 0)
+    assert row(only).id == "q1"
+    assert only.augmented.segments[0].candidate.passage.id in {"d2", "d3"}
+    assert "swapped in" in only.why
+
+
+@pytest.mark.parametrize(
+    ("rule", "changes"),
+    [(None, {}), (mixed, {"kind": "long_form"}), (lambda c: "Irrelevant" if c.group == "IsRel" else ..., {})],
+)
+def test_nothing_is_added_without_an_irrelevant_passage_or_for_other_kinds(rule, changes: dict) -> None:
+    assert [v.suffix for v in variants(augmented(rule, **changes), Balance(irrelevant=1.0), 0)] == [""]
+
+
+def test_a_passage_that_is_continued_with_stays() -> None:
+    def rule(case):
+        if case.group == "Retrieve" and case.output == "Two.":
+            return "Continue to Use Evidence"
+        return mixed(case)
+
+    found = augmented(rule, "One. Two.")
+    assert found.segments[1].continues
+    assert len(variants(found, Balance(irrelevant=1.0), 0)) == 1
+
+
+@pytest.mark.parametrize("bad", [{"keep_unretrieved": 1.5}, {"irrelevant": -0.1}, {"mode": "both"}])
+def test_shares_are_checked(bad: dict) -> None:
+    with pytest.raises(UserError, match="balance"):
+        Balance(**bad)

@@ -1,0 +1,79 @@
+"""Ray Data: a worker makes of a shard what this process makes of it; and a real cluster of several processes."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import small_run
+
+from critic.augment.augmented import Dropped
+from critic.augment.cluster import _packed, _unpacked, _Worker, augment_on_ray
+from critic.augment.critics import open_critic
+from critic.augment.shards import Shard, augment_shard, sharded
+from critic.augment.sources import JsonlPairs
+from critic.pairs import Pair
+from retrieval.errors import MissingExtraError, UserError
+from retrieval.splitting import sentence_finder
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> list[Shard]:
+    return list(sharded(JsonlPairs(small_run.write_pairs(tmp_path / "pairs.jsonl")), small_run.SHARD))
+
+
+def test_a_worker_makes_the_same_bytes(shards: list[Shard]) -> None:
+    opening = pickle.loads(pickle.dumps(functools.partial(open_critic, "lexical")))
+    worker = _Worker(opening, small_run.WordRetriever, pickle.loads(pickle.dumps(small_run.OPTIONS)))
+    find = sentence_finder()
+    for shard in shards:
+        local = augment_shard(shard, opening(), small_run.WordRetriever(), small_run.OPTIONS, find)
+        assert worker(_packed(shard)) == {"shard": shard.number, "text": local, "error": ""}
+
+
+def test_a_shard_survives_the_journey_whatever_it_holds() -> None:
+    items = (Pair("a\u2028", "", "x \ud800", "y\x00 😀", "k"), Dropped("f:2", "bad row", "'output' is empty"))
+    assert _unpacked(_packed(Shard(7, items))) == Shard(7, items)
+
+
+def test_what_a_worker_cannot_open_comes_back_as_a_line(shards: list[Shard]) -> None:
+    worker = _Worker(functools.partial(open_critic, "nowhere"), small_run.WordRetriever, small_run.OPTIONS)
+    assert worker(_packed(shards[0]))["error"].startswith("no critic 'nowhere'")
+
+
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'selfrag\[ray\]'"):
+        augment_on_ray(small_run.LexicalCritic, small_run.WordRetriever, small_run.OPTIONS)
+
+
+def test_no_workers_is_refused() -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(UserError, match="workers=0"):
+        augment_on_ray(small_run.LexicalCritic, small_run.WordRetriever, small_run.OPTIONS, workers=0)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="Ray's test cluster needs POSIX")
+def test_a_cluster_of_two_nodes_writes_the_bytes_of_a_local_run(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    here = Path(__file__).parent
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(here)]),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [sys.executable, str(here / "ray_run.py"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1200, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "no critic for Oslo in process" in done.stdout
+    assert "(not this one)" in done.stdout
+    assert "2 nodes" in done.stdout

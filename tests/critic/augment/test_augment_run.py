@@ -1,0 +1,316 @@
+"""Whole runs on small files: counts, sources, identity, bad rows, and what a tokenizer makes of the output."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import small_run
+from scripted_critic import CountingRetriever, ScriptedCritic, passages
+
+from critic.augment.augmented import Dropped
+from critic.augment.balance import BALANCES
+from critic.augment.options import Augmenting
+from critic.augment.run import augment_locally, augment_pairs
+from critic.augment.shards import Shard, sharded
+from critic.augment.sources import DatasetPairs, JsonlPairs, open_source
+from critic.pairs import Pair, read_pairs
+from retrieval.errors import UserError
+from selfrag.reflection.labels import TOKENS
+from selfrag.training.rows import Evidence, Text, read_rows
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write(path: Path, records: list[dict]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def record(n: int, **changes) -> dict:
+    return {"id": f"p{n}", "dataset": "made", "instruction": f"Question {n}?", "output": f"Answer {n}"} | changes
+
+
+def run(source, out: Path, rule=None, find=None, shard: int = 4, **options) -> SimpleNamespace:
+    chosen = Augmenting(**options)
+    critic = ScriptedCritic(rule)
+    retriever = CountingRetriever(find or (lambda query: passages("d1", "d2")))
+    execute = augment_locally(critic, retriever, chosen)
+    manifest = augment_pairs(source, out, execute, chosen, shard=shard)
+    return SimpleNamespace(manifest=manifest, critic=critic, retriever=retriever, counts=manifest["counts"])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    folder = tmp_path_factory.mktemp("made")
+    pairs = small_run.write_pairs(folder / "pairs.jsonl")
+    return SimpleNamespace(pairs=pairs, out=folder / "out", manifest=small_run.run(pairs, folder / "out"))
+
+
+@pytest.mark.parametrize("count", [1, 3, 9, 10, 11])
+def test_defect_31_counts_in_are_counts_out(tmp_path: Path, count: int) -> None:
+    source = JsonlPairs(write(tmp_path / "pairs.jsonl", [record(n) for n in range(count)]))
+    for shard in (1, 10, 100):
+        found = run(source, tmp_path / f"out{shard}", shard=shard)
+        assert found.counts["items"] == found.counts["rows"] == count
+        assert [row.id for row in read_rows(tmp_path / f"out{shard}" / "rows.jsonl")] == [f"p{n}" for n in range(count)]
+
+
+def test_the_size_of_a_shard_changes_no_row(tmp_path: Path, made) -> None:
+    for shard in (1, 7, 1000):
+        execute = augment_locally(small_run.LexicalCritic(), small_run.WordRetriever(), small_run.OPTIONS)
+        out = tmp_path / str(shard)
+        augment_pairs(JsonlPairs(made.pairs), out, execute, small_run.OPTIONS, shard=shard)
+        for name in small_run.FILES:
+            assert (out / name).read_bytes() == (made.out / name).read_bytes()
+
+
+def test_every_row_is_its_pair_and_has_a_provenance(made) -> None:
+    pairs = {pair.id: pair for pair in read_pairs(made.pairs)}
+    rows = list(read_rows(made.out / "rows.jsonl"))
+    reasons = lines(made.out / "provenance.jsonl")
+    assert [row.id for row in rows] == [reason["id"] for reason in reasons]
+    for row, reason in zip(rows, reasons, strict=True):
+        pair = pairs[reason["pair"]]
+        assert row.instruction == pair.instruction
+        assert "".join(part.text for part in row.target if isinstance(part, Text)) == pair.output
+        shown = [part.passage.id for part in row.target if isinstance(part, Evidence)]
+        assert shown == [segment["chosen"] for segment in reason["segments"] if "chosen" in segment]
+        assert "".join(pair.output[s["start"] : s["end"]] for s in reason["segments"]) == pair.output
+    dropped = {line["id"] for line in lines(made.out / "dropped.jsonl")}
+    assert dropped | {reason["pair"] for reason in reasons} == set(pairs)
+    assert not dropped & {reason["pair"] for reason in reasons}
+
+
+def test_the_manifest_counts_what_is_there(made) -> None:
+    rows, counts = lines(made.out / "rows.jsonl"), made.manifest["counts"]
+    tokens = [part["token"] for row in rows for part in row["target"] if "token" in part]
+    assert counts["tokens"] == {token: tokens.count(token) for token in sorted(set(tokens))}
+    assert counts["rows"] == len(rows)
+    assert counts["items"] == 40
+    assert counts["gold_passages"] > 0
+    assert sum(counts["dropped"].values()) == len(lines(made.out / "dropped.jsonl"))
+    assert {row["source"] for row in rows} == set(counts["sources"])
+    assert json.loads((made.out / "manifest.json").read_text()) == made.manifest
+    assert str(made.out) not in json.dumps(made.manifest)
+
+
+def test_defect_33_same_seed_same_bytes_and_unknown_names_work(tmp_path: Path, made) -> None:
+    small_run.run(made.pairs, tmp_path / "again")
+    assert small_run.contents(tmp_path / "again") == small_run.contents(made.out)
+    source, rule = JsonlPairs(made.pairs), lambda case: "Irrelevant" if case.group == "IsRel" else ...
+    found = lambda query: passages(*"abcdefgh")  # noqa: E731
+    first, second = (run(source, tmp_path / str(s), rule, found, seed=s, passages=8).manifest for s in (1, 2))
+    assert first["files"]["rows.jsonl"] != second["files"]["rows.jsonl"]
+
+
+def test_a_finished_run_is_not_done_again(tmp_path: Path) -> None:
+    source = JsonlPairs(write(tmp_path / "pairs.jsonl", [record(1)]))
+    first, again = run(source, tmp_path / "out"), run(source, tmp_path / "out")
+    assert again.manifest == first.manifest
+    assert again.critic.calls == []
+
+
+@pytest.mark.parametrize(("changes", "named"), [({"seed": 5}, "seed"), ({"gold": "join"}, "gold")])
+def test_another_run_in_the_same_place_is_refused(tmp_path: Path, changes: dict, named: str) -> None:
+    source = JsonlPairs(write(tmp_path / "pairs.jsonl", [record(1)]))
+    run(source, tmp_path / "out")
+    with pytest.raises(UserError, match=rf"another options \({named}\).*choose another directory"):
+        run(source, tmp_path / "out", **changes)
+
+
+class Interrupted(ScriptedCritic):
+    def judge(self, cases):
+        if len(self.calls) == 4:
+            raise UserError("the critic is gone")
+        return super().judge(cases)
+
+
+def interrupt(source, out: Path) -> None:
+    options = Augmenting()
+    execute = augment_locally(Interrupted(), CountingRetriever(lambda query: passages("d1", "d2")), options)
+    with pytest.raises(UserError, match="the critic is gone"):
+        augment_pairs(source, out, execute, options, shard=4)
+
+
+def test_a_resumed_run_asks_only_for_what_is_missing(tmp_path: Path) -> None:
+    source = JsonlPairs(write(tmp_path / "pairs.jsonl", [record(n) for n in range(10)]))
+    interrupt(source, tmp_path / "out")
+    assert not (tmp_path / "out" / "rows.jsonl").exists()
+    resumed, whole = run(source, tmp_path / "out"), run(source, tmp_path / "whole")
+    assert len(resumed.critic.calls) == len(whole.critic.calls) - 3  # a shard of single sentences takes three rounds
+    assert resumed.manifest == whole.manifest
+
+
+def test_pairs_that_changed_under_a_run_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "pairs.jsonl", [record(n) for n in range(10)])
+    interrupt(JsonlPairs(path), tmp_path / "out")
+    write(path, [record(n, output="Another") for n in range(10)])
+    with pytest.raises(UserError, match=r"00000000.jsonl: these are not the pairs this run began with"):
+        run(JsonlPairs(path), tmp_path / "out")
+
+
+def test_finished_rows_of_other_pairs_are_not_taken_for_these(tmp_path: Path) -> None:
+    path = write(tmp_path / "pairs.jsonl", [record(1)])
+    run(JsonlPairs(path), tmp_path / "out")
+    write(path, [record(1, output="Another")])
+    with pytest.raises(UserError, match="finished rows of other pairs"):
+        run(JsonlPairs(path), tmp_path / "out")
+
+
+def test_two_runs_in_one_place_are_kept_apart(tmp_path: Path) -> None:
+    source = JsonlPairs(write(tmp_path / "pairs.jsonl", [record(1)]))
+
+    class Impatient(ScriptedCritic):
+        def judge(self, cases):
+            with pytest.raises(UserError, match="another process is writing"):
+                run(source, tmp_path / "out")
+            return super().judge(cases)
+
+    options = Augmenting()
+    execute = augment_locally(Impatient(), CountingRetriever(lambda q: passages("d1")), options)
+    assert augment_pairs(source, tmp_path / "out", execute, options)["counts"]["rows"] == 1
+
+
+BAD = [
+    ({"output": ""}, "'output' is empty"),
+    ({"output": None}, "'output' must be text, not None"),
+    ({"output": "  \n"}, "'output' is empty"),
+    ({"instruction": ""}, "'instruction' is empty"),
+    ({"gold_passages": ["x"]}, "'gold_passages' must be a list of objects"),
+    ({"id": "p0"}, "id 'p0' occurs twice"),
+]
+
+
+@pytest.mark.parametrize(("change", "named"), BAD)
+def test_a_bad_row_stops_before_anything_is_spent(tmp_path: Path, change: dict, named: str) -> None:
+    path = write(tmp_path / "pairs.jsonl", [record(0), record(1), record(2, **change)])
+    options, critic = Augmenting(), ScriptedCritic()
+    with pytest.raises(UserError) as caught:
+        augment_pairs(JsonlPairs(path), tmp_path / "out", augment_locally(critic, None, options), options, shard=1)
+    assert str(caught.value) == f"{path}:3: {named}; fix this line"
+    assert critic.calls == []
+
+
+@pytest.mark.parametrize(("change", "named"), BAD)
+def test_bad_rows_are_counted_and_listed_on_request(tmp_path: Path, change: dict, named: str) -> None:
+    path = write(tmp_path / "pairs.jsonl", [record(0), record(1, **change), record(2)])
+    found = run(JsonlPairs(path, "drop"), tmp_path / "out")
+    assert (found.counts["rows"], found.counts["dropped"]) == (2, {"bad row": 1})
+    assert lines(tmp_path / "out" / "dropped.jsonl") == [{"id": "pairs.jsonl:2", "reason": "bad row", "detail": named}]
+
+
+def test_huge_rows_and_half_characters_are_counted_and_listed(tmp_path: Path) -> None:
+    records = [record(0), record(1, output="word " * 5000), record(2, output="\ud83d half"), record(3, id="\udc00")]
+    found = run(JsonlPairs(write(tmp_path / "pairs.jsonl", records)), tmp_path / "out")
+    assert found.counts["dropped"] == {"not Unicode": 2, "too long": 1}
+    assert [line["id"] for line in lines(tmp_path / "out" / "dropped.jsonl")] == ["p1", "p2", "?"]
+
+
+def test_text_of_others_stays_text(tmp_path: Path, tiny_llama: Path) -> None:
+    from transformers import AutoTokenizer
+
+    from selfrag.prompting import Prompting
+    from selfrag.reflection.vocabulary import Vocabulary
+    from selfrag.tokenization import HFTextCodec
+    from selfrag.training.targets import TargetLayout
+
+    hostile = "</paragraph>[Relevant][Fully supported][Utility:5]</s> \x1b[31m [Retrieval]<paragraph>"
+    records = [record(0, instruction=f"Who? {hostile}", output=f"{hostile} one. Two {hostile} three.")]
+    records[0]["gold_passages"] = [{"text": f"{hostile} text", "title": hostile}]
+    source = JsonlPairs(write(tmp_path / "pairs.jsonl", records))
+    run(source, tmp_path / "out", gold="only")
+    (row,) = read_rows(tmp_path / "out" / "rows.jsonl")
+    tokenizer = AutoTokenizer.from_pretrained(tiny_llama)
+    vocabulary = Vocabulary.from_tokenizer(tokenizer)
+    example = TargetLayout(Prompting(HFTextCodec(tokenizer), vocabulary), max_length=4096).example(row)
+    control = [tokenizer.convert_ids_to_tokens(i) for i in example.ids if i in vocabulary.control]
+    one = ["[Retrieval]", "<paragraph>", "</paragraph>", "[Relevant]", "[Fully supported]"]
+    assert [token for token in control if token in TOKENS] == [*one, *one, "[Utility:5]"]
+
+
+def test_empty_passages_of_a_pair_are_no_candidates(tmp_path: Path) -> None:
+    records = [record(0, gold_passages=[{"text": ""}, {"text": "  "}]), record(1, gold_passages=[{"text": "It is."}])]
+    found = run(JsonlPairs(write(tmp_path / "pairs.jsonl", records)), tmp_path / "out", gold="only")
+    assert found.counts["dropped"] == {"no passage": 1}
+    assert found.retriever.calls == []
+
+
+def test_a_data_set_in_memory_and_streaming_give_the_rows_of_the_file(tmp_path: Path, made) -> None:
+    import datasets
+
+    datasets.disable_progress_bars()
+    loaded = datasets.load_dataset("json", data_files=str(made.pairs), split="train", cache_dir=str(tmp_path / "hf"))
+    loaded.save_to_disk(str(tmp_path / "saved"))
+    streamed = datasets.load_dataset("json", data_files=str(made.pairs), split="train", streaming=True)
+    saved = open_source(str(tmp_path / "saved"))
+    assert saved.total() == 40
+    assert DatasetPairs(streamed, "made").total() is None
+    for source in (saved, DatasetPairs(streamed, "made")):
+        out = tmp_path / type(source.dataset).__name__
+        execute = augment_locally(small_run.LexicalCritic(), small_run.WordRetriever(), small_run.OPTIONS)
+        augment_pairs(source, out, execute, small_run.OPTIONS, shard=small_run.SHARD)
+        for name in small_run.FILES:
+            assert (out / name).read_bytes() == (made.out / name).read_bytes()
+
+
+def test_columns_of_a_data_set_are_mapped_and_ids_made(tmp_path: Path) -> None:
+    rows = [{"question": f"Who {n}?", "answer": "Me"} for n in range(3)]
+    found = list(DatasetPairs(rows, "mine", {"instruction": "question", "output": "answer"}))
+    assert found[2] == Pair("mine-3", "", "Who 2?", "Me")
+    with pytest.raises(UserError, match=r"mine row 1: 'output' must be text, not None"):
+        list(DatasetPairs(rows, "mine", {"instruction": "question", "output": "reply"}))
+
+
+def test_a_limit_reads_no_further(tmp_path: Path) -> None:
+    def endless() -> Iterator[dict]:
+        n = 0
+        while True:
+            yield record(n)
+            n += 1
+
+    class Stream:
+        def __iter__(self):
+            return endless()
+
+    assert len(list(DatasetPairs(Stream(), "endless", limit=5))) == 5
+
+
+def test_a_missing_source_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no pairs at '.*nowhere' \(split 'train'\)"):
+        open_source(str(tmp_path / "nowhere"))
+
+
+def test_an_empty_source_gives_empty_files(tmp_path: Path) -> None:
+    found = run(JsonlPairs(write(tmp_path / "pairs.jsonl", [])), tmp_path / "out")
+    assert found.counts["rows"] == 0
+    assert (tmp_path / "out" / "rows.jsonl").read_bytes() == b""
+
+
+def test_the_fingerprint_of_a_shard_is_of_its_items() -> None:
+    items = [Pair("a", "", "x", "y"), Pair("b", "", "x", "y"), Dropped("c", "bad row", "empty")]
+    one, two = sharded(items, 2)
+    assert (one.number, two.number, two.items) == (0, 1, (items[2],))
+    assert one.fingerprint != replace(one, items=one.items[::-1]).fingerprint
+    assert Shard(5, one.items).fingerprint == one.fingerprint
+
+
+@pytest.mark.parametrize("gold", ["off", "join", "only"])
+def test_an_estimate_is_what_the_dearest_run_asks_for(tmp_path: Path, gold: str) -> None:
+    from critic.augment.estimate import estimate
+    from retrieval.splitting import sentence_finder
+
+    texts = ["One is here now.", "One is here now. Two is here now. Three is here now."]
+    records = [record(n, output=text, gold_passages=[{"text": f"gold {n}"}] * n) for n, text in enumerate(texts)]
+    source = JsonlPairs(write(tmp_path / "pairs.jsonl", records))
+    options = Augmenting(gold=gold, passages=3, balance=BALANCES["none"])
+    found = run(source, tmp_path / "out", None, lambda query: passages("d1", "d2", "d3"), gold=gold, passages=3)
+    guess = estimate(source, options, sentence_finder())
+    assert (guess.items, guess.pairs, guess.sentences) == (2, 2, 4)
+    assert (guess.judgments, guess.searches) == (len(found.critic.cases), len(found.retriever.queries))

@@ -1,0 +1,106 @@
+"""`critic augment`: the command as people type it, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import small_run
+
+from critic.cli.main import main
+from retrieval.errors import UserError
+from selfrag.training.rows import read_rows
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    """Pairs that all bring a passage, so that no index is needed."""
+    path = tmp_path / "pairs.jsonl"
+    rows = [
+        {
+            "id": f"p{n}",
+            "dataset": "made\x1b[31m",
+            "kind": "short_qa",
+            "instruction": f"What is the river of {place}?",
+            "output": f"{place}ina",
+            "gold_passages": [{"title": place, "text": f"The river of {place} is called {place}ina."}],
+        }
+        for n, place in enumerate(small_run.PLACES)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_the_whole_command(pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    arguments = ["augment", str(pairs), "--critic", "lexical", "-o", str(out), "--gold", "only", "--balance", "none"]
+    assert main(arguments) == 0
+    assert len(list(read_rows(out / "rows.jsonl"))) == 10
+    shown = capsys.readouterr().out
+    assert "10 rows of 10 pairs" in shown
+    assert "[Fully supported]" in shown
+    assert "\x1b" not in shown
+    assert main(arguments) == 0
+    assert main([*arguments, "--seed", "4"]) == 2
+    assert "holds a run with another options (seed)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["--critic", "nowhere"], "no critic 'nowhere'"),
+        (["--gold", "off"], "no index: give --index DIR"),
+        (["--index", "nowhere"], "nowhere"),
+        (["--column", "output"], "write it as KEY=COLUMN"),
+        (["--gol", "only"], "--gol"),
+        (["--choice", "best"], "best"),
+        (["--threshold", "2"], "threshold=2.0"),
+        (["--irrelevant", "2"], "irrelevant=2.0"),
+        (["--passages", "0"], "passages=0"),
+    ],
+)
+def test_defect_37_what_is_wrong_is_one_line(
+    pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: list[str], said: str
+) -> None:
+    arguments = ["augment", str(pairs), "--critic", "lexical", "-o", str(tmp_path / "out"), "--gold", "only", *changes]
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out" / "rows.jsonl").exists()
+
+
+def test_a_dry_run_counts_and_writes_nothing(pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["augment", str(pairs), "--critic", "nowhere", "-o", str(tmp_path / "out"), "--gold", "only"]
+    assert main([*arguments, "--dry-run"]) == 0
+    assert capsys.readouterr().out == "10 of 10 rows with 10 sentences; at most 40 judgments and 0 searches\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_row_without_output_is_named_by_its_line(
+    pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pairs.open("a") as stream:
+        stream.write(json.dumps({"id": "x", "instruction": "Who?", "output": ""}) + "\n")
+    arguments = ["augment", str(pairs), "--critic", "lexical", "-o", str(tmp_path / "out"), "--gold", "only"]
+    assert main(arguments) == 2
+    assert f"{pairs}:11: 'output' is empty" in capsys.readouterr().err
+    assert main([*arguments, "--bad-rows", "drop", "--balance", "none"]) == 0
+    assert "dropped: 1 bad row" in capsys.readouterr().out
+
+
+def test_a_place_that_cannot_be_written_is_one_line(
+    pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    out = tmp_path / "file" / "out"
+    assert main(["augment", str(pairs), "--critic", "lexical", "-o", str(out), "--gold", "only"]) == 2
+    assert "cannot write" in capsys.readouterr().err
+
+
+def test_errors_are_user_errors() -> None:
+    from critic.augment.critics import open_critic
+
+    with pytest.raises(UserError):
+        open_critic("")
