@@ -1,0 +1,141 @@
+"""`selfrag train`: a dry run costs nothing, a run leaves product, plot and card, other packages' commands join."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+import tiny
+
+from retrieval.passage import Passage
+from selfrag.cli.main import main
+from selfrag.training.rows import Evidence, Row, Text, Token, write_rows
+
+LONG = Evidence(Passage("p", "Water boils at 100 degrees Celsius at sea level. " * 30))
+ROWS = [
+    Row("a", "greetings", "Say hello.", (Token("[No Retrieval]"), Text("Hello!"), Token("[Utility:5]"))),
+    Row(
+        "b",
+        "facts",
+        "When does water boil?",
+        (Token("[Retrieval]"), LONG, Token("[Relevant]"), Text("At 100 degrees."), Token("[Fully supported]")),
+    ),
+]
+
+
+@pytest.fixture
+def place(tmp_path):
+    write_rows(tmp_path / "rows.jsonl", ROWS)
+    tiny.save_llama(tmp_path / "base", reflection=False)
+    return tmp_path
+
+
+def arguments(place, kind="adapter", *more):
+    return ["train", kind, str(place / "rows.jsonl"), "--base", str(place / "base"), "-o", str(place / "out"), *more]
+
+
+@pytest.mark.parametrize("kind", ["adapter", "generator"])
+def test_a_dry_run_says_what_it_takes_and_writes_nothing(place, capsys, kind):
+    assert main(arguments(place, kind, "--dry-run", "--max-length", "200", "--epochs", "2")) == 0
+    out = capsys.readouterr().out
+    assert "rows        2; 1 with a shortened passage" in out
+    assert "1 facts" in out
+    for line in ("tokens", "steps", "parameters", "memory", "time"):
+        assert line in out
+    assert not (place / "out").exists()
+
+
+def test_an_adapter_is_trained_once_and_found_again(place, capsys):
+    assert main(arguments(place, "adapter", "--max-steps", "2", "--max-length", "300")) == 0
+    out = capsys.readouterr().out
+    assert "retrieve" in out
+    for file in ("run/manifest.json", "run/log.jsonl", "run/loss.png", "adapter/README.md", "adapter/reflection.json"):
+        assert (place / "out" / file).exists(), file
+    before = (place / "out" / "adapter" / "adapter_model.safetensors").read_bytes()
+    assert main(arguments(place, "adapter", "--max-steps", "2", "--max-length", "300")) == 0
+    assert (place / "out" / "adapter" / "adapter_model.safetensors").read_bytes() == before
+    assert main(arguments(place, "adapter", "--max-steps", "3", "--max-length", "300")) == 2
+    assert "other config (max_steps)" in capsys.readouterr().err
+
+
+def test_two_cpu_processes_from_the_command_line(place):
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    more = ["--recipe", "cpus", "--processes", "2", "--max-steps", "2", "--max-length", "300"]
+    assert main(arguments(place, "adapter", *more)) == 0
+    manifest = json.loads((place / "out" / "run" / "manifest.json").read_text())
+    assert manifest["config"]["processes"] == 2
+    assert (place / "out" / "adapter" / "README.md").exists()
+
+
+BAD = [
+    (["--recipe", "nowhere"], "no recipe nowhere"),
+    (["--processes", "2"], "recipe cpu is for one process"),
+    (["--epochs", "0"], "--epochs"),
+    (["--max-length", "40"], "needs"),
+    (["--unknown"], "--unknown"),
+]
+
+
+@pytest.mark.parametrize(("more", "named"), BAD, ids=[" ".join(more) for more, _ in BAD])
+def test_bad_arguments_are_one_line(place, capsys, more, named):
+    assert main(arguments(place, "adapter", *more)) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert named in err
+
+
+def test_rows_that_do_not_fit_are_counted(place, capsys):
+    more = [Row(f"c{n}", "s", "q " * 200, (Text("x"),)) for n in range(3)]
+    write_rows(place / "rows.jsonl", [*ROWS, *more])
+    assert main(arguments(place, "adapter", "--dry-run", "--max-length", "200")) == 2
+    assert "row 'c0' needs" in (err := capsys.readouterr().err)
+    assert "2 more rows have the same fault" in err
+
+
+@pytest.mark.parametrize("text", ['{"id": "a"}\n', "not json\n", ""])
+def test_bad_row_files_are_named(place, capsys, text):
+    (place / "rows.jsonl").write_text(text)
+    assert main(arguments(place, "adapter", "--max-steps", "1")) == 2
+    assert "rows" in capsys.readouterr().err
+
+
+def test_shards_without_gpus_are_refused_with_the_way_out(place, capsys):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there are GPUs here")
+    assert main(arguments(place, "generator", "--recipe", "fsdp")) == 2
+    assert "needs GPUs, and there is none here; use the recipe cpu or cpus" in capsys.readouterr().err
+
+
+def test_other_packages_add_their_commands(tmp_path, monkeypatch, capsys):
+    """As an installed distribution does it: an entry point in the group `selfrag.train`."""
+    (tmp_path / "guest_package.py").write_text("def cook(dish: str) -> None:\n    print('cooked', dish)\n")
+    info = tmp_path / "guest-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: guest\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[selfrag.train]\ncook = guest_package:cook\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    assert main(["train", "--help"]) == 0
+    assert "cook" in (out := capsys.readouterr().out)
+    assert "adapter" in out
+    assert "guest_package" in sys.modules
+    assert main(["train", "cook", "pasta"]) == 0
+    assert "cooked pasta" in capsys.readouterr().out
+
+
+def test_the_critic_package_brings_critic_and_data():
+    """What the built package declares; both exist and are commands."""
+    import importlib
+    import tomllib
+    from pathlib import Path
+
+    settings = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    declared = settings["project"]["entry-points"]["selfrag.train"]
+    assert set(declared) == {"critic", "data"}
+    for target in declared.values():
+        module, _, name = target.partition(":")
+        assert callable(getattr(importlib.import_module(module), name))
