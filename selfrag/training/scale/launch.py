@@ -43,7 +43,7 @@ def command(scale: Scale, processes: int, module: str, arguments: Sequence[str])
     if scale.sharding != "none" and not gpu:
         raise UserError(f"sharding = {scale.sharding!r} needs GPUs, and there is none here; use the recipe cpu or cpus")
     config = launch_file(scale, gpu=gpu)
-    options = ["--config_file", _usable(config), "--num_processes", str(processes)]
+    options = ["--config_file", _usable(config), "--num_processes", str(processes), "--main_process_port", "0"]
     return [sys.executable, "-m", "accelerate.commands.launch", *options, "-m", module, *arguments]
 
 

@@ -7,6 +7,7 @@ Everything that decides what is learned comes from the modules that the CPU loop
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import SequentialSampler
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
+from selfrag.errors import UserError
 from selfrag.training import attention
 from selfrag.training.journal import Journal
 from selfrag.training.loss import keeps_logits, target_losses
@@ -25,6 +27,8 @@ from selfrag.training.progress import Tally, measure
 from selfrag.training.run import TrainingConfig, not_finite
 from selfrag.training.scale.loads import Load, Loads, only
 from selfrag.training.schedule import rate
+
+_FULL = 2**16  # bytes; a disk with less is full to whoever writes a checkpoint
 
 COMPLETE = "complete"
 """File in a checkpoint's directory, written when every process has finished writing the rest."""
@@ -93,6 +97,19 @@ class SelfRAGTrainer(Trainer):  # type: ignore[misc]  # transformers has no type
         if not math.isfinite(self.tally.loss_sum):
             raise not_finite(self.state.global_step + 1, self.config.learning_rate)
         return norm
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        try:
+            super()._save_checkpoint(model, trial)
+        except Exception as error:
+            # safetensors and torch raise errors of their own where the disk is full.
+            place = Path(self.args.output_dir)
+            if "No space left" not in str(error) and shutil.disk_usage(place).free > _FULL:
+                raise
+            raise UserError(
+                f"no space left while writing {place}/checkpoint-{self.state.global_step};"
+                " free some and run the same again: it goes on from the checkpoint before"
+            ) from error
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         """The trained parameters and nothing else: PEFT would add whole matrices because their rows have grown."""

@@ -1,0 +1,87 @@
+"""The loss plot and the model card say what the run's own files say, and no path of this machine."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import tiny
+from lettered import row
+from trained import ROWS, config, write
+
+from selfrag.errors import UserError
+from selfrag.training.card import last_figures, render
+from selfrag.training.job import Job, run
+from selfrag.training.plot import curves, plot_log, read_log
+
+
+@pytest.fixture(scope="module", params=["lora", "full"])
+def job(request, tmp_path_factory):
+    home = tmp_path_factory.mktemp("job")
+    base = tiny.save_llama(home / "tiny-base", reflection=False, tie=True)
+    rows = write(home / "rows.jsonl", [*ROWS, row("Hi!", instruction="Greet | `me`", id="d", source="other|kind")])
+    done = Job(rows, base, home / "out", config(method=request.param, epochs=3, max_length=150, learning_rate=1e-3))
+    run(done)
+    return done
+
+
+def test_a_job_leaves_product_plot_and_card(job):
+    assert (job.run_dir / "loss.png").read_bytes().startswith(b"\x89PNG")
+    card = (job.product / "README.md").read_text()
+    manifest = json.loads((job.product / "training.json").read_text())
+    assert manifest["facts"]["rows"] == 4
+    assert "| s | 3 |" in card
+    assert "| other\\|kind | 1 |" in card
+    assert "for tiny-base" in card
+    assert str(job.base.parent) not in card + json.dumps(manifest)
+    assert f"{manifest['facts']['tokens']} tokens a pass" in card
+    for group, count, loss, accuracy in last_figures(read_log(job.run_dir / "log.jsonl")):
+        assert f"| {group} | {count} | {loss:.3f} | {accuracy:.3f} |" in card
+
+
+def test_a_job_started_again_after_its_end_changes_nothing(job):
+    before = {path: path.read_bytes() for path in job.product.iterdir() if path.is_file()}
+    assert run(job) == job.product
+    assert {path: path.read_bytes() for path in job.product.iterdir() if path.is_file()} == before
+
+
+def record(step, loss, n=2):
+    groups = {"text": {"n": 4, "loss": loss, "accuracy": 0.5}, "isrel": {"n": n, "loss": 2 * loss, "accuracy": 0.25}}
+    return {"step": step, "loss": loss, "tokens": 10, "seconds": 1.0, "groups": groups}
+
+
+def test_the_last_figures_are_weighted_by_targets_over_the_last_tenth():
+    records = [record(step, 9.0) for step in range(1, 19)] + [record(19, 1.0, n=1), record(20, 4.0, n=3)]
+    assert list(last_figures(records)) == [
+        ("isrel", 4, pytest.approx((1 * 2.0 + 3 * 8.0) / 4), 0.25),
+        ("text", 8, pytest.approx(2.5), 0.5),
+    ]
+
+
+def test_curves_are_by_group():
+    assert curves([record(1, 3.0), record(2, 1.0)], "loss") == {
+        "text": [(1, 3.0), (2, 1.0)],
+        "isrel": [(1, 6.0), (2, 2.0)],
+    }
+
+
+def test_names_from_files_cannot_break_the_card():
+    run_record = {
+        "config": {"method": "full"},
+        "inputs": {"base": "b"},
+        "facts": {"tokens": 1, "sources": {"a\n<b>|`": 1}},
+    }
+    card = render("base\x1b[31m", "mine\n# Title", run_record, [record(1, 1.0)])
+    assert "| a &lt;b>\\|' | 1 |" in card
+    assert "\x1b" not in card
+    assert "\n# Title" not in card
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [("", "holds no step"), ("{}\n", "step is missing"), ("x\n", "log.jsonl:1")]
+)
+def test_a_bad_log_is_named(tmp_path, content, message):
+    (tmp_path / "log.jsonl").write_text(content)
+    with pytest.raises(UserError, match=message):
+        plot_log(tmp_path / "log.jsonl", tmp_path / "loss.png")
+    assert not (tmp_path / "loss.png").exists()

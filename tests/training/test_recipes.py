@@ -1,0 +1,134 @@
+"""Recipes: the paper's settings as a preset, strict reading, launch files that accelerate and DeepSpeed accept."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from selfrag.errors import UserError
+from selfrag.training import recipes
+from selfrag.training.packing import Weighting
+from selfrag.training.run import TrainingConfig
+from selfrag.training.scale.settings import Scale
+
+
+@pytest.mark.parametrize("name", recipes.known())
+def test_every_recipe_of_the_package_is_good(name):
+    recipe = recipes.read(name)
+    assert isinstance(recipe.config(), TrainingConfig)
+    assert recipe.scale is None or isinstance(recipe.scale, Scale)
+
+
+def test_the_paper_preset_has_the_settings_of_the_paper():
+    """arXiv 2310.11511, appendix B.1: 3 epochs, batch 128, lr 2e-5, 3% warm-up, 2,048 tokens (13B: 1,524), ZeRO-3."""
+    paper, large = recipes.read("paper"), recipes.read("paper-13b")
+    config = paper.config()
+    assert (config.method, config.epochs, config.step_rows, config.learning_rate) == ("full", 3, 128, 2e-5)
+    assert (config.warmup, config.weight_decay, config.max_length) == (0.03, 0.0, 2048)
+    assert config.weighting == Weighting.uniform()
+    assert paper.scale is not None
+    assert paper.scale.sharding == "zero3"
+    assert large.config().max_length == 1524
+    assert large.config().learning_rate == 2e-5
+
+
+def test_changes_replace_what_is_given_and_nothing_else():
+    config = recipes.read("cpu").config(epochs=7, learning_rate=None)
+    assert (config.epochs, config.learning_rate) == (7, TrainingConfig().learning_rate)
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+def test_a_file_extends_a_recipe_and_tables_merge(tmp_path):
+    mine = write(tmp_path / "mine.toml", 'extends = "gpu"\n[training]\nepochs = 1\n[training.lora]\nrank = 4\n')
+    recipe = recipes.read(mine)
+    assert recipe.name == "mine"
+    assert (recipe.config().epochs, recipe.config().lora.rank, recipe.config().lora.alpha) == (1, 4, 64.0)
+    assert recipe.scale == recipes.read("gpu").scale
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[training]\nepoch = 3\n", "unknown epoch; known: seed, method"),
+        ("[training]\nepochs = 'three'\n", "epochs = 'three': wrong kind"),
+        ("[training]\nlearn_markers = 1\n", "learn_markers = 1: wrong kind"),
+        ("[training]\nmethod = 'qlora'\n", "method = 'qlora': wrong kind"),
+        ("[training.lora]\nsize = 3\n", "unknown size; known: rank, alpha"),
+        ("[scale]\nsharding = 'zero2'\n", "sharding = 'zero2'"),
+        ("[scale]\nmicro_tokens = 0\n", "micro_tokens = 0"),
+        ("[train]\n", "unknown train"),
+        ("scale = 3\n", "must be a table"),
+        ("epochs = \n", "recipe .*mine.toml: "),
+        ("extends = 'nowhere'\n", "no recipe nowhere: give a file or one of cpu"),
+    ],
+)
+def test_a_bad_recipe_is_named(tmp_path, text, message):
+    path = write(tmp_path / "mine.toml", text)
+    with pytest.raises(UserError, match=message):
+        recipes.read(path).config()
+
+
+def test_a_recipe_that_extends_itself_is_refused(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(f"extends = '{path}'\n")
+    with pytest.raises(UserError, match="extends itself"):
+        recipes.read(path)
+
+
+@pytest.mark.parametrize("sharding", ["none", "fsdp", "zero3"])
+@pytest.mark.parametrize("gpu", [True, False])
+def test_accelerate_reads_every_launch_file(sharding, gpu):
+    """Checked by accelerate's own reader, which refuses keys it does not know. Not run here: there is no GPU."""
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    from accelerate.commands.config.config_args import load_config_from_file
+
+    loaded = load_config_from_file(str(recipes.launch_file(Scale(sharding=sharding), gpu=gpu)))
+    expected = {"none": "MULTI_GPU", "fsdp": "FSDP", "zero3": "DEEPSPEED"}[sharding]
+    assert loaded.use_cpu == (sharding == "none" and not gpu)
+    assert loaded.distributed_type == expected
+
+
+def test_accelerate_makes_an_fsdp2_plugin_of_the_launch_file(monkeypatch):
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    import yaml
+    from accelerate.utils import FullyShardedDataParallelPlugin
+
+    settings = yaml.safe_load(recipes.launch_file(Scale(sharding="fsdp"), gpu=True).read_text())["fsdp_config"]
+    known = {name.removeprefix("fsdp_"): value for name, value in settings.items()}
+    plugin = FullyShardedDataParallelPlugin(
+        fsdp_version=known["version"],
+        auto_wrap_policy=known["auto_wrap_policy"].lower(),
+        reshard_after_forward=known["reshard_after_forward"],
+        cpu_ram_efficient_loading=known["cpu_ram_efficient_loading"],
+        state_dict_type=known["state_dict_type"],
+    )
+    assert plugin.fsdp_version == 2
+
+
+def test_zero3_leaves_to_the_trainer_what_the_recipe_decides():
+    path = recipes.launch_file(Scale(sharding="zero3"), gpu=True).with_name("zero3.json")
+    settings = json.loads(path.read_text())
+    assert settings["zero_optimization"]["stage"] == 3
+    decided = ("gradient_clipping", "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+    assert {settings[name] for name in decided} == {"auto"}
+    assert "optimizer" not in settings
+    assert "scheduler" not in settings
+
+
+def test_deepspeed_accepts_its_file():
+    pytest.importorskip("deepspeed", reason="deepspeed is not installed")
+    from deepspeed.runtime.config import DeepSpeedConfig
+
+    path = recipes.launch_file(Scale(sharding="zero3"), gpu=True).with_name("zero3.json")
+    settings = json.loads(path.read_text())
+    filled = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2, "gradient_clipping": 1.0}
+    zero = {key: value for key, value in settings["zero_optimization"].items() if value != "auto"}
+    made = DeepSpeedConfig(
+        {**settings, **filled, "train_batch_size": 2, "bf16": {"enabled": True}, "zero_optimization": zero}
+    )
+    assert made.zero_optimization_stage == 3

@@ -1,0 +1,196 @@
+"""The Trainer learns what the CPU loop learns, resumes to the same numbers, and refuses what this machine cannot do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+from families import save_base
+from trained import config, write
+
+from selfrag.errors import UserError
+from selfrag.training.export import merge, save_adapter, save_checkpoint
+from selfrag.training.recipes import launch_file
+from selfrag.training.run import fit, rows_of
+from selfrag.training.scale.run import fit_scaled
+from selfrag.training.scale.settings import Scale
+from selfrag.training.scale.trainer import COMPLETE, Record
+
+SCALED = Path(__file__).with_name("scaled.py")
+
+
+@pytest.fixture(scope="module")
+def base_dir(tmp_path_factory):
+    return tiny.save_llama(tmp_path_factory.mktemp("base") / "m", reflection=False, tie=True)
+
+
+@pytest.fixture
+def rows(tmp_path):
+    return write(tmp_path / "rows.jsonl")
+
+
+def log(run_dir):
+    return [json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()]
+
+
+def losses(run_dir):
+    return [record["loss"] for record in log(run_dir)]
+
+
+def state(trainee):
+    return {name: parameter.detach().clone() for name, parameter in trainee.parameters.items()}
+
+
+@pytest.mark.parametrize("family", ["llama sentencepiece", "gpt2", "qwen2", "gemma2"])
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_trainer_and_loop_give_the_same_first_loss_and_nearly_the_same_curve(tmp_path, rows, family, method):
+    base = save_base(tmp_path / "base", family)
+    rate = 3e-3 if method == "lora" else 1e-3
+    settings = config(method=method, epochs=6, learning_rate=rate, row_learning_rate=rate)
+    fit(rows_of(rows, settings), base, tmp_path / "loop", settings)
+    fit_scaled(rows_of(rows, settings), base, tmp_path / "scale", settings, Scale(micro_tokens=90))
+    loop, scaled = log(tmp_path / "loop"), log(tmp_path / "scale")
+
+    assert scaled[0]["loss"] == pytest.approx(loop[0]["loss"], rel=1e-2 if method == "full" else 2e-3)
+    assert [r["loss"] for r in scaled] == pytest.approx([r["loss"] for r in loop], rel=0.05)
+    assert scaled[-1]["loss"] < 0.9 * scaled[0]["loss"]
+    for one, other in zip(loop, scaled, strict=True):
+        assert one["tokens"] == other["tokens"]
+        assert one["rate"] == pytest.approx(other["rate"])
+        assert {name: group["n"] for name, group in one["groups"].items()} == {
+            name: group["n"] for name, group in other["groups"].items()
+        }
+
+
+def test_attention_checkpointing_and_load_size_do_not_change_the_loss(base_dir, rows, tmp_path):
+    settings = config(max_steps=2, learning_rate=5e-3)
+    kinds = [
+        Scale(precision="fp32"),
+        Scale(precision="fp32", attention="sdpa"),
+        Scale(precision="fp32", checkpointing=True),
+        Scale(precision="fp32", micro_tokens=1),
+    ]
+    curves = []
+    for number, scale in enumerate(kinds):
+        fit_scaled(rows_of(rows, settings), base_dir, tmp_path / str(number), settings, scale)
+        curves.append(losses(tmp_path / str(number)))
+    for curve in curves[1:]:
+        assert curve == pytest.approx(curves[0], rel=1e-4)
+
+
+@pytest.mark.parametrize("killed_at", [1, 3])
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_a_killed_run_goes_on_to_the_same_result(base_dir, rows, tmp_path, monkeypatch, killed_at, method):
+    settings = config(checkpoint_steps=2, epochs=4, method=method)
+    scale = Scale(micro_tokens=90)
+    whole = fit_scaled(rows_of(rows, settings), base_dir, tmp_path / "whole", settings, scale)
+
+    original = Record.on_step_end
+
+    def interrupted(self, args, state, control, **more):
+        original(self, args, state, control, **more)
+        if state.global_step == killed_at:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Record, "on_step_end", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fit_scaled(rows_of(rows, settings), base_dir, tmp_path / "killed", settings, scale)
+    resumed = fit_scaled(rows_of(rows, settings), base_dir, tmp_path / "killed", settings, scale)
+
+    expected = state(whole.trainee)
+    assert all(torch.equal(value, expected[name]) for name, value in state(resumed.trainee).items())
+    assert losses(tmp_path / "killed") == losses(tmp_path / "whole")
+    assert [record["step"] for record in log(tmp_path / "killed")] == [1, 2, 3, 4]
+
+
+def test_a_torn_checkpoint_is_passed_over(base_dir, rows, tmp_path):
+    settings = config(checkpoint_steps=2, epochs=4)
+    first = fit_scaled(rows_of(rows, settings), base_dir, tmp_path / "run", settings, Scale())
+    torn = tmp_path / "run" / "trainer" / "checkpoint-4"
+    (torn / COMPLETE).unlink()
+    (torn / "optimizer.pt").write_bytes(b"half of it")
+    again = fit_scaled(rows_of(rows, settings), base_dir, tmp_path / "run", settings, Scale())
+
+    expected = state(first.trainee)
+    assert all(torch.equal(value, expected[name]) for name, value in state(again.trainee).items())
+    assert len(losses(tmp_path / "run")) == 4
+
+
+def test_a_finished_run_is_loaded_and_other_settings_are_refused(base_dir, rows, tmp_path):
+    settings = config(epochs=2)
+    first = fit_scaled(rows_of(rows, settings), base_dir, tmp_path / "run", settings, Scale())
+    lines = (tmp_path / "run" / "log.jsonl").read_text()
+    again = fit_scaled(rows_of(rows, settings), base_dir, tmp_path / "run", settings, Scale())
+
+    expected = state(first.trainee)
+    assert all(torch.equal(value, expected[name]) for name, value in state(again.trainee).items())
+    assert (tmp_path / "run" / "log.jsonl").read_text() == lines
+    with pytest.raises(UserError, match=r"other config \(scale\)"):
+        fit_scaled(rows_of(rows, settings), base_dir, tmp_path / "run", settings, Scale(micro_tokens=50))
+
+
+def test_what_was_trained_is_exported(base_dir, rows, tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    settings = config(epochs=2)
+    trained = fit_scaled(rows_of(rows, settings), base_dir, tmp_path / "lora", settings, Scale())
+    merged = merge(base_dir, save_adapter(trained.trainee, tmp_path / "adapter"), tmp_path / "merged")
+    rows_there = AutoModelForCausalLM.from_pretrained(merged).get_input_embeddings().weight
+    (own,) = trained.trainee.rows.values()
+    ids = list(trained.trainee.expansion.token_ids)
+    torch.testing.assert_close(rows_there[ids], own.detach().to(torch.bfloat16))
+
+    full = config(epochs=2, method="full")
+    trained = fit_scaled(rows_of(rows, full), base_dir, tmp_path / "full", full, Scale())
+    assert AutoModelForCausalLM.from_pretrained(save_checkpoint(trained.trainee, tmp_path / "checkpoint"))
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_leaves_the_checkpoint(base_dir, rows, tmp_path):
+    settings = config(epochs=8, learning_rate=1e30, row_learning_rate=1e30, checkpoint_steps=1)
+    for name, start in (("loop", fit), ("scale", lambda *given: fit_scaled(*given, Scale()))):
+        with pytest.raises(UserError, match=r"step \d+: the gradient is not finite.*below 1e\+30"):
+            start(rows_of(rows, settings), base_dir, tmp_path / name, settings)
+    assert (tmp_path / "loop" / "checkpoint.pt").exists()
+    assert list((tmp_path / "scale" / "trainer").glob(f"checkpoint-*/{COMPLETE}"))
+
+
+def launched(processes, *arguments):
+    line = [
+        sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(launch_file(Scale(), gpu=False)),
+        "--num_processes", str(processes), "--main_process_port", "0", str(SCALED), *map(str, arguments),
+    ]  # fmt: skip
+    root = str(Path(__file__).parents[2])
+    there = {**os.environ, "PYTHONPATH": root, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    return subprocess.run(line, env=there, cwd=root, capture_output=True, text=True, timeout=900)
+
+
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_two_processes_learn_what_one_learns(base_dir, rows, tmp_path, method):
+    """DDP over gloo through `accelerate launch`: loads dealt to both, one gradient of the whole step."""
+    settings = {"method": method, "epochs": 4, "learning_rate": 3e-3, "row_learning_rate": 3e-3}
+    scale = {"micro_tokens": 90, "precision": "fp32"}
+    alone = config(**settings)
+    fit_scaled(rows_of(rows, alone), base_dir, tmp_path / "alone", alone, Scale(**scale))
+    done = launched(2, base_dir, rows, tmp_path / "two", json.dumps({"config": settings, "scale": scale}))
+
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert losses(tmp_path / "two" / "run") == pytest.approx(losses(tmp_path / "alone"), rel=2e-3)
+    manifest = json.loads((tmp_path / "two" / "run" / "manifest.json").read_text())
+    assert manifest["config"]["processes"] == 2
+    one, two = log(tmp_path / "alone"), log(tmp_path / "two" / "run")
+    assert [r["groups"]["eos"]["n"] for r in one] == [r["groups"]["eos"]["n"] for r in two]
+    assert (tmp_path / "two" / "product").is_dir()
+
+
+def test_shards_cannot_begin_from_an_earlier_stage(base_dir, rows, tmp_path):
+    with pytest.raises(UserError, match="merged checkpoint of the one before"):
+        fit_scaled(
+            rows_of(rows, config()), base_dir, tmp_path / "run", config(), Scale(sharding="fsdp"), start=tmp_path
+        )

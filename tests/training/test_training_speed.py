@@ -1,0 +1,53 @@
+"""The benchmark measures what it says: same rows, same losses, a process each. Speeds are not judged here."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+import tiny
+from lettered import passage, row
+from trained import ROWS, config, write
+
+from selfrag.errors import UserError
+from selfrag.training.speed import SYSTEMS, Contest, Measured, measure, table
+
+
+@pytest.fixture(scope="module")
+def contest(tmp_path_factory):
+    home = tmp_path_factory.mktemp("contest")
+    more = [
+        row("[Retrieval]", passage("Snow is cold. " * n), "[Relevant]", "Cold.", instruction="Snow?", id=f"m{n}")
+        for n in range(1, 6)
+    ]
+    rows = write(home / "rows.jsonl", [*ROWS, *more])
+    base = tiny.save_llama(home / "base", reflection=False, tie=True)
+    return Contest(rows, base, rows_per_step=2, steps=4, warm=1, config=config(epochs=1, learning_rate=2e-3))
+
+
+def test_all_systems_see_the_same_rows_and_have_the_same_losses(contest):
+    names = [name for name in SYSTEMS if name != "trl" or importlib.util.find_spec("trl")]
+    results = {name: measure(name, contest) for name in names}
+    plain = results.pop("plain")
+    assert len(plain.losses) == 4
+    for name, one in results.items():
+        assert one.tokens == plain.tokens, name
+        assert one.losses == pytest.approx(plain.losses, rel=0.03), name
+        assert one.losses[0] == pytest.approx(plain.losses[0], rel=0.01), name
+        assert one.speed > 0
+
+
+def test_rows_that_do_not_fill_the_batches_are_refused(contest):
+    from dataclasses import replace
+
+    with pytest.raises(UserError, match="do not go evenly into 8 rows"):
+        measure("plain", replace(contest, rows_per_step=3, steps=3))
+    with pytest.raises(UserError, match="unknown system 'fast'"):
+        measure("fast", contest)
+
+
+def test_the_table_compares_with_the_first():
+    slow = Measured("plain", (2.0, 1.0, 0.5), (10, 10, 10), (9.0, 1.0, 1.0), 1)
+    quick = Measured("ours", (2.0, 1.2, 0.5), (10, 10, 10), (9.0, 0.5, 0.5), 1)
+    assert slow.speed == 10
+    assert "| ours | 20 | 2.00 | 0.50 | 2.0000 | 0.5000 | 0.0667 |" in table([slow, quick])
