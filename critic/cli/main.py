@@ -11,7 +11,16 @@ from typer.core import TyperGroup
 
 from selfrag.cli.running import run
 
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "sample": "critic.cli.sample:sample",
+    "label": "critic.cli.label:label",
+    "agree": "critic.cli.agree:agree",
+    "train": "critic.cli.train:train",
+    "eval": "critic.cli.eval:evaluate",
+    "augment": "critic.cli.augment:augment",
+    "pairs": "critic.cli.pairs:pairs",
+    "inspect": "critic.cli.inspect:inspect",
+}
 """Name of a command -> `module:function`, or `module:app` for a group, in the order of `--help`."""
 
 

@@ -30,9 +30,7 @@ def pairs(
         bool, typer.Option("--paper-counts", help="Draw as many as the paper where no N is given.")
     ] = False,
     split: Annotated[str, typer.Option(help="Of sources that hold several.")] = _DEFAULT.split,
-    most_words: Annotated[
-        int, typer.Option(help="Leave out longer instructions and outputs.", min=1)
-    ] = _DEFAULT.most_words,
+    most_words: Annotated[int, typer.Option(help="Leave out longer instructions and outputs.")] = _DEFAULT.most_words,
     language: Annotated[str | None, typer.Option(help="Leave out pairs in another language, such as 'en'.")] = None,
 ) -> None:
     """Turn public data sets into pairs, the input of `critic augment`, and say what was left out and why."""
@@ -41,7 +39,11 @@ def pairs(
     mixture = [read_part(part, split=split, paper_counts=paper_counts) for part in parts]
     reading = Reading(split=split, most_words=most_words, language=language)
     tallies = write_mixture(
-        out, mixture, seed=seed, reading=reading, progress=lambda stream: iter(tqdm(stream, unit=" pairs", delay=1))
+        out,
+        mixture,
+        seed=seed,
+        reading=reading,
+        progress=lambda name, rows: iter(tqdm(rows, desc=name, unit=" rows", delay=1)),
     )
     for part, tally in zip(mixture, tallies, strict=True):
         typer.echo(_line(part, tally))

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from critic.pairs import Pair
 from critic.sources.formats import Format
 from critic.sources.loading import Reading, load
-from critic.sources.raw import Skipped
+from critic.sources.raw import Outcome, Skipped
 from critic.sources.reading import Source
 from critic.sources.sampling import draw
 from retrieval.atomic import write_json, writing
@@ -56,7 +56,13 @@ class Tally:
             self.places.setdefault(reason, []).append(row.place)
 
 
-def pairs(part: Part, tally: Tally, reading: Reading | None = None, seed: int = 0) -> Iterator[Pair]:
+Progress: TypeAlias = Callable[[str, Iterator[Outcome]], Iterator[Outcome]]
+"""Wraps the rows of the named format while they are read, to show how far it is."""
+
+
+def pairs(
+    part: Part, tally: Tally, reading: Reading | None = None, seed: int = 0, progress: Progress = lambda _, rows: rows
+) -> Iterator[Pair]:
     """The pairs drawn from one part; `tally` is complete when the last is taken.
 
     Raises:
@@ -66,7 +72,7 @@ def pairs(part: Part, tally: Tally, reading: Reading | None = None, seed: int = 
         raise UserError(f"{part.form.name}: {part.count} pairs cannot be drawn; 0 or more")
 
     def usable() -> Iterator[Pair]:
-        for outcome in load(part.source, part.form, reading):
+        for outcome in progress(part.form.name, load(part.source, part.form, reading)):
             if isinstance(outcome, Skipped):
                 tally.skip(outcome)
             else:
@@ -84,7 +90,7 @@ def write_mixture(
     *,
     seed: int = 0,
     reading: Reading | None = None,
-    progress: Callable[[Iterator[Pair]], Iterator[Pair]] = iter,
+    progress: Progress = lambda _, rows: rows,
 ) -> list[Tally]:
     """Write all parts as one file of pairs, and `<path>.manifest.json` beside it.
 
@@ -95,7 +101,7 @@ def write_mixture(
         parts: in the order of the file.
         seed: of the draws.
         reading: filters, the same for all parts.
-        progress: wraps the stream of pairs, to show how far it is.
+        progress: see `Progress`.
 
     Returns:
         A tally for each part.
@@ -109,14 +115,14 @@ def write_mixture(
 
     def stream() -> Iterator[Pair]:
         for part, tally in zip(parts, tallies, strict=True):
-            for pair in pairs(part, tally, reading, seed):
+            for pair in pairs(part, tally, reading, seed, progress):
                 if pair.id in seen:
                     raise UserError(f"id {pair.id!r} comes from {seen[pair.id]} and from {tally.source}; leave one out")
                 seen[pair.id] = tally.source
                 yield pair
 
     with writing(path):
-        write_jsonl(path, (pair.as_dict() for pair in progress(stream())))
+        write_jsonl(path, (pair.as_dict() for pair in stream()))
     write_json(path.with_name(f"{path.name}.manifest.json"), _manifest(path, parts, tallies, seed, reading))
     return tallies
 

@@ -175,6 +175,12 @@ def test_a_bad_argument_is_one_line(argument, message, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_bad_number_of_words_is_one_line(tmp_path, capsys):
+    source = f"flan_v2={SAMPLES / 'flan.jsonl'}"
+    assert main(["pairs", source, "--most-words", "0", "-o", str(tmp_path / "out.jsonl")]) == 2
+    assert capsys.readouterr().err == "critic: most_words=0; a text has at least 1\n"
+
+
 def test_a_file_name_may_hold_any_character():
     part = read_part("asqa:5=a=b:c.json")
     assert (part.count, part.source) == (5, Path("a=b:c.json"))

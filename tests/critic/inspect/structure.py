@@ -1,0 +1,56 @@
+"""What an HTML page is made of, by the standard library's parser. Importable from the tests beside it."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+VOID = {"meta", "input", "br"}
+
+
+class Structure(HTMLParser):
+    """Tags with their attributes in order, texts by the tag they stand in, and whether every tag was closed."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, tuple[tuple[str, str | None], ...]]] = []
+        self.texts: list[tuple[str, str]] = []
+        self.open: list[str] = []
+        self.wrong: list[str] = []
+        self.other: list[str] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, tuple(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, tuple(attrs)))
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(tag)
+
+    def handle_data(self, data):
+        self.texts.append((self.open[-1] if self.open else "", data))
+
+    def handle_comment(self, data):
+        self.other.append(data)
+
+    def handle_pi(self, data):
+        self.other.append(data)
+
+    def unknown_decl(self, data):
+        self.other.append(data)
+
+    def skeleton(self):
+        """Tags and names of attributes: what may not depend on any text."""
+        return [(tag, tuple(name for name, _ in attrs)) for tag, attrs in self.tags]
+
+    def values(self, name):
+        """Values of an attribute, wherever it stands."""
+        return [value for _, attrs in self.tags for key, value in attrs if key == name]
+
+    def text(self, tag=None):
+        return "".join(data for where, data in self.texts if tag is None or where == tag)

@@ -1,0 +1,252 @@
+"""The page: what it shows, and that nothing it is made from can become anything but text."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import inspected
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from structure import Structure
+
+from critic.inspect import Inspection, render
+from critic.inspect.escaping import LONGEST, inert, visible
+from critic.inspect.palette import COLOURS
+from critic.inspect.rows import MOST_PARTS
+from critic.inspect.statistics import Statistics
+from critic.inspect.style import DARK, LIGHT
+from selfrag.training.rows import Row, Text, Token
+
+TAGS = """html head meta title style body a header h1 h2 h3 p ul li span bdi nav main section div table caption
+    thead tbody tr th td svg text rect figure figcaption fieldset legend label input article details summary pre
+    strong"""
+ATTRIBUTES = """lang charset http-equiv content name class href id scope tabindex role aria-label aria-labelledby
+    viewbox width height x y text-anchor dir type checked"""
+
+
+def inspection(rows, provenance=None, files=(("rows.jsonl", "0" * 64),)):
+    statistics = Statistics()
+    for row in rows:
+        statistics.add(row)
+    provenance = provenance or {}
+    return Inspection(tuple(files), 7, statistics, tuple(rows), provenance, recorded=len(provenance))
+
+
+def page(rows, provenance=None, **rest):
+    return Structure(render(inspection(rows, provenance, **rest)))
+
+
+@pytest.fixture(scope="module")
+def usual():
+    rows = [inspected.short(), inspected.unaided(), inspected.long()]
+    return page(rows, {row.id: inspected.provenance(row) for row in rows[:1]})
+
+
+def hostile_page(name):
+    row = inspected.hostile(name)
+    return page([row], {row.id: inspected.provenance(row, inspected.HOSTILE[name])}, files=[(row.id, row.id)])
+
+
+def check_inert(found):
+    assert not found.wrong
+    assert not found.open
+    assert not found.other  # no comment, no processing instruction
+    assert {tag for tag, _ in found.tags} <= set(TAGS.split())
+    assert {name for _, attrs in found.tags for name, _ in attrs} <= set(ATTRIBUTES.split())
+    ids = found.values("id")
+    assert len(ids) == len(set(ids))
+    assert all(value.startswith("#") and value[1:] in ids for value in found.values("href"))
+    style = found.text("style")
+    assert not re.search(r"url|@import|expression|http|//", style)
+
+
+def test_nothing_is_fetched_and_nothing_runs(usual):
+    check_inert(usual)
+    (policy,) = [
+        dict(attrs)["content"] for tag, attrs in usual.tags if ("http-equiv", "Content-Security-Policy") in attrs
+    ]
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline';")
+
+
+@pytest.mark.parametrize("name", sorted(inspected.HOSTILE))
+def test_hostile_text_is_text(name):
+    found = hostile_page(name)
+    check_inert(found)
+    # The same rows with a harmless text have the same mark-up: no character of the text became any.
+    harmless = Row("id", "source", "x", inspected.hostile(name).target)
+    assert len(found.skeleton()) == len(page([harmless], {"id": inspected.provenance(harmless, "x")}).skeleton())
+    everything = "".join(data for _, data in found.texts) + "".join(found.values("aria-label"))
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b\ufeff\ud800-\udfff]", everything)
+    everything.encode()
+
+
+@given(
+    text=st.text(st.sampled_from("<>&\"'/!-=;[]abc \n\t\x00\u202e\ud83d#:") | st.characters(), min_size=1, max_size=40)
+)
+def test_no_text_changes_the_structure(text):
+    def made(value):
+        row = Row("id" + value, "source" + value, "ask" + value, (*inspected.short().target[:3], Text("t" + value)))
+        return page([row], {row.id: inspected.provenance(row, value)})
+
+    found = made(text)
+    check_inert(found)
+    assert found.skeleton() == made("x").skeleton()
+
+
+@given(text=st.text(max_size=60))
+def test_what_can_be_seen_is_kept_as_it_is(text):
+    shown = visible(text)
+    assert visible(shown) == shown
+    assert "".join(c for c in text.replace("\r\n", "\n") if c in shown or c == "\n") in (
+        shown,
+        re.sub(r"\u27e8U\+[0-9A-F]{4,6}\u27e9", "", shown),
+    )
+
+
+def test_what_cannot_be_seen_is_shown_by_its_code():
+    assert visible("a\u202eb\x1bc\u200bd\ud83de") == "a⟨U+202E⟩b⟨U+001B⟩c⟨U+200B⟩d⟨U+D83D⟩e"
+    assert (
+        visible("\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645\tx\ny")
+        == "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645\tx\ny"
+    )
+    assert inert("<\"'&>") == "&lt;&quot;&#x27;&amp;&gt;"
+
+
+def test_a_text_in_another_direction_keeps_to_itself():
+    found = hostile_page("arabic")
+    holders = [tag for tag, text in found.texts if inspected.HOSTILE["arabic"] in text]
+    assert holders
+    directed = {tag for tag, attrs in found.tags if ("dir", "auto") in attrs}
+    assert set(holders) - {"title", "pre", "text"} <= directed | {"bdi"}
+
+
+def test_a_token_written_as_text_is_no_token():
+    found = hostile_page("token")
+    badges = [attrs for tag, attrs in found.tags if tag == "span" and "token" in str(dict(attrs).get("class"))]
+    assert len(badges) == 13 + 4  # the heads of the tables, and the four tokens of the row
+
+
+def test_huge_rows_are_cut_and_say_so():
+    row = Row("big", "s", "a" * 1_000_000, (Token("[No Retrieval]"), *[Text("word ")] * 5_000, Token("[Utility:5]")))
+    text = render(inspection([row]))
+    assert len(text) < 80_000
+    assert f"({1_000_000 - LONGEST:,} more characters)" in text
+    assert f"{5_002 - MOST_PARTS:,} more parts" in text
+
+
+def test_many_sources_share_the_last_line():
+    rows = [inspected.unaided(f"a{n}", f"source {n:03}") for n in range(300)]
+    text = render(Inspection((("f", "0"),), 0, inspection(rows).statistics, tuple(rows[:2])))
+    assert "281 more sources" in text
+    assert len(text) < 120_000
+
+
+def test_a_row_shows_its_tokens_text_and_folded_passages(usual):
+    text = usual.text()
+    for part in (
+        "[Continue to Use Evidence]",
+        "Ann Example painted it.",
+        "asqa-1",
+        "weight 2",
+        "Tell me about the ceiling.",
+    ):
+        assert part in text
+    folded = [attrs for tag, attrs in usual.tags if tag == "details" and ("class", "passage") in attrs]
+    assert len(folded) == 3
+    assert all("open" not in dict(attrs) for attrs in folded)
+    assert "The ceiling was painted by Ann Example in 1720. It shows a hunt." in usual.text("div")
+
+
+def test_provenance_is_shown_where_there_is_some(usual):
+    assert usual.text("summary").count("why these tokens") == 1
+    text = usual.text()
+    for part in (
+        "who painted the ceiling",
+        "relevant and fully supported, best of 3",
+        "Retrieval 0.75",
+        "12.5",
+        "a key of tomorrow",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {},
+        {"segments": None, "retrieve": 3, "isuse": [], "why": {"a": 1}, "query": ["x"]},
+        {"segments": [1, None, "x", {}, {"candidates": [2, {}], "retrieve": {"p": {"a": None}}}]},
+        {"segments": {"a": 1}, "retrieve": {"label": None, "p": 5}},
+        {"segments": [{"candidates": [{"isrel": {"label": ["x"], "p": {"x": 1}}, "score": "high"}]}] * 100},
+    ],
+)
+def test_provenance_of_another_making_is_tolerated(record):
+    row = inspected.short()
+    found = page([row], {row.id: record})
+    check_inert(found)
+    assert "why these tokens" in found.text("summary")
+
+
+def test_rows_can_be_picked_out_without_a_script(usual):
+    radios = [dict(attrs) for tag, attrs in usual.tags if tag == "input"]
+    assert [r["type"] for r in radios] == ["radio"] * len(radios)
+    assert sum("checked" in r for r in radios) == 1
+    style = usual.text("style")
+    for radio in radios[1:]:
+        name = radio["id"].removeprefix("show-")
+        assert f"body:has(#show-{name}:checked) article:not(.has-{name})" in style
+    assert "[Irrelevant] (1)" in usual.text("label")
+
+
+def test_it_is_readable_by_ear_and_by_keyboard(usual):
+    tags = usual.tags
+    assert ("html", (("lang", "en"),)) in tags
+    assert all(dict(attrs).get("aria-label") for tag, attrs in tags if tag == "svg")
+    assert sum(tag == "table" for tag, _ in tags) == sum(tag == "caption" for tag, _ in tags)
+    assert all(dict(attrs).get("scope") in ("row", "col") for tag, attrs in tags if tag == "th")
+    assert sum(tag == "details" for tag, _ in tags) == sum(tag == "summary" for tag, _ in tags)
+    assert sum(tag == "input" for tag, _ in tags) == sum(tag == "label" for tag, _ in tags)
+    levels = [int(tag[1]) for tag, _ in tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def luminance(colour):
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one, other):
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("token", COLOURS)
+def test_tokens_have_enough_contrast(token):
+    colours = COLOURS[token]
+    assert contrast(*colours.light) >= 4.5  # WCAG 2.2, level AA
+    assert contrast(*colours.dark) >= 4.5
+    assert contrast(colours.bar, "#000000") >= 4.5
+    assert min(contrast(colours.bar, LIGHT["page"]), contrast(colours.bar, DARK["page"])) >= 2.0
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+def test_texts_have_enough_contrast(theme):
+    for text in ("ink", "dim", "link"):
+        for ground in ("page", "box"):
+            assert contrast(theme[text], theme[ground]) >= 4.5
+
+
+def test_the_same_inspection_gives_the_same_page():
+    rows = [inspected.short(), inspected.long()]
+    assert render(inspection(rows)) == render(inspection(rows))
+
+
+def test_a_page_without_rows_to_show_has_its_statistics():
+    statistics = inspection([inspected.short()]).statistics
+    text = render(Inspection((("f", "0"),), 0, statistics, ()))
+    assert "0 of 1 rows" in text
+    assert "<fieldset>" not in text

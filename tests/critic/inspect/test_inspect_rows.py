@@ -1,0 +1,211 @@
+"""What is read for a page: counts by hand, a seeded sample of every source, provenance; and the command."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+
+import inspected
+import pytest
+
+from critic.cli.main import main
+from critic.inspect import inspect_rows
+from critic.inspect.form import problems
+from critic.inspect.statistics import Statistics, Tally
+from retrieval.errors import UserError
+from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE
+from selfrag.training.rows import Evidence, Text, Token, write_rows
+
+ROWS = [
+    *[inspected.short(f"nq-{n}") for n in range(60)],
+    *[inspected.unaided(f"alpaca-{n}") for n in range(40)],
+    *[inspected.long(f"asqa-{n}") for n in range(3)],
+]
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    write_rows(path, ROWS)
+    return path
+
+
+def test_counts_of_one_row():
+    tally = Tally()
+    tally.add(inspected.long())
+    assert (tally.rows, tally.retrieving) == (1, 1)
+    assert tally.labels(RETRIEVE) == [2, 0, 1]
+    assert tally.labels(ISREL) == [1, 1]
+    assert tally.labels(ISSUP) == [1, 1, 0]
+    assert tally.labels(ISUSE) == [0, 0, 1, 0, 0]
+    assert tally.segments == {3: 1}
+    assert tally.passages == {2: 1}
+    assert tally.words == {11: 1}  # 4 + 4 + 3 words, passages left out
+
+
+def test_table_3_counts_rows_that_retrieve_at_least_once(file):
+    statistics = inspect_rows([file]).statistics
+    assert {name: (t.rows, t.retrieving) for name, t in statistics.sources.items()} == {
+        "nq/short_qa": (60, 60),
+        "alpaca/instruction": (40, 0),
+        "asqa/long_form": (3, 3),
+    }
+    total = statistics.total
+    assert (total.rows, total.retrieving) == (103, 63)
+    assert total.mean("passages") == pytest.approx((60 + 6) / 103)
+    assert total.mean("segments") == pytest.approx((60 + 40 + 9) / 103)
+    assert Tally().mean("segments") == 0
+
+
+def test_the_smaller_sources_share_a_line_and_no_row_is_lost():
+    statistics = Statistics()
+    for n in range(10):
+        for m in range(n + 1):
+            statistics.add(inspected.unaided(f"{n}-{m}", f"s{n}"))
+    largest = statistics.largest(4)
+    assert [(name, tally.rows) for name, tally in largest] == [("s9", 10), ("s8", 9), ("s7", 8), ("7 more sources", 28)]
+    assert len(statistics.largest(10)) == 10
+
+
+def test_the_sample_is_seeded_and_takes_from_every_source(file):
+    first = inspect_rows([file], count=13, seed=1).sample
+    assert first == inspect_rows([file], count=13, seed=1).sample
+    assert {row.id for row in first} != {row.id for row in inspect_rows([file], count=13, seed=2).sample}
+    by_source = [row.source for row in first]
+    assert [by_source.count(s) for s in ("nq/short_qa", "alpaca/instruction", "asqa/long_form")] == [5, 5, 3]
+    assert inspect_rows([file], count=0).sample == ()
+    assert len(inspect_rows([file], count=1_000).sample) == 103
+    assert {row.id for row in inspect_rows([file], count=9, seed=1).sample} <= {row.id for row in first}
+
+
+def test_shards_give_what_one_file_gives(file, tmp_path):
+    shards = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    write_rows(shards[0], ROWS[:70])
+    write_rows(shards[1], ROWS[70:])
+    one, two = inspect_rows([file], count=20), inspect_rows(shards, count=20)
+    assert one.sample == two.sample
+    assert one.statistics == two.statistics
+    with pytest.raises(UserError, match="'nq-0' occurs in two files"):
+        inspect_rows([shards[0], shards[0]])
+
+
+def test_provenance_is_kept_for_the_sample_and_counted_for_all(file, tmp_path):
+    records = tmp_path / "provenance.jsonl"
+    records.write_text("".join(json.dumps(inspected.provenance(row)) + "\n" for row in ROWS[:50]))
+    found = inspect_rows([file], count=10, provenance=[records])
+    assert found.recorded == 50
+    assert found.rules == {"relevant and fully supported": 50}
+    assert set(found.provenance) == {row.id for row in found.sample} & {row.id for row in ROWS[:50]}
+    assert inspect_rows([file]).recorded == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{}\n", r"p\.jsonl:1: a provenance record needs the 'id'"),
+        ('{"id": "nq-0"}\nnonsense\n', r"p\.jsonl:2: "),
+        ("[1]\n", r"p\.jsonl:1: a row must be an object"),
+    ],
+)
+def test_bad_provenance_is_named_by_line(content, message, file, tmp_path):
+    records = tmp_path / "p.jsonl"
+    records.write_text(content)
+    with pytest.raises(UserError, match=message):
+        inspect_rows([file], provenance=[records])
+
+
+def test_a_file_without_rows_is_an_error(tmp_path):
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(UserError, match=r"no rows in .*empty\.jsonl"):
+        inspect_rows([tmp_path / "empty.jsonl"])
+
+
+PASSAGE = Evidence(inspected.HALL)
+USE = Token("[Utility:5]")
+SHOWN = (Token("[Retrieval]"), PASSAGE, Token("[Relevant]"))
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ((*SHOWN, Text("a"), Token("[Fully supported]"), USE), []),
+        ((Token("[Retrieval]"), PASSAGE, Token("[Irrelevant]"), Text("a"), USE), []),
+        ((Text("a"), USE), ["does not begin with a Retrieve token"]),
+        ((Token("[No Retrieval]"), Text("a")), ["no Utility token"]),
+        ((Token("[No Retrieval]"), USE, Text("a"), USE), ["more than one Utility token"]),
+        ((Token("[No Retrieval]"), USE, Text("a")), ["the Utility token is not the last"]),
+        (
+            (Token("[No Retrieval]"), PASSAGE, Token("[Relevant]"), Text("a"), USE),
+            ["a passage without [Retrieval] before it"],
+        ),
+        ((Token("[Retrieval]"), PASSAGE, Text("a"), USE), ["a passage without an IsRel token after it"]),
+        ((Token("[Retrieval]"), Text("a"), USE), ["[Retrieval] without a passage after it"]),
+        (
+            (Token("[Continue to Use Evidence]"), Text("a"), Token("[Fully supported]"), USE),
+            ["[Continue to Use Evidence] before any passage", "an IsSup token without a passage"],
+        ),
+        (
+            (Token("[Retrieval]"), PASSAGE, Token("[Irrelevant]"), Text("a"), Token("[Partially supported]"), USE),
+            ["an IsSup token after an irrelevant passage"],
+        ),
+        (
+            (*SHOWN[:2], Token("[Irrelevant]"), Text("a"), *SHOWN, Text("b"), Token("[Fully supported]"), USE),
+            [],
+        ),
+    ],
+)
+def test_the_form_of_a_target(target, expected):
+    assert problems(target) == expected
+
+
+def test_every_row_of_the_examples_has_the_papers_form():
+    assert [problems(row.target) for row in (inspected.short(), inspected.unaided(), inspected.long())] == [[], [], []]
+
+
+def test_the_command_writes_a_page(file, tmp_path, capsys):
+    records, out = tmp_path / "provenance.jsonl", tmp_path / "page.html"
+    records.write_text(json.dumps(inspected.provenance(ROWS[0])) + "\n")
+    assert main(["inspect", str(file), "-o", str(out), "-n", "103", "--provenance", str(records)]) == 0
+    assert capsys.readouterr().out == f"103 of 103 rows, 1 with provenance in {out}\n"
+
+    class Articles(HTMLParser):
+        count = 0
+
+        def handle_starttag(self, tag, attrs):
+            self.count += tag == "article"
+
+    parser = Articles()
+    parser.feed(out.read_text(encoding="utf-8"))
+    assert parser.count == 103
+    first = out.read_bytes()
+    assert main(["inspect", str(file), "-o", str(out), "-n", "103", "--provenance", str(records)]) == 0
+    assert out.read_bytes() == first
+
+
+def test_a_folder_of_augment_is_taken_with_its_provenance(tmp_path, capsys):
+    write_rows(tmp_path / "rows.jsonl", ROWS[:2])
+    (tmp_path / "provenance.jsonl").write_text("".join(json.dumps(inspected.provenance(r)) + "\n" for r in ROWS[:2]))
+    out = tmp_path / "page.html"
+    assert main(["inspect", str(tmp_path), "-o", str(out)]) == 0
+    assert capsys.readouterr().out == f"2 of 2 rows, 2 with provenance in {out}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere.jsonl"], "nowhere.jsonl: cannot be read"),
+        (["BAD"], "bad.jsonl:1: unknown reflection token '[Perhaps]'"),
+        (["ROWS", "-n", "-1"], "count=-1; 0 rows or more"),
+        (["ROWS", "--provenance", "nowhere.jsonl"], "nowhere.jsonl: cannot be read"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_no_page(arguments, message, file, tmp_path, capsys):
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text(json.dumps(inspected.unaided().as_dict() | {"target": [{"token": "[Perhaps]"}]}) + "\n")
+    out = tmp_path / "page.html"
+    given = [{"ROWS": str(file), "BAD": str(bad)}.get(argument, argument) for argument in arguments]
+    assert main(["inspect", *given, "-o", str(out)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not out.exists()
