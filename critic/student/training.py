@@ -20,7 +20,7 @@ from critic.student.layout import Layout, Style
 from critic.student.sampling import balanced
 from selfrag.errors import UserError
 from selfrag.training.packing import Weighting
-from selfrag.training.run import Prepared, TrainingConfig, fit
+from selfrag.training.run import Prepared, TrainingConfig, fit, plan
 
 if TYPE_CHECKING:
     from selfrag.training.model import Trainee
@@ -92,6 +92,22 @@ def train_critic(
     if not model_dir.exists():
         _export(trainee, codec[0], out_dir, config)
     return model_dir
+
+
+def planned(rows_path: Path, base_dir: Path, config: CriticConfig) -> dict[str, Any]:
+    """What a run would learn, without loading the model: rows, labels, passage lengths, tokens and steps.
+
+    Raises:
+        UserError: as `train_critic`, for rows, tokenizer and settings.
+    """
+    from selfrag.loading import load_tokenizer, resolve_model
+    from selfrag.training.expansion import add_tokens
+
+    tokenizer = load_tokenizer(resolve_model(base_dir))
+    add_tokens(tokenizer)
+    prepared = prepared_rows(load_rows(rows_path, config), codec_for(tokenizer, config), config)
+    tokens = sum(map(len, prepared.examples))
+    return {**prepared.facts, "tokens": tokens, "steps": len(plan(prepared, config.training))}
 
 
 def codec_for(tokenizer: Any, config: CriticConfig) -> PromptCodec:

@@ -1,0 +1,1 @@
+"""How good a critic is: figures per group with intervals, baselines, and the paper's figures beside them."""

@@ -1,0 +1,132 @@
+"""What a trained critic must beat: the most frequent label, and words counted by tf-idf with logistic regression.
+
+Both are critics. Neither reads a model of language; what they get right, the data give away.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from critic.cases import Case, Labelled
+from selfrag.errors import UserError, require
+from selfrag.reflection.judgment import Judgment, Source
+
+PARTS: Mapping[str, Callable[[Case], str]] = {
+    "instruction": lambda case: case.instruction,
+    "preceding": lambda case: case.preceding,
+    "output": lambda case: case.output,
+    "evidence": lambda case: "" if case.evidence is None else f"{case.evidence.title} {case.evidence.text}".strip(),
+}
+
+
+@dataclass(frozen=True)
+class MajorityCritic:
+    """Gives each group its label frequencies in the training rows, whatever the case.
+
+    Attributes:
+        shares: group -> share of each label, in label order.
+    """
+
+    shares: Mapping[str, tuple[float, ...]]
+
+    @classmethod
+    def fit(cls, rows: Sequence[Labelled]) -> MajorityCritic:
+        """Count labels."""
+        counts: dict[str, Counter[str]] = defaultdict(Counter)
+        for row in rows:
+            counts[row.case.group][row.label] += 1
+        names = {row.case.group: row.case.labels.names for row in rows}
+        return cls({g: tuple(found[name] / found.total() for name in names[g]) for g, found in counts.items()})
+
+    def judge(self, cases: Sequence[Case]) -> list[Judgment | None]:
+        """The same distribution for all cases of a group; None for a group that was not in the rows."""
+        return [_judgment(case, self.shares[case.group], i) if case.group in self.shares else None
+                for i, case in enumerate(cases)]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TfidfCritic:
+    """Logistic regression on tf-idf of words and word pairs, each part of a case with its own vocabulary.
+
+    Attributes:
+        models: group -> a fitted scikit-learn pipeline.
+    """
+
+    models: Mapping[str, Any]
+
+    @classmethod
+    def fit(cls, rows: Sequence[Labelled], *, strength: float = 1.0) -> TfidfCritic:
+        """Fit one model a group.
+
+        Args:
+            rows: training rows.
+            strength: inverse of the regularisation.
+
+        Raises:
+            UserError: a group has rows of one label only.
+            MissingExtraError: scikit-learn is not installed.
+        """
+        require("sklearn", extra="eval")
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+
+        by_group: dict[str, list[Labelled]] = defaultdict(list)
+        for row in rows:
+            by_group[row.case.group].append(row)
+        models = {}
+        for group, members in by_group.items():
+            if len({row.label for row in members}) < 2:
+                raise UserError(f"{group} has rows of one label only: nothing to fit; add rows or leave the group out")
+            model = make_pipeline(
+                _features([row.case for row in members]),
+                LogisticRegression(C=strength, max_iter=500, class_weight="balanced"),
+            )
+            models[group] = model.fit([row.case for row in members], [row.label for row in members])
+        return cls(models)
+
+    def judge(self, cases: Sequence[Case]) -> list[Judgment | None]:
+        """Distributions of the fitted models; None for a group that was not in the rows."""
+        judged: list[Judgment | None] = [None] * len(cases)
+        for group, model in self.models.items():
+            where = [i for i, case in enumerate(cases) if case.group == group]
+            if not where:
+                continue
+            probabilities = model.predict_proba([cases[i] for i in where])
+            known = list(model.classes_)
+            for i, row in zip(where, probabilities, strict=True):
+                names = cases[i].labels.names
+                shares = [float(row[known.index(name)]) if name in known else 0.0 for name in names]
+                judged[i] = _judgment(cases[i], shares, i)
+        return judged
+
+
+def _features(cases: Sequence[Case]) -> Any:
+    """A vocabulary for each part that occurs in the cases."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.pipeline import make_pipeline, make_union
+    from sklearn.preprocessing import FunctionTransformer
+
+    unions = [
+        make_pipeline(
+            FunctionTransformer(partial(_texts, part)),
+            TfidfVectorizer(ngram_range=(1, 2), min_df=min(2, len(cases)), sublinear_tf=True),
+        )
+        for part in PARTS
+        if any(word.isalnum() for case in cases for word in PARTS[part](case))
+    ]
+    return make_union(*unions)
+
+
+def _texts(part: str, cases: Sequence[Case]) -> list[str]:
+    return [PARTS[part](case) for case in cases]
+
+
+def _judgment(case: Case, shares: Sequence[float], number: int) -> Judgment:
+    evidence = None if case.evidence is None else case.evidence.id
+    total = sum(shares)
+    distribution = tuple(share / total for share in shares)
+    return Judgment(case.labels, f"case {number}", distribution, 1.0, Source.JUDGE, evidence)

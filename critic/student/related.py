@@ -1,0 +1,123 @@
+"""More IsSup cases from files made for a neighbouring purpose: checked claims, and replies marked for faithfulness.
+
+Knows the two schemas (`pairs` of kind `fact_check`, `intrinsics/hallucination`). Rows that the critic's own files hold
+already, and rows that share text with rows to be evaluated on, are left out and counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from critic.cases import Case, Labelled
+from retrieval.errors import UserError
+from retrieval.passage import Passage
+from selfrag.prompting import SELFRAG
+
+SHARED_WORDS = 12
+"""A run of so many equal words in a passage or in what is judged makes two rows the same text."""
+
+_VERDICTS: Mapping[str, str] = {"true": "Fully supported", "false": "No support / Contradictory"}
+_FAITHFUL: Mapping[str, str] = {
+    "faithful": "Fully supported",
+    "partial": "Partially supported",
+    "unfaithful": "No support / Contradictory",
+}
+_MIXED = "begin"
+"""Its `unfaithful` mixes partial and no support."""
+
+
+def checked_claim(record: Mapping[str, Any]) -> Labelled | None:
+    """A fact check with one gold passage; None for a pair of another kind.
+
+    Raises:
+        UserError: a key is missing or of the wrong type.
+    """
+    if record.get("kind") != "fact_check" or len(record.get("gold_passages") or ()) != 1:
+        return None
+    claim = _text(record, "instruction").partition(SELFRAG.task_input)[2]
+    label = _VERDICTS.get(_text(record, "output"))
+    (passage,) = record["gold_passages"]
+    title = _text(passage, "title")
+    if not claim or label is None:
+        return None
+    about = f"Write one factual sentence about {title}." if title else "Write one factual sentence."
+    evidence = Passage(f"{record['id']}/evidence", _text(passage, "text"), title)
+    case = Case("IsSup", about, "", claim, evidence)
+    return Labelled(f"pairs/{record['id']}", case, label, _text(record, "dataset"), "human", "gold_evidence")
+
+
+def marked_reply(record: Mapping[str, Any]) -> Iterator[Labelled]:
+    """The sentences of a reply that are marked, each against the one document.
+
+    Raises:
+        UserError: a key is missing or of the wrong type.
+    """
+    turns, documents, dataset = record["conversation"], record["documents"], _text(record, "dataset")
+    if len(documents) != 1:
+        return
+    asked = next((_text(turn, "content") for turn in reversed(turns) if turn["role"] == "user"), "")
+    reply = _text(turns[-1], "content")
+    evidence = Passage(f"{record['id']}/evidence", _text(documents[0], "text"), _text(documents[0], "title"))
+    for number, sentence in enumerate(record["sentences"]):
+        label = _FAITHFUL.get(_text(sentence, "label"))
+        text = _text(sentence, "text").strip()
+        if label is None or not asked.strip() or not text or (dataset == _MIXED and sentence["label"] != "faithful"):
+            continue
+        case = Case("IsSup", asked, reply[: sentence["begin"]].strip(), text, evidence)
+        yield Labelled(f"hallucination/{record['id']}/{number}", case, label, dataset, "human", "marked_reply")
+
+
+def fresh(
+    candidates: Iterable[Labelled], known: Iterable[Labelled], held_out: Iterable[Labelled]
+) -> tuple[list[Labelled], Counter[str]]:
+    """Candidates that are new.
+
+    Args:
+        candidates: rows that may be added.
+        known: rows that are there already.
+        held_out: rows to evaluate on.
+
+    Returns:
+        The new rows, and how many were left out for what reason.
+    """
+    seen = {_key(row) for row in known}
+    forbidden = {run for row in held_out for run in _runs(row)}
+    kept: list[Labelled] = []
+    dropped: Counter[str] = Counter()
+    for row in candidates:
+        if _key(row) in seen:
+            dropped["known"] += 1
+        elif not forbidden.isdisjoint(_runs(row)):
+            dropped["shares text with held-out rows"] += 1
+        else:
+            kept.append(row)
+        seen.add(_key(row))
+    return kept, dropped
+
+
+def _key(row: Labelled) -> tuple[str, str]:
+    evidence = "" if row.case.evidence is None else " ".join(_words(row.case.evidence.text)[:20])
+    return " ".join(_words(row.case.output)), evidence
+
+
+def _runs(row: Labelled) -> Iterator[tuple[str, ...]]:
+    """Runs of words of the passage and of what is judged; a shorter text is one run."""
+    texts = [row.case.output] + ([] if row.case.evidence is None else [row.case.evidence.text])
+    for text in texts:
+        words = _words(text)
+        for start in range(max(1, len(words) - SHARED_WORDS + 1)) if words else ():
+            yield tuple(words[start : start + SHARED_WORDS])
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.casefold())
+
+
+def _text(record: Mapping[str, Any], key: str) -> str:
+    value = record.get(key)
+    if not isinstance(value, str):
+        raise UserError(f"{key!r} must be text, not {value!r:.60}")
+    return value

@@ -1,0 +1,91 @@
+"""The baselines are critics that do what their names say."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import pytest
+import tiny
+from student_cases import PASSAGE, labelled
+
+from critic.cases import GROUPS, Case, Labelled
+from critic.evaluation.baselines import MajorityCritic, TfidfCritic
+from critic.evaluation.prompted import PromptedCodec
+from critic.student.judge import StudentCritic
+from retrieval.passage import Passage
+from selfrag.errors import MissingExtraError, UserError
+
+ROWS = labelled(each=3)
+
+
+def told(row: Labelled) -> Labelled:
+    return replace(row, case=replace(row.case, instruction=f"label{row.case.labels.names.index(row.label)} please"))
+
+
+def test_majority_gives_the_most_frequent_label_and_its_share():
+    case = Case("IsRel", "Q?", evidence=PASSAGE)
+    rows = [Labelled(str(i), case, "Irrelevant" if i < 3 else "Relevant") for i in range(4)]
+    [judgment, other] = MajorityCritic.fit(rows).judge([case, Case("IsUse", "Q?", "", "y")])
+    assert judgment.label == "Irrelevant"
+    assert judgment.distribution == (0.25, 0.75)
+    assert other is None
+
+
+def test_tfidf_learns_what_words_tell():
+    critic = TfidfCritic.fit([told(row) for row in ROWS])
+    judged = critic.judge([told(row).case for row in ROWS])
+    assert [judgment.label for judgment in judged] == [row.label for row in ROWS]
+    assert all(sum(judgment.distribution) == pytest.approx(1) for judgment in judged)
+
+
+def test_tfidf_leaves_out_groups_and_labels_that_it_never_saw():
+    rows = [row for row in ROWS if row.case.group == "IsSup" and row.label != "Partially supported"]
+    [support, use] = TfidfCritic.fit(rows).judge([rows[0].case, Case("IsUse", "Q?", "", "y")])
+    assert support.probability("Partially supported") == 0
+    assert use is None
+
+
+def test_tfidf_with_one_label_is_refused():
+    with pytest.raises(UserError, match="IsRel has rows of one label only"):
+        TfidfCritic.fit([row for row in ROWS if row.label == "Relevant"])
+
+
+def test_without_scikit_learn_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(MissingExtraError, match="eval"):
+        TfidfCritic.fit(ROWS)
+
+
+def codec(max_length=2048):
+    return PromptedCodec.from_tokenizer(tiny.byte_level_tokenizer(reflection=False), max_length)
+
+
+def test_the_base_model_is_asked_with_the_teachers_prompt():
+    from critic.teacher.prompts import prompt
+
+    case = Case("IsSup", "Q?", "", "It is Paris.", PASSAGE)
+    made = codec(8192).prompt(case)
+    assert tiny.byte_level_tokenizer(reflection=False).decode(made.ids) == prompt(case)
+    assert all(made.options)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_prompt_too_long_loses_its_passage_first_and_always_fits(group):
+    long = Passage("p", "word " * 5000)
+    evidence = None if group == "IsUse" else long
+    made = codec().prompt(Case(group, "Q?", "", "" if group == "IsRel" else "It is so.", evidence))
+    assert len(made.ids) + max(map(len, made.options)) < 2048
+    assert tiny.byte_level_tokenizer(reflection=False).decode(made.ids).rstrip().endswith(":")
+
+
+@pytest.mark.engine
+def test_a_label_that_is_not_offered_has_no_probability(tmp_path):
+    from selfrag.engines.transformers import TransformersConfig, TransformersEngine
+
+    base = tiny.save_llama(tmp_path / "m", reflection=False, context=4096)
+    engine = TransformersEngine.load(TransformersConfig(str(base), dtype="float32"))
+    with StudentCritic(engine, codec(), exact=True) as critic:
+        judged = critic.judge([Case("Retrieve", "Add 1 and 1."), Case("Retrieve", "Q?", "So.", "It is.", PASSAGE)])
+    assert judged[0].probability("Continue to Use Evidence") == 0
+    assert judged[1].probability("Continue to Use Evidence") > 0

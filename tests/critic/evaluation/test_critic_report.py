@@ -1,0 +1,91 @@
+"""The evaluation run from files, its report, and the commands."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from student_cases import labelled
+
+from critic.cli.main import main
+from critic.evaluation.report import beats, report
+from critic.evaluation.run import MAJORITY, TFIDF, Subjects, run_evaluation
+from selfrag.errors import UserError
+from selfrag.experiments.intervals import Estimate
+from selfrag.jsonl import write_jsonl
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    path = tmp_path_factory.mktemp("rows") / "critic.jsonl"
+    write_jsonl(path, [row.as_dict() for row in labelled(each=4)])
+    return path
+
+
+@pytest.fixture(scope="module")
+def found(rows, tmp_path_factory):
+    out = tmp_path_factory.mktemp("report") / "report.json"
+    return run_evaluation(rows, Subjects(train=rows), out=out), out
+
+
+def test_baselines_are_measured_and_written_with_a_manifest(found, rows):
+    evaluations, out = found
+    assert list(evaluations) == [TFIDF, MAJORITY]
+    assert evaluations[MAJORITY].groups["IsUse"].accuracy.value == pytest.approx(0.2)
+    written = json.loads(out.read_text())
+    assert list(written["manifest"]["rows"]) == [rows.name]
+    assert len(written["judgments"][TFIDF]) == 4 * 13
+    assert written["critics"][MAJORITY]["groups"]["IsRel"]["accuracy"]["n"] == 8
+
+
+def test_the_report_shows_all_critics_beside_the_paper(found):
+    text = report(found[0], TFIDF)
+    assert "| Llama2-7B (paper) | 0.938 | 0.802 | 0.935 | 0.735 |" in text
+    assert f"| {MAJORITY} |" in text
+    assert "## Does tf-idf + logistic regression beat the others where people labelled?" in text
+    assert "| set1/rule |" in text
+
+
+def test_beating_wants_intervals_apart():
+    assert beats(Estimate(0.7, 0.65, 0.75, 9), Estimate(0.5, 0.45, 0.6, 9))
+    assert not beats(Estimate(0.7, 0.55, 0.75, 9), Estimate(0.5, 0.45, 0.6, 9))
+    assert not beats(Estimate(0.7, float("nan"), float("nan"), 1), Estimate(0.5, 0.4, 0.6, 9))
+
+
+def test_an_empty_file_and_an_empty_choice_are_refused(tmp_path, rows):
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(UserError, match="holds no rows"):
+        run_evaluation(tmp_path / "empty.jsonl", Subjects(train=rows))
+    with pytest.raises(UserError, match="nothing to evaluate"):
+        Subjects()
+
+
+def test_a_label_outside_the_set_is_named_with_its_line(tmp_path, rows):
+    bad = [row.as_dict() for row in labelled(each=1)]
+    bad[1]["label"] = "Perhaps"
+    write_jsonl(tmp_path / "bad.jsonl", bad)
+    with pytest.raises(UserError, match=r"bad\.jsonl:2: 'Perhaps' is no label of Retrieve"):
+        run_evaluation(tmp_path / "bad.jsonl", Subjects(train=rows))
+
+
+def test_the_command_prints_the_report(rows, capsys):
+    assert main(["eval", str(rows), "--train", str(rows)]) == 0
+    assert "## Accuracy, all rows" in capsys.readouterr().out
+
+
+def test_defect_37_unknown_options_and_values_are_refused(rows, capsys):
+    assert main(["eval", str(rows), "--tra", str(rows)]) == 2
+    assert main(["train", str(rows), "--base", "b", "--out", "o", "--style", "emoji"]) == 2
+    assert main(["train", str(rows), "--base", "b", "--out", "o", "--per-label", "IsSup"]) == 2
+    assert "write GROUP=N or GROUP=all" in capsys.readouterr().err
+
+
+@pytest.mark.engine
+def test_the_train_command_counts_without_training(rows, tiny_llama_plain, tmp_path, capsys):
+    arguments = ["--base", str(tiny_llama_plain), "--out", str(tmp_path / "o"), "--per-label", "IsSup=2", "--dry-run"]
+    assert main(["train", str(rows), *arguments]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["rows"] == 6
+    assert facts["steps"] == 1
+    assert facts["tokens"] > 100
+    assert not (tmp_path / "o").exists()

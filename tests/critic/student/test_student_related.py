@@ -1,0 +1,67 @@
+"""IsSup rows from neighbouring annotations: what becomes a row, and what may not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from critic.cases import parse_labelled
+from critic.student.related import checked_claim, fresh, marked_reply
+from selfrag.errors import UserError
+
+CLAIM = {
+    "id": "c1",
+    "dataset": "fool_me_twice",
+    "kind": "fact_check",
+    "instruction": "Is the following statement correct or not?\n\n## Input:\n\nThe Suez Canal links two oceans.",
+    "output": "false",
+    "gold_passages": [{"title": "Suez Canal", "text": "The Suez Canal is an artificial sea-level waterway in Egypt."}],
+}
+REPLY = {
+    "id": "r1",
+    "dataset": "faithdial_audit",
+    "conversation": [{"role": "user", "content": "Tell me."}, {"role": "assistant", "content": "It is so. Perhaps."}],
+    "documents": [{"doc_id": "d", "title": "", "text": "So it is."}],
+    "sentences": [
+        {"begin": 0, "end": 9, "text": "It is so.", "label": "faithful"},
+        {"begin": 10, "end": 18, "text": "Perhaps.", "label": "NA"},
+    ],
+}
+
+
+def test_a_false_claim_is_not_supported_by_its_evidence():
+    row = checked_claim(CLAIM)
+    assert row.label == "No support / Contradictory"
+    assert row.case.output == "The Suez Canal links two oceans."
+    assert row.case.instruction == "Write one factual sentence about Suez Canal."
+    assert parse_labelled(row.as_dict()).label == row.label
+    assert checked_claim({**CLAIM, "kind": "short_qa"}) is None
+    assert checked_claim({**CLAIM, "gold_passages": []}) is None
+    with pytest.raises(UserError, match="'output' must be text"):
+        checked_claim({**CLAIM, "output": None})
+
+
+def test_marked_sentences_become_rows_and_unmarked_do_not():
+    [row] = marked_reply(REPLY)
+    assert (row.label, row.case.output, row.case.preceding) == ("Fully supported", "It is so.", "")
+    second = {**REPLY["sentences"][1], "label": "partial"}
+    assert [r.case.preceding for r in marked_reply({**REPLY, "sentences": [second]})] == ["It is so."]
+
+
+def test_a_class_that_mixes_two_labels_is_left_out():
+    wrong = [{**REPLY["sentences"][0], "label": "unfaithful"}]
+    assert len(list(marked_reply({**REPLY, "sentences": wrong}))) == 1
+    assert not list(marked_reply({**REPLY, "dataset": "begin", "sentences": wrong}))
+
+
+def test_known_rows_and_rows_of_held_out_text_are_left_out():
+    row = checked_claim(CLAIM)
+    assert fresh([row, row], [], [])[0] == [row]
+    assert fresh([row], [row], [])[1] == {"known": 1}
+    words = "one two three four five six seven eight nine ten eleven twelve"
+    long = replace(row, case=replace(row.case, output=f"First {words} last."))
+    held_out = replace(row, case=replace(row.case, output=f"Other {words} words.", evidence=None))
+    assert fresh([long], [], [held_out])[1] == {"shares text with held-out rows": 1}
+    shorter = replace(held_out, case=replace(held_out.case, output="One two three."))
+    assert fresh([long], [], [shorter])[0] == [long]
