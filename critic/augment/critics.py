@@ -24,11 +24,11 @@ def open_critic(name: str, engine: str | None = None) -> Critic:
     """
     if name == LEXICAL:
         return LexicalCritic()
-    if not Path(name).is_dir():
+    if not (name and Path(name).is_dir()):
         raise UserError(f"no critic {name!r}: give the folder of a trained one, or {LEXICAL}")
-    from critic.student.scorer import StudentCritic
+    from critic.student.judge import load_critic
 
-    return StudentCritic.load(name, engine)
+    return load_critic(name, engine)
 
 
 def fingerprint(name: str) -> str:

@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import tqdm
+
 from critic.augment.lexical import LexicalCritic, overlap
 from critic.augment.options import Augmenting
 from critic.augment.run import augment_locally, augment_pairs
@@ -189,6 +191,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--renames", action="store_true")
     arguments = parser.parse_args()
+    tqdm.tqdm.monitor_interval = 0  # a process that forks wants no thread that may hold a lock
     pairs = write_pairs(arguments.folder / "pairs.jsonl")
     if arguments.kills:
         kill_at_random(pairs, arguments.folder, arguments.kills)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -99,8 +100,36 @@ def test_a_place_that_cannot_be_written_is_one_line(
     assert "cannot write" in capsys.readouterr().err
 
 
-def test_errors_are_user_errors() -> None:
+@pytest.mark.parametrize("name", ["", "nowhere", __file__])
+def test_what_is_no_critic_is_named(name: str) -> None:
     from critic.augment.critics import open_critic
 
-    with pytest.raises(UserError):
-        open_critic("")
+    with pytest.raises(UserError, match="no critic"):
+        open_critic(name)
+
+
+@pytest.mark.engine
+def test_a_trained_critic_on_a_real_engine(
+    pairs: Path, tmp_path: Path, tiny_llama: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from transformers import AutoTokenizer
+
+    from critic.student.card import write_card
+    from critic.student.codec import Limits, PromptCodec
+    from critic.student.layout import Layout
+
+    model = tmp_path / "critic"
+    shutil.copytree(tiny_llama, model)
+    assert main(["augment", str(pairs), "--critic", str(model), "-o", str(tmp_path / "x"), "--gold", "only"]) == 2
+    assert "it is no critic" in capsys.readouterr().err
+    limits = Limits(evidence=40, preceding=20, output=20, instruction=40)
+    write_card(model, PromptCodec.from_tokenizer(AutoTokenizer.from_pretrained(model), Layout(), limits))
+    options = ["--critic", str(model), "--engine", "transformers", "--gold", "only", "--balance", "none"]
+    for out in ("one", "two"):
+        assert main(["augment", str(pairs), *options, "--threshold", "0", "-o", str(tmp_path / out)]) == 0
+    for name in small_run.FILES:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    (first, *_) = (tmp_path / "one" / "provenance.jsonl").read_text().splitlines()
+    judged = json.loads(first)["segments"][0]["candidates"][0]["isrel"]
+    assert judged["source"] == "judge"
+    assert 0 < judged["coverage"] < 1
