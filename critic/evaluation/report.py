@@ -30,9 +30,12 @@ def report(evaluations: Named, main: str) -> str:
         _across(evaluations, groups, HUMAN),
         "## Macro-F1, all rows\n",
         _across(evaluations, groups, None, "macro_f1"),
+        "## Macro-F1, rows labelled by people\n",
+        _across(evaluations, groups, HUMAN, "macro_f1"),
     ]
     if len(evaluations) > 1:
-        sections += [f"## Does {main} beat the others where people labelled?\n", _verdicts(evaluations, main, groups)]
+        sections += [f"## Does {main} beat the others? All rows, then rows labelled by people\n"]
+        sections += [_verdicts(evaluations, main, groups, part) for part in (None, HUMAN)]
     sections += [f"## {main} in full\n", _full(shown, groups)]
     for group in groups:
         sections += [f"### {group}: judged (columns) against gold (rows)\n", _confusion(shown.groups[group])]
@@ -48,27 +51,33 @@ def beats(one: Estimate, other: Estimate) -> bool:
 def _across(evaluations: Named, groups: list[str], part: str | None, figure: str = "accuracy") -> str:
     rows: list[tuple[str, ...]] = []
     for name, evaluation in evaluations.items():
-        found = [evaluation.groups.get(g) if part is None else evaluation.parts.get(g, {}).get(part) for g in groups]
+        found = [_part(evaluation, group, part) for group in groups]
         rows.append((name, *["-" if f is None else _interval(getattr(f, figure)) for f in found]))
     if figure == "accuracy" and part is None:
         rows += [(name, *[f"{known[g]:.3f}" for g in groups]) for name, known in ACCURACY.items()]
     return markdown(("critic", *groups), rows)
 
 
-def _verdicts(evaluations: Named, main: str, groups: list[str]) -> str:
+def _verdicts(evaluations: Named, main: str, groups: list[str], part: str | None) -> str:
+    """Accuracy and macro-F1: where people labelled mostly one way, always saying that is accurate and useless."""
     rows = []
     for name, evaluation in evaluations.items():
         if name == main:
             continue
-        cells = []
-        for group in groups:
-            ours, theirs = (e.parts.get(group, {}).get(HUMAN) for e in (evaluations[main], evaluation))
-            if ours is None or theirs is None:
-                cells.append("no such rows")
-            else:
-                cells.append(_verdict(ours.accuracy, theirs.accuracy))
-        rows.append((name, *cells))
-    return markdown(("against", *groups), rows)
+        for figure in ("accuracy", "macro_f1"):
+            cells = []
+            for group in groups:
+                ours, theirs = _part(evaluations[main], group, part), _part(evaluation, group, part)
+                if ours is None or theirs is None:
+                    cells.append("no such rows")
+                else:
+                    cells.append(_verdict(getattr(ours, figure), getattr(theirs, figure)))
+            rows.append((name, figure.replace("_f1", "-F1"), *cells))
+    return markdown(("against", "in", *groups), rows)
+
+
+def _part(evaluation: Evaluation, group: str, part: str | None) -> Figures | None:
+    return evaluation.groups.get(group) if part is None else evaluation.parts.get(group, {}).get(part)
 
 
 def _verdict(ours: Estimate, theirs: Estimate) -> str:
