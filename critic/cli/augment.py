@@ -92,8 +92,12 @@ def augment(
     ] = False,
 ) -> None:
     """Write reflection tokens and passages into input-output pairs: training rows for the generator."""
-    changes = {"keep_unretrieved": keep_unretrieved, "irrelevant": irrelevant}
-    sampling = replace(BALANCES[balance], **{name: value for name, value in changes.items() if value is not None})
+    preset = BALANCES[balance]
+    sampling = replace(
+        preset,
+        keep_unretrieved=preset.keep_unretrieved if keep_unretrieved is None else keep_unretrieved,
+        irrelevant=preset.irrelevant if irrelevant is None else irrelevant,
+    )
     options = Augmenting(
         seed=seed,
         passages=passages,
