@@ -37,6 +37,7 @@ class Quota:
     small_talk: int = 140
     poor: int = 260
     copies: int = 2
+    written: int | None = None
 
 
 def looks_up(instruction: str) -> bool:
@@ -49,10 +50,13 @@ def looks_up(instruction: str) -> bool:
 def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> Iterator[Draft]:
     """All rows that answer without a passage, and the multiple-choice rows."""
     written = dict(_reference_outputs(sources))
-    for instruction, (dataset, output) in written.items():
-        if dataset != "gsm8k":
-            # These are few against thousands of rows that retrieve; copies keep p(Retrieval) informative.
-            yield Draft(f"{dataset}/instruction", instruction, unaided(output), 1.5, copies=quota.copies)
+    # These are few against thousands of rows that retrieve; copies keep p(Retrieval) informative.
+    texts = [
+        Draft(f"{dataset}/instruction", i, unaided(o), 1.5, quota.copies)
+        for i, (dataset, o) in written.items()
+        if dataset != "gsm8k"
+    ]
+    yield from texts if quota.written is None else sample(texts, quota.written, rng)
     sums = (Draft("gsm8k/instruction", i, unaided(o)) for i, (dataset, o) in written.items() if dataset == "gsm8k")
     yield from sample(sums, quota.arithmetic, rng)
     yield from sample(_small_talk(sources), quota.small_talk, rng)

@@ -44,11 +44,13 @@ class Quota:
     introductions: int = 420
     two_passages: int = 130
     irrelevant: int = 150
+    summaries: int | None = None
 
 
 def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> Iterator[Draft]:
     """All rows with several segments, and their irrelevant counterparts."""
-    yield from _summaries(sources, cut)
+    summaries = list(_summaries(sources, cut))
+    yield from summaries if quota.summaries is None else sample(summaries, quota.summaries, rng)
     leads = [p for p in sources.corpus.values() if _introduces(p)]
     rng.shuffle(leads)
     by_title: dict[str, list[Passage]] = {}

@@ -64,6 +64,30 @@ STAGES: tuple[Mixture, ...] = (
         ),
         long_form=long_form.Quota(introductions=150, two_passages=40, irrelevant=60),
     ),
+    # After the second it still called most paragraphs of the right article relevant, whatever they said. Here most
+    # negatives are on the topic; the rest of the mixture is there to be remembered.
+    Mixture(
+        seed=2312,
+        lengths=Lengths(usual=(90, 150), long=210, long_share=0.5),
+        short_form=short_form.Quota(
+            squad=1400,
+            neighbours=200,
+            answer_removed=350,
+            unanswerable=250,
+            judged=50,
+            stance=30,
+            random=10,
+            wrong=20,
+            same_article=750,
+            retitled=350,
+            gold=1500,
+        ),
+        claims=claims.Quota(fact_checks=80, wrong_verdicts=15, other_evidence=20, per_label=50),
+        instructions=instructions.Quota(
+            arithmetic=25, choices=25, choices_with_passage=15, small_talk=15, poor=20, copies=1, written=130
+        ),
+        long_form=long_form.Quota(introductions=50, two_passages=12, irrelevant=20, summaries=30),
+    ),
 )
 """The mixtures of the published demo model, one a training stage."""
 

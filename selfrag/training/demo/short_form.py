@@ -43,6 +43,8 @@ class Quota:
     random: int = 100
     wrong: int = 200
     same_article: int = 0
+    retitled: int = 0
+    gold: int | None = None
 
 
 def questions(sources: Sources, quota: Quota, rng: random.Random) -> list[Question]:
@@ -65,7 +67,7 @@ def questions(sources: Sources, quota: Quota, rng: random.Random) -> list[Questi
 def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> Iterator[Draft]:
     """All short-form rows."""
     asked = questions(sources, quota, rng)
-    for question in asked:
+    for question in asked if quota.gold is None else rng.sample(asked, min(quota.gold, len(asked))):
         answer = _stated(question) or ""
         passage = cut(question.gold, answer)
         yield Draft(f"{question.dataset}/gold", question.text, grounded(passage, answer))
@@ -82,6 +84,9 @@ def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> I
     yield from sample(_wrong_answers(asked, cut), quota.wrong, rng)
     if quota.same_article:
         yield from sample(_same_article(sources, asked, cut, rng), quota.same_article, rng)
+    if quota.retitled:
+        chosen = rng.sample(asked, min(2 * quota.retitled, len(asked)))
+        yield from sample(_retitled(sources, chosen, cut, rng), quota.retitled, rng)
 
 
 def _stated(question: Question) -> str | None:
@@ -100,18 +105,32 @@ def _irrelevant(source: str, question: str, passage: Passage, cut: Cutter) -> Dr
 def _neighbours(sources: Sources, asked: Sequence[Question], cut: Cutter, rng: random.Random) -> Iterator[Draft]:
     ranked = search(sources.corpus, [q.text for q in asked], 14)
     for question, passages in zip(asked, ranked, strict=True):
-        hard = [
-            p
-            for p in passages
-            if p.id != question.gold.id
-            and p.text[:200] != question.gold.text[:200]
-            and not contains_any(f"{p.title} {p.text}", question.answers)
-        ]
+        hard = [p for p in _others(question, passages) if not contains_any(f"{p.title} {p.text}", question.answers)]
         wanted = (2 if rng.random() < 0.6 else 1) if question.dataset == "nq" else int(rng.random() < 0.4)
         # Early ranks are the hard ones: half of the picks come from the first four.
         for _ in range(min(wanted, len(hard))):
             pick = hard.pop(rng.randrange(min(4, len(hard)) if rng.random() < 0.5 else len(hard)))
             yield _irrelevant(f"{question.dataset}/bm25", question.text, pick, cut)
+
+
+def _others(question: Question, passages: Sequence[Passage]) -> list[Passage]:
+    """Those that are not the gold passage and whose text names no answer."""
+    return [
+        p
+        for p in passages
+        if p.id != question.gold.id
+        and p.text[:200] != question.gold.text[:200]
+        and not contains_any(p.text, question.answers)
+    ]
+
+
+def _retitled(sources: Sources, asked: Sequence[Question], cut: Cutter, rng: random.Random) -> Iterator[Draft]:
+    """A neighbour's text under the title of the article that answers, so that the title alone decides nothing."""
+    for question, passages in zip(asked, search(sources.corpus, [q.text for q in asked], 14), strict=True):
+        hard = _others(question, passages)
+        if hard and not contains_any(question.gold.title, question.answers):
+            passage = replace(rng.choice(hard), title=question.gold.title)
+            yield _irrelevant(f"{question.dataset}/retitled", question.text, passage, cut)
 
 
 def _same_article(sources: Sources, asked: Sequence[Question], cut: Cutter, rng: random.Random) -> Iterator[Draft]:
@@ -120,13 +139,7 @@ def _same_article(sources: Sources, asked: Sequence[Question], cut: Cutter, rng:
     for passage in sources.corpus.values():
         by_title.setdefault(passage.title, []).append(passage)
     for question in asked:
-        others = [
-            p
-            for p in by_title.get(question.gold.title, [])
-            if p.id != question.gold.id
-            and p.text[:200] != question.gold.text[:200]
-            and not contains_any(p.text, question.answers)
-        ]
+        others = _others(question, by_title.get(question.gold.title, []))
         # Natural Questions has few articles with two paragraphs, and every one is taken.
         if others and (question.dataset == "nq" or rng.random() < 0.5):
             yield _irrelevant(f"{question.dataset}/same_article", question.text, rng.choice(others), cut)
