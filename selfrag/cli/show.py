@@ -6,7 +6,6 @@ escape sequences in it are taken for mark-up.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from rich import box
@@ -18,13 +17,12 @@ from rich.text import Text
 from selfrag.decoding.answer import Answer, Usage
 from selfrag.reflection.labels import GROUPS
 from selfrag.rendering import judged
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+from selfrag.untrusted import printable
 
 
 def plain(text: str, style: str = "") -> Text:
     """Text to be shown as it is: no mark-up, no control characters, no reversal of the writing direction."""
-    return Text(_CONTROL.sub("�", text), style)
+    return Text(printable(text), style)
 
 
 def render(answer: Answer) -> RenderableType:

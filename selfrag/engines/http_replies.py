@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from selfrag.untrusted import printable
+
 LONGEST_MESSAGE = 300
 
 
@@ -35,7 +37,7 @@ def server_message(content: bytes) -> str:
             pass
         case _:
             text = content[: 4 * LONGEST_MESSAGE].decode("utf-8", "replace")
-    return " ".join(text.split())[:LONGEST_MESSAGE] or "no reason given"
+    return printable(" ".join(text[: 8 * LONGEST_MESSAGE].split()))[:LONGEST_MESSAGE] or "no reason given"
 
 
 def _json(content: bytes) -> Any:

@@ -1,0 +1,170 @@
+"""How far labels of several teachers agree: Cohen's kappa, raw agreement and confusion, group by group. Pure numbers.
+
+Only cases that both of two teachers labelled are compared; what one of them set aside is counted beside it. Intervals
+are percentile bootstraps over cases; drawing cases with replacement is drawing cells of the confusion matrix.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from critic.cases import GROUPS
+from selfrag.experiments.intervals import LEVEL, ROUNDS, Estimate
+
+Labels = Mapping[str, Mapping[str, str]]
+"""Group -> id of a case -> label name."""
+
+ORDERED = ("IsSup", "IsUse")
+"""Groups whose labels are a scale, so that near misses count as such in the weighted kappa."""
+
+HUMAN = {"Retrieve": 0.95, "IsRel": 0.95, "IsSup": 0.90, "IsUse": 0.80}
+"""Share of 20 cases each on which the paper's authors agreed with GPT-4 (appendix A.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Two teachers on one group.
+
+    Attributes:
+        first: name of the teacher whose labels are the rows of `confusion`.
+        second: name of the other one, the columns.
+        group: the reflection group.
+        confusion: cases by both labels, in label order.
+        only_first: cases that the first labelled and the second did not.
+        only_second: the other way round.
+        agreement: share of equal labels.
+        kappa: Cohen's kappa; NaN where chance alone agrees always.
+        weighted: kappa with quadratic weights, for groups with a scale.
+    """
+
+    first: str
+    second: str
+    group: str
+    confusion: tuple[tuple[int, ...], ...]
+    only_first: int
+    only_second: int
+    agreement: Estimate
+    kappa: Estimate
+    weighted: Estimate | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON; NaN becomes None."""
+        estimates = {name: getattr(self, name) for name in ("agreement", "kappa", "weighted")}
+        plain = {name: None if value is None else value.as_dict() for name, value in estimates.items()}
+        return {**asdict(self), **plain, "labels": list(GROUPS[self.group].names)}
+
+
+def agreements(teachers: Mapping[str, Labels], *, seed: int = 0, rounds: int = ROUNDS) -> list[Agreement]:
+    """Every two teachers on every group that one of them labelled.
+
+    Args:
+        teachers: name -> labels.
+        seed: of the intervals.
+        rounds: bootstrap samples.
+    """
+    found = []
+    for first, second in combinations(teachers, 2):
+        for group in GROUPS:
+            left, right = teachers[first].get(group, {}), teachers[second].get(group, {})
+            if left or right:
+                found.append(compare(first, second, group, left, right, seed=seed, rounds=rounds))
+    return found
+
+
+def compare(
+    first: str,
+    second: str,
+    group: str,
+    left: Mapping[str, str],
+    right: Mapping[str, str],
+    *,
+    seed: int = 0,
+    rounds: int = ROUNDS,
+) -> Agreement:
+    """Two teachers on one group.
+
+    Args:
+        first: name of one teacher.
+        second: name of the other.
+        group: the reflection group.
+        left: id -> label name, of the first.
+        right: id -> label name, of the second.
+        seed: of the intervals.
+        rounds: bootstrap samples.
+    """
+    labels = GROUPS[group]
+    shared = left.keys() & right.keys()
+    confusion = np.zeros((len(labels), len(labels)), dtype=np.int64)
+    for key in shared:
+        confusion[labels.index(left[key]), labels.index(right[key])] += 1
+    size = len(labels)
+    apart = np.abs(np.subtract.outer(np.arange(size), np.arange(size))).astype(np.float64)
+    differ = (apart > 0).astype(np.float64)
+    return Agreement(
+        first,
+        second,
+        group,
+        tuple(tuple(int(count) for count in row) for row in confusion),
+        len(left) - len(shared),
+        len(right) - len(shared),
+        _estimate(confusion, differ, seed, rounds, by_chance=False),
+        _estimate(confusion, differ, seed, rounds),
+        _estimate(confusion, apart**2, seed, rounds) if group in ORDERED else None,
+    )
+
+
+def kappa(confusion: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Cohen's kappa of confusion matrices.
+
+    Args:
+        confusion: counts, shape [R, n, n].
+        weights: of disagreements, shape [n, n], 0 on the diagonal: 1 elsewhere, or squared distances.
+
+    Returns:
+        1 - observed / expected disagreement, shape [R]; NaN where none is expected.
+    """
+    counts = np.asarray(confusion, dtype=np.float64)
+    total = counts.sum(axis=(1, 2))
+    expected = np.einsum("ri,rj,ij->r", counts.sum(axis=2), counts.sum(axis=1), weights)
+    observed = np.einsum("rij,ij->r", counts, weights) * total
+    ratio = np.divide(observed, expected, out=np.full(len(counts), np.nan), where=expected > 0)
+    return np.asarray(1 - ratio, dtype=np.float64)
+
+
+def _estimate(
+    confusion: NDArray[np.int64], weights: NDArray[np.float64], seed: int, rounds: int, *, by_chance: bool = True
+) -> Estimate:
+    cases = int(confusion.sum())
+    if cases == 0:
+        return Estimate(math.nan, math.nan, math.nan, 0)
+
+    def statistic(counts: NDArray[Any]) -> NDArray[np.float64]:
+        if by_chance:
+            return kappa(counts, weights)
+        return 1 - np.asarray(np.einsum("rij,ij->r", counts, weights)) / cases
+
+    value = float(statistic(confusion[None])[0])
+    shares = confusion.ravel() / cases
+    drawn = np.random.default_rng(seed).multinomial(cases, shares, size=rounds).reshape(rounds, *confusion.shape)
+    values = statistic(drawn)
+    values = values[np.isfinite(values)]
+    if cases == 1 or not len(values):
+        return Estimate(value, math.nan, math.nan, cases)
+    tail = 100 * (1 - LEVEL) / 2
+    low, high = np.percentile(values, [tail, 100 - tail])
+    return Estimate(value, float(low), float(high), cases)
+
+
+def by_group(rows: Sequence[tuple[str, str, str]]) -> Labels:
+    """(id, group, label) rows as labels of a teacher."""
+    found: dict[str, dict[str, str]] = {}
+    for key, group, label in rows:
+        found.setdefault(group, {})[key] = label
+    return found

@@ -1,0 +1,100 @@
+"""What a labelling run will cost, before a request is sent, and what it has cost. Pure; counts tokens as it is told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from critic.teacher.config import Constraint, EndpointConfig
+from critic.teacher.prompts import prompt
+from critic.teacher.questions import Question
+from retrieval.errors import UserError
+
+TokenCount = Callable[[str], int]
+
+_PER_REQUEST = 8  # what chat templates add around a message
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Price of a million tokens, in any currency.
+
+    Attributes:
+        prompt: of tokens sent.
+        completion: of tokens received.
+    """
+
+    prompt: float
+    completion: float
+
+    def __post_init__(self) -> None:
+        for value in (self.prompt, self.completion):
+            if not (math.isfinite(value) and value >= 0):
+                raise UserError(f"a price of {value} per million tokens; give a number of at least 0")
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """What so many tokens cost."""
+        return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """An estimate, for every question asked once.
+
+    Attributes:
+        questions: to be asked.
+        prompt_tokens: to be sent, about.
+        most_completion_tokens: to be received, at most.
+        most_cost: at most, in the currency of the prices; None without prices.
+        least_minutes: that the limit of requests a minute takes; None without a limit.
+    """
+
+    questions: int
+    prompt_tokens: int
+    most_completion_tokens: int
+    most_cost: float | None
+    least_minutes: float | None
+
+
+def by_bytes(text: str) -> int:
+    """Tokens of a text by the rule of thumb for English: four bytes a token."""
+    return math.ceil(len(text.encode("utf-8", "replace")) / 4)
+
+
+def by_tokenizer(name: str) -> TokenCount:
+    """Tokens of a text by a Hugging Face tokenizer (directory or hub name).
+
+    Raises:
+        UserError: there is no such tokenizer.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"tokenizer {name!r} cannot be loaded ({str(error)[:200]}); give a directory or hub name"
+        ) from error
+    return lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def forecast(
+    questions: Iterable[Question], config: EndpointConfig, prices: Prices | None, count: TokenCount = by_bytes
+) -> Forecast:
+    """Estimate a run.
+
+    Args:
+        questions: that will be asked.
+        config: of the endpoint.
+        prices: None where nothing is paid.
+        count: tokens of a text.
+    """
+    letters = config.constraint is Constraint.LOGPROBS
+    asked = sent = 0
+    for question in questions:
+        asked += 1
+        sent += count(prompt(question.case, letters=letters)) + _PER_REQUEST
+    received = asked * (1 if letters else config.max_tokens)
+    minutes = asked / config.requests_per_minute if config.requests_per_minute else None
+    return Forecast(asked, sent, received, prices.cost(sent, received) if prices else None, minutes)

@@ -1,0 +1,212 @@
+"""A labelling run: questions in, a directory with the critic's data out; stopped or killed, it goes on where it was.
+
+The directory holds `journal.jsonl` (every reply, in the order of arrival), and at the end `labelled.jsonl` (the rows
+that fill the targets, in the order of the questions), `surplus.jsonl`, `aside.jsonl`, `report.md` and `manifest.json`.
+Knows no particular teacher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from critic.cases import Case, Labelled
+from critic.targets import Filling, Targets, fill, missing
+from critic.teacher.base import Outcome, Reply, Teacher, TeacherError
+from critic.teacher.cost import Prices
+from critic.teacher.journal import Journal
+from critic.teacher.questions import Question
+from retrieval.atomic import write_json, writing
+from retrieval.lock import locked_directory
+from selfrag.jsonl import write_jsonl
+
+PATIENCE = 20
+"""Questions in a row without any answer, after which a run stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """How a run ended.
+
+    Attributes:
+        rows: labelled rows that fill the targets, in the order of the questions.
+        surplus: labelled rows beyond the targets.
+        aside: questions with an answer that is no label.
+        failed: questions without an answer; the next run asks them again.
+        not_asked: questions that the targets or the cost limit left over.
+        missing: target -> rows lacking.
+        requests: sent, over all runs of this directory.
+        prompt_tokens: sent, likewise.
+        completion_tokens: received, likewise.
+        cost: in the currency of the prices; None without prices.
+    """
+
+    rows: list[Labelled]
+    surplus: list[Labelled]
+    aside: list[tuple[Question, Reply]]
+    failed: list[tuple[Question, Reply]]
+    not_asked: int
+    missing: Mapping[str, int]
+    requests: int
+    prompt_tokens: int
+    completion_tokens: int
+    cost: float | None
+
+    def counts(self) -> dict[str, Any]:
+        """Figures for a manifest."""
+        lists = {name: len(getattr(self, name)) for name in ("rows", "surplus", "aside", "failed")}
+        names = ("not_asked", "missing", "requests", "prompt_tokens", "completion_tokens", "cost")
+        return {**lists, **{name: getattr(self, name) for name in names}}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a run stops asking.
+
+    Attributes:
+        targets: rows that are wanted; everything without any.
+        prices: of tokens, if they cost anything.
+        most_cost: spent by all runs of the directory together, after which nothing more is asked.
+    """
+
+    targets: Targets = field(default_factory=Targets)
+    prices: Prices | None = None
+    most_cost: float | None = None
+
+
+def label_questions(
+    questions: Sequence[Question],
+    teacher: Teacher,
+    out: Path,
+    *,
+    limits: Limits = Limits(),
+    manifest: Mapping[str, Any] | None = None,
+    before: Callable[[list[Question]], None] = lambda pending: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Outcomes:
+    """Label questions.
+
+    Args:
+        questions: with distinct ids, in a fixed order.
+        teacher: who labels.
+        out: directory; may hold an interrupted run of the same teacher.
+        limits: when to stop asking.
+        manifest: facts about the run to be written down with its counts.
+        before: called with the questions that are still unanswered before the first is asked; may raise.
+        progress: called with questions answered and questions in all.
+
+    Raises:
+        TeacherError: the teacher cannot go on, or nothing was answered for long. All replies so far are kept.
+        UserError: the directory is of another run or cannot be written, or another process works there.
+    """
+    with locked_directory(out), Journal(out / "journal.jsonl", teacher.identity()) as journal:
+        replies = {question.id: reply for question in questions if (reply := journal.reply(question)) is not None}
+        _ask(questions, teacher, journal, replies, limits, before, progress)
+        outcomes = _outcomes(questions, replies, journal, limits)
+        _publish(out, outcomes, {**(manifest or {}), "identity": dict(teacher.identity())}, limits)
+    return outcomes
+
+
+def _unanswered(reply: Reply | None) -> bool:
+    return reply is None or reply.outcome is Outcome.FAILED
+
+
+def _ask(
+    questions: Sequence[Question],
+    teacher: Teacher,
+    journal: Journal,
+    replies: dict[str, Reply],
+    limits: Limits,
+    before: Callable[[list[Question]], None],
+    progress: Callable[[int, int], None],
+) -> None:
+    """Ask what is unanswered and still wanted; every reply is on disk before the next one is looked at.
+
+    Whether a question is wanted is decided by the labels of questions before it alone. So a run that was killed while
+    early ones were under way asks them again, and ends with the same rows.
+    """
+    filling = Filling(limits.targets)
+    unanswered = [question for question in questions if _unanswered(replies.get(question.id))]
+    answered = len(questions) - len(unanswered)
+    if unanswered:
+        before(unanswered)
+    asked: list[Question] = []
+
+    def wanted() -> Iterator[Case]:
+        for question in questions:
+            known = replies.get(question.id)
+            if known is not None and not _unanswered(known):
+                if known.label is not None:
+                    filling.add(question.case.group, known.label)
+                continue
+            if not filling.open(question.case.group):
+                continue
+            if limits.most_cost is not None and (_cost(journal, limits) or 0.0) >= limits.most_cost:
+                return
+            asked.append(question)
+            yield question.case
+
+    in_vain = 0
+    with closing(teacher.label(wanted())) as arriving:
+        for position, reply in arriving:
+            question = asked[position]
+            journal.append(question, reply)
+            replies[question.id] = reply
+            in_vain = in_vain + 1 if reply.outcome is Outcome.FAILED else 0
+            if in_vain >= PATIENCE:
+                raise TeacherError(
+                    f"{teacher.name} gave no answer {in_vain} times in a row (the last time: {reply.reason});"
+                    f" {answered} answers are kept, run the same again to go on"
+                )
+            answered += not in_vain
+            if reply.label is not None:
+                filling.add(question.case.group, reply.label)
+            progress(answered, len(questions))
+
+
+def _outcomes(
+    questions: Sequence[Question], replies: Mapping[str, Reply], journal: Journal, limits: Limits
+) -> Outcomes:
+    answered = [(question, replies[question.id]) for question in questions if question.id in replies]
+    labelled = [
+        (question.case.group, reply.label, question.answered(reply.label, reply.source))
+        for question, reply in answered
+        if reply.label is not None
+    ]
+    rows, surplus = fill(labelled, limits.targets)
+    return Outcomes(
+        rows,
+        surplus,
+        [(question, reply) for question, reply in answered if reply.outcome is Outcome.ASIDE],
+        [(question, reply) for question, reply in answered if reply.outcome is Outcome.FAILED],
+        len(questions) - len(answered),
+        missing([(row.case.group, row.label) for row in rows], limits.targets),
+        journal.requests,
+        journal.prompt_tokens,
+        journal.completion_tokens,
+        _cost(journal, limits),
+    )
+
+
+def _cost(journal: Journal, limits: Limits) -> float | None:
+    return limits.prices.cost(journal.prompt_tokens, journal.completion_tokens) if limits.prices else None
+
+
+def _publish(out: Path, outcomes: Outcomes, manifest: Mapping[str, Any], limits: Limits) -> None:
+    from critic.teacher.report import report
+
+    with writing(out):
+        write_jsonl(out / "labelled.jsonl", (row.as_dict() for row in outcomes.rows))
+        write_jsonl(out / "surplus.jsonl", (row.as_dict() for row in outcomes.surplus))
+        write_jsonl(
+            out / "aside.jsonl",
+            ({**question.as_dict(), "reason": r.reason, "raw": r.raw} for question, r in outcomes.aside),
+        )
+        draft = out / ".report.md.partial"
+        draft.write_text(report(outcomes), encoding="utf-8")
+        draft.replace(out / "report.md")
+    settings = {"targets": limits.targets.as_dict(), "most_cost": limits.most_cost}
+    write_json(out / "manifest.json", {**manifest, **settings, "counts": outcomes.counts()})

@@ -1,0 +1,204 @@
+"""`critic sample`, `critic label` and `critic agree` as commands: one after the other, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from teaching_server import questions
+
+from critic.cli.main import COMMANDS, main
+from critic.pairs import Pair
+from critic.teacher.config import Constraint, EndpointConfig
+from critic.teacher.cost import Prices, by_bytes, forecast
+from critic.teacher.prompts import prompt
+from retrieval.errors import UserError
+from retrieval.passage import Passage
+from selfrag.jsonl import write_jsonl
+
+
+@pytest.fixture
+def cases(tmp_path):
+    path = tmp_path / "cases.jsonl"
+    write_jsonl(path, [question.as_dict() for question in questions(12)])
+    return path
+
+
+def run(capsys, *arguments):
+    code = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def label(capsys, cases, server, out, *options):
+    return run(capsys, "label", cases, "-o", out, "--url", server.url, "--model", "judge", *options)
+
+
+def test_from_pairs_to_agreement(server, tmp_path, capsys) -> None:
+    pairs = [
+        Pair(
+            f"p{n}",
+            "set",
+            f"Question {n}?",
+            f"Answer {n}. It is known. Everybody says so.",
+            passages=(Passage(f"g{n}", f"g {n}"),),
+        )
+        for n in range(20)
+    ]
+    write_jsonl(tmp_path / "pairs.jsonl", [pair.as_dict() for pair in pairs])
+    wanted = ["--target", "Retrieve=6", "--target", "IsRel=6", "--target", "IsSup=6", "--target", "IsUse=6"]
+    for name in ("cases.jsonl", "again.jsonl"):
+        code, out, err = run(capsys, "sample", tmp_path / "pairs.jsonl", "-o", tmp_path / name, *wanted, "--seed", 5)
+        assert (code, err) == (0, "")
+        assert "24 cases in" in out
+    assert (tmp_path / "cases.jsonl").read_bytes() == (tmp_path / "again.jsonl").read_bytes()
+    assert "## Examples" in (tmp_path / "cases.jsonl.report.md").read_text()
+    manifest = json.loads((tmp_path / "cases.jsonl.manifest.json").read_text())
+    assert (manifest["seed"], manifest["counts"]["cases"]) == (5, 24)
+
+    for name, constraint in (("one", "choice"), ("two", "logprobs")):
+        options = ("--constraint", constraint, "--name", name)
+        code, out, _ = label(capsys, tmp_path / "cases.jsonl", server, tmp_path / name, *options)
+        assert code == 0, out
+        manifest = json.loads((tmp_path / name / "manifest.json").read_text())
+        assert manifest["identity"]["constraint"] == constraint
+        assert manifest["counts"]["rows"] == 24
+    code, out, _ = run(capsys, "agree", tmp_path / "one", f"second={tmp_path / 'two'}", "-o", tmp_path / "agree.json")
+    assert code == 0
+    assert "one and second, with 95% intervals" in out
+    found = json.loads((tmp_path / "agree.json").read_text())["agreements"]
+    assert [(one["group"], one["agreement"]["value"], one["agreement"]["n"]) for one in found] == [
+        (group, 1.0, 6) for group in ("Retrieve", "IsRel", "IsSup", "IsUse")
+    ]
+
+
+def test_a_dry_run_prints_the_estimate_and_touches_nothing(server, cases, tmp_path, capsys) -> None:
+    prices = ("--price-in", 2, "--price-out", 8, "--rpm", 6, "--dry-run")
+    code, _, err = label(capsys, cases, server, tmp_path / "out", *prices)
+    assert code == 0
+    assert "12 questions to ask, about" in err
+    assert "at most 2,400 to receive" in err
+    assert "at least 2.0 minutes" in err
+    assert server.bodies == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_above_the_cost_limit_is_refused_before_the_first_request(server, cases, tmp_path, capsys) -> None:
+    prices = ("--price-in", 2000, "--price-out", 8000, "--max-cost", 1)
+    code, _, err = label(capsys, cases, server, tmp_path / "out", *prices)
+    assert code == 2
+    assert "above --max-cost 1.00; raise it" in err
+    assert server.bodies == []
+
+
+def test_the_estimate_of_a_resumed_run_is_of_what_is_left(server, cases, tmp_path, capsys) -> None:
+    label(capsys, cases, server, tmp_path / "out")
+    write_jsonl(cases, [question.as_dict() for question in questions(15)])
+    code, _, err = label(capsys, cases, server, tmp_path / "out", "--dry-run")
+    assert code == 0
+    assert "3 questions to ask" in err
+
+
+def test_questions_without_an_answer_are_told_by_the_exit_code(server, cases, tmp_path, capsys) -> None:
+    rows = [*questions(3), *questions(4, fault="!once_500")[3:]]
+    write_jsonl(cases, [question.as_dict() for question in rows])
+    code, _, err = label(capsys, cases, server, tmp_path / "out", "--retries", 0)
+    assert code == 1
+    assert "1 questions have no answer; run the same again" in err
+    code, out, _ = label(capsys, cases, server, tmp_path / "out", "--retries", 0)
+    assert code == 0
+    assert "labelled.jsonl" in out
+
+
+def test_gold_and_a_teacher_agree_or_not(server, cases, tmp_path, capsys) -> None:
+    assert label(capsys, cases, server, tmp_path / "judge")[0] == 0
+    gold = tmp_path / "judge" / "labelled.jsonl"
+    code, out, _ = run(capsys, "label", cases, "-o", tmp_path / "gold", "--gold", gold)
+    assert code == 0
+    code, _, err = run(capsys, "agree", gold, gold)
+    assert (code, err) == (2, "critic: two teachers are called 'labelled'; name them: NAME=PATH\n")
+    code, _, err = run(capsys, "agree", gold)
+    assert (code, err) == (2, "critic: one teacher agrees with itself; give two or more\n")
+    code, out, _ = run(capsys, "agree", tmp_path / "gold", tmp_path / "judge")
+    assert code == 0
+    assert "1.00 [1.00, 1.00]" in out
+
+
+def test_the_key_is_in_no_file_and_on_no_stream(server, cases, tmp_path, capsys, monkeypatch) -> None:
+    server.key = "sk-very-secret"
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    rows = [*questions(3), *questions(4, fault="!echo_key")[3:]]
+    write_jsonl(cases, [question.as_dict() for question in rows])
+    code, out, err = label(capsys, cases, server, tmp_path / "out")
+    assert code == 0
+    written = "".join(path.read_text() for path in (tmp_path / "out").iterdir())
+    assert "secret" not in out + err + written
+    assert "***" in written
+
+
+def test_hostile_answers_reach_the_terminal_and_the_report_without_control_characters(
+    server, cases, tmp_path, capsys
+) -> None:
+    rows = questions(4, fault="!500 \x1b[31m")
+    write_jsonl(cases, [{**row.as_dict(), "dataset": "\x1b]0;x\x07|evil"} for row in rows])
+    _, out, err = label(capsys, cases, server, tmp_path / "out", "--retries", 0, "--constraint", "free")
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert "\x1b" not in out.replace("\x1b[A", "") + err + report
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["label", "CASES", "-o", "OUT"], "no teacher, or two"),
+        (["label", "CASES", "-o", "OUT", "--url", "http://h", "--model", "m", "--gold", "CASES"], "no teacher, or two"),
+        (["label", "CASES", "-o", "OUT", "--url", "http://h"], "name of the model is empty"),
+        (["label", "CASES", "-o", "OUT", "--url", "ftp://h", "--model", "m"], "is not a web address"),
+        (
+            ["label", "CASES", "-o", "OUT", "--url", "http://h", "--model", "m", "--price-in", "1"],
+            "one price is missing",
+        ),
+        (
+            ["label", "CASES", "-o", "OUT", "--url", "http://h", "--model", "m", "--max-cost", "1"],
+            "--max-cost needs prices",
+        ),
+        (["label", "CASES", "-o", "OUT", "--url", "http://h", "--model", "m", "--target", "X=1"], "unknown group 'X'"),
+        (["label", "CASES", "-o", "OUT", "--gold", "missing.jsonl"], "missing.jsonl: cannot be read"),
+        (["label", "missing.jsonl", "-o", "OUT", "--url", "http://h", "--model", "m"], "missing.jsonl: cannot be read"),
+        (["sample", "CASES", "-o", "OUT", "--target", "IsSup/Fully supported=3"], "a label is not known before"),
+        (["sample", "missing.jsonl", "-o", "OUT"], "missing.jsonl: cannot be read"),
+        (["agree", "OUT"], "cannot be read"),
+        (["label", "CASES", "-o", "OUT", "--dataset", "x"], "No such option"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(cases, tmp_path, capsys, arguments, message) -> None:
+    places = {"CASES": str(cases), "OUT": str(tmp_path / "out")}
+    code, out, err = run(capsys, *(places.get(argument, argument) for argument in arguments))
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_defect_37_options_are_not_guessed_from_a_beginning(cases, tmp_path, capsys) -> None:
+    """Official code takes `--data` for `--dataset`."""
+    code, _, err = run(capsys, "label", cases, "-o", tmp_path / "out", "--gol", cases)
+    assert code == 2
+    assert "No such option" in err
+
+
+def test_every_listed_command_has_its_help(capsys) -> None:
+    for name in COMMANDS:
+        code, out, _ = run(capsys, name, "--help")
+        assert code == 0
+        assert f"critic {name}" in out
+
+
+def test_the_estimate_counts_prompts_and_prices() -> None:
+    rows = questions(3)
+    config = EndpointConfig("http://h", "m", max_tokens=10)
+    expected = forecast(rows, config, Prices(1.0, 10.0))
+    assert expected.prompt_tokens == sum(by_bytes(prompt(row.case)) + 8 for row in rows)
+    assert expected.most_cost == pytest.approx((expected.prompt_tokens + 30 * 10) / 1e6)
+    scoring = forecast(rows, EndpointConfig("http://h", "m", constraint=Constraint.LOGPROBS), None)
+    assert (scoring.most_completion_tokens, scoring.most_cost, scoring.least_minutes) == (3, None, None)
+    with pytest.raises(UserError, match="a price of -1"):
+        Prices(-1, 0)

@@ -1,0 +1,108 @@
+"""Agreement of teachers: kappa against a library and by hand, intervals, and what was labelled by one only."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from critic.agreement import agreements, by_group, compare, kappa
+from critic.cases import GROUPS
+
+GRADES = list(GROUPS["IsUse"].names)
+LABELS = st.sampled_from(GRADES)
+
+
+def labels(values):
+    return {f"c{n}": value for n, value in enumerate(values)}
+
+
+def test_kappa_by_hand() -> None:
+    """20 both Yes, 15 both No, 5 and 10 apart: observed 0.7, by chance 0.5, kappa 0.4."""
+    one = ["Relevant"] * 25 + ["Irrelevant"] * 25
+    two = ["Relevant"] * 20 + ["Irrelevant"] * 5 + ["Relevant"] * 10 + ["Irrelevant"] * 15
+    found = compare("a", "b", "IsRel", labels(one), labels(two))
+    assert found.confusion == ((20, 5), (10, 15))
+    assert found.agreement.value == pytest.approx(0.7)
+    assert found.kappa.value == pytest.approx(0.4)
+    assert found.kappa.low < 0.4 < found.kappa.high
+    assert found.weighted is None
+    assert found.kappa.n == 50
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(LABELS, LABELS), min_size=2, max_size=40))
+def test_kappa_is_that_of_scikit_learn(pairs) -> None:
+    metrics = pytest.importorskip("sklearn.metrics")
+    one, two = zip(*pairs, strict=True)
+    found = compare("a", "b", "IsUse", labels(one), labels(two), rounds=10)
+    for ours, weights in ((found.kappa, None), (found.weighted, "quadratic")):
+        if set(one) == set(two) and len(set(one)) == 1:
+            assert math.isnan(ours.value)
+        else:
+            assert ours.value == pytest.approx(metrics.cohen_kappa_score(one, two, labels=GRADES, weights=weights))
+
+
+def test_near_misses_count_less_on_a_scale() -> None:
+    gold = labels("1234512345")
+    near, far = labels("2345423454"), labels("5511155111")
+    close, wide = (compare("a", "b", "IsUse", gold, other) for other in (near, far))
+    assert close.kappa.value < 0.1
+    assert close.weighted.value > 0.6
+    assert wide.weighted.value < close.weighted.value
+
+
+def test_only_shared_cases_are_compared_and_the_others_counted() -> None:
+    one = {"x": "Relevant", "y": "Relevant", "z": "Irrelevant"}
+    two = {"y": "Relevant", "z": "Irrelevant", "v": "Relevant", "w": "Relevant"}
+    found = compare("a", "b", "IsRel", one, two)
+    assert (found.agreement.n, found.only_first, found.only_second) == (2, 1, 2)
+    assert found.agreement.value == 1.0
+
+
+def test_nothing_shared_is_undefined_not_zero() -> None:
+    found = compare("a", "b", "IsRel", {"x": "Relevant"}, {"y": "Relevant"})
+    assert found.agreement.n == 0
+    assert math.isnan(found.kappa.value)
+    assert json.loads(json.dumps(found.as_dict(), allow_nan=False))["kappa"]["value"] is None
+
+
+def test_teachers_that_always_say_the_same_have_no_kappa() -> None:
+    found = compare("a", "b", "IsRel", labels(["Relevant"] * 5), labels(["Relevant"] * 5))
+    assert found.agreement.value == 1.0
+    assert math.isnan(found.kappa.value)
+
+
+def test_every_two_teachers_on_every_group() -> None:
+    rows = [("a", "IsRel", "Relevant"), ("b", "IsUse", "5")]
+    teachers = {name: by_group(rows) for name in ("one", "two", "three")}
+    found = agreements(teachers)
+    assert [(one.first, one.second, one.group) for one in found] == [
+        (first, second, group)
+        for first, second in (("one", "two"), ("one", "three"), ("two", "three"))
+        for group in ("IsRel", "IsUse")
+    ]
+
+
+def test_the_interval_is_seeded_and_narrows_with_more_cases() -> None:
+    rng = np.random.default_rng(0)
+    widths = []
+    for size in (50, 5_000):
+        one = rng.choice(["Relevant", "Irrelevant"], size)
+        two = np.where(rng.random(size) < 0.8, one, rng.choice(["Relevant", "Irrelevant"], size))
+        first, again = (compare("a", "b", "IsRel", labels(one), labels(two), seed=3) for _ in range(2))
+        assert first == again
+        assert first.kappa.low < 0.8 < first.kappa.high
+        widths.append(first.kappa.high - first.kappa.low)
+    assert widths[1] < widths[0] / 5
+
+
+def test_kappa_of_many_matrices_at_once() -> None:
+    matrices = np.array([[[20, 5], [10, 15]], [[1, 0], [0, 1]], [[3, 0], [0, 0]]])
+    found = kappa(matrices, 1 - np.eye(2))
+    assert found[:2] == pytest.approx([0.4, 1.0])
+    assert np.isnan(found[2])
