@@ -61,6 +61,7 @@ def augment_on_ray(
     import ray.data
 
     def execute(shards: Iterator[Shard]) -> Iterator[tuple[Shard, str]]:
+        ray.data.DataContext.get_current().enable_progress_bars = False  # the run has a bar of its own, with the ETA
         while sent := {shard.number: shard for shard in islice(shards, wave)}:
             dataset = ray.data.from_items([_packed(shard) for shard in sent.values()], override_num_blocks=len(sent))
             done = dataset.map(
@@ -91,7 +92,7 @@ def connect(address: str) -> Iterator[None]:
     """
     ray = require("ray", extra="ray")
     try:
-        ray.init(address=address, log_to_driver=False, ignore_reinit_error=True)
+        ray.init(address=address, log_to_driver=False, logging_level="WARNING", ignore_reinit_error=True)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise UserError(f"no Ray cluster at {address!r}: {error}") from error
     try:

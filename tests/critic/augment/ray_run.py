@@ -23,9 +23,9 @@ class FailingCritic(small_run.LexicalCritic):
         return super().judge(cases)
 
 
-def on_ray(pairs: Path, out: Path, critic: type = small_run.LexicalCritic) -> dict:
-    """The run of `small_run.run`, worked on by two actors in waves of four shards."""
-    execute = augment_on_ray(critic, small_run.WordRetriever, small_run.OPTIONS, workers=2, wave=4)
+def on_ray(pairs: Path, out: Path, critic: type = small_run.LexicalCritic, wave: int = 100) -> dict:
+    """The run of `small_run.run`, worked on by two actors."""
+    execute = augment_on_ray(critic, small_run.WordRetriever, small_run.OPTIONS, workers=2, wave=wave)
     return augment_pairs(JsonlPairs(pairs), out, execute, small_run.OPTIONS, shard=small_run.SHARD)
 
 
@@ -43,7 +43,7 @@ def main() -> None:
     try:
         with connect(cluster.address):
             nodes = len([node for node in ray.nodes() if node["Alive"]])
-            on_ray(pairs, folder / "cluster")
+            on_ray(pairs, folder / "cluster", wave=8)
             assert small_run.contents(folder / "cluster") == whole
             try:
                 on_ray(pairs, folder / "resumed", FailingCritic)
