@@ -1,6 +1,6 @@
 """Draw the picture at the top of the README: a question decoded for real by the demo model, as one SVG.
 
-Run `python scripts/draw_tree.py "Who was Marie Curie?" docs/tree.svg`.
+Run `python scripts/draw_tree.py "Tell me about Marie Curie." docs/tree.svg`.
 """
 
 from __future__ import annotations
