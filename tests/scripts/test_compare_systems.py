@@ -1,0 +1,159 @@
+"""The comparison as a person runs it: real engines on tiny random models, files in, tables out, killed and resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from selfrag.experiments.systems.named import ROLES
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "compare_systems.py"
+PASSAGES = [{"id": f"p{i}", "title": "Book", "text": f"Text {i} by Ann."} for i in range(6)]
+SHORT = [
+    {
+        "id": f"q{i}",
+        "task": "short_qa",
+        "instruction": f"Who wrote book {i}?",
+        "answers": ["Ann"],
+        "passages": PASSAGES,
+        "gold_passage_ids": ["p1"],
+    }
+    for i in range(8)
+]
+CLOSED = [
+    {
+        "id": f"c{i}",
+        "task": "multiple_choice",
+        "instruction": f"Choose.\n\n## Input:\n\nWhich is {i}?\nA: x\nB: y",
+        "answers": ["B"],
+        "label": "B",
+        "options": ["x", "y"],
+    }
+    for i in range(3)
+]
+LONG = [
+    {
+        "id": f"l{i}",
+        "task": "long_form",
+        "instruction": "Why?",
+        "answers": ["Because."] if i else [],
+        "label": "answerable" if i else "unanswerable",
+        "passages": PASSAGES[:1],
+        "gold_passage_ids": ["p0"] if i else [],
+    }
+    for i in range(2)
+]
+
+
+def write(folder: Path, name: str, rows: list[dict[str, Any]]) -> str:
+    path = folder / f"{name}.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(SCRIPT.parents[1])}
+    return subprocess.run(
+        [sys.executable, str(SCRIPT), *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.engine
+def test_all_systems_on_three_kinds_of_files(tiny_llama: Path, tiny_llama_plain: Path, tmp_path: Path) -> None:
+    pytest.importorskip("rouge_score", reason="rouge-score is not installed")
+    files = [write(tmp_path, "short", SHORT), write(tmp_path, "closed", CLOSED), write(tmp_path, "long", LONG)]
+    out = tmp_path / "runs"
+    trained = [f"--{role}={tiny_llama}" for role in ("finetuned", "sail", "selfrag")]
+    arguments = ["all", f"--base={tiny_llama_plain}", *trained, "--engine=transformers", f"--out={out}", *files]
+    done = call(*arguments)
+    assert done.returncode == 0, done.stderr
+    table = (out / "comparison.md").read_text()
+    for heading in (
+        "Average over 3 files",
+        "short (short, 8 items)",
+        "closed (closed, 3 items)",
+        "long (long, 2 items)",
+    ):
+        assert f"### {heading}" in table
+    for name in ROLES:
+        assert table.count(f"| {name} | ") == 4
+        records = [json.loads(line) for line in (out / name / "short.jsonl").read_text().splitlines()]
+        assert [record["id"] for record in records] == [row["id"] for row in SHORT]
+        assert [record["error"] for record in records] == [None] * len(SHORT)
+    assert "3 of 3 items came without passages" in table
+    assert "nan" not in table
+    read = {name: json.loads((out / name / "short.jsonl").read_text().splitlines()[0])["read"] for name in ROLES}
+    assert (read["base"], read["rag-1"], read["finetuned"], read["sail"]) == ([], ["p0"], [], ["p0"])
+    assert read["rag-5"] == read["selfrag-always"] == ["p0", "p1", "p2", "p3", "p4"]
+    again = call(*arguments)
+    assert again.returncode == 0, again.stderr
+    assert (out / "comparison.md").read_text() == table
+    (record,) = [json.loads(line) for line in (out / "rag-1" / "closed.jsonl").read_text().splitlines()][:1]
+    assert record["text"] in ("A", "B")
+
+
+@pytest.mark.engine
+def test_a_real_run_killed_and_resumed_gives_the_same_file(tiny_llama: Path, tmp_path: Path) -> None:
+    file = write(tmp_path, "short", [SHORT[0] | {"id": f"q{i}", "instruction": f"Who {i}?"} for i in range(120)])
+    options = ["run", f"--model={tiny_llama}", "--system=selfrag-always", "--engine=transformers"]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert call(*options, f"--out={whole}", file).returncode == 0
+    log = killed / "selfrag-always" / "short.log.jsonl"
+    child = subprocess.Popen(
+        [sys.executable, str(SCRIPT), *options, f"--out={killed}", file],
+        env=os.environ | {"PYTHONPATH": str(SCRIPT.parents[1])},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while child.poll() is None and (log.read_bytes().count(b"\n") if log.exists() else 0) < 5:
+        time.sleep(0.01)
+    child.send_signal(signal.SIGKILL)
+    assert child.wait() == -signal.SIGKILL
+    assert 5 <= log.read_bytes().count(b"\n") < 120
+    resumed = call(*options, f"--out={killed}", file)
+    assert resumed.returncode == 0, resumed.stderr
+    ids = [json.loads(line)["record"]["id"] for line in log.read_text().splitlines()]
+    assert sorted(ids) == sorted(f"q{i}" for i in range(120))
+    name = Path("selfrag-always", "short.jsonl")
+    texts = [
+        [(r["id"], r["text"], r["scores"]) for r in map(json.loads, (folder / name).read_text().splitlines())]
+        for folder in (whole, killed)
+    ]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["all", "--out=x", "f.jsonl"],
+            "no model given; give at least one of --base, --finetuned",
+        ),
+        (["run", "--model=/nowhere", "--system=rag-1", "--out=x", "f.jsonl"], "f.jsonl: cannot be read"),
+        (["run", "--model=m", "--system=base", "--system=rag-1", "--name=n", "--out=x", "f"], "--name names one run"),
+        (["run", "--model=m", "--systm=rag-1", "--out=x", "f"], "unrecognized arguments|required"),
+        (["table", "x"], "x holds no run: manifest.json is missing"),
+    ],
+)
+def test_bad_command_lines_are_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(SCRIPT.parents[1])}
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 2
+    assert re.search(message, done.stderr)
+    assert "Traceback" not in done.stderr
