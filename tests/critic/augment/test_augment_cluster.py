@@ -69,6 +69,7 @@ def test_a_cluster_of_two_nodes_writes_the_bytes_of_a_local_run(tmp_path: Path) 
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(here)]),
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",  # 15 by default: on a busy machine the workers would not even start
         "OMP_NUM_THREADS": "1",
     }
     command = [sys.executable, str(here / "ray_run.py"), str(tmp_path)]
