@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ALIKE = Weighting(text=1.0, retrieve=1.0, isrel=1.0, issup=1.0, isuse=1.0, marker=0.0, eos=0.05)
 """Every label counts the same; EOS only so much that free generation ends."""
 
-DEFAULT_PER_LABEL: Mapping[str, int | None] = {"Retrieve": 320, "IsRel": 1000, "IsSup": None, "IsUse": 280}
+DEFAULT_PER_LABEL: Mapping[str, int | None] = {"Retrieve": 320, "IsRel": 1000, "IsSup": 1350, "IsUse": 280}
 """Rows of each label for a run of about an hour on two cores: most where the judgment is hardest."""
 
 DEFAULT_TRAINING = TrainingConfig(
