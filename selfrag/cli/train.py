@@ -128,7 +128,7 @@ def _train(
     job = Job(rows, resolve_model(base), out, recipe.config(**changes), recipe.scale, recipe.name, start)
     if recipe.scale is None and processes not in (None, 1):
         raise UserError(
-            f"--processes {processes}: recipe {recipe.name} runs in one process; use cpus, gpu, fsdp or zero3"
+            f"--processes {processes}: recipe {recipe.name} is for one process; take cpus, gpu, fsdp or zero3"
         )
     if dry_run:
         typer.echo(_dry_run(job, processes or 1))

@@ -166,9 +166,14 @@ def _trl(contest: Contest, prepare: Prepare, scratch: Path) -> Curves:
 
     trainee, batches = _batches(contest, prepare)
     trainee.tokenizer.pad_token = trainee.tokenizer.eos_token
+    head = trainee.causal.get_output_embeddings()
+    if not hasattr(head, "bias"):
+        head.bias = None  # TRL's loss reads it; PEFT's wrapper of trained rows does not have it
     rows = [{"input_ids": list(e.ids), "labels": list(e.labels)} for batch in batches for e in batch]
     arguments = trl.SFTConfig(
-        **_their_arguments(contest, scratch), max_length=None, dataset_kwargs={"skip_prepare_dataset": True}
+        **_their_arguments(contest, scratch),
+        max_length=None,
+        dataset_kwargs={"skip_prepare_dataset": True},
     )
     made = {"args": arguments, "train_dataset": Dataset.from_list(rows), "processing_class": trainee.tokenizer}
     return _timed(trl.SFTTrainer, trainee, contest, batches, **made)

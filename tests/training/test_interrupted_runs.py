@@ -130,11 +130,11 @@ def small_disk(tmp_path):
     if mount is None or subprocess.run(line, capture_output=True, check=False).returncode != 0:
         pytest.skip("file systems cannot be mounted here")
     yield place
-    subprocess.run([shutil.which("umount"), str(place)], check=True)
+    subprocess.run([shutil.which("umount"), "-l", str(place)], check=True)
 
 
 def test_the_trainer_on_a_full_disk_says_so_in_one_line(base_dir, rows, small_disk):
     """Neither safetensors nor torch raise an OSError there."""
     settings = config(epochs=4, checkpoint_steps=1)
-    with pytest.raises(UserError, match=r"no space left while writing .*checkpoint-1"):
+    with pytest.raises(UserError, match=r"no space left while writing .*checkpoint-\d"):
         fit_scaled(rows_of(rows, settings), base_dir, small_disk / "run", settings, Scale())

@@ -5,6 +5,7 @@ Started once by itself, or once in every process by `accelerate launch` (see `la
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -65,11 +66,15 @@ def fit_scaled(
     inputs = {**prepared.inputs, "base": fingerprint(*sorted(base_dir.glob("*.safetensors")))}
     if start is not None:
         inputs["start"] = load_parameters(start, trainee.parameters)
-    # Not before the model is loaded: from here on transformers would load shards.
-    arguments = _arguments(run_dir, config, scale)
     steps = plan(prepared, replace(config, workers=1))
-    loads = Loads(prepared.examples, steps, config.weighting, arguments.world_size, scale.micro_tokens)
-    arguments = _arguments(run_dir, config, scale, steps=len(steps), accumulation=loads.accumulation)
+    loads = Loads(prepared.examples, steps, config.weighting, processes(), scale.micro_tokens)
+    # Not before the model is loaded: from here on transformers would load shards.
+    arguments = _arguments(run_dir, config, scale, loads)
+    if arguments.n_gpu > 1:
+        raise UserError(
+            f"this process sees {arguments.n_gpu} GPUs and uses one: give --processes {arguments.n_gpu},"
+            " or set CUDA_VISIBLE_DEVICES=0"
+        )
     journal = None
     facts = {**prepared.facts, "tokens": sum(map(len, prepared.examples)), "steps": len(steps)}
     if arguments.process_index == 0:
@@ -100,7 +105,12 @@ def _attention(scale: Scale) -> str:
     return attention.NAME if scale.attention == "packed" else scale.attention
 
 
-def _arguments(run_dir: Path, config: TrainingConfig, scale: Scale, *, steps: int = 1, accumulation: int = 1) -> Any:
+def processes() -> int:
+    """How many processes train side by side, by what the launcher has set."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _arguments(run_dir: Path, config: TrainingConfig, scale: Scale, loads: Loads) -> Any:
     from transformers import TrainingArguments
 
     # LoRA without shards computes in bf16 by itself (see `fused.py`); everything else needs autocast.
@@ -108,9 +118,9 @@ def _arguments(run_dir: Path, config: TrainingConfig, scale: Scale, *, steps: in
     try:
         return TrainingArguments(
             output_dir=str(run_dir / "trainer"),
-            max_steps=steps,
+            max_steps=len(loads.steps),
             per_device_train_batch_size=1,
-            gradient_accumulation_steps=accumulation,
+            gradient_accumulation_steps=loads.accumulation,
             use_cpu=not torch.accelerator.is_available() and scale.sharding != "zero3",
             bf16=autocast,
             max_grad_norm=config.clip,
