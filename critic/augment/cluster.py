@@ -8,6 +8,7 @@ workers under the same names, on a shared disk or on each machine.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -71,10 +72,13 @@ def augment_on_ray(
                 num_cpus=num_cpus,
                 num_gpus=num_gpus,
             )
+            error = ""
             for answer in done.iter_rows():
-                if answer["error"]:
-                    raise UserError(answer["error"])
-                yield sent[answer["shard"]], answer["text"]
+                error = error or answer["error"]  # raised when what the others finished is safe
+                if not answer["error"]:
+                    yield sent[answer["shard"]], answer["text"]
+            if error:
+                raise UserError(error)
 
     return execute
 
@@ -91,6 +95,7 @@ def connect(address: str) -> Iterator[None]:
         UserError: there is no cluster there.
     """
     ray = require("ray", extra="ray")
+    logging.getLogger("ray.data").setLevel(logging.WARNING)  # it tells of every pipeline it starts and ends
     try:
         ray.init(address=address, log_to_driver=False, logging_level="WARNING", ignore_reinit_error=True)
     except (ConnectionError, ValueError, RuntimeError) as error:

@@ -18,8 +18,8 @@ class FailingCritic(small_run.LexicalCritic):
     """Breaks in the middle of the work of another process."""
 
     def judge(self, cases):
-        if any("Oslo" in case.instruction for case in cases):
-            raise UserError(f"no critic for Oslo in process {os.getpid()}")
+        if any("Seoul" in case.instruction for case in cases):
+            raise UserError(f"no critic for Seoul in process {os.getpid()}")
         return super().judge(cases)
 
 
