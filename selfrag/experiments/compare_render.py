@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from selfrag.experiments.compare import Comparison, Row, Table
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 NONE = "\N{EN DASH}"
 COUNTS = frozenset(metric.name for metric in EFFORT) - {RETRIEVAL_RATE.name}
 """Figures that are counts; all others are shares, shown in percent."""
+BRIEF = ("citation_precision", "citation_recall", RETRIEVAL_RATE.name)
+"""Columns of a terminal beside the headline."""
 ABBREVIATIONS = {
     "citation_precision": "cit. precision",
     "citation_precision_alce": "cit. precision, none = 0",
@@ -62,7 +65,7 @@ def csv_text(comparison: Comparison) -> str:
 
 
 def terminal(comparison: Comparison) -> RenderableType:
-    """The same tables for rich."""
+    """The same tables for rich, cut to what fits a terminal: headline, difference, citations, retrieval, time."""
     from rich import box
     from rich.console import Group
     from rich.table import Table as RichTable
@@ -71,14 +74,19 @@ def terminal(comparison: Comparison) -> RenderableType:
 
     parts: list[RenderableType] = [plain(_about(comparison).strip())]
     for table in _tables(comparison):
-        header, *rows = _cells(table, comparison.reference)
+        header, *rows = _cells(_brief(table), comparison.reference)
         shown = RichTable(title=plain(_title(table)), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         for i, name in enumerate(header):
-            shown.add_column(plain(name), justify="left" if i == 0 else "right")
+            shown.add_column(plain(name), justify="left" if i == 0 else "right", overflow="fold", no_wrap=i == 0)
         for row in rows:
             shown.add_row(*(plain(cell) for cell in row))
         parts += [shown, *(plain(note, "dim") for note in table.notes)]
     return Group(*parts)
+
+
+def _brief(table: Table) -> Table:
+    kept = [metric for metric in table.metrics[1:] if metric in BRIEF]
+    return replace(table, metrics=(table.metrics[0], *kept))
 
 
 def _about(comparison: Comparison) -> str:
@@ -104,10 +112,10 @@ def _cells(table: Table, reference: str | None) -> list[list[str]]:
     compared = reference is not None
     paired = [metric for metric in others if compared and metric == "citation_precision"]
     header = ["system", head]
-    header += [f"{head} - {reference}"] if compared else []
+    header += ["difference"] if compared else []
     for metric in others:
         header.append(ABBREVIATIONS.get(metric, metric.replace("_", " ")))
-        header += [f"{header[-1]} - {reference}"] if metric in paired else []
+        header += ["difference"] if metric in paired else []
     timed = any(row.seconds is not None for row in table.rows)
     header += [*(["s/item"] if timed else []), "failed"]
     return [header, *(_row(row, head, others, paired, compared=compared, timed=timed) for row in table.rows)]
