@@ -65,6 +65,9 @@ def body(case: Case, config: EndpointConfig, constraint: Constraint) -> dict[str
     match constraint:
         case Constraint.CHOICE:
             sent["structured_outputs"] = {"choice": surfaces}
+            sent["skip_special_tokens"] = (
+                False  # a model with reflection tokens would answer with one, and none be seen
+            )
         case Constraint.SCHEMA:
             sent["response_format"] = {"type": "json_schema", "json_schema": _schema(surfaces)}
         case Constraint.LOGPROBS:
