@@ -105,6 +105,21 @@ def read_labelled(path: str | Path) -> Iterator[Labelled]:
     return read_jsonl(path, parse)
 
 
+def rows_file(path: Path) -> Path:
+    """The file itself, or the training rows of a data folder.
+
+    Raises:
+        UserError: a folder without them.
+    """
+    if not path.is_dir():
+        return path
+    candidates = [path / "train" / name for name in ("critic.jsonl.gz", "critic.jsonl")]
+    found = next((one for one in candidates if one.is_file()), None)
+    if found is None:
+        raise UserError(f"{path} holds no train/critic.jsonl or train/critic.jsonl.gz; give the file itself")
+    return found
+
+
 def parse_labelled(record: dict[str, Any]) -> Labelled:
     """Check one decoded JSON object and make it a labelled case.
 

@@ -13,9 +13,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from critic.cases import read_labelled
+from critic.cases import read_labelled, rows_file
 from critic.student.related import checked_claim, fresh, marked_reply
-from critic.student.training import rows_file
 from retrieval.errors import UserError
 from selfrag.jsonl import read_jsonl, write_jsonl
 

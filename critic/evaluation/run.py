@@ -9,12 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from critic.cases import Critic, Labelled, read_labelled
+from critic.cases import Critic, Labelled, read_labelled, rows_file
 from critic.evaluation.baselines import MajorityCritic, TfidfCritic
 from critic.evaluation.evaluate import Evaluation, evaluate
 from critic.evaluation.prompted import PromptedCodec
 from critic.student.judge import StudentCritic, load_critic
-from critic.student.training import rows_file
 from selfrag.errors import UserError
 
 PROMPTED = "untrained base, prompted"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from critic.cases import Labelled, read_labelled
+from critic.cases import Labelled, read_labelled, rows_file
 from critic.student.card import write_card
 from critic.student.codec import Limits, PromptCodec
 from critic.student.examples import examples
@@ -128,21 +128,6 @@ def codec_for(tokenizer: Any, config: CriticConfig) -> PromptCodec:
 def load_rows(path: Path, config: CriticConfig) -> list[Labelled]:
     """The balanced rows of a file, or of `train/critic.jsonl[.gz]` in a data folder."""
     return balanced(list(read_labelled(rows_file(path))), config.per_label, config.training.seed)
-
-
-def rows_file(path: Path) -> Path:
-    """The file itself, or the training rows of a data folder.
-
-    Raises:
-        UserError: a folder without them.
-    """
-    if not path.is_dir():
-        return path
-    candidates = [path / "train" / name for name in ("critic.jsonl.gz", "critic.jsonl")]
-    found = next((one for one in candidates if one.is_file()), None)
-    if found is None:
-        raise UserError(f"{path} holds no train/critic.jsonl or train/critic.jsonl.gz; give the file itself")
-    return found
 
 
 def prepared_rows(rows: list[Labelled], codec: PromptCodec, config: CriticConfig) -> Prepared:
