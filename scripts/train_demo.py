@@ -15,7 +15,7 @@ from pathlib import Path
 from selfrag.training.run import TrainingConfig, train
 
 # An hour, 50 and 30 minutes on two cores (some 390 tokens a second). The first stage stops after 470 of the 822 steps
-# of its epoch: every stretch of it holds all kinds of rows in proportion, so the cut changes how much is seen, not what.
+# of its epoch; every stretch of it holds all kinds of rows in proportion: the cut changes how much is seen, not what.
 STAGES = (
     TrainingConfig(seed=20, max_steps=470, max_length=900, max_passage=220),
     TrainingConfig(seed=21, learning_rate=6e-4, row_learning_rate=1e-3, max_length=900, max_passage=256),
