@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from selfrag.experiments.compare import Comparison, Row, Table
+from selfrag.experiments.compare import AVERAGE, Comparison, Row, Table
 from selfrag.experiments.intervals import Estimate
 from selfrag.experiments.metrics.effort import EFFORT, RETRIEVAL_RATE
 
@@ -101,7 +101,7 @@ def _tables(comparison: Comparison) -> tuple[Table, ...]:
 
 
 def _title(table: Table) -> str:
-    if table.kind == table.name:
+    if table.kind == AVERAGE:
         return f"Average over {table.items} files"
     return f"{table.name} ({table.kind}, {table.items} items)"
 

@@ -90,7 +90,7 @@ def test_all_systems_on_three_kinds_of_files(tiny_llama: Path, tiny_llama_plain:
         assert [record["id"] for record in records] == [row["id"] for row in SHORT]
         assert [record["error"] for record in records] == [None] * len(SHORT)
     assert "3 of 3 items came without passages" in table
-    assert "nan" not in table
+    assert not re.search(r"\bnan\b", table)
     read = {name: json.loads((out / name / "short.jsonl").read_text().splitlines()[0])["read"] for name in ROLES}
     assert (read["base"], read["rag-1"], read["finetuned"], read["sail"]) == ([], ["p0"], [], ["p0"])
     assert read["rag-5"] == read["selfrag-always"] == ["p0", "p1", "p2", "p3", "p4"]
