@@ -1,5 +1,6 @@
-"""The README is executed: its Python blocks run in one namespace, its `selfrag` commands run in a shell."""
+"""The README is executed: its Python blocks run in one namespace, its commands run one after the other in a folder."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -17,7 +18,12 @@ COMMANDS = [
     for language, body in BLOCKS
     if language == "console"
     for line in body.splitlines()
-    if line.startswith("$ selfrag ")
+    if line.startswith(("$ selfrag ", "$ critic "))
+]
+PAIRS = [
+    {"id": "tea-1", "instruction": "How hot should water for green tea be?", "output": "80 degrees"},
+    {"id": "tea-2", "instruction": "What water does black tea want?", "output": "Boiling water."},
+    {"id": "sum-1", "instruction": "What is 17 + 25?", "output": "42"},
 ]
 
 
@@ -41,11 +47,10 @@ def test_commands_run(tmp_path):
     (tmp_path / "notes" / "tea.md").write_text(
         "# Tea\n\nGreen tea is brewed at 80 degrees. Black tea wants boiling water.\n"
     )
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in PAIRS))
     for command in COMMANDS:
         words = [word for part in shlex.split(command) for word in ([*map(str, tmp_path.glob(part))] or [part])]
-        done = subprocess.run(
-            [sys.executable, "-m", "selfrag", *words[1:]], cwd=tmp_path, capture_output=True, text=True, timeout=600
-        )
+        done = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, f"{command}: {done.stderr}"
         assert done.stdout.strip(), command
 
