@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.jsonl import read_jsonl
+from selfrag.jsonl import read_identified
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet
 
@@ -93,16 +93,7 @@ def read_labelled(path: str | Path) -> Iterator[Labelled]:
     Raises:
         UserError: the file cannot be read, a row is bad, or an id occurs twice; the message names `file:line`.
     """
-    seen: set[str] = set()
-
-    def parse(record: dict[str, Any]) -> Labelled:
-        row = parse_labelled(record)
-        if row.id in seen:
-            raise UserError(f"id {row.id!r} occurs twice")
-        seen.add(row.id)
-        return row
-
-    return read_jsonl(path, parse)
+    return read_identified(path, parse_labelled)
 
 
 def rows_file(path: Path) -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.jsonl import read_jsonl
+from selfrag.jsonl import read_identified
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +52,7 @@ def read_pairs(path: str | Path) -> Iterator[Pair]:
     Raises:
         UserError: the file cannot be read, a row is bad, or an id occurs twice; the message names `file:line`.
     """
-    seen: set[str] = set()
-
-    def parse(record: dict[str, Any]) -> Pair:
-        pair = parse_pair(record)
-        if pair.id in seen:
-            raise UserError(f"id {pair.id!r} occurs twice")
-        seen.add(pair.id)
-        return pair
-
-    return read_jsonl(path, parse)
+    return read_identified(path, parse_pair)
 
 
 def parse_pair(record: dict[str, Any]) -> Pair:

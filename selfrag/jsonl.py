@@ -12,11 +12,23 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, Protocol, TextIO, TypeVar
 
 from retrieval.errors import UserError
 
 T = TypeVar("T")
+
+
+class Identified(Protocol):
+    """A row with an id."""
+
+    @property
+    def id(self) -> str:
+        """Unique in its file."""
+        ...
+
+
+Row = TypeVar("Row", bound=Identified)
 
 
 def read_jsonl(path: str | Path, parse: Callable[[dict[str, Any]], T]) -> Iterator[T]:
@@ -43,6 +55,24 @@ def read_jsonl(path: str | Path, parse: Callable[[dict[str, Any]], T]) -> Iterat
                 yield value
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from error
+
+
+def read_identified(path: str | Path, parse: Callable[[dict[str, Any]], Row]) -> Iterator[Row]:
+    """Like `read_jsonl`, for rows whose ids are unique in the file.
+
+    Raises:
+        UserError: as `read_jsonl`, or an id occurs twice; names `file:line`.
+    """
+    seen: set[str] = set()
+
+    def unique(record: dict[str, Any]) -> Row:
+        row = parse(record)
+        if row.id in seen:
+            raise UserError(f"id {row.id!r} occurs twice")
+        seen.add(row.id)
+        return row
+
+    return read_jsonl(path, unique)
 
 
 def write_jsonl(path: str | Path, records: Iterable[Mapping[str, Any]]) -> int:

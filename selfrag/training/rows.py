@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.jsonl import read_jsonl, write_jsonl
+from selfrag.jsonl import read_identified, write_jsonl
 from selfrag.reflection.labels import GROUPS
 
 REFLECTION_TOKENS: frozenset[str] = frozenset(token for labels in GROUPS for token in labels.tokens)
@@ -104,16 +104,7 @@ def read_rows(path: str | Path) -> Iterator[Row]:
     Raises:
         UserError: the file cannot be read, a line is no row, or an id occurs twice; the message names `file:line`.
     """
-    seen: set[str] = set()
-
-    def parse(record: dict[str, Any]) -> Row:
-        row = parse_row(record)
-        if row.id in seen:
-            raise UserError(f"id {row.id!r} occurs twice")
-        seen.add(row.id)
-        return row
-
-    return read_jsonl(path, parse)
+    return read_identified(path, parse_row)
 
 
 def write_rows(path: str | Path, rows: Iterable[Row]) -> int:
