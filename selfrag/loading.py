@@ -22,6 +22,10 @@ def resolve_model(name_or_path: str | Path) -> Path:
     path = Path(name_or_path).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
+            if (path / "adapter_config.json").is_file():
+                raise UserError(
+                    f"{path} is an adapter; merge it first: selfrag train merge {path} --base BASE -o MODEL"
+                )
             raise UserError(f"{path} holds no config.json; give the directory of a Hugging Face checkpoint")
         return path
     name = str(name_or_path)

@@ -31,6 +31,8 @@ RecipeOption = Annotated[
     str | None, typer.Option("--recipe", help="cpu, cpus, gpu, fsdp, zero3, paper, paper-13b, or a TOML file")
 ]
 Processes = Annotated[int | None, typer.Option(min=1, help="processes; else one a GPU. The Trainer's recipes only")]
+Adapter = Annotated[Path, typer.Argument(help="folder of the adapter that `selfrag train adapter` wrote")]
+MergedOut = Annotated[Path, typer.Option("--out", "-o", help="folder of the checkpoint; new, or empty")]
 Epochs = Annotated[int | None, typer.Option(min=1, help="passes over the rows; else the recipe's")]
 Steps = Annotated[int | None, typer.Option(min=1, help="stop after this many optimiser steps")]
 Rate = Annotated[float | None, typer.Option("--lr", min=0.0, help="peak learning rate; else the recipe's")]
@@ -120,6 +122,15 @@ def generator(
     """Train all weights of a generator, by default as the paper did. The same command goes on where it stopped."""
     changes = _changes("full", epochs, max_steps, lr, row_lr, max_length, seed)
     _train("generator", rows, base, out, recipe or "paper", changes, start, processes, dry_run)
+
+
+@app.command()
+def merge(adapter: Adapter, base: Base, out: MergedOut) -> None:
+    """Put a trained adapter into its base: a checkpoint that every engine loads."""
+    from selfrag.loading import resolve_model
+    from selfrag.training import export
+
+    typer.echo(f"{export.merge(resolve_model(base), adapter, out)}: a checkpoint; try selfrag ask --model {out}")
 
 
 def _changes(method: str, *values: float | None) -> dict[str, Any]:
@@ -212,6 +223,8 @@ def _report(job: Job, product: Path) -> None:
     from selfrag.training.plot import read_log
 
     typer.echo(f"{product}: trained; loss plot {job.run_dir / 'loss.png'}, model card {product / 'README.md'}")
+    if job.config.method == "lora":
+        typer.echo(f"to use it: selfrag train merge {product} --base {job.base} -o {job.out / 'model'}")
     for group, count, loss, accuracy in last_figures(read_log(job.run_dir / "log.jsonl")):
         typer.echo(f"  {group:<9} {count:>7} targets  loss {loss:.3f}  accuracy {accuracy:.3f}")
 

@@ -10,6 +10,9 @@ import tiny
 
 from retrieval.passage import Passage
 from selfrag.cli.main import main
+from selfrag.errors import UserError
+from selfrag.loading import load_tokenizer, resolve_model
+from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.training.rows import Evidence, Row, Text, Token, write_rows
 
 LONG = Evidence(Passage("p", "Water boils at 100 degrees Celsius at sea level. " * 30))
@@ -57,6 +60,19 @@ def test_an_adapter_is_trained_once_and_found_again(place, capsys):
     assert (place / "out" / "adapter" / "adapter_model.safetensors").read_bytes() == before
     assert main(arguments(place, "adapter", "--max-steps", "3", "--max-length", "300")) == 2
     assert "other config (max_steps)" in capsys.readouterr().err
+
+
+def test_a_trained_adapter_becomes_a_checkpoint_that_loads(place, capsys):
+    assert main(arguments(place, "adapter", "--max-steps", "1", "--max-length", "300")) == 0
+    adapter, base, model = (str(place / part) for part in ("out/adapter", "base", "out/model"))
+    assert f"selfrag train merge {adapter} --base {base} -o {model}" in capsys.readouterr().out
+    with pytest.raises(UserError, match=f"{adapter} is an adapter; merge it first: selfrag train merge"):
+        resolve_model(adapter)
+    assert main(["train", "merge", adapter, "--base", base, "-o", model]) == 0
+    assert "try selfrag ask --model" in capsys.readouterr().out
+    assert len(Vocabulary.from_tokenizer(load_tokenizer(resolve_model(model))).ids) == 15
+    assert main(["train", "merge", str(place / "none"), "--base", base, "-o", str(place / "other")]) == 2
+    assert "none" in capsys.readouterr().err
 
 
 def test_two_cpu_processes_from_the_command_line(place):
