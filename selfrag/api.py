@@ -12,6 +12,7 @@ from retrieval.passage import Passage, Retriever
 from selfrag.conversing import Conversing, Scope, Turns, is_conversation, last_question
 from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.decoding.driver import Answered, Broken, Committed, drive
+from selfrag.decoding.option_scores import Length
 from selfrag.decoding.options import decode_options
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import Trace
@@ -152,7 +153,7 @@ class SelfRAG:
         choices: Sequence[str],
         *,
         evidence: Sequence[Passage] | None = None,
-        per_token: bool = False,
+        length: Length = "none",
         **options: Any,
     ) -> Answer:
         """Answer with one of `choices`, by their exact probabilities and the critique after each passage.
@@ -161,12 +162,13 @@ class SelfRAG:
             question: instruction with its input.
             choices: at least two distinct texts, as the model would write them.
             evidence: passages to use in place of searching.
-            per_token: compare geometric means per token.
+            length: `none` compares whole probabilities, `tokens` and `characters` log-probabilities per token or
+                character, for texts of different lengths.
             options: fields of `Decoding`.
         """
         policy = self._policy(options)
         given = _evidence(evidence)
-        decoder = decode_options(question, choices, self.prompting, policy, passages=given, per_token=per_token)
+        decoder = decode_options(question, choices, self.prompting, policy, passages=given, length=length)
         (one,) = self._run([decoder], self._how(policy))
         return _or_raise(one)
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from selfrag.decoding.requests import Generate, Generated
 
 Ids: TypeAlias = tuple[int, ...]
+Length: TypeAlias = Literal["none", "tokens", "characters"]
+"""What an option's log-probability is divided by; `characters` ranks as `acc_norm` of lm-evaluation-harness does."""
 
 MOST_WATCHED = 128
 """Watched ids of one request (see `Generate`); where more options part, several requests ask."""
@@ -61,10 +63,27 @@ def option_logprobs(
     return [_logprob(rows, ids, enders) for ids in options]
 
 
-def normalised(logprobs: Sequence[float], options: Sequence[Ids], *, per_token: bool = False) -> list[float]:
-    """Probabilities over the options; `per_token` compares geometric means, so that length is no disadvantage."""
-    values = [v / len(ids) if per_token else v for v, ids in zip(logprobs, options, strict=True)]
-    weights = np.exp(np.array(values) - max(values))
+def normalised(
+    logprobs: Sequence[float], texts: Sequence[str], options: Sequence[Ids], length: Length = "none"
+) -> list[float]:
+    """Probabilities over the options, so that a long one is at no disadvantage where its length is taken out.
+
+    Options are then ranked by their log-probability per token or character. It is multiplied by their average length:
+    bare quotients lie so close together that any critique would outweigh them, and equally long options are to keep
+    their probabilities.
+
+    Args:
+        logprobs: natural, one an option.
+        texts: of the options.
+        options: token ids of each.
+        length: what is taken out.
+    """
+    values = np.array(logprobs)
+    if length != "none":
+        # A text of no token is possible: the codec leaves out what the tokenizer does not know.
+        lengths = np.array([max(1, len(one)) for one in (options if length == "tokens" else texts)])
+        values = values / lengths * lengths.mean()
+    weights = np.exp(values - values.max())
     probabilities: list[float] = (weights / weights.sum()).tolist()
     return probabilities
 

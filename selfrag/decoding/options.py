@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, segments_of
-from selfrag.decoding.option_scores import normalised, option_logprobs, option_requests
+from selfrag.decoding.option_scores import Length, normalised, option_logprobs, option_requests
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reading import Branch, applicable, judge
 from selfrag.decoding.requests import Failed, Generate, Generated, Result
@@ -48,7 +48,7 @@ def decode_options(
     policy: Decoding,
     *,
     passages: Sequence[Passage] | None = None,
-    per_token: bool = False,
+    length: Length = "none",
 ) -> Decoder:
     """Choose one of a closed set of answers.
 
@@ -62,13 +62,15 @@ def decode_options(
         prompting: codec, vocabulary and layout of the model.
         policy: settings; those of segments and beams do not matter here.
         passages: evidence given by the caller.
-        per_token: compare geometric means per token, so that long options are not at a disadvantage.
+        length: `tokens` or `characters` compares options by their log-probability per token or character, so that long
+            ones are not at a disadvantage.
 
     Raises:
-        UserError: fewer than two options, options that are blank or equal, or a policy with reflectors.
+        UserError: fewer than two options, options that are blank or equal, an unknown `length`, or a policy with
+            reflectors.
         DecodingError: nothing could be scored.
     """
-    _check(options)
+    _check(options, length)
     if policy.reflectors or policy.gates:
         raise UserError("reflectors and gates judge written answers, no closed sets; leave them out of choose()")
     tree = Tree(question, prompting, policy, None if passages is None else tuple(passages))
@@ -85,7 +87,7 @@ def decode_options(
     yield from _relevance(tree, contexts)
     usable = [context for context in contexts if context.failure is None]
     encoded = [tuple(prompting.codec.encode(option)) for option in options]
-    probabilities = yield from _probabilities(tree, usable, encoded, per_token=per_token)
+    probabilities = yield from _probabilities(tree, usable, options, encoded, length)
     usable = [context for context in usable if context.failure is None]
     if not usable:
         raise DecodingError(f"no option could be scored: {contexts[0].failure}")
@@ -110,13 +112,15 @@ def string_vote(trace: Trace) -> str | None:
     return max(votes, key=lambda text: votes[text], default=None)
 
 
-def _check(options: Sequence[str]) -> None:
+def _check(options: Sequence[str], length: str) -> None:
     if isinstance(options, str) or len(options) < 2:
         raise UserError(f"options={options!r}: give at least two")
     if any(not isinstance(option, str) or not option.strip() for option in options):
         raise UserError("an option is blank or not text")
     if len(set(options)) != len(options):
         raise UserError("two options are equal")
+    if length not in get_args(Length):
+        raise UserError(f"length={length!r}: give one of {', '.join(get_args(Length))}")
 
 
 def _contexts(tree: Tree, prompt: Ids, passages: Sequence[Passage]) -> list[_Context]:
@@ -146,7 +150,7 @@ def _relevance(tree: Tree, contexts: list[_Context]) -> Asking:
 
 
 def _probabilities(
-    tree: Tree, contexts: list[_Context], options: Sequence[Ids], *, per_token: bool
+    tree: Tree, contexts: list[_Context], texts: Sequence[str], options: Sequence[Ids], length: Length
 ) -> Generator[Batch, list[Result], list[list[float]]]:
     """p(option|context), normalised over the options, for each context that could be served."""
     enders = (tree.prompting.vocabulary.eos_id, *sorted(tree.prompting.vocabulary.ids.values()))
@@ -160,7 +164,7 @@ def _probabilities(
             context.failure = next(result.reason for result in found if isinstance(result, Failed))
             continue
         logprobs = option_logprobs(plan, served, context.prefix, options, enders)
-        table.append(normalised(logprobs, options, per_token=per_token))
+        table.append(normalised(logprobs, texts, options, length))
     return table
 
 

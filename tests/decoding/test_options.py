@@ -6,8 +6,11 @@ import math
 from collections.abc import Callable, Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from written import FIRST_CHARACTER, LIMITS, RESPONSE, VOCABULARY, Run, passages, run, seen
 
+from selfrag.decoding.option_scores import normalised
 from selfrag.decoding.options import string_vote
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.base import Limits
@@ -124,7 +127,8 @@ def test_shared_beginnings_are_asked_once() -> None:
     assert all(request.max_tokens == 1 for request in found.engine.requests)
 
 
-def test_per_token_takes_the_length_out() -> None:
+def test_length_is_taken_out_by_tokens_or_characters() -> None:
+    """A is as likely as a text of 1.5 characters, the average, with 0.3 for each; Bb with sqrt(0.25) = 0.5 for each."""
     table = {
         "[No Retrieval]": {"A": 0.3, "B": 0.5},
         "[No Retrieval]B": {"b": 0.5},
@@ -132,9 +136,40 @@ def test_per_token_takes_the_length_out() -> None:
         "[No Retrieval]Bb": NEUTRAL,
     }
     assert choose(table, "A", "Bb", mode="never").answer.text == "A"  # 0.3 against 0.25
-    found = run(speller(table), choices=["A", "Bb"], mode="never", per_token=True)
-    assert found.answer.text == "Bb"  # 0.3 against sqrt(0.25) = 0.5
-    assert found.answer.trace.nodes[1].likelihood == pytest.approx(0.5 / 0.8)
+    for length in ("tokens", "characters"):
+        found = run(speller(table), choices=["A", "Bb"], mode="never", length=length)
+        assert found.answer.text == "Bb"
+        assert found.answer.trace.nodes[1].likelihood == pytest.approx(0.5**1.5 / (0.5**1.5 + 0.3**1.5))
+    with pytest.raises(UserError, match="length='words': give one of none, tokens, characters"):
+        run(speller(table), choices=["A", "Bb"], mode="never", length="words")  # type: ignore[arg-type]
+
+
+def test_tokens_and_characters_are_counted_apart() -> None:
+    """Log-probabilities -2 and -3 of one token each; four and twelve characters, eight on average."""
+    texts, ids = ["long", "rather long."], [(1,), (2,)]
+    assert normalised([-2, -3], texts, ids) == pytest.approx([1 / (1 + math.exp(-1)), 1 / (1 + math.exp(1))])
+    assert normalised([-2, -3], texts, ids, "tokens") == normalised([-2, -3], texts, ids)
+    by_character = normalised([-2, -3], texts, ids, "characters")  # -0.5 * 8 against -0.25 * 8
+    assert by_character == pytest.approx([1 / (1 + math.exp(2)), 1 / (1 + math.exp(-2))])
+    assert normalised([-2, -3], texts, [(), ()], "tokens") == normalised([-2, -3], texts, ids)
+
+
+@given(st.lists(st.tuples(st.floats(-300, -0.01), st.integers(1, 40)), min_size=2, max_size=6))
+def test_options_rank_by_their_quotient_and_equal_lengths_change_nothing(rows: list[tuple[float, int]]) -> None:
+    logprobs = [logprob for logprob, _ in rows]
+    texts, ids = ["x" * size for _, size in rows], [(1,) * size for _, size in rows]
+    quotients = [logprob / size for logprob, size in rows]
+    for length in ("tokens", "characters"):
+        found = normalised(logprobs, texts, ids, length)
+        assert math.fsum(found) == pytest.approx(1)
+        assert all(
+            p >= q
+            for p, a in zip(found, quotients, strict=True)
+            for q, b in zip(found, quotients, strict=True)
+            if a > b + 1e-9
+        )
+        same = normalised(logprobs, ["x" * 7] * len(rows), [(1,) * 7] * len(rows), length)
+        assert same == pytest.approx(normalised(logprobs, texts, ids))
 
 
 def test_support_is_judged_option_by_option() -> None:

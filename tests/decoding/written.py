@@ -23,6 +23,7 @@ from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.beam import decode
 from selfrag.decoding.driver import Answered, Broken, Committed, drive
+from selfrag.decoding.option_scores import Length
 from selfrag.decoding.options import decode_options
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate
@@ -165,7 +166,7 @@ def run(
     evidence: Sequence[Passage] | None = None,
     policy: Decoding | None = None,
     choices: Sequence[str] | None = None,
-    per_token: bool = False,
+    length: Length = "none",
     limits: Limits = LIMITS,
     given: Mapping[str, Any] = MappingProxyType({}),
     **options: Any,
@@ -181,7 +182,7 @@ def run(
         policy: the settings, or
         options: fields of `Decoding`.
         choices: a closed set.
-        per_token: for a closed set.
+        length: for a closed set.
         limits: of the engine.
         given: further arguments of `decode`: query, history, critics.
     """
@@ -192,7 +193,7 @@ def run(
     if choices is None:
         decoder = decode(question, PROMPTING, settings, passages=evidence, **given)
     else:
-        decoder = decode_options(question, choices, PROMPTING, settings, passages=evidence, per_token=per_token)
+        decoder = decode_options(question, choices, PROMPTING, settings, passages=evidence, length=length)
     commits: list[Segment] = []
     for event in drive([decoder], engine, searches):
         if isinstance(event, Committed):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Usage, segments_of
-from selfrag.decoding.option_scores import Ids, normalised, option_logprobs, option_requests
+from selfrag.decoding.option_scores import Ids, Length, normalised, option_logprobs, option_requests
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reading import geometric_mean
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated, Result
@@ -60,8 +60,15 @@ def write(prompt: Prompt, codec: TextCodec, max_tokens: int) -> Decoder:
     return _answer(prompt, [node], 0, state.usage, max_tokens)
 
 
-def choose(prompt: Prompt, codec: TextCodec, options: Sequence[str], eos_id: int) -> Decoder:
+def choose(prompt: Prompt, codec: TextCodec, options: Sequence[str], eos_id: int, length: Length = "none") -> Decoder:
     """The most probable of `options` after the prompt, by exact probability.
+
+    Args:
+        prompt: what the model reads.
+        codec: safe tokenisation.
+        options: as the model would write them.
+        eos_id: ends an option that another one goes on from.
+        length: what is taken out of the probabilities, see `normalised`.
 
     Raises:
         DecodingError: the engine refused the prompt.
@@ -72,7 +79,8 @@ def choose(prompt: Prompt, codec: TextCodec, options: Sequence[str], eos_id: int
     results = yield from _all(state, requests)
     logprobs = option_logprobs(requests, results, prompt.ids, encoded, (eos_id,))
     nodes: list[Node] = []
-    for option, ids, probability in zip(options, encoded, normalised(logprobs, encoded), strict=True):
+    probabilities = normalised(logprobs, options, encoded, length)
+    for option, ids, probability in zip(options, encoded, probabilities, strict=True):
         node = _node(prompt, len(nodes), option, ids)
         node.finish, node.likelihood, node.score, node.path_score = "option", probability, probability, probability
         node.status = Status.PRUNED
