@@ -169,6 +169,9 @@ def _notes(first: FileResult, results: Mapping[str, FileResult]) -> list[str]:
     if first.with_passages < len(first.ids):
         bare = len(first.ids) - first.with_passages
         notes.append(f"{bare} of {len(first.ids)} items came without passages, so that no system could read any")
+    if texts := [name for name, found in results.items() if found.form == "texts"]:
+        whose = "" if len(texts) == len(results) else f"{', '.join(texts)}: "
+        notes.append(f"{whose}questions were asked without their options, whose texts were scored")
     failures = ((name, found.failed) for name, found in results.items() if found.failed)
     notes += [f"{name}: {failed} items failed and count as wrong" for name, failed in failures]
     for name, found in results.items():

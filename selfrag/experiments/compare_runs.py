@@ -12,6 +12,7 @@ from selfrag.experiments.metrics.judged_files import read_judged
 from selfrag.experiments.metrics.metric import Part
 from selfrag.experiments.runner_manifest import MANIFEST, read_manifest
 from selfrag.experiments.runner_records import read_records
+from selfrag.experiments.tasks.choices import Form, recorded_form
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class FileResult:
         judged: those of the metrics that a second model computed; their names say which.
         whole: figures of all items together, such as MAUVE, with the number of items; None where undefined.
         undecided: judged metric to the number of items without a verdict, where there are any.
+        form: how closed sets were asked.
     """
 
     kind: str
@@ -43,6 +45,7 @@ class FileResult:
     judged: tuple[str, ...] = ()
     whole: dict[str, tuple[float, int] | None] = field(default_factory=dict)
     undecided: dict[str, int] = field(default_factory=dict)
+    form: Form = "letters"
 
     def only_judged(self, kept: set[str]) -> FileResult:
         """The same without the judged figures that are not in `kept`."""
@@ -150,7 +153,8 @@ def _file(path: Path, entry: dict[str, Any]) -> FileResult:
     settings, result = entry["settings"], entry["result"]
     metrics = tuple(settings["task"]["metrics"])
     scores = {name: tuple(_part(path, record, name) for record in records) for name in metrics}
-    apart = ("task", "system")  # a published task's protocol and policy are part of what is compared
+    # How questions are put, a published task's protocol and policy: part of what is compared.
+    apart = ("task", "system", "choices")
     data = {key: value for key, value in settings.items() if key not in apart} | {"kind": settings["task"]["kind"]}
     ids = tuple(record["id"] for record in records)
     judged, whole, undecided = _judged(path, ids, scores)
@@ -166,6 +170,7 @@ def _file(path: Path, entry: dict[str, Any]) -> FileResult:
         judged,
         whole,
         undecided,
+        recorded_form(settings),
     )
 
 

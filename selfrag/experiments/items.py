@@ -44,6 +44,7 @@ class Item:
         claims: statements that a complete answer makes (ALCE's ELI5); empty where the file does not say.
         topic: name of what the answer is about (biographies); empty where the file does not say.
         metrics: names of the metrics that the file wants to be scored by; empty leaves it to the kind of task.
+        cloze: a closed set that is asked without its options, whose texts are scored (`tasks.choices.in_form`).
     """
 
     id: str
@@ -62,6 +63,7 @@ class Item:
     claims: tuple[str, ...] = ()
     topic: str = ""
     metrics: tuple[str, ...] = ()
+    cloze: bool = False
 
 
 def read_items(

@@ -9,6 +9,7 @@ from selfrag.errors import UserError
 from selfrag.experiments.items import Item
 from selfrag.experiments.provenance import sha256
 from selfrag.experiments.runner_manifest import read_manifest
+from selfrag.experiments.tasks.choices import recorded_form
 from selfrag.experiments.tasks.given import Given
 from selfrag.experiments.tasks.reading import read_task
 
@@ -36,4 +37,6 @@ def items_of(folder: Path, name: str, data: Path | None = None) -> dict[str, Ite
         raise UserError(f"{path} has changed since {folder} was run on it; give the folder of the old file by --data")
     settings = entry["settings"]
     given = Given.marked(path, settings["task"].get("preset", ""))
-    return {item.id: item for item in read_task(given, searched="index" in settings).items}
+    return {
+        item.id: item for item in read_task(given, searched="index" in settings, form=recorded_form(settings)).items
+    }

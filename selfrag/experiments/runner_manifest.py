@@ -56,6 +56,7 @@ class RunDirectory:
             "items": len(file.items),
             "with_passages": sum(bool(item.passages) for item in file.items),
             "task": file.task.as_dict(),
+            **file.form,
             **settings,
         }
         self.admit_entry(file.name, file.path, entry)

@@ -18,6 +18,7 @@ from selfrag.experiments.provenance import sha256
 from selfrag.experiments.runner import Run, run, run_all
 from selfrag.experiments.runner_manifest import model_files
 from selfrag.experiments.systems.named import system, system_of_task, tokenizer_of
+from selfrag.experiments.tasks.choices import Form
 from selfrag.experiments.tasks.evidence import with_evidence
 from selfrag.experiments.tasks.given import Given
 from selfrag.experiments.tasks.reading import TaskFile, read_tasks
@@ -34,6 +35,7 @@ class Source:
         seed: of the sample.
         index: directory of an index, or `demo`, for items that bring no passages; None leaves them without.
         found: passages to search for.
+        form: how closed sets are asked whose labels are letters or numbers; each file says it in the manifest.
     """
 
     files: Sequence[Path | Given]
@@ -41,6 +43,7 @@ class Source:
     seed: int = 0
     index: str | None = None
     found: int = 10
+    form: Form = "letters"
 
     def settings(self) -> dict[str, Any]:
         """What decides the items, for the manifest."""
@@ -50,7 +53,8 @@ class Source:
 
     def load(self) -> list[TaskFile]:
         """Read the files, and search for items without passages."""
-        files = read_tasks(self.files, limit=self.limit, seed=self.seed, searched=self.index is not None)
+        searched = self.index is not None
+        files = read_tasks(self.files, limit=self.limit, seed=self.seed, searched=searched, form=self.form)
         if self.index is None or all(item.passages for file in files for item in file.items):
             return files
         retriever = retriever_of(self.index)

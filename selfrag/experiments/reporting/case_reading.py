@@ -18,6 +18,7 @@ from selfrag.experiments.metrics.metric import Part
 from selfrag.experiments.provenance import sha256
 from selfrag.experiments.reporting.cases import Case, CaseFile, Outcome
 from selfrag.experiments.runner_manifest import read_manifest
+from selfrag.experiments.tasks.choices import recorded_form
 from selfrag.experiments.tasks.given import Given
 from selfrag.experiments.tasks.reading import read_task
 from selfrag.jsonl import read_jsonl
@@ -100,7 +101,8 @@ def _items(folder: Path, name: str) -> tuple[dict[str, Item], str | None]:
         if sha256(path) != entry["settings"]["sha256"]:
             return {}, "the data file has changed since the run; questions come from traces"
         given = Given.marked(path, str(entry["settings"]["task"].get("preset", "")))
-        return {item.id: item for item in read_task(given, searched=True).items}, None
+        file = read_task(given, searched=True, form=recorded_form(entry["settings"]))
+        return {item.id: item for item in file.items}, None
     except (UserError, OSError, KeyError) as error:
         return {}, f"the data file cannot be read ({error}); questions come from traces"
 

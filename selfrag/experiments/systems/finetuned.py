@@ -36,8 +36,8 @@ class FineTuned:
         """One greedy answer, or the most probable option."""
         prompt = self.prompt(item)
         if item.options:
-            surfaces = choices(item).surfaces
-            return (yield from choose(prompt, self.prompting.codec, surfaces, self.prompting.vocabulary.eos_id))
+            found, eos_id = choices(item), self.prompting.vocabulary.eos_id
+            return (yield from choose(prompt, self.prompting.codec, found.surfaces, eos_id, found.length))
         return (yield from write(prompt, self.prompting.codec, task.new_tokens))
 
     def prompt(self, item: Item) -> Prompt:

@@ -81,14 +81,16 @@ class Untuned:
 
     def decoder(self, item: Item, task: Task) -> Decoder:
         """One greedy answer, or the most probable option."""
-        surfaces = choices(item).surfaces if item.options else ()
-        prompt = self.prompt(item, task.hint.format(choices=", ".join(surfaces)))
-        if surfaces:
-            return (yield from choose(prompt, self.codec, surfaces, self.eos_id))
+        found = choices(item) if item.options else None
+        # A question without its options says what is wanted; a list of them would turn it into one with options.
+        hint = "" if item.cloze else task.hint.format(choices=", ".join(found.surfaces if found else ()))
+        prompt = self.prompt(item, hint)
+        if found:
+            return (yield from choose(prompt, self.codec, found.surfaces, self.eos_id, found.length))
         return (yield from write(prompt, self.codec, task.new_tokens))
 
     def prompt(self, item: Item, hint: str) -> Prompt:
-        """Numbered passages, the question, the hint."""
+        """Numbered passages, the question, the hint if there is one."""
         used = item.passages[: self.passages]
         ids = [*self.chat.before]
         dropped = 0
@@ -99,7 +101,8 @@ class Untuned:
             ids += [*self.codec.encode(f"[{number}] "), *body, *self.codec.encode("\n\n")]
             dropped += cut
         lead = QUESTION if used else ""
-        ids += [*self.codec.encode(f"{lead}{item.instruction}\n\n{hint}"), *self.chat.after]
+        told = f"\n\n{hint}" if hint else ""
+        ids += [*self.codec.encode(f"{lead}{item.instruction}{told}"), *self.chat.after]
         return Prompt(item.instruction, tuple(ids), used, dropped)
 
     def as_dict(self) -> dict[str, Any]:

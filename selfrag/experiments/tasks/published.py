@@ -7,13 +7,15 @@ from pathlib import Path
 
 from selfrag.errors import UserError
 from selfrag.experiments.items import Item
-from selfrag.experiments.tasks.choices import choices
+from selfrag.experiments.tasks.choices import Form, in_form
 from selfrag.experiments.tasks.fields import Record, passages_of
 from selfrag.experiments.tasks.preset import PAPER, Preset
 from selfrag.experiments.tasks.records import read_records
 
 
-def read_published(path: Path, preset: Preset, protocol: str = PAPER, *, searched: bool = False) -> list[Item]:
+def read_published(
+    path: Path, preset: Preset, protocol: str = PAPER, *, searched: bool = False, form: Form = "letters"
+) -> list[Item]:
     """Read the public file of a task.
 
     Args:
@@ -21,6 +23,7 @@ def read_published(path: Path, preset: Preset, protocol: str = PAPER, *, searche
         preset: the task.
         protocol: decides the wording and how many passages are kept.
         searched: passages are searched for rows without any; else a row must have some.
+        form: of closed sets; `letters` is what protocols ask, and `texts` leaves out their wording.
 
     Raises:
         UserError: a row is bad, of another schema, without passages, or an id occurs twice; names `file:line`.
@@ -35,9 +38,8 @@ def read_published(path: Path, preset: Preset, protocol: str = PAPER, *, searche
         if name in seen:
             raise UserError(f"id {name!r} occurs twice, first in row {seen[name]}")
         seen[name] = place
-        if item.options:
-            choices(item)
         passages = passages_of(record, needed=not searched)[: how.passages]
-        return how.wording.worded(replace(item, id=name, passages=passages, task=preset.schema.name))
+        asked = how.wording.worded(replace(item, id=name, passages=passages, task=preset.schema.name))
+        return in_form(asked, form)
 
     return read_records(path, parse)

@@ -9,12 +9,13 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 from selfrag.errors import UserError
 from selfrag.experiments.items import Item, read_items
 from selfrag.experiments.metrics.registry import metrics
 from selfrag.experiments.provenance import sha256
-from selfrag.experiments.tasks.choices import choices
+from selfrag.experiments.tasks.choices import Form, in_form
 from selfrag.experiments.tasks.given import Given
 from selfrag.experiments.tasks.published import read_published
 from selfrag.experiments.tasks.task import SHORT, Task, task_of
@@ -40,8 +41,23 @@ class TaskFile:
     items: tuple[Item, ...]
     rows: int
 
+    @property
+    def form(self) -> dict[str, str]:
+        """Entry of a manifest: how its closed sets are asked. Empty where that decides nothing, and for `letters`.
 
-def read_task(source: Path | Given, *, limit: int | None = None, seed: int = 0, searched: bool = False) -> TaskFile:
+        Folders from before there were forms can thus be gone on with.
+        """
+        return {"choices": "texts"} if any(item.cloze for item in self.items) else {}
+
+
+def read_task(
+    source: Path | Given,
+    *,
+    limit: int | None = None,
+    seed: int = 0,
+    searched: bool = False,
+    form: Form = "letters",
+) -> TaskFile:
     """Read a file of user rows, or of a published task.
 
     Args:
@@ -49,6 +65,7 @@ def read_task(source: Path | Given, *, limit: int | None = None, seed: int = 0, 
         limit: a seeded sample of this many items, in the order of the file.
         seed: of the sample.
         searched: passages are searched for rows without any; else a row of a published task must have some.
+        form: how closed sets are asked whose labels are letters or numbers.
 
     Raises:
         UserError: a row is bad, an id occurs twice, the file is empty, its rows are of several kinds, or a metric that
@@ -56,12 +73,14 @@ def read_task(source: Path | Given, *, limit: int | None = None, seed: int = 0, 
     """
     if limit is not None and limit < 1:
         raise UserError(f"--limit {limit}: give a number of at least 1")
+    if form not in get_args(Form):
+        raise UserError(f"--choices {form}: give one of {', '.join(get_args(Form))}")
     given = source if isinstance(source, Given) else Given(source)
     if given.preset is None:
-        check = _Check()
+        check = _Check(form)
         items, task = read_items(given.path, check=check), check.task
     else:
-        items = read_published(given.path, given.preset, given.protocol, searched=searched)
+        items = read_published(given.path, given.preset, given.protocol, searched=searched, form=form)
         task = given.preset.task(given.protocol)
     rows = len(items)
     if limit is not None and limit < rows:
@@ -71,7 +90,12 @@ def read_task(source: Path | Given, *, limit: int | None = None, seed: int = 0, 
 
 
 def read_tasks(
-    sources: Sequence[Path | Given], *, limit: int | None = None, seed: int = 0, searched: bool = False
+    sources: Sequence[Path | Given],
+    *,
+    limit: int | None = None,
+    seed: int = 0,
+    searched: bool = False,
+    form: Form = "letters",
 ) -> list[TaskFile]:
     """Several files; their names must differ.
 
@@ -83,13 +107,14 @@ def read_tasks(
     for name in names:
         if names.count(name) > 1:
             raise UserError(f"two files are called {name}; rename one, as a run keeps one result a name")
-    return [read_task(one, limit=limit, seed=seed, searched=searched) for one in given]
+    return [read_task(one, limit=limit, seed=seed, searched=searched, form=form) for one in given]
 
 
 class _Check:
     """What must hold for each item of a file of user rows, and between them."""
 
-    def __init__(self) -> None:
+    def __init__(self, form: Form) -> None:
+        self._form: Form = form
         self._seen: set[str] = set()
         self._first: Task | None = None
         self._metrics: tuple[str, ...] = ()
@@ -112,8 +137,7 @@ class _Check:
         if task is not self._first:
             raise UserError(f"kind {task.kind} after rows of kind {self._first.kind}; put each kind into its own file")
         self._wanted(item)
-        if item.options:
-            choices(item)
+        item = in_form(item, self._form)
         if len({passage.id for passage in item.passages}) != len(item.passages):
             raise UserError("two passages have one id")
         # Short answers also where the file names a kind of task that `items` does not know.

@@ -1,0 +1,234 @@
+"""Closed sets asked with their options and by letters, or bare and by the options' texts: reading, prompts, scores."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from written import EOS, FIRST_CHARACTER, LIMITS, PROMPTING, Characters, seen
+
+from selfrag.decoding.driver import Answered, drive
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.requests import Generate
+from selfrag.engines.scripted import Reply, ScriptedEngine
+from selfrag.errors import UserError
+from selfrag.experiments.compare import compare
+from selfrag.experiments.compare_runs import read_run, read_runs
+from selfrag.experiments.items import Item
+from selfrag.experiments.metrics.closed import option_accuracy
+from selfrag.experiments.metrics.output import output_of
+from selfrag.experiments.runner import Run, run
+from selfrag.experiments.runner_items import items_of
+from selfrag.experiments.systems.finetuned import FineTuned
+from selfrag.experiments.systems.reflective import Reflective
+from selfrag.experiments.systems.system import System
+from selfrag.experiments.systems.untuned import Chat, Untuned
+from selfrag.experiments.tasks.choices import Form, choices, in_form
+from selfrag.experiments.tasks.given import Given
+from selfrag.experiments.tasks.listed_options import unlisted
+from selfrag.experiments.tasks.reading import read_task
+from selfrag.experiments.tasks.task import CLOSED
+
+CODEC = Characters()
+CHAT = Chat(tuple(CODEC.encode("<user>")), tuple(CODEC.encode("<bot>")), "test")
+SYSTEMS: tuple[System, ...] = (
+    Untuned(CODEC, CHAT, EOS, 1),
+    FineTuned(PROMPTING, 0),
+    FineTuned(PROMPTING, 1),
+    Reflective(PROMPTING, Decoding(mode="never")),
+)
+ROW = {
+    "id": "c",
+    "task": "multiple_choice",
+    "instruction": "Choose the letter.\n\n## Input:\n\nWhich is it?\nA: ab\nB: abcd\nC: x",
+    "answers": ["B", "abcd"],
+    "label": "B",
+    "options": ["ab", "abcd", "x"],
+}
+TRUTH = ROW | {
+    "id": "t",
+    "instruction": "Is it so?\n\n## Input:\n\nIt is.",
+    "label": "true",
+    "options": ["true", "false"],
+}
+TABLE = {"": {"a": 0.5, "x": 0.2}, "a": {"b": 0.8}, "ab": {"c": 0.8, "</s>": 0.2}, "abc": {"d": 0.5}}
+"""Probabilities of the next character: ab 0.08, abcd 0.16, x 0.2; per character abcd is the best by far."""
+
+
+def write(folder: Path, *rows: dict[str, Any]) -> Path:
+    path = folder / "set.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def item(form: Form = "texts", **changes: Any) -> Item:
+    query = "Which is it?\nA: ab\nB: abcd\nC: x"
+    listed = Item("c", f"Choose the letter.\n\n## Input:\n\n{query}", None, label="B", query=query)
+    return in_form(replace(listed, options=("ab", "abcd", "x"), **changes), form)
+
+
+def spelled(table: dict[str, dict[str, float]]) -> Any:
+    def reply(request: Generate) -> Reply:
+        asked = seen(request.prompt_ids)
+        path = asked.rpartition("<bot>")[2] if "<bot>" in asked else asked.rpartition("### Response:\n")[2]
+        for shown in ("[No Retrieval]", "[Retrieval]", "<d1>"):
+            path = path.removeprefix(shown)
+        row = {EOS if k == "</s>" else FIRST_CHARACTER + ord(k): p for k, p in table.get(path, {}).items()}
+        return Reply((FIRST_CHARACTER,), {0: {FIRST_CHARACTER: 0.01, **dict.fromkeys(request.watch_ids, 1e-9), **row}})
+
+    return reply
+
+
+def answered(one: System, asked: Item, table: dict[str, dict[str, float]] = TABLE) -> tuple[Any, ScriptedEngine]:
+    engine = ScriptedEngine(spelled(table), EOS, limits=LIMITS)
+    (event,) = [e for e in drive([one.decoder(asked, CLOSED)], engine, None) if isinstance(e, Answered)]
+    return event.answer, engine
+
+
+@pytest.mark.parametrize("one", SYSTEMS)
+def test_every_system_scores_the_texts_by_character_after_the_bare_question(one: System) -> None:
+    found, engine = answered(one, item())
+    assert found.text == "abcd"
+    logs = [math.log(0.08) / 2, math.log(0.16) / 4, math.log(0.2)]
+    weights = [math.exp(log * 7 / 3) for log in logs]  # seven characters in three options
+    likelihoods = [node.likelihood for node in found.trace.nodes]
+    assert likelihoods == pytest.approx([weight / math.fsum(weights) for weight in weights], rel=1e-4)
+    assert option_accuracy(item(), output_of(found)) == 1
+    assert not any("A: ab" in seen(r.prompt_ids) or "Choose" in seen(r.prompt_ids) for r in engine.requests)
+
+
+def test_the_untuned_model_is_told_of_no_letters() -> None:
+    _, engine = answered(SYSTEMS[0], item())
+    assert seen(engine.requests[0].prompt_ids) == "<user>Which is it?<bot>"
+    _, engine = answered(SYSTEMS[0], in_form(item("letters"), "letters"), {"": {"A": 0.5}})
+    assert seen(engine.requests[0].prompt_ids).endswith("C: x\n\nAnswer with one of: A, B, C.<bot>")
+    assert seen(engine.requests[0].prompt_ids).startswith(
+        "<user>Choose the letter.\n\n## Input:\n\nWhich is it?\nA: ab"
+    )
+
+
+def test_equal_texts_per_character_choose_the_first() -> None:
+    tied = in_form(replace(item("letters"), options=("uu", "vv", "ww")), "texts")
+    found, _ = answered(SYSTEMS[1], tied, {"": dict.fromkeys("uvw", 0.2), **{c: {c: 0.5} for c in "uvw"}})
+    assert found.text == "uu"
+    assert option_accuracy(tied, output_of(found)) == 0  # B, or vv, is right
+
+
+def test_options_that_are_their_own_labels_are_the_same_in_both_forms(tmp_path: Path) -> None:
+    file = read_task(write(tmp_path, ROW, TRUTH), form="texts")
+    assert file.items[1] == read_task(write(tmp_path, ROW, TRUTH)).items[1]
+    assert choices(file.items[1]).length == "none"
+    _, engine = answered(SYSTEMS[0], file.items[1], {"": {"t": 0.5}})
+    assert seen(engine.requests[0].prompt_ids).endswith("Answer with one of: true, false.<bot>")
+
+
+def test_the_question_is_taken_from_the_fields(tmp_path: Path) -> None:
+    def bare(**changes: Any) -> str:
+        (found,) = read_task(write(tmp_path, ROW | changes), form="texts").items
+        assert (found.instruction, found.label, found.cloze) == (found.query, "abcd", True)
+        return found.instruction
+
+    assert bare() == "Which is it?"
+    assert bare(question="What is it?") == "What is it?"
+    assert bare(instruction="Which is it?\n(A) ab\n(B) abcd\n(C) x\n") == "Which is it?"
+    assert bare(instruction="Which?\n\n## Input:\n\nA. ab\nB. abcd\nC. x") == "Which?"
+    assert bare(instruction="Choose.\n\n## Input:\n\nWhich is it?\nA: ab\nB: x\nC: abcd").endswith("C: abcd")
+    assert bare(label="2", instruction="Which is it?\r\n1) ab\r\n2) abcd\r\n3) x") == "Which is it?"
+    assert bare(instruction="A: ab\nB: abcd\nC: x") == "A: ab\nB: abcd\nC: x"  # nothing else to ask
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "left"),
+    [
+        ("Q?\nA: x\nB: y", ("x", "y"), "Q?"),
+        ("Q?\n\n A.  x \n\nB) y\n", ("x", "y"), "Q?"),
+        ("Q?\nA: a\nB: b\nB: c", ("a\nB: b", "c"), "Q?"),  # an option that seems to be two
+        ("Q?\nA: B: y\nB: y", ("B: y", "y"), "Q?"),
+        ("Q?\nA: x\nB: y\nA: x\nB: y", ("x", "y"), "Q?\nA: x\nB: y"),  # of two listings the last
+        ("Q?\nA: x\nB: y", ("y", "x"), None),  # another order
+        ("Q?\nA: x\nB: y\nC: z", ("x", "y"), None),  # one more than there are
+        ("Q?\nB: y", ("x", "y"), None),
+        ("Q?\nA: xx\nB: y", ("x", "y"), None),  # ends with the option, and says more
+        ("Q? A: x B: y", ("x", "y"), None),  # no lines
+        ("Q?\nA: x\nB: y\nAnswer:", ("x", "y"), None),
+        ("Q?\nA: x\n2: y", ("x", "y"), None),
+        ("Say x or y ", ("x", "y"), None),
+    ],
+)
+def test_a_listing_is_taken_off_only_if_it_is_that_of_the_options(
+    text: str, options: tuple[str, ...], left: str | None
+) -> None:
+    assert unlisted(text, options) == (text if left is None else left)
+
+
+TEXTS = st.text(st.sampled_from("AB:.)( 1\nxé\t"), min_size=1, max_size=12).filter(str.strip)
+
+
+@given(
+    TEXTS,
+    st.lists(TEXTS, min_size=2, max_size=5),
+    st.sampled_from(["{}: ", "{}. ", "{}) ", "({}) "]),
+    st.sampled_from(["ABCDE", "12345"]),
+)
+def test_whatever_question_and_options_say_the_listing_comes_off(
+    question: str, options: list[str], style: str, names: str
+) -> None:
+    listed = "".join(f"\n{style.format(name)}{text}" for name, text in zip(names, options, strict=False))
+    assert unlisted(question + listed, options) == question.rstrip()
+
+
+def test_bad_options_are_refused_with_their_line(tmp_path: Path) -> None:
+    for options, reason in ((["x", "x"], "equal"), (["x", " "], "blank"), (["x", "x "], "equal")):
+        with pytest.raises(UserError, match=rf"set\.jsonl:2: .*{reason}"):
+            read_task(write(tmp_path, ROW, ROW | {"id": "d", "options": options}), form="texts")
+    with pytest.raises(UserError, match="--choices words: give one of letters, texts"):
+        read_task(write(tmp_path, ROW), form="words")  # type: ignore[arg-type]
+
+
+def test_a_published_question_is_asked_without_the_words_of_its_protocol(tmp_path: Path) -> None:
+    offered = {"text": ["no", "yes"], "label": ["1", "2"]}
+    asked = {"id": "a", "question": "Which?", "choices": offered, "answerKey": "2", "ctxs": [{"text": "t"}]}
+    path = write(tmp_path, asked)
+    (found,) = read_task(Given.parse(f"arc-challenge/official={path}"), form="texts").items
+    assert (found.instruction, found.label, choices(found).surfaces) == ("Which?", "yes", ("no", "yes"))
+    assert len(found.passages) == 1
+
+
+def start(folder: Path, data: Path, form: Form) -> None:
+    def engine() -> ScriptedEngine:
+        return ScriptedEngine(spelled(TABLE | {"": {"a": 0.5, "B": 0.2}}), EOS, limits=LIMITS)
+
+    run(Run(FineTuned(PROMPTING, 0), {"name": folder.name}, folder), [read_task(data, form=form)], engine)
+
+
+def test_the_form_is_part_of_a_run(tmp_path: Path) -> None:
+    data, texts, letters = write(tmp_path, ROW), tmp_path / "by-text", tmp_path / "by-letter"
+    start(texts, data, "texts")
+    start(letters, data, "letters")
+    settings = json.loads((texts / "manifest.json").read_text())["files"]["set"]["settings"]
+    assert settings["choices"] == "texts"
+    assert "choices" not in json.loads((letters / "manifest.json").read_text())["files"]["set"]["settings"]
+    record = json.loads((texts / "set.jsonl").read_text())
+    assert (record["text"], record["scores"]["accuracy"]) == ("abcd", [1.0, 1])
+    assert items_of(texts, "set")["c"].instruction == "Which is it?"
+    assert items_of(letters, "set")["c"].label == "B"
+    for folder, other in ((texts, "letters"), (letters, "texts")):
+        start(folder, data, "texts" if folder is texts else "letters")  # the same again goes on
+        with pytest.raises(UserError, match="holds a run with another choices"):
+            start(folder, data, other)
+    (table,) = compare(read_runs([texts, letters])).tables
+    said = "questions were asked without their options, whose texts were scored"
+    assert f"by-text: {said}" in table.notes
+    assert said in compare([read_run(texts)]).tables[0].notes
+
+
+def test_a_file_without_lettered_options_goes_on_in_either_form(tmp_path: Path) -> None:
+    data = write(tmp_path, TRUTH)
+    start(tmp_path / "run", data, "letters")
+    start(tmp_path / "run", data, "texts")
