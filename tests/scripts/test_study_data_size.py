@@ -1,0 +1,71 @@
+"""The study of data size: shares are nested and seeded, and the whole runs on a tiny model, once and again."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tiny
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfrag.training.rows import Row, Text, Token, write_rows
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "scripts" / "study_data_size.py"
+ROWS = [
+    Row(f"r{i}", "facts/short_qa", f"Who wrote book {i}?", (Token("[No Retrieval]"), Text("Ann"), Token("[Utility:5]")))
+    for i in range(8)
+]
+ITEM = {"task": "short_qa", "instruction": "Who wrote book 9?", "answers": ["Ann"]}
+
+
+def loaded():
+    spec = importlib.util.spec_from_file_location("study_data_size", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@given(small=st.integers(1, 100), large=st.integers(1, 100), seed=st.integers(0, 9))
+def test_a_share_holds_every_smaller_one(small, large, seed):
+    small, large = sorted((small, large))
+    nested = loaded().nested
+    few, many = nested(ROWS, small, seed), nested(ROWS, large, seed)
+    assert many[: len(few)] == few
+    assert len(few) == -(-8 * small // 100)
+    assert sorted(row.id for row in nested(ROWS, 100, seed)) == [row.id for row in ROWS]
+
+
+def test_a_share_of_nothing_is_refused(tmp_path, capsys):
+    assert loaded().main([str(tmp_path / "rows"), "file", "--base=b", f"--out={tmp_path}", "--share=0"]) == 2
+    assert "give percents from 1 to 100" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_two_shares_of_a_tiny_model(tmp_path):
+    write_rows(tmp_path / "rows.jsonl", ROWS)
+    (tmp_path / "short.jsonl").write_text("".join(json.dumps({"id": f"q{i}", **ITEM}) + "\n" for i in range(2)))
+    base = tiny.save_llama(tmp_path / "base", reflection=False)
+    words = ["rows.jsonl", "short.jsonl", f"--base={base}", "--out=out", "--share=50", "--share=100"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, str(SCRIPT), *words],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "rows-50" in done.stdout
+    assert len((tmp_path / "out" / "train" / "50" / "rows.jsonl").read_text().splitlines()) == 4
+    assert "rows-100" in (tmp_path / "out" / "table.md").read_text()
