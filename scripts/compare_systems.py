@@ -20,7 +20,7 @@ from selfrag.experiments.systems.named import ROLES
 
 MODELS = ("base", "finetuned", "sail", "selfrag")
 REFERENCE = "selfrag-adaptive"
-VALUES = ("engine", "limit", "index", "seed")
+VALUES = ("engine", "limit", "index", "seed", "choices")
 FLAGS = ("retry-failed", "traces")
 
 

@@ -9,6 +9,7 @@ import typer
 
 from selfrag.cli.sweep import (
     Changes,
+    Choices,
     EngineName,
     Files,
     IndexName,
@@ -36,6 +37,7 @@ def ablate(
     engine: EngineName = None,
     index: IndexName = None,
     limit: LimitOption = None,
+    choices: Choices = "letters",
     seed: Seed = 0,
     redecode: Redecode = True,
     retry_failed: RetryFailed = False,
@@ -56,7 +58,7 @@ def ablate(
     from selfrag.experiments.tasks.given import Given
 
     quiet()
-    source = Source([Given.parse(one) for one in files], limit, seed, index)
+    source = Source([Given.parse(one) for one in files], limit, seed, index, form=choices)
     found = run(
         base,
         Model(model, engine),

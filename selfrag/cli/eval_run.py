@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from selfrag.cli.sweep import Choices
 from selfrag.errors import UserError
 from selfrag.untrusted import printable
 
@@ -48,6 +49,7 @@ def run(
     found: Annotated[int, typer.Option(min=1, help="passages to search for", rich_help_panel=WHAT)] = 10,
     limit: Annotated[int | None, typer.Option(min=1, help="a seeded sample of each file", rich_help_panel=WHAT)] = None,
     seed: Annotated[int, typer.Option(help="of the sample and of the intervals", rich_help_panel=WHAT)] = 0,
+    choices: Choices = "letters",
     traces: Annotated[bool, typer.Option("--traces", help="keep every answer's whole trace")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="run items again that failed before")] = False,
     against: Annotated[str | None, typer.Option(help="run that the others are compared with in the table")] = None,
@@ -76,7 +78,7 @@ def run(
 
     quiet()
     settings, engine_settings = parse_settings(changes or []), parse_settings(engine_changes or [], "--engine-set")
-    source = Source([Given.parse(one) for one in files], limit, seed, index, found)
+    source = Source([Given.parse(one) for one in files], limit, seed, index, found, choices)
     how = source.settings()  # a missing index is found before files are read
     results = run_systems(
         names,

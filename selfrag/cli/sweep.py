@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -34,6 +34,12 @@ IndexName = Annotated[
     typer.Option("--index", help="folder of an index, or demo, for items without passages", rich_help_panel=WHAT),
 ]
 LimitOption = Annotated[int | None, typer.Option(min=1, help="a seeded sample of each file", rich_help_panel=WHAT)]
+Choices = Annotated[
+    Literal["letters", "texts"],
+    typer.Option(
+        help="lettered options: listed, a letter chosen; or not listed, their texts scored", rich_help_panel=WHAT
+    ),
+]
 Seed = Annotated[int, typer.Option(help="of samples, halves and intervals", rich_help_panel=WHAT)]
 Redecode = Annotated[
     bool, typer.Option(help="decode again where the record is not exact; else such answers are approximate")
@@ -62,6 +68,7 @@ def sweep(
     engine: EngineName = None,
     index: IndexName = None,
     limit: LimitOption = None,
+    choices: Choices = "letters",
     seed: Seed = 0,
     redecode: Redecode = True,
     record_beam: Annotated[
@@ -93,7 +100,7 @@ def sweep(
     from selfrag.experiments.tasks.given import Given
 
     quiet()
-    source = Source([Given.parse(one) for one in files], limit, seed, index)
+    source = Source([Given.parse(one) for one in files], limit, seed, index, form=choices)
     found = run(what, Model(model, engine), source, out, retry_failed=retry_failed)
     about = {"model": model, "engine": engine, "source": source.settings(), "files": sources(found.studies)}
     show(brief(found.comparison), [*sentences(found), str(found.saved)])

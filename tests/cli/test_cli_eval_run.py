@@ -88,6 +88,7 @@ def test_files_and_published_tasks_in_one_run(
         (["poqa=f.jsonl", "--out=x"], "unknown task 'poqa'; known: popqa, "),
         (["popqa/papr=f.jsonl", "--out=x"], "popqa has no protocol 'papr'; it has paper, "),
         (["f.jsonl", "--out=x", "--limit=0"], "--limit"),
+        (["f.jsonl", "--out=x", "--choices=words"], "--choices"),
         (["f.jsonl", "--out=x", "--index=nowhere"], "nowhere"),
     ],
 )

@@ -74,6 +74,7 @@ def test_all_systems_on_three_kinds_of_files(tiny_llama: Path, tiny_llama_plain:
     out = tmp_path / "runs"
     trained = [f"--{role}={tiny_llama}" for role in ("finetuned", "sail", "selfrag")]
     arguments = ["all", f"--base={tiny_llama_plain}", *trained, "--engine=transformers", f"--out={out}", *files]
+    arguments.append("--choices=texts")
     done = call(*arguments)
     assert done.returncode == 0, done.stderr
     table = (out / "comparison.md").read_text()
@@ -98,7 +99,10 @@ def test_all_systems_on_three_kinds_of_files(tiny_llama: Path, tiny_llama_plain:
     assert again.returncode == 0, again.stderr
     assert (out / "comparison.md").read_text() == table
     (record,) = [json.loads(line) for line in (out / "rag-1" / "closed.jsonl").read_text().splitlines()][:1]
-    assert record["text"] in ("A", "B")
+    assert record["text"] in ("x", "y")
+    for name in ROLES:
+        asked = json.loads((out / name / "manifest.json").read_text())["files"]
+        assert [asked[file]["settings"].get("choices") for file in ("short", "closed", "long")] == [None, "texts", None]
 
 
 @pytest.mark.engine
