@@ -23,6 +23,7 @@ from selfrag.experiments.compare_runs import read_run, read_runs
 from selfrag.experiments.items import Item
 from selfrag.experiments.metrics.closed import option_accuracy
 from selfrag.experiments.metrics.output import output_of
+from selfrag.experiments.reporting.case_reading import read_cases
 from selfrag.experiments.runner import Run, run
 from selfrag.experiments.runner_items import items_of
 from selfrag.experiments.systems.finetuned import FineTuned
@@ -218,6 +219,8 @@ def test_the_form_is_part_of_a_run(tmp_path: Path) -> None:
     assert (record["text"], record["scores"]["accuracy"]) == ("abcd", [1.0, 1])
     assert items_of(texts, "set")["c"].instruction == "Which is it?"
     assert items_of(letters, "set")["c"].label == "B"
+    (shown,) = read_cases(read_runs([texts]), 1)
+    assert shown.cases[0].item == items_of(texts, "set")["c"]
     start(letters, data, "letters")  # the same again goes on
     with pytest.raises(UserError, match="holds a run with another choices"):
         start(letters, data, "texts")
