@@ -44,8 +44,8 @@ def _run(arguments: argparse.Namespace) -> int:
     from retrieval.atomic import write_text
     from selfrag.cli.session import quiet
     from selfrag.experiments.compare import compare
-    from selfrag.experiments.compare_render import csv_text, markdown, terminal
     from selfrag.experiments.compare_runs import read_runs
+    from selfrag.experiments.reporting.comparison_tables import csv_text, markdown, terminal
     from selfrag.experiments.runner_models import Source
 
     quiet()

@@ -33,8 +33,8 @@ def report(
     """Compare finished runs of the same items: figures with intervals, paired differences, costs, every answer."""
     from rich.console import Console
 
-    from selfrag.experiments.compare_render import terminal
     from selfrag.experiments.compare_runs import run_folders
+    from selfrag.experiments.reporting.comparison_tables import terminal
     from selfrag.experiments.reporting.files import check_ending, write
     from selfrag.experiments.reporting.page import read_report
 

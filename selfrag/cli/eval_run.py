@@ -99,8 +99,8 @@ def _show(folders: list[Path], results: dict[str, dict[str, dict[str, Any]]], ag
     from rich.console import Console
 
     from selfrag.experiments.compare import compare
-    from selfrag.experiments.compare_render import terminal
     from selfrag.experiments.compare_runs import read_runs
+    from selfrag.experiments.reporting.comparison_tables import terminal
 
     ran = list(next(iter(results.values())))
     Console().print(terminal(compare(read_runs(folders, ran), against=against, seed=seed)))

@@ -20,7 +20,7 @@ def show(runs: Sequence[Path], only: Sequence[str] | None = None, against: str |
     from rich.console import Console
 
     from selfrag.experiments.compare import compare
-    from selfrag.experiments.compare_render import terminal
     from selfrag.experiments.compare_runs import read_runs
+    from selfrag.experiments.reporting.comparison_tables import terminal
 
     Console().print(terminal(compare(read_runs(runs, only), against=against)))

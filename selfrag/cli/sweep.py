@@ -111,7 +111,7 @@ def show(comparison: Any, lines: list[str]) -> None:
     """Tables and sentences, on the standard output."""
     from rich.console import Console
 
-    from selfrag.experiments.compare_render import terminal
+    from selfrag.experiments.reporting.comparison_tables import terminal
 
     console = Console()
     if not console.is_terminal:

@@ -49,6 +49,12 @@ class Estimate:
         return f"{self.value:.3f}{ends} n={self.n}"
 
 
+def bracketed(found: Estimate, *, scale: float = 100) -> str:
+    """`54.9 [51.0, 58.8]`, in percent unless told otherwise; the value alone where there is no interval."""
+    value, low, high = (f"{scale * end:.1f}" for end in (found.value, found.low, found.high))
+    return f"{value} [{low}, {high}]" if found.low == found.low else value
+
+
 def mean(values: Sequence[float], *, seed: int = 0, rounds: int = ROUNDS) -> Estimate:
     """The mean of one value an item."""
     data = np.asarray(values, dtype=np.float64)

@@ -14,6 +14,7 @@ from retrieval.passage import Retriever
 from selfrag.cluster import Actors, connect
 from selfrag.engines.base import Engine
 from selfrag.errors import UserError
+from selfrag.experiments.on_demand import on_demand
 from selfrag.experiments.provenance import sha256
 from selfrag.experiments.runner import Run, run, run_all
 from selfrag.experiments.runner_manifest import model_files
@@ -157,22 +158,12 @@ def _here(jobs: Sequence[Run], model: Model, path: Path, files: Sequence[TaskFil
     """One system after the other in this process, on one engine that is loaded when it is needed."""
     from tqdm import tqdm
 
-    loaded: list[Engine] = []
-
-    def engine() -> Engine:
-        if not loaded:
-            loaded.append(model.load(path))
-        return loaded[0]
-
     total = sum(len(file.items) for file in files)
     results = []
-    try:
+    with on_demand(functools.partial(model.load, path)) as engine:
         for job in jobs:
             with tqdm(total=total, desc=job.folder.name, unit="item", disable=None) as bar:
                 results.append(run(job, files, engine, bar.update, functools.partial(skip, bar)))
-    finally:
-        for one_engine in loaded:
-            one_engine.close()
     return results
 
 

@@ -26,8 +26,8 @@ from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply
 from selfrag.experiments.compare import compare
 from selfrag.experiments.compare_bootstrap import Draws, average, bootstrap
-from selfrag.experiments.compare_render import csv_text, markdown, terminal
 from selfrag.experiments.compare_runs import read_run, read_runs
+from selfrag.experiments.reporting.comparison_tables import csv_text, markdown, terminal
 from selfrag.experiments.runner import run
 from selfrag.experiments.systems.finetuned import FineTuned
 from selfrag.experiments.tasks.task import BIOGRAPHY

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from selfrag.errors import UserError
+from selfrag.experiments.markdown_table import aligned
 from selfrag.experiments.speed.compare import Series, race, ratio
-from selfrag.experiments.speed.report import table
 from selfrag.experiments.speed.run import Run, Work
 from selfrag.experiments.speed.sizes import FormSizes, Sizes
 from selfrag.experiments.speed.workload import LONG, OVERVIEW, read_items
@@ -68,7 +68,7 @@ def test_a_file_that_cannot_serve_is_named(tmp_path, rows, message):
 
 
 def test_a_table_is_aligned():
-    assert table(("a", "long"), [("1", "2")]) == "| a | long |\n|---|------|\n| 1 | 2    |"
+    assert aligned(("a", "long"), [("1", "2")]) == "| a | long |\n|---|------|\n| 1 | 2    |"
 
 
 def test_an_overview_asks_about_the_first_passage(tmp_path):

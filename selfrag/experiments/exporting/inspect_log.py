@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ def write_inspect(source: Source, folder: Path) -> Path:
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    stamp = _started(source).strftime("%Y-%m-%dT%H-%M-%S+00-00")
+    stamp = source.started.strftime("%Y-%m-%dT%H-%M-%S+00-00")
     path = folder / f"{stamp}_{_word(source.name)}-{_word(source.run.name)}_{source.key[:22]}.json"
     write_pieces(path, _pieces(source))
     return path
@@ -47,7 +47,7 @@ def _pieces(source: Source) -> Iterator[str]:
 def _head(source: Source) -> dict[str, Any]:
     result, settings = source.manifest["files"][source.name]["result"], source.settings
     about, system = source.manifest["about"], source.manifest["identity"].get("system") or {}
-    started = _started(source)
+    started = source.started
     spec = {
         "eval_id": source.key[:22],
         "run_id": source.key[22:44],
@@ -129,10 +129,6 @@ def _sample(source: Source, sample: Sample) -> dict[str, Any]:
 
 def _model(source: Source) -> str:
     return f"selfrag/{source.run.name}"
-
-
-def _started(source: Source) -> datetime:
-    return datetime.fromisoformat(source.manifest["about"]["time"]).astimezone(UTC)
 
 
 def _word(text: str) -> str:

@@ -9,7 +9,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ def write_lm_eval(sources: Sequence[Source], folder: Path) -> Path:
     place = folder / _model(sources[0])
     with writing(place):
         place.mkdir(parents=True, exist_ok=True)
-    stamp = _date(sources[0]).strftime("%Y-%m-%dT%H-%M-%S.%f")
+    stamp = sources[0].started.strftime("%Y-%m-%dT%H-%M-%S.%f")
     hashes = {}
     for source in sources:
         task = task_name(source)
@@ -83,7 +82,7 @@ def _results(sources: Sequence[Source]) -> dict[str, Any]:
             "random_seed": next((settings["seed"] for settings in read if "seed" in settings), 0),
         },
         "git_hash": about["commit"],
-        "date": _date(first).timestamp(),
+        "date": first.started.timestamp(),
         "model_source": "selfrag",
         "model_name": first.run.name,
         "model_name_sanitized": _model(first),
@@ -150,7 +149,3 @@ def _hash(text: str) -> str:
 
 def _model(source: Source) -> str:
     return re.sub(r"[\"<>:/|\\?*\[\]]+", "__", source.run.name)
-
-
-def _date(source: Source) -> datetime:
-    return datetime.fromisoformat(source.manifest["about"]["time"]).astimezone(UTC)

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from selfrag.errors import UserError
 from selfrag.experiments.compare_bootstrap import Draws, bootstrap
 from selfrag.experiments.compare_runs import SystemRun, read_run
 from selfrag.experiments.items import Item
-from selfrag.experiments.metrics.metric import Part
+from selfrag.experiments.metrics.metric import ratio
 from selfrag.experiments.runner_items import items_of
 from selfrag.experiments.runner_manifest import read_manifest
 from selfrag.jsonl import read_jsonl
@@ -64,7 +65,7 @@ class Sample:
     @property
     def figures(self) -> dict[str, float | None]:
         """Each metric of this item alone; None where it says nothing."""
-        return {name: _alone(part) for name, part in self.record["scores"].items()}
+        return {name: ratio([part]) for name, part in self.record["scores"].items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,8 @@ class Source:
     """One file of a run.
 
     Attributes:
-        run: the system, its manifest's values and the folder.
+        run: the system, its scores and the folder.
+        manifest: of the run.
         name: of the file.
         items: by id.
         figures: metric to figure, the headline first; None where no item counts.
@@ -89,6 +91,11 @@ class Source:
         """How the file was read and scored."""
         found: Mapping[str, Any] = self.manifest["files"][self.name]["settings"]
         return found
+
+    @property
+    def started(self) -> datetime:
+        """When the run was."""
+        return datetime.fromisoformat(self.manifest["about"]["time"]).astimezone(UTC)
 
     @property
     def key(self) -> str:
@@ -139,7 +146,3 @@ def _figure(draws: Draws | None) -> Figure | None:
     if found.low != found.low or len(known) < 2:  # no interval: it is NaN
         return Figure(found.value, None, None, None, found.n)
     return Figure(found.value, float(np.std(known)), found.low, found.high, found.n)
-
-
-def _alone(part: Part | None) -> float | None:
-    return None if part is None or not part[1] else part[0] / part[1]

@@ -20,8 +20,9 @@ from selfrag.experiments.interpretation.run import Job, run_cells
 from selfrag.experiments.interpretation.source import Drawing, draw
 from selfrag.experiments.interpretation.streaming import Stream
 from selfrag.experiments.interpretation.template import Template
-from selfrag.experiments.interpretation.writers import Writer
+from selfrag.experiments.on_demand import on_demand
 from selfrag.experiments.runner_manifest import RunDirectory, model_files
+from selfrag.experiments.tasks.evidence import nothing_searched
 
 Results = dict[str, dict[str, Any]]
 
@@ -54,7 +55,8 @@ def run_grid(
         "data": data,
     }
     job = Job(questions, drawing.file, generator.template, {"data": data})
-    with _progress("interpret", len(cells) * len(questions.chosen.items)) as progress, _loaded(generator) as writer:
+    total = len(cells) * len(questions.chosen.items)
+    with _progress("interpret", total) as progress, on_demand(generator.load) as writer:
         stream = Stream(RunDirectory(out, identity), retry_failed, progress, generator.batch)
         return run_cells(job, cells, stream, writer)
 
@@ -76,7 +78,7 @@ def run_tests(run: Path, generator: Generator, patterns: Sequence[str] = (), *, 
     same = _as_run(generator, found)
     identity = {**found.identity, "generator": same.identity()}
     tests = sum(len(tests_of(cell)) for cell in cells)
-    with _progress("test", tests * len(found.job.questions.chosen.items)) as progress, _loaded(same) as writer:
+    with _progress("test", tests * len(found.job.questions.chosen.items)) as progress, on_demand(same.load) as writer:
         stream = Stream(RunDirectory(run, identity), retry_failed, progress, same.batch)
         return put_to_test(found.job, cells, stream, writer)
 
@@ -106,7 +108,9 @@ def run_judges(run: Path, model: str, engine: str | None = None, patterns: Seque
     intrinsic = "citation_generation"
     total = len(cells) * len(found.job.questions.chosen.items)
     with (
-        SelfRAG.from_pretrained(model, retriever=_no_search, engine=name, intrinsics=(intrinsic,), **options) as rag,
+        SelfRAG.from_pretrained(
+            model, retriever=nothing_searched, engine=name, intrinsics=(intrinsic,), **options
+        ) as rag,
         _progress("judge", total) as progress,
     ):
         (citation,) = rag.reflectors
@@ -128,29 +132,8 @@ def _as_run(generator: Generator, run: GridRun) -> Generator:
 
 
 @contextmanager
-def _loaded(generator: Generator) -> Iterator[Callable[[], Writer]]:
-    """What answers, loaded when it is first asked for, freed at the end."""
-    ready: list[Writer] = []
-
-    def writer() -> Writer:
-        if not ready:
-            ready.append(generator.load())
-        return ready[0]
-
-    try:
-        yield writer
-    finally:
-        for one in ready:
-            one.close()
-
-
-@contextmanager
 def _progress(what: str, total: int) -> Iterator[Callable[[int], object]]:
     from tqdm import tqdm
 
     with tqdm(total=total, desc=what, unit="reply", disable=None) as bar:
         yield bar.update
-
-
-def _no_search(queries: Sequence[str], k: int) -> Sequence[Any]:
-    raise UserError(f"a run brings its passages; nothing is searched ({len(queries)} queries, {k} passages)")

@@ -8,7 +8,8 @@ from selfrag.experiments.interpretation.asking import ASKINGS, BASIC
 from selfrag.experiments.interpretation.figures import GridFigures
 from selfrag.experiments.interpretation.grid import Cell
 from selfrag.experiments.interpretation.published import FIGURES, PUBLISHED, published_mean
-from selfrag.experiments.intrinsics.section import NONE, Table, percent, share
+from selfrag.experiments.intervals import NONE
+from selfrag.experiments.intrinsics.section import Table, percent, share
 
 SHORT = {
     "answer_recall": "answer recall",

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from selfrag.experiments.interpretation.agreement import CITED, Agreement
 from selfrag.experiments.interpretation.claims import Claim
 from selfrag.experiments.interpretation.effects import Effect, Foretold
-from selfrag.experiments.intrinsics.section import NONE, Table, percent, share
+from selfrag.experiments.intervals import NONE
+from selfrag.experiments.intrinsics.section import Table, percent, share
 
 
 def effects_table(effects: Mapping[str, Sequence[Effect]]) -> Table:

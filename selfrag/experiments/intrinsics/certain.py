@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from selfrag.experiments.intervals import pooled_auc
+from selfrag.experiments.intervals import NONE, pooled_auc
 from selfrag.experiments.intrinsics.published import CALIBRATION
-from selfrag.experiments.intrinsics.section import NONE, Section, Table, given, share
+from selfrag.experiments.intrinsics.section import Section, Table, given, share
 from selfrag.experiments.intrinsics.subjects import Subject
 from selfrag.experiments.metrics.calibration import Bin, brier, calibration_error, reliability
 from selfrag.intrinsics.state import State

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from selfrag.experiments.intervals import Estimate
+from selfrag.experiments.intervals import NONE, Estimate
+from selfrag.experiments.markdown_table import aligned
 from selfrag.experiments.metrics.calibration import Bin
 from selfrag.untrusted import printable
-
-NONE = "\N{EN DASH}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +72,6 @@ def given(*values: float | None, digits: int = 1) -> tuple[str, ...]:
 
 def markdown(table: Table) -> str:
     """A table with its heading and notes; what others wrote is made harmless."""
-    from selfrag.experiments.speed.report import table as aligned
-
     body = aligned(table.head, [[_cell(cell) for cell in row] for row in table.rows])
     notes = "".join(f"\n{note}.\n" for note in table.notes)
     return f"### {table.title}\n\n{body}\n{notes}"

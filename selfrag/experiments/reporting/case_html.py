@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from retrieval.passage import Passage
 from selfrag.experiments.items import Item
+from selfrag.experiments.metrics.metric import ratio
 from selfrag.experiments.reporting.cases import Case, Outcome
 from selfrag.experiments.reporting.trace_html import search, segments
 from selfrag.pages.escaping import inert, isolated
@@ -94,8 +95,8 @@ def _cited(outcome: Outcome) -> str:
 
 
 def _scores(outcome: Outcome) -> str:
-    parts = {name: part for name, part in outcome.scores.items() if name not in outcome.usage}
-    shown = {name: "-" if part is None or part[1] == 0 else f"{part[0] / part[1]:.3g}" for name, part in parts.items()}
+    values = {name: ratio([part]) for name, part in outcome.scores.items() if name not in outcome.usage}
+    shown = {name: "-" if value is None else f"{value:.3g}" for name, value in values.items()}
     return ", ".join(f"{inert(name.replace('_', ' '), 60)} {value}" for name, value in shown.items())
 
 

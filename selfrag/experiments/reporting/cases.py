@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from retrieval.passage import Passage
 from selfrag.decoding.trace import Trace
 from selfrag.experiments.items import Item
-from selfrag.experiments.metrics.metric import Part
+from selfrag.experiments.metrics.metric import Part, ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,7 @@ class Outcome:
     @property
     def share(self) -> float | None:
         """The headline figure of this item alone; None where it says nothing."""
-        part = next(iter(self.scores.values()), None)
-        return None if part is None or part[1] == 0 else part[0] / part[1]
+        return ratio([next(iter(self.scores.values()), None)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from retrieval.atomic import write_text, writing
 from selfrag.errors import UserError
-from selfrag.experiments.compare_render import csv_text, markdown
+from selfrag.experiments.reporting.comparison_tables import csv_text, markdown
 from selfrag.experiments.reporting.page import Report, render
 from selfrag.experiments.reporting.plots import draw
 from selfrag.plotting import FORMATS, save

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from selfrag.experiments.compare import Comparison, Table, compare
-from selfrag.experiments.compare_render import about, grid, tables, title
 from selfrag.experiments.compare_runs import read_runs
 from selfrag.experiments.reporting.case_html import KINDS, article, kinds
 from selfrag.experiments.reporting.case_reading import read_cases
 from selfrag.experiments.reporting.cases import CaseFile
+from selfrag.experiments.reporting.comparison_tables import about, grid, tables, title
 from selfrag.experiments.reporting.plots import draw_tables, spoken
 from selfrag.experiments.reporting.runs_html import provenance
 from selfrag.experiments.runner_manifest import read_manifest

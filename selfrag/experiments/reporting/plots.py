@@ -7,10 +7,10 @@ from typing import Any
 
 from selfrag.errors import UserError, require
 from selfrag.experiments.compare import Comparison, Row, Table
-from selfrag.experiments.compare_render import tables, title
 from selfrag.experiments.intervals import Estimate
 from selfrag.experiments.metrics.effort import RETRIEVAL_RATE
-from selfrag.experiments.steering.pareto import Point, front
+from selfrag.experiments.pareto import Point, front
+from selfrag.experiments.reporting.comparison_tables import tables, title
 from selfrag.pages.escaping import visible
 
 TOKENS = ("prompt_tokens", "generated_tokens")

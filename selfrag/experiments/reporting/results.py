@@ -12,8 +12,9 @@ from pathlib import Path
 from retrieval.atomic import write_text, writing
 from selfrag.errors import UserError
 from selfrag.experiments.compare import Comparison, compare
-from selfrag.experiments.compare_render import escape, markdown
 from selfrag.experiments.compare_runs import comparable, run_folders
+from selfrag.experiments.markdown_table import compact, escape
+from selfrag.experiments.reporting.comparison_tables import markdown
 from selfrag.experiments.reporting.digest import Digest, digest, read_digest, write_digest
 from selfrag.experiments.reporting.plots import draw
 from selfrag.experiments.reporting.provenance import file_origin, run_origin
@@ -155,5 +156,5 @@ def _origin(study: Study) -> str:
 
 
 def _lines(rows: Sequence[Sequence[str]]) -> str:
-    header, *body = rows
-    return "".join(f"| {' | '.join(map(escape, row))} |\n" for row in [header, ["---"] * len(header), *body])
+    head, *body = ([escape(cell) for cell in row] for row in rows)
+    return compact(head, body)

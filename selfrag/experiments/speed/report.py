@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import median
 
+from selfrag.experiments.markdown_table import aligned
 from selfrag.experiments.speed.compare import Ratio, Series
 from selfrag.experiments.speed.growth import Cell
 from selfrag.experiments.speed.results import FormReport, Report
@@ -40,7 +41,7 @@ def _form(form: FormReport) -> str:
         *(_row(series, _ablation(form, series.name)) for series in form.ablations),
     ]
     head = ("run", "questions", "questions/s", "seconds", "requests", "prompt", "cached", "new tokens", "comparison")
-    return f"### {form.form} form, {form.segments:.1f} segments an answer\n\n" + table(head, rows)
+    return f"### {form.form} form, {form.segments:.1f} segments an answer\n\n" + aligned(head, rows)
 
 
 def _rival(form: FormReport, name: str) -> str:
@@ -100,13 +101,4 @@ def _growth(cells: Sequence[Cell]) -> str:
         for cell in cells
     ]
     head = ("questions", "passages", "seconds", "questions/s", "passages/s", "tokens/s", "GiB loaded", "GiB peak")
-    return "### Growth (short form, one process each)\n\n" + table(head, rows)
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table with aligned columns."""
-    lines = [list(head), *map(list, rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    padded = ["| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |" for line in lines]
-    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    return "\n".join((padded[0], rule, *padded[1:]))
+    return "### Growth (short form, one process each)\n\n" + aligned(head, rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from selfrag.experiments.steering.opening import bars, opened
 from selfrag.experiments.steering.records import read_recorded
 from selfrag.experiments.steering.results import comparison, measured_by, system_runs
 from selfrag.experiments.steering.saving import Saved, saved
-from selfrag.experiments.steering.study import FileStudy, Study, study
+from selfrag.experiments.steering.study import FileStudy, Progress, Study, study
 from selfrag.experiments.steering.sweep import based
 from selfrag.experiments.tasks.reading import TaskFile
 from selfrag.experiments.tasks.task import SHORT
@@ -56,7 +56,7 @@ def ablate(
     redecode: bool = True,
     seed: int = 0,
     retry_failed: bool = False,
-    progress: Callable[[str, int], Callable[[int], object]] = bars,
+    progress: Progress = bars,
 ) -> Ablated:
     """Run the rows of `ablation.ablations`.
 

@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from selfrag.decoding.trace import decoding_dict
-from selfrag.experiments.compare_render import csv_text, escape, markdown
-from selfrag.experiments.intervals import Estimate
+from selfrag.experiments.intervals import NONE, Estimate, bracketed
+from selfrag.experiments.markdown_table import compact, escape
+from selfrag.experiments.reporting.comparison_tables import csv_text, markdown
 from selfrag.experiments.steering.ablate import Ablated
 from selfrag.experiments.steering.ablation import published_rows
 from selfrag.experiments.steering.memory import PUBLISHED
 from selfrag.experiments.steering.results import brief
 from selfrag.experiments.steering.writing import bases, write_tables
-
-NONE = "\N{EN DASH}"
 
 
 def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[Path]:
@@ -34,10 +33,10 @@ def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[
         f"# Ablations at inference\n\n{escape(whole)} {found.saved}.\n",
         markdown(brief(found.comparison)),
         "## As published (Table 3a, models of 50k rows)\n",
-        _lines(published_rows()),
+        _table(published_rows()),
     ]
     if found.reliance:
-        text += ["## Right answers that no passage holds\n", _lines(reliance_rows(found.reliance))]
+        text += ["## Right answers that no passage holds\n", _table(reliance_rows(found.reliance))]
         text.append("".join(f"- published, {name}: {100 * share:.0f}%\n" for name, share in PUBLISHED.items()))
     plain = {
         file: {name: None if one is None else one.as_dict() for name, one in systems.items()}
@@ -59,13 +58,9 @@ def reliance_rows(reliance: Mapping[str, Mapping[str, Estimate | None]]) -> list
 
 
 def _percent(found: Estimate | None) -> str:
-    if found is None:
-        return NONE
-    if found.low != found.low:
-        return f"{100 * found.value:.1f} of {found.n}"
-    return f"{100 * found.value:.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}] of {found.n}"
+    return NONE if found is None else f"{bracketed(found)} of {found.n}"
 
 
-def _lines(rows: Sequence[Sequence[str]]) -> str:
-    header, *body = rows
-    return "".join(f"| {' | '.join(row)} |\n" for row in [header, ["---"] * len(header), *body])
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    head, *body = rows
+    return compact(head, body)

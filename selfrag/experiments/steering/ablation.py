@@ -10,6 +10,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from selfrag.decoding.policy import Decoding
+from selfrag.experiments.intervals import NONE
 from selfrag.experiments.steering.setting import Setting
 from selfrag.experiments.tasks.task import Task
 
@@ -61,5 +62,5 @@ def published_rows() -> list[list[str]]:
 
 def _cell(figure: float | None, whole: float | None) -> str:
     if figure is None:
-        return "\N{EN DASH}"
+        return NONE
     return f"{figure:.1f}" if whole is None else f"{figure:.1f} ({figure - whole:+.1f})"

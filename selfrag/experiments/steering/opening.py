@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from selfrag.engines.base import Engine
+from selfrag.experiments.on_demand import on_demand
 from selfrag.experiments.runner_answers import Execute, answer_here
 from selfrag.experiments.runner_manifest import model_files
 from selfrag.experiments.runner_models import Model, engine_kind
@@ -43,19 +44,9 @@ def opened(model: Model) -> Iterator[Opened]:
     path = resolve_model(model.model)
     tokenizer = tokenizer_of(path)
     prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
-    loaded: list[Engine] = []
-
-    def engine() -> Engine:
-        if not loaded:
-            loaded.append(model.load(path))
-        return loaded[0]
-
-    try:
-        identity = {"model": model_files(path), "engine": engine_kind(model.engine)}
+    identity = {"model": model_files(path), "engine": engine_kind(model.engine)}
+    with on_demand(partial(model.load, path)) as engine:
         yield Opened(prompting, identity, answer_here(engine))
-    finally:
-        for one in loaded:
-            one.close()
 
 
 def bars(name: str, items: int) -> Callable[[int], object]:

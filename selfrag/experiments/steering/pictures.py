@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from retrieval.atomic import writing
 from selfrag.experiments.compare import Row, Table
-from selfrag.experiments.steering.pareto import Point
+from selfrag.experiments.pareto import Point
 from selfrag.experiments.steering.plots import Curve, Panel, plot_axis, plot_pareto
 from selfrag.experiments.steering.results import JUDGED
 from selfrag.experiments.steering.setting import BASE, Plan, Value

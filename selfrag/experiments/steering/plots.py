@@ -9,7 +9,7 @@ from typing import Any
 
 from selfrag.errors import require
 from selfrag.experiments.intervals import Estimate
-from selfrag.experiments.steering.pareto import Point, front
+from selfrag.experiments.pareto import Point, front
 from selfrag.plotting import save
 from selfrag.untrusted import printable
 

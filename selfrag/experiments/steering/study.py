@@ -26,7 +26,7 @@ from selfrag.experiments.systems.reflective import Reflective
 from selfrag.experiments.tasks.reading import TaskFile
 from selfrag.prompting import Prompting
 
-Source = Literal["replayed", "decoded", "approximate", "missing"]
+Origin = Literal["replayed", "decoded", "approximate", "missing"]
 Progress = Callable[[str, int], Callable[[int], object]]
 """From what is run and its number of items to what is told how many are done."""
 
@@ -68,7 +68,7 @@ class Outcome:
     """
 
     output: Output | None
-    source: Source
+    source: Origin
     share: float
     decode: int
 
@@ -200,7 +200,7 @@ class _Work:
             for i, found in enumerate(replay_all(record.trace, record.usage, self._grouped)):
                 before = known[i].source
                 if found is not None and (before == "missing" or (before == "approximate" and found.exact)):
-                    source: Source = "replayed" if found.exact else "approximate"
+                    source: Origin = "replayed" if found.exact else "approximate"
                     known[i] = Outcome(found.output, source, found.share, number)
         if own is not None:
             known[own] = Outcome(record.output, "decoded", 1.0, number)

@@ -5,7 +5,7 @@ Everything decoded and every figure lies in one folder; started again, it goes o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from selfrag.experiments.steering.opening import bars, opened
 from selfrag.experiments.steering.results import comparison, measured_by, system_runs
 from selfrag.experiments.steering.saving import Saved, saved
 from selfrag.experiments.steering.setting import BASE, Axis, Plan, plan
-from selfrag.experiments.steering.study import FileStudy, Study, study
+from selfrag.experiments.steering.study import FileStudy, Progress, Study, study
 from selfrag.experiments.steering.trends import Trend, trends
 from selfrag.experiments.tasks.given import Given
 from selfrag.experiments.tasks.task import Task
@@ -121,7 +121,7 @@ def sweep(
     out: Path,
     *,
     retry_failed: bool = False,
-    progress: Callable[[str, int], Callable[[int], object]] = bars,
+    progress: Progress = bars,
 ) -> Swept:
     """Sweep.
 

@@ -10,8 +10,9 @@ from typing import Any
 from retrieval.atomic import write_json, write_text, writing
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import decoding_dict
-from selfrag.experiments.compare_render import csv_text, escape, markdown
+from selfrag.experiments.markdown_table import escape
 from selfrag.experiments.provenance import commit, versions
+from selfrag.experiments.reporting.comparison_tables import csv_text, markdown
 from selfrag.experiments.runner_manifest import PACKAGES
 from selfrag.experiments.steering.choosing import Choice
 from selfrag.experiments.steering.pictures import pictures_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from selfrag.experiments.markdown_table import compact
 from selfrag.experiments.tasks.preset import Preset
 from selfrag.experiments.tasks.presets import PRESETS
 
@@ -39,8 +40,7 @@ def overview() -> Any:
 
 def markdown() -> str:
     """The same table for a page."""
-    lines = [COLUMNS, tuple("---" for _ in COLUMNS), *rows()]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    return compact(COLUMNS, rows())
 
 
 def in_full(preset: Preset) -> str:

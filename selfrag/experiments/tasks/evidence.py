@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from retrieval.passage import Retriever
+from retrieval.passage import Passage, Retriever
+from selfrag.errors import UserError
 from selfrag.experiments.items import Item
 from selfrag.experiments.tasks.reading import TaskFile
 
 BATCH = 256
 """Queries of one search."""
+
+
+def nothing_searched(queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
+    """A retriever for items that bring their passages: being asked is an error of whoever runs them.
+
+    Raises:
+        UserError: always.
+    """
+    raise UserError(f"the items bring their passages; nothing is searched ({len(queries)} queries, {k} passages)")
 
 
 def with_evidence(file: TaskFile, retriever: Retriever, passages: int) -> TaskFile:

@@ -16,7 +16,6 @@ from retrieval.passage import Passage
 from selfrag.decoding.requests import Generate
 from selfrag.engines.scripted import Reply
 from selfrag.experiments.compare import compare
-from selfrag.experiments.compare_render import csv_text, markdown
 from selfrag.experiments.compare_runs import read_runs
 from selfrag.experiments.items import Item
 from selfrag.experiments.metrics.cited import as_list_for
@@ -24,6 +23,7 @@ from selfrag.experiments.metrics.judged_files import Judged, read_judged, write_
 from selfrag.experiments.metrics.judging import Record, judge_citations, judge_claims
 from selfrag.experiments.metrics.judging_runs import Judges, families, judge_run
 from selfrag.experiments.metrics.output import Output
+from selfrag.experiments.reporting.comparison_tables import csv_text, markdown
 from selfrag.experiments.runner import run
 from selfrag.experiments.systems.finetuned import FineTuned
 from selfrag.experiments.tasks.reading import TaskFile, read_task

@@ -13,8 +13,8 @@ import pytest
 
 from retrieval.errors import UserError
 from selfrag.experiments.compare import compare
-from selfrag.experiments.compare_render import csv_text, markdown
 from selfrag.experiments.compare_runs import read_runs
+from selfrag.experiments.reporting.comparison_tables import csv_text, markdown
 from selfrag.experiments.reporting.digest import digest, read_digest, write_digest
 from selfrag.experiments.reporting.results import groups, keep, page, write_page
 from selfrag.experiments.reporting.studies import keep_study, read_study, section

@@ -16,10 +16,10 @@ from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
 from selfrag.experiments.items import Item
 from selfrag.experiments.metrics.output import Output
+from selfrag.experiments.pareto import Point, front
 from selfrag.experiments.steering.choosing import Goal, Limit, choose, halves
 from selfrag.experiments.steering.fluency import REPEATED, repeated_bigrams
 from selfrag.experiments.steering.memory import FROM_MEMORY, UNCITED, UNSEEN
-from selfrag.experiments.steering.pareto import Point, front
 from selfrag.experiments.steering.plots import Panel, plot_axis, plot_pareto
 from selfrag.experiments.steering.setting import Axis, plan
 from selfrag.experiments.steering.trends import trends

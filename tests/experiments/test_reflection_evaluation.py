@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from retrieval.errors import UserError
-from selfrag.experiments.report import evaluate
+from selfrag.experiments.reflection_evaluation import evaluate
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "eval_reflection.py"
 ROWS = [

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from selfrag.experiments.compare import AVERAGE, Comparison, Row, Table
-from selfrag.experiments.intervals import Estimate
+from selfrag.experiments.intervals import NONE, Estimate, bracketed
+from selfrag.experiments.markdown_table import compact, escape
 from selfrag.experiments.metrics.effort import RETRIEVAL_RATE
 from selfrag.experiments.metrics.registry import is_count, judge_of
-from selfrag.untrusted import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-NONE = "\N{EN DASH}"
 BRIEF = ("citation_precision", "citation_recall", RETRIEVAL_RATE.name)
 """Columns of a terminal beside the headline."""
 WIDE = (*BRIEF, "prompt_tokens", "generated_tokens", "searches")
@@ -39,13 +37,9 @@ def markdown(comparison: Comparison) -> str:
     parts = [f"{escape(about(comparison))}\n"]
     for table in tables(comparison):
         header, *rows = grid(table, comparison.reference)
-        lines = [
-            [escape(name) for name in header],
-            ["---"] * len(header),
-            *([escape(name), *figures] for name, *figures in rows),
-        ]
+        body = [[escape(name), *figures] for name, *figures in rows]
         parts.append(f"### {escape(title(table))}\n")
-        parts.append("".join(f"| {' | '.join(line)} |\n" for line in lines))
+        parts.append(compact([escape(name) for name in header], body))
         parts += [f"{escape(note)}.\n" for note in table.notes]
     return "\n".join(parts)
 
@@ -122,7 +116,7 @@ def title(table: Table) -> str:
 
 
 def grid(table: Table, reference: str | None) -> list[list[str]]:
-    """Header and rows: the headline with interval and difference, everything else as a bare figure."""
+    """Header and rows; the headline, citation precision and what judges said with intervals, other figures bare."""
     head, *others = table.metrics
     compared = reference is not None
     paired = [metric for metric in others if compared and metric == "citation_precision"]
@@ -155,15 +149,11 @@ def _heading(metric: str) -> str:
 
 
 def _figure(found: Estimate | None, metric: str) -> str:
-    return NONE if found is None else _number(found.value, metric)
+    return NONE if found is None else f"{_scale(metric) * found.value:.1f}"
 
 
 def _interval(found: Estimate | None, metric: str) -> str:
-    if found is None:
-        return NONE
-    if found.low != found.low:
-        return _number(found.value, metric)
-    return f"{_number(found.value, metric)} [{_number(found.low, metric)}, {_number(found.high, metric)}]"
+    return NONE if found is None else bracketed(found, scale=_scale(metric))
 
 
 def _difference(found: Estimate | None, metric: str) -> str:
@@ -174,8 +164,9 @@ def _difference(found: Estimate | None, metric: str) -> str:
     return f"{sign}{_interval(found, metric)}{mark}"
 
 
-def _number(value: float, metric: str) -> str:
-    return f"{value:.1f}" if is_count(metric) else f"{100 * value:.1f}"
+def _scale(metric: str) -> float:
+    """Shares are shown in percent."""
+    return 1 if is_count(metric) else 100
 
 
 def _ends(found: Estimate | None) -> tuple[str, str, str]:
@@ -183,9 +174,3 @@ def _ends(found: Estimate | None) -> tuple[str, str, str]:
         return "", "", ""
     low, value, high = ("" if end != end else f"{end:.6g}" for end in (found.low, found.value, found.high))
     return value, low, high
-
-
-def escape(text: str) -> str:
-    """Text for a cell of a Markdown table: neither a new cell nor mark-up comes out of it."""
-    shown = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace("\\", "\\\\")
-    return re.sub(r"([|`*\[\]])", r"\\\1", " ".join(shown.split()))

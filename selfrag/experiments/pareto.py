@@ -1,4 +1,4 @@
-"""Which settings no other setting beats: the Pareto front of two figures. Pure."""
+"""Which points no other one beats: the Pareto front of two figures, of settings or of systems. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A setting between a price and a gain.
+    """A setting or a system between a price and a gain.
 
     Attributes:
         price: to be low, such as the retrieval rate.
@@ -24,6 +24,6 @@ class Point:
 
 
 def front(points: Mapping[str, Point]) -> list[str]:
-    """Names of the settings that none beats, cheapest first; of equal ones each is in."""
+    """Names of the points that none beats, cheapest first; of equal ones each is in."""
     kept = [name for name, one in points.items() if not any(other.beats(one) for other in points.values())]
     return sorted(kept, key=lambda name: points[name].price)

@@ -1,4 +1,4 @@
-"""An evaluation run: files in, figures and a JSON report with manifest out. Loads the model; computes no figure."""
+"""Reflection measured on files: a model in, figures and a JSON report with manifest out. Computes no figure itself."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from selfrag.experiments.intervals import Estimate
 from selfrag.experiments.items import Item, read_items
 from selfrag.experiments.provenance import commit, sha256
 from selfrag.experiments.reflection_quality import SHORT_FORM, figures, measure
+from selfrag.experiments.tasks.evidence import nothing_searched
 from selfrag.jsonl import write_jsonl
 
 
@@ -55,7 +56,7 @@ def evaluate(
     report: dict[str, dict[str, Estimate]] = {}
     values: dict[str, Any] = {}
     with (
-        SelfRAG.from_pretrained(model, retriever=_no_search, engine=engine) as rag,
+        SelfRAG.from_pretrained(model, retriever=nothing_searched, engine=engine) as rag,
         tqdm(total=sum(map(len, items.values())), unit="item") as bar,
     ):
         for path, rows in items.items():
@@ -69,10 +70,6 @@ def evaluate(
         settings["decoding"] = decoding_dict(SHORT_FORM)
         write_jsonl(out, [{"settings": settings, "manifest": manifest, "figures": plain, "items": values}])
     return report
-
-
-def _no_search(queries: Sequence[str], k: int) -> Sequence[Any]:
-    raise UserError(f"an evaluation brings its passages; nothing is searched ({len(queries)} queries, {k} passages)")
 
 
 def _sample(items: list[Item], limit: int | None, seed: int) -> list[Item]:
