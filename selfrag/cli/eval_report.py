@@ -28,6 +28,7 @@ def report(
     against: Annotated[str | None, typer.Option(help="system that the others are compared with, pair by pair")] = None,
     only: Annotated[list[str] | None, typer.Option(help="compare on this file only; repeatable")] = None,
     items: Annotated[int, typer.Option(min=0, help="items of each file on the page; failed ones come first")] = 50,
+    data: Annotated[Path | None, typer.Option(help="folder where the data files are now, if they have moved")] = None,
     seed: Annotated[int, typer.Option(help="of intervals and of the sample of items")] = 0,
 ) -> None:
     """Compare finished runs of the same items: figures with intervals, paired differences, costs, every answer."""
@@ -40,7 +41,8 @@ def report(
 
     files = [check_ending(one) for one in out or ()]
     page = any(one.suffix == ".html" for one in files)
-    found = read_report(run_folders(runs), against=against, only=only, items=items if page else 0, seed=seed)
+    folders, shown = run_folders(runs), items if page else 0
+    found = read_report(folders, against=against, only=only, items=shown, data=data, seed=seed)
     console = Console()
     console.print(terminal(found.comparison, wide=console.width >= WIDE))
     for one in files:

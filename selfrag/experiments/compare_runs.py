@@ -10,7 +10,7 @@ from typing import Any
 from selfrag.errors import UserError
 from selfrag.experiments.metrics.judged_files import read_judged
 from selfrag.experiments.metrics.metric import Part
-from selfrag.experiments.runner_manifest import MANIFEST, read_manifest
+from selfrag.experiments.runner_manifest import MANIFEST, file_entry, read_manifest
 from selfrag.experiments.runner_records import read_records
 from selfrag.experiments.tasks.choices import Form, recorded_form
 
@@ -87,11 +87,7 @@ def read_run(folder: Path, only: Sequence[str] | None = None) -> SystemRun:
     names = list(manifest["files"]) if only is None else list(only)
     files = {}
     for name in names:
-        if name not in manifest["files"]:
-            raise UserError(f"{folder} has no {name}; it has {', '.join(manifest['files']) or 'nothing'}")
-        if "result" not in manifest["files"][name]:
-            raise UserError(f"{folder}: {name} is not finished; start the run again to finish it")
-        files[name] = _file(folder / f"{name}.jsonl", manifest["files"][name])
+        files[name] = _file(folder / f"{name}.jsonl", file_entry(manifest, folder, name, finished=True))
     return SystemRun(str(manifest["identity"].get("name", folder.name)), folder, files)
 
 

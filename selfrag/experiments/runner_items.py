@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from selfrag.errors import UserError
 from selfrag.experiments.items import Item
 from selfrag.experiments.provenance import sha256
-from selfrag.experiments.runner_manifest import read_manifest
+from selfrag.experiments.runner_manifest import file_entry, read_manifest
 from selfrag.experiments.tasks.choices import recorded_form
 from selfrag.experiments.tasks.given import Given
 from selfrag.experiments.tasks.reading import read_task
@@ -25,10 +24,7 @@ def items_of(folder: Path, name: str, data: Path | None = None) -> dict[str, Ite
     Raises:
         UserError: the run has no such file, the data file is gone or has changed, or cannot be read.
     """
-    files = read_manifest(folder)["files"]
-    if name not in files:
-        raise UserError(f"{folder} has no {name}; it has {', '.join(files) or 'nothing'}")
-    entry: dict[str, Any] = files[name]
+    entry = file_entry(read_manifest(folder), folder, name)
     path = Path(str(entry.get("path", "")))
     path = path if data is None else data / path.name
     if not path.is_file():

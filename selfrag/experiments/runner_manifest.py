@@ -107,6 +107,27 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return values
 
 
+def file_entry(manifest: Mapping[str, Any], folder: Path, name: str, *, finished: bool = False) -> dict[str, Any]:
+    """What a manifest says of a file of the run.
+
+    Args:
+        manifest: as `read_manifest` gives it.
+        folder: of the run, for messages.
+        name: of the file.
+        finished: whether all of its records have to be there.
+
+    Raises:
+        UserError: the run has no such file, or has not finished it.
+    """
+    files = manifest["files"]
+    if name not in files:
+        raise UserError(f"{folder} has no {name}; it has {', '.join(files) or 'nothing'}")
+    entry: dict[str, Any] = files[name]
+    if finished and "result" not in entry:
+        raise UserError(f"{folder}: {name} is not finished; start the run again to finish it")
+    return entry
+
+
 def model_files(model: Path) -> dict[str, str]:
     """Checksums of a checkpoint's weights, configuration and tokenizer, by file name."""
     found = sorted({*model.glob("*.safetensors"), *model.glob("*.json"), *model.glob("*.bin"), *model.glob("*.jinja")})

@@ -11,7 +11,7 @@ from selfrag.errors import UserError
 from selfrag.experiments.items import Item
 from selfrag.experiments.metrics.judging import Record
 from selfrag.experiments.metrics.output import Output
-from selfrag.experiments.runner_manifest import read_manifest
+from selfrag.experiments.runner_manifest import file_entry, read_manifest
 from selfrag.experiments.runner_records import read_records
 from selfrag.jsonl import read_jsonl
 
@@ -28,11 +28,7 @@ def judgeable(folder: Path, name: str, load: Load) -> tuple[str, list[Record]]:
     Raises:
         UserError: the run has no such file or has not finished it, a record is of another item, or damaged.
     """
-    entries = read_manifest(folder)["files"]
-    if name not in entries:
-        raise UserError(f"{folder} has no {name}; it has {', '.join(entries) or 'nothing'}")
-    if "result" not in entries[name]:
-        raise UserError(f"{folder}: {name} is not finished; start the run again to finish it")
+    entry = file_entry(read_manifest(folder), folder, name, finished=True)
     path, items = folder / f"{name}.jsonl", load(folder, name)
     records = read_records(path, _KEYS)
     for record in records:
@@ -43,7 +39,7 @@ def judgeable(folder: Path, name: str, load: Load) -> tuple[str, list[Record]]:
     for key, passages in _traced(path, bare) if bare else ():
         given[key] = {**passages, **given[key]}
     found = [Record(items[one["id"]], Output.from_record(one), given[one["id"]]) for one in records]
-    return str(entries[name]["settings"]["task"]["kind"]), found
+    return str(entry["settings"]["task"]["kind"]), found
 
 
 def _traced(path: Path, wanted: Set[str]) -> Iterator[tuple[str, dict[str, Passage]]]:

@@ -15,21 +15,18 @@ from selfrag.errors import UserError
 from selfrag.experiments.compare_runs import SystemRun
 from selfrag.experiments.items import Item
 from selfrag.experiments.metrics.metric import Part
-from selfrag.experiments.provenance import sha256
 from selfrag.experiments.reporting.cases import Case, CaseFile, Outcome
-from selfrag.experiments.runner_manifest import read_manifest
-from selfrag.experiments.tasks.choices import recorded_form
-from selfrag.experiments.tasks.given import Given
-from selfrag.experiments.tasks.reading import read_task
+from selfrag.experiments.runner_items import items_of
 from selfrag.jsonl import read_jsonl
 
 
-def read_cases(runs: Sequence[SystemRun], most: int, *, seed: int = 0) -> list[CaseFile]:
+def read_cases(runs: Sequence[SystemRun], most: int, *, data: Path | None = None, seed: int = 0) -> list[CaseFile]:
     """Cases of every file: a seeded sample, in which items that failed come first.
 
     Args:
         runs: of the same items, as `read_runs` gives them.
         most: cases of a file, at least 0.
+        data: folder where the data files are now; by default where the first run read them.
         seed: of the sample.
 
     Raises:
@@ -37,10 +34,10 @@ def read_cases(runs: Sequence[SystemRun], most: int, *, seed: int = 0) -> list[C
     """
     if most < 0:
         raise UserError(f"{most} items; 0 or more can be shown")
-    return [_file(runs, name, most, seed) for name in runs[0].files]
+    return [_file(runs, name, most, data, seed) for name in runs[0].files]
 
 
-def _file(runs: Sequence[SystemRun], name: str, most: int, seed: int) -> CaseFile:
+def _file(runs: Sequence[SystemRun], name: str, most: int, data: Path | None, seed: int) -> CaseFile:
     ids = runs[0].files[name].ids
     if most == 0:
         return CaseFile(name, (), len(ids))
@@ -49,7 +46,7 @@ def _file(runs: Sequence[SystemRun], name: str, most: int, seed: int) -> CaseFil
         failed |= {key for key, error in read_jsonl(run.folder / f"{name}.jsonl", _failure) if error}
     order = random.Random(seed).sample(ids, len(ids))  # noqa: S311 - no cryptography
     chosen = set(sorted(order, key=lambda key: key not in failed)[:most])
-    items, note = _items(runs[0].folder, name)
+    items, note = _items(runs[0].folder, name, data)
     outcomes = [_outcomes(run, name, chosen) for run in runs]
     cases = tuple(Case(key, items.get(key), tuple(one[key] for one in outcomes)) for key in ids if key in chosen)
     return CaseFile(name, cases, len(ids), note)
@@ -91,20 +88,12 @@ def _outcome(system: str, record: Mapping[str, Any], scores: Mapping[str, Part |
     )
 
 
-def _items(folder: Path, name: str) -> tuple[dict[str, Item], str | None]:
-    """Items of the data file that the manifest names, if it is still there and the same."""
-    entry = read_manifest(folder)["files"][name]
-    path = Path(str(entry.get("path", "")))
+def _items(folder: Path, name: str, data: Path | None) -> tuple[dict[str, Item], str | None]:
+    """Items of the data file; none and why, if it is not at hand."""
     try:
-        if not path.is_file():
-            return {}, "the data file is not where the run read it; questions come from traces"
-        if sha256(path) != entry["settings"]["sha256"]:
-            return {}, "the data file has changed since the run; questions come from traces"
-        given = Given.marked(path, str(entry["settings"]["task"].get("preset", "")))
-        file = read_task(given, searched=True, form=recorded_form(entry["settings"]))
-        return {item.id: item for item in file.items}, None
+        return items_of(folder, name, data), None
     except (UserError, OSError, KeyError) as error:
-        return {}, f"the data file cannot be read ({error}); questions come from traces"
+        return {}, f"{error}; questions come from traces"
 
 
 def _identified(record: dict[str, Any]) -> dict[str, Any]:

@@ -58,6 +58,7 @@ def read_report(
     against: str | None = None,
     only: Sequence[str] | None = None,
     items: int = ITEMS,
+    data: Path | None = None,
     seed: int = 0,
 ) -> Report:
     """Read finished runs of the same items.
@@ -67,6 +68,7 @@ def read_report(
         against: name of the system that the others are compared with.
         only: names of the files to read; all by default.
         items: how many of each file are shown; failed ones come first, the others are a seeded sample.
+        data: folder where the data files are now; by default where the runs read them.
         seed: of sample and intervals.
 
     Raises:
@@ -75,7 +77,7 @@ def read_report(
     runs = read_runs(folders, only)
     comparison = compare(runs, against=against, seed=seed)
     manifests = {run.name: read_manifest(run.folder) for run in runs}
-    return Report(comparison, manifests, read_cases(runs, items, seed=seed), seed)
+    return Report(comparison, manifests, read_cases(runs, items, data=data, seed=seed), seed)
 
 
 def render(report: Report) -> str:

@@ -52,11 +52,13 @@ def test_a_case_holds_every_system(runs: list[Path]) -> None:
 
 
 def test_a_data_file_that_is_gone_or_changed_is_said(copied: list[Path]) -> None:
-    for text, said in (("", "not where the run read it"), ("{}\n", "has changed since the run")):
-        path = copied[0] / "data.jsonl"
+    manifest = json.loads((copied[0] / "manifest.json").read_text())
+    before = Path(manifest["files"]["short"]["path"])
+    for text, said in (("", "is not there; say where it is now with --data"), ("{}\n", "has changed since")):
+        path = copied[0] / "moved" / before.name
+        path.parent.mkdir(exist_ok=True)
         if text:
             path.write_text(text)
-        manifest = json.loads((copied[0] / "manifest.json").read_text())
         manifest["files"]["short"]["path"] = str(path)
         (copied[0] / "manifest.json").write_text(json.dumps(manifest))
         short, long = read_cases(read_runs(copied), 2)
@@ -64,6 +66,9 @@ def test_a_data_file_that_is_gone_or_changed_is_said(copied: list[Path]) -> None
         assert long.note is None
         assert [case.question for case in short.cases] == [f"Question {case.id[-1]}?" for case in short.cases]
         assert all(case.item is None for case in short.cases)
+        moved = read_cases(read_runs(copied), 2, data=before.parent)[0]
+        assert moved.note is None
+        assert all(case.item is not None for case in moved.cases)
 
 
 def test_a_damaged_trace_spoils_only_itself(copied: list[Path]) -> None:
