@@ -51,7 +51,7 @@ def main() -> int:
     )
     rehearse.add_argument("--row", default="selfrag-7b")
     rehearse.add_argument("--model", default="demo")
-    rehearse.add_argument("--judge", default="intrinsic:demo")
+    rehearse.add_argument("--judge", default="judge:demo")
     rehearse.add_argument("--knowledge", default="demo")
     for command in (run, rehearse):
         command.add_argument("--out", type=Path, required=True, help="directory of the runs")

@@ -9,11 +9,12 @@ from typing import Literal
 
 from selfrag.experiments.compare import compare
 from selfrag.experiments.compare_runs import read_run
-from selfrag.experiments.intervals import Estimate
+from selfrag.experiments.intervals import NONE, Estimate, bracketed
+from selfrag.experiments.markdown_table import compact, escape
 from selfrag.experiments.reproduction.table2 import COLUMNS, Row
 from selfrag.experiments.runner_manifest import read_manifest
 
-NONE = "\N{EN DASH}"
+HEAD = ("task", "metric", "paper", "ours", "difference", "may differ by", "verdict")
 Verdict = Literal["within", "outside", "not published", "not measured"]
 
 
@@ -28,6 +29,7 @@ class Check:
         ours: in percent, with its 95% interval; None where nothing was measured.
         tolerance: percentage points.
         sampled: whether only some items of the file were run; the half width of the interval is added then.
+        undecided: items that the figure leaves out, as a judge gave no verdict on them.
     """
 
     task: str
@@ -36,6 +38,7 @@ class Check:
     ours: Estimate | None
     tolerance: float
     sampled: bool
+    undecided: int = 0
 
     @property
     def difference(self) -> float | None:
@@ -67,7 +70,8 @@ def check(row: Row, folder: Path, *, seed: int = 0) -> list[Check]:
     Raises:
         UserError: no run, or one that is not finished.
     """
-    tables = {table.name: table for table in compare([read_run(folder)], seed=seed).tables}
+    run = read_run(folder)
+    tables = {table.name: table for table in compare([run], seed=seed).tables}
     entries = read_manifest(folder)["files"]
     checks = []
     for (task, metric), published, tolerance in zip(COLUMNS, row.figures, row.tolerances, strict=True):
@@ -75,34 +79,31 @@ def check(row: Row, folder: Path, *, seed: int = 0) -> list[Check]:
         name = next((name for name in figures if name.partition(" (")[0] == metric), metric)
         settings = entries[task]["settings"] if task in entries else {}
         sampled = bool(settings) and settings["items"] < settings["rows"]
-        checks.append(Check(task, name, published, _percent(figures.get(name)), tolerance, sampled))
+        undecided = run.files[task].undecided.get(name, 0) if task in run.files else 0
+        checks.append(Check(task, name, published, _percent(figures.get(name)), tolerance, sampled, undecided))
     return checks
 
 
 def markdown(row: Row, checks: Sequence[Check], about: str = "", *, verdicts: bool = True) -> str:
-    """A table of the cells, and what must be known to read it; figures of a rehearsal get no verdict."""
-    lines = ["| task | metric | paper | ours | difference | may differ by | verdict |", "|" + " --- |" * 7]
+    """A table of the cells, and what must be known to read it; figures of a rehearsal get no verdict.
+
+    Items that a judge gave no verdict on are counted below the table: a figure that nobody decided is a dash.
+    """
+    rows = []
     for one in checks:
-        ours = NONE if one.ours is None else _shown(one.ours)
+        ours = NONE if one.ours is None else bracketed(one.ours, scale=1)
         difference = NONE if one.difference is None else f"{one.difference:+.1f}"
         published = NONE if one.published is None else f"{one.published:.1f}"
-        cells = (
-            one.task,
-            one.metric,
-            published,
-            ours,
-            difference,
-            f"{one.slack:.1f}",
-            one.verdict if verdicts else NONE,
-        )
-        lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
+        verdict = one.verdict if verdicts else NONE
+        rows.append((one.task, escape(one.metric), published, ours, difference, f"{one.slack:.1f}", verdict))
     notes = [note for note in (about, row.note) if note]
-    return "\n".join([f"## {row.title}, Table 2", "", *(f"{note}.\n" for note in notes), *lines, ""])
-
-
-def _shown(found: Estimate) -> str:
-    """One item has no interval."""
-    return f"{found.value:.1f} [{found.low:.1f}, {found.high:.1f}]" if found.low == found.low else f"{found.value:.1f}"
+    left = [
+        f"{one.task}: {one.undecided} items are not in {escape(one.metric)}, as the judge gave no verdict on them"
+        for one in checks
+        if one.undecided
+    ]
+    parts = [f"## {row.title}, Table 2\n", *(f"{note}.\n" for note in notes), compact(HEAD, rows)]
+    return "\n".join([*parts, *(f"{note}.\n" for note in left)])
 
 
 def _percent(found: Estimate | None) -> Estimate | None:

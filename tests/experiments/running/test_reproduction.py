@@ -15,10 +15,15 @@ import typer
 from selfrag.cli.main import app
 from selfrag.errors import UserError
 from selfrag.experiments.intervals import Estimate
-from selfrag.experiments.reproduction.checking import Check, markdown
+from selfrag.experiments.metrics.factscore.score import Fact, Facts
+from selfrag.experiments.metrics.judgeable import judgeable
+from selfrag.experiments.metrics.judged_files import write_judged
+from selfrag.experiments.metrics.judging import facts_judged
+from selfrag.experiments.reproduction.checking import Check, check, markdown
 from selfrag.experiments.reproduction.samples import write_samples
 from selfrag.experiments.reproduction.steps import PUBLIC_FILES, Judges, Place, answering, judging, public_files
 from selfrag.experiments.reproduction.table2 import COLUMNS, ROWS, TASKS, row
+from selfrag.experiments.runner_items import items_of
 from selfrag.experiments.systems.named import SYSTEMS
 from selfrag.experiments.tasks.given import Given
 from selfrag.experiments.tasks.presets import PRESETS
@@ -111,3 +116,13 @@ def test_the_script_from_end_to_end_on_a_tiny_model(tiny_llama: Path, tmp_path: 
     assert len(re.findall(r"^\| (?:popqa|triviaqa|pubhealth|arc-challenge|biographies|asqa) ", table, re.M)) == 10
     assert table.count("| not measured |") == 4  # FactScore, MAUVE and two of citations need a judge
     assert not re.search(r"\bnan\b", table)  # one item has no interval
+
+    run = tmp_path / "selfrag-7b"
+    _, records = judgeable(run, "biographies", items_of)
+    silent = {one.item.id: Facts((Fact("Paris is a city.", None),)) for one in records}
+    write_judged(run, "biographies", facts_judged(records, silent, "silent judge", {}), {})
+    checks = check(row("selfrag-7b"), run)
+    (found,) = (one for one in checks if one.metric == "factscore (silent judge)")
+    assert (found.ours, found.undecided, found.verdict) == (None, 1, "not measured")
+    said = "biographies: 1 items are not in factscore (silent judge), as the judge gave no verdict on them."
+    assert said in markdown(row("selfrag-7b"), checks)
