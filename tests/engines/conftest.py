@@ -9,7 +9,7 @@ import pytest
 from lora_on_the_spot import save_adapter
 from served_vllm import ServedVLLM
 
-CONTEXT = 256
+CONTEXT = 1024
 
 
 @pytest.fixture(scope="session")

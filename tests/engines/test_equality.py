@@ -11,7 +11,7 @@ from selfrag.engines.select import load_engine
 
 pytestmark = pytest.mark.engine
 
-CONTEXT = 256
+CONTEXT = 1024
 TOLERANCE = 1e-3
 REFLECTION = tuple(range(400, 415))
 """Ids of the 15 reflection tokens of `tiny_llama`."""

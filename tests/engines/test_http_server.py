@@ -16,7 +16,7 @@ from selfrag.errors import EngineError
 
 pytestmark = pytest.mark.engine
 
-CONTEXT = 256
+CONTEXT = 1024
 WATCH = tuple(range(400, 415))
 
 
