@@ -82,8 +82,7 @@ class Generator:
         """
         shared = {"max_tokens": self.max_tokens, "template": self.template.as_dict()}
         if self.endpoint is not None:
-            layout = "chat" if self.layout == "auto" else self.layout
-            return {"model": self.model, "engine": "endpoint", "layout": layout, **shared}
+            return {"model": self.model, "engine": "endpoint", "layout": self._layout(None), **shared}
         path = resolve_model(self.model)
         kind = engine_kind(self.engine)
         return {"model": model_files(path), "engine": kind, "layout": self._layout(load_tokenizer(path)), **shared}
@@ -99,9 +98,8 @@ class Generator:
         from selfrag.intrinsics.execution.engine import EngineExecutor
 
         if self.endpoint is not None:
-            layout: Any = "chat" if self.layout == "auto" else self.layout
             config = EndpointConfig(self.endpoint, self.model, **self.options)
-            return PromptWriter(EndpointExecutor(config), layout, self.template, self.max_tokens)
+            return PromptWriter(EndpointExecutor(config), self._layout(None), self.template, self.max_tokens)
         path = resolve_model(self.model)
         tokenizer = load_tokenizer(path)
         layout = self._layout(tokenizer)
@@ -114,8 +112,11 @@ class Generator:
         return PromptWriter(EngineExecutor(engine, tokenizer), layout, self.template, self.max_tokens)
 
     def _layout(self, tokenizer: Any) -> Any:
+        """How the prompt is put; an endpoint does not show its tokenizer, and is taken for a chat model."""
         if self.layout != "auto":
             return self.layout
+        if tokenizer is None:
+            return "chat"
         if set(TOKENS) <= set(tokenizer.get_vocab()):
             return "selfrag"
         return "chat" if getattr(tokenizer, "chat_template", None) else "plain"
