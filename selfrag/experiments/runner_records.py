@@ -17,6 +17,8 @@ from retrieval.atomic import writing
 from selfrag.errors import UserError
 from selfrag.jsonl import json_line, read_jsonl, write_jsonl
 
+NO_RECORD = "no record of a run"
+
 
 @dataclass(frozen=True, slots=True)
 class Spent:
@@ -146,6 +148,18 @@ class RecordFile:
                 log.truncate(whole)
 
 
+def item_id(record: Mapping[str, Any]) -> str:
+    """Id of the item that a record is of.
+
+    Raises:
+        UserError: it has none, so it is no record.
+    """
+    found = record.get("id")
+    if not isinstance(found, str):
+        raise UserError(NO_RECORD)
+    return found
+
+
 def read_records(path: Path, keys: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """The records of a finished file.
 
@@ -158,8 +172,9 @@ def read_records(path: Path, keys: Sequence[str] | None = None) -> list[dict[str
     """
 
     def parse(record: dict[str, Any]) -> dict[str, Any]:
-        if not isinstance(record.get("id"), str) or not isinstance(record.get("scores"), dict):
-            raise UserError("no record of a run")
+        item_id(record)
+        if not isinstance(record.get("scores"), dict):
+            raise UserError(NO_RECORD)
         return record if keys is None else {key: record[key] for key in keys if key in record}
 
     return list(read_jsonl(path, parse))

@@ -50,11 +50,11 @@ class Agreement:
         contexts: on which both gave a verdict.
         says_yes: how many of them the judge says yes to.
         with_cited: kappa with what the answers cite.
-        cited_auc: does the judge's score rank cited contexts above others? NaN for judges without scores.
+        cited_auc: does the judge's score rank cited contexts above others? None for judges without scores.
         precision: of the judge's yes against the relevant contexts.
         recall: of the relevant contexts.
         f1: their harmonic mean.
-        relevant_auc: does its score rank relevant contexts above others?
+        relevant_auc: does its score rank relevant contexts above others? None likewise.
     """
 
     judge: str

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean
 
 from selfrag.experiments.interpretation.grid import Cell, Order
+from selfrag.experiments.interpretation.scoring import MEASURES
 
 Row = tuple[float, float, float, float]
-"""Answer recall, citation precision, citation recall, citation F."""
-FIGURES = ("answer_recall", "citation_precision", "citation_recall", "citation_f")
+"""Figures of a cell, in the order of `MEASURES`."""
 
 _SETTINGS: tuple[tuple[int, Order], ...] = (
     (3, "ranked"), (3, "top-last"), (3, "random"),
@@ -143,9 +143,9 @@ def published_mean(cells: Iterable[Cell], figure: str) -> float | None:
 
     Args:
         cells: such as the nine of one prompt and one number of examples.
-        figure: one of `FIGURES`.
+        figure: one of `MEASURES`.
     """
-    at = FIGURES.index(figure)
+    at = MEASURES.index(figure)
     rows = [PUBLISHED.get(cell) for cell in cells]
     known = [row[at] for row in rows if row is not None]
     return fmean(known) if known and len(known) == len(rows) else None

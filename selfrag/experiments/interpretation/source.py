@@ -51,8 +51,8 @@ def draw(drawing: Drawing, *, passages: int) -> tuple[Questions, dict[str, Any]]
     """
     source = Source([drawing.file], index=drawing.index, found=passages)
     (file,) = source.load()
-    if max((len(item.passages) for item in file.items), default=0) < passages:
-        most = max((len(item.passages) for item in file.items), default=0)
+    most = max((len(item.passages) for item in file.items), default=0)
+    if most < passages:
         raise UserError(
             f"{drawing.file}: no question has {passages} passages, the most is {most}; give --cutoff or --index"
         )

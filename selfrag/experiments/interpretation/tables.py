@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from selfrag.experiments.interpretation.asking import ASKINGS, BASIC
 from selfrag.experiments.interpretation.figures import GridFigures
 from selfrag.experiments.interpretation.grid import Cell
-from selfrag.experiments.interpretation.published import FIGURES, PUBLISHED, published_mean
+from selfrag.experiments.interpretation.published import PUBLISHED, published_mean
+from selfrag.experiments.interpretation.scoring import MEASURES
 from selfrag.experiments.intervals import NONE
 from selfrag.experiments.intrinsics.section import Table, percent, share
 
@@ -36,7 +37,7 @@ def paper_table(figures: GridFigures, prompt: str, *, whole: bool = False) -> Ta
     for cell in cells:
         block = [one for one in cells if one.examples == cell.examples]
         line = [str(cell.examples), str(cell.cutoff), cell.order]
-        for place, name in enumerate(FIGURES):
+        for place, name in enumerate(MEASURES):
             shown = share(figures.of(cell, prefix + name))
             best = len(block) > 1 and _is_best(figures, cell, block, prefix + name)
             line += [f"**{shown}**" if best else shown, _published(cell, place)]
@@ -44,7 +45,7 @@ def paper_table(figures: GridFigures, prompt: str, *, whole: bool = False) -> Ta
     number = ASKINGS[prompt].table
     beside = f", beside Table {number}" if number else ""
     scope = " (whole generation)" if whole else ""
-    head = ("examples", "k", "order", *(text for name in FIGURES for text in (SHORT[name], PAPER)))
+    head = ("examples", "k", "order", *(text for name in MEASURES for text in (SHORT[name], PAPER)))
     notes = [f"{figures.questions} questions, bootstrap 95% intervals; the paper: 60 questions of QAMPARI, GPT-3.5"]
     notes += [f"{cell.name}: {count} failed and count as wrong" for cell in cells if (count := figures.failed[cell])]
     return Table(f"Prompt {prompt}{beside}{scope}", head, tuple(rows), tuple(notes))
@@ -82,7 +83,7 @@ def differences_table(figures: GridFigures, against: str = BASIC.name) -> Table:
         groups = [(str(count), figures.pairs(prompt, against, examples=count)) for count in examples]
         for name, pairs in (*groups, (ALL, figures.pairs(prompt, against))):
             line = [prompt, name]
-            for figure in (*FIGURES, "whole_answer_recall"):
+            for figure in (*MEASURES, "whole_answer_recall"):
                 line.append(share(figures.difference(pairs, figure)))
                 if figure in ("answer_recall", "citation_f"):
                     line.append(_number(_published_difference(pairs, figure), "+.3f"))
@@ -99,7 +100,7 @@ def kinds_table(kinds: Mapping[str, GridFigures]) -> Table:
     for kind, figures in kinds.items():
         for prompt in prompts:
             cells = figures.select(prompt)
-            found = [figures.mean(cells, name) for name in FIGURES]
+            found = [figures.mean(cells, name) for name in MEASURES]
             shown = (share(None if one is None else one.estimate) for one in found)
             rows.append((kind, str(figures.questions), prompt, *shown))
     return Table("Types of questions", ("type", "questions", "prompt", *SHORT.values()), tuple(rows))

@@ -17,6 +17,7 @@ from selfrag.experiments.items import Item
 from selfrag.experiments.metrics.metric import Part
 from selfrag.experiments.reporting.cases import Case, CaseFile, Outcome
 from selfrag.experiments.runner_items import items_of
+from selfrag.experiments.runner_records import item_id
 from selfrag.jsonl import read_jsonl
 
 
@@ -57,7 +58,7 @@ def _outcomes(run: SystemRun, name: str, chosen: set[str]) -> dict[str, Outcome]
     places = {key: i for i, key in enumerate(result.ids)}
 
     def parse(record: dict[str, Any]) -> Outcome | None:
-        key = _identified(record)["id"]
+        key = item_id(record)
         if key not in chosen:
             return None
         return _outcome(run.name, record, {metric: result.scores[metric][places[key]] for metric in result.metrics})
@@ -96,14 +97,8 @@ def _items(folder: Path, name: str, data: Path | None) -> tuple[dict[str, Item],
         return {}, f"{error}; questions come from traces"
 
 
-def _identified(record: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(record.get("id"), str):
-        raise UserError("no record of a run")
-    return record
-
-
 def _failure(record: dict[str, Any]) -> tuple[str, bool]:
-    return _identified(record)["id"], record.get("error") is not None
+    return item_id(record), record.get("error") is not None
 
 
 def _listed(value: Any) -> list[Any]:

@@ -16,8 +16,8 @@ from selfrag.experiments.compare_runs import comparable, run_folders
 from selfrag.experiments.markdown_table import compact, escape
 from selfrag.experiments.reporting.comparison_tables import markdown
 from selfrag.experiments.reporting.digest import Digest, digest, read_digest, write_digest
+from selfrag.experiments.reporting.origins import file_origin, run_origin
 from selfrag.experiments.reporting.plots import draw
-from selfrag.experiments.reporting.provenance import file_origin, run_origin
 from selfrag.experiments.reporting.studies import Study, keep_study, read_study, section
 from selfrag.plotting import save
 from selfrag.untrusted import printable

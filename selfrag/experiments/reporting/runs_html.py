@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from selfrag.experiments.reporting.provenance import file_origin, mapping, run_origin
+from selfrag.experiments.reporting.origins import file_origin, mapping, run_origin
 from selfrag.pages.escaping import inert, isolated
 from selfrag.pages.markup import table
 

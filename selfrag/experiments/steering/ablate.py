@@ -14,7 +14,6 @@ from selfrag.experiments.compare_bootstrap import bootstrap
 from selfrag.experiments.intervals import Estimate
 from selfrag.experiments.runner_manifest import read_manifest
 from selfrag.experiments.runner_models import Model, Source
-from selfrag.experiments.steering.ablation import ablations
 from selfrag.experiments.steering.answers import write_answers
 from selfrag.experiments.steering.fluency import FLUENCY
 from selfrag.experiments.steering.memory import FROM_MEMORY, MEMORY
@@ -24,6 +23,7 @@ from selfrag.experiments.steering.results import comparison, measured_by, system
 from selfrag.experiments.steering.saving import Saved, saved
 from selfrag.experiments.steering.study import FileStudy, Progress, Study, study
 from selfrag.experiments.steering.sweep import based
+from selfrag.experiments.steering.table3a import ablations
 from selfrag.experiments.tasks.reading import TaskFile
 from selfrag.experiments.tasks.task import SHORT
 
@@ -58,7 +58,7 @@ def ablate(
     retry_failed: bool = False,
     progress: Progress = bars,
 ) -> Ablated:
-    """Run the rows of `ablation.ablations`.
+    """Run the rows of `table3a.ablations`.
 
     Args:
         changes: fields of `Decoding` that differ from the paper's policy, or from that of a published task.

@@ -11,9 +11,9 @@ from selfrag.experiments.intervals import NONE, Estimate, bracketed
 from selfrag.experiments.markdown_table import compact, escape
 from selfrag.experiments.reporting.comparison_tables import csv_text, markdown
 from selfrag.experiments.steering.ablate import Ablated
-from selfrag.experiments.steering.ablation import published_rows
 from selfrag.experiments.steering.memory import PUBLISHED
 from selfrag.experiments.steering.results import brief
+from selfrag.experiments.steering.table3a import published_rows
 from selfrag.experiments.steering.writing import bases, write_tables
 
 

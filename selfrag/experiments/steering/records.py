@@ -11,6 +11,7 @@ from selfrag.decoding.trace import Trace
 from selfrag.decoding.trace_json import trace_of
 from selfrag.errors import UserError
 from selfrag.experiments.metrics.output import Output
+from selfrag.experiments.runner_records import item_id
 from selfrag.jsonl import read_jsonl
 
 
@@ -48,9 +49,7 @@ def read_recorded(path: Path, *, traces: bool = True) -> Iterator[Recorded]:
     """
 
     def parse(record: dict[str, Any]) -> Recorded:
-        key = record.get("id")
-        if not isinstance(key, str):
-            raise UserError("no record of a run")
+        key = item_id(record)
         if record.get("error") is not None:
             return Recorded(key, str(record["error"]), None, None)
         if traces and "trace" not in record:

@@ -8,9 +8,10 @@ from grid_world import item, questions
 from retrieval.errors import UserError
 from selfrag.experiments.interpretation.context_ids import contexts_of
 from selfrag.experiments.interpretation.grid import Cell, arranged, grid, parse_orders
-from selfrag.experiments.interpretation.published import FIGURES, PUBLISHED, published_mean
+from selfrag.experiments.interpretation.published import PUBLISHED, published_mean
 from selfrag.experiments.interpretation.questions import choose, example, relevant
 from selfrag.experiments.interpretation.row_facts import asked_how
+from selfrag.experiments.interpretation.scoring import MEASURES
 from selfrag.experiments.interpretation.trials import Showing, trial
 
 
@@ -36,7 +37,7 @@ def test_published_figures_have_the_means_that_the_reference_worked_out():
         assert found == pytest.approx(values, abs=5.1e-5)
     assert published_mean([], "citation_f") is None
     assert published_mean([*PUBLISHED, Cell(4, "ranked", 0, "basic")], "citation_f") is None
-    best = {name: max(PUBLISHED, key=lambda cell: PUBLISHED[cell][FIGURES.index(name)]).name for name in FIGURES}
+    best = {name: max(PUBLISHED, key=lambda cell: PUBLISHED[cell][MEASURES.index(name)]).name for name in MEASURES}
     assert best["answer_recall"] == "k3-random-2-counterfactual"
     assert best["citation_f"] == "k3-random-1-counterfactual"
 

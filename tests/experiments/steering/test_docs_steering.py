@@ -13,9 +13,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from steered import executed, job, scripted, short
 
 from selfrag.decoding.policy import Decoding
-from selfrag.experiments.steering.ablation import ablations
 from selfrag.experiments.steering.setting import Setting
 from selfrag.experiments.steering.study import study
+from selfrag.experiments.steering.table3a import ablations
 
 PAGE = (Path(__file__).parents[3] / "docs" / "experiments" / "steering.md").read_text(encoding="utf-8")
 

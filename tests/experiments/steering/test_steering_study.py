@@ -14,10 +14,10 @@ from steered import closed, executed, job, long, scripted, short
 
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import EngineError, UserError
-from selfrag.experiments.steering.ablation import ablations
 from selfrag.experiments.steering.saving import saved
 from selfrag.experiments.steering.setting import Axis, Setting, plan
 from selfrag.experiments.steering.study import FileStudy, study
+from selfrag.experiments.steering.table3a import ablations
 from selfrag.experiments.tasks.reading import TaskFile
 from selfrag.reflection.weights import Weights
 
