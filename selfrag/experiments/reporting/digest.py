@@ -93,7 +93,7 @@ def read_digest(path: Path) -> Digest:
 
 
 def _file(given: Mapping[str, Any]) -> FileResult:
-    values = {key: given[key] for key in PLAIN}
+    values = {key: given[key] for key in PLAIN if key in given or key != "form"}  # digests from before forms have none
     for name in ("metrics", "ids", "judged"):
         values[name] = tuple(map(str, values[name]))
     values["whole"] = {name: None if pair is None else (pair[0], pair[1]) for name, pair in values["whole"].items()}
