@@ -45,7 +45,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from selfrag.cli.session import quiet
     from selfrag.experiments.compare import compare
     from selfrag.experiments.compare_runs import read_runs
-    from selfrag.experiments.reporting.comparison_tables import csv_text, markdown, terminal
+    from selfrag.experiments.reporting.comparison_tables import Terminal, csv_text, markdown
     from selfrag.experiments.runner_models import Source
 
     quiet()
@@ -59,7 +59,7 @@ def _run(arguments: argparse.Namespace) -> int:
             print(f"{name} {file}: {json.dumps(result)}")
     against = "tokens" if "tokens" in variants else None
     comparison = compare(read_runs([arguments.out / name for name in variants]), against=against, seed=arguments.seed)
-    Console().print(terminal(comparison))
+    Console().print(Terminal(comparison))
     write_text(arguments.out / "joining.md", markdown(comparison))
     write_text(arguments.out / "joining.csv", csv_text(comparison))
     return 0

@@ -10,9 +10,6 @@ import typer
 
 from selfrag.untrusted import printable
 
-WIDE = 190
-"""Columns of a terminal that have room for tokens and searches."""
-
 
 def report(
     runs: Annotated[list[Path], typer.Argument(help="run directories, or a directory of them")],
@@ -35,7 +32,7 @@ def report(
     from rich.console import Console
 
     from selfrag.experiments.compare_runs import run_folders
-    from selfrag.experiments.reporting.comparison_tables import terminal
+    from selfrag.experiments.reporting.comparison_tables import Terminal
     from selfrag.experiments.reporting.files import check_ending, write
     from selfrag.experiments.reporting.page import read_report
 
@@ -44,6 +41,6 @@ def report(
     folders, shown = run_folders(runs), items if page else 0
     found = read_report(folders, against=against, only=only, items=shown, data=data, seed=seed)
     console = Console()
-    console.print(terminal(found.comparison, wide=console.width >= WIDE))
+    console.print(Terminal(found.comparison))
     for one in files:
         sys.stdout.write(printable(f"written: {write(found, one)}\n"))

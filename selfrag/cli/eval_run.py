@@ -100,10 +100,10 @@ def _show(folders: list[Path], results: dict[str, dict[str, dict[str, Any]]], ag
 
     from selfrag.experiments.compare import compare
     from selfrag.experiments.compare_runs import read_runs
-    from selfrag.experiments.reporting.comparison_tables import terminal
+    from selfrag.experiments.reporting.comparison_tables import Terminal
 
     ran = list(next(iter(results.values())))
-    Console().print(terminal(compare(read_runs(folders, ran), against=against, seed=seed)))
+    Console().print(Terminal(compare(read_runs(folders, ran), against=against, seed=seed)))
     failed = sum(file["failed"] for files in results.values() for file in files.values())
     if failed:
         sys.stderr.write(f"{failed} items failed and count as wrong; the same command with --retry-failed\n")

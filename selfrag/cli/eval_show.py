@@ -21,6 +21,6 @@ def show(runs: Sequence[Path], only: Sequence[str] | None = None, against: str |
 
     from selfrag.experiments.compare import compare
     from selfrag.experiments.compare_runs import read_runs
-    from selfrag.experiments.reporting.comparison_tables import terminal
+    from selfrag.experiments.reporting.comparison_tables import Terminal
 
-    Console().print(terminal(compare(read_runs(runs, only), against=against)))
+    Console().print(Terminal(compare(read_runs(runs, only), against=against)))

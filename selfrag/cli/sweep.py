@@ -111,12 +111,12 @@ def show(comparison: Any, lines: list[str]) -> None:
     """Tables and sentences, on the standard output."""
     from rich.console import Console
 
-    from selfrag.experiments.reporting.comparison_tables import terminal
+    from selfrag.experiments.reporting.comparison_tables import Terminal
 
     console = Console()
     if not console.is_terminal:
         console.width = WIDTH
-    console.print(terminal(comparison))
+    console.print(Terminal(comparison))
     sys.stdout.write(printable("\n".join(lines)) + "\n")
 
 

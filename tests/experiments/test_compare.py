@@ -27,7 +27,7 @@ from selfrag.engines.scripted import Reply
 from selfrag.experiments.compare import compare
 from selfrag.experiments.compare_bootstrap import Draws, average, bootstrap
 from selfrag.experiments.compare_runs import read_run, read_runs
-from selfrag.experiments.reporting.comparison_tables import csv_text, markdown, terminal
+from selfrag.experiments.reporting.comparison_tables import Terminal, csv_text, markdown
 from selfrag.experiments.runner import run
 from selfrag.experiments.systems.finetuned import FineTuned
 from selfrag.experiments.tasks.task import BIOGRAPHY
@@ -181,12 +181,25 @@ def test_every_rendering_holds_every_system_and_no_nan(runs: list[Path]) -> None
     (failed,) = [r for r in rows if (r["file"], r["system"], r["metric"]) == ("set", "finetuned", "failed")]
     assert failed["value"] == "1"
     console = Console(width=400, record=True, file=io.StringIO())
-    console.print(terminal(found))
+    console.print(Terminal(found))
     shown = console.export_text()
     assert "sail" in shown
     for rendering in (text, csv_text(found), shown):
         assert "nan" not in rendering.replace("finetuned", "").lower()
         assert "None" not in rendering
+
+
+@pytest.mark.parametrize(("width", "columns"), [(80, 0), (120, 2), (190, 3)])
+def test_a_terminal_gets_the_columns_it_has_room_for_and_whole_intervals(
+    runs: list[Path], width: int, columns: int
+) -> None:
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(Terminal(compare(read_runs(runs), against="finetuned")))
+    shown = console.export_text()
+    assert max(map(len, shown.splitlines())) <= width
+    assert "[100.0, 100.0]" in shown
+    assert "finetuned" in shown
+    assert sum(name in shown for name in ("recall", "s/item", "searches")) == columns
 
 
 def test_runs_that_cannot_be_compared(runs: list[Path], tmp_path: Path) -> None:

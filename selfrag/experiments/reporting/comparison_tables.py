@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from selfrag.experiments.compare import AVERAGE, Comparison, Row, Table
@@ -15,11 +15,16 @@ from selfrag.experiments.metrics.effort import RETRIEVAL_RATE
 from selfrag.experiments.metrics.registry import is_count, judge_of
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.table import Table as RichTable
 
-BRIEF = ("citation_precision", "citation_recall", RETRIEVAL_RATE.name)
-"""Columns of a terminal beside the headline."""
-WIDE = (*BRIEF, "prompt_tokens", "generated_tokens", "searches")
+_UNBOUNDED = 10_000
+
+NARROW = ("citation_precision", RETRIEVAL_RATE.name)
+"""Columns of a terminal of 80 beside the headline."""
+USUAL = ("citation_precision", "citation_recall", RETRIEVAL_RATE.name)
+"""The same where there is more room."""
+WIDE = (*USUAL, "prompt_tokens", "generated_tokens", "searches")
 """The same for a wide terminal."""
 ABBREVIATIONS = {
     "citation_precision": "cit. precision",
@@ -65,34 +70,47 @@ def csv_text(comparison: Comparison) -> str:
     return out.getvalue()
 
 
-def terminal(comparison: Comparison, *, wide: bool = False) -> RenderableType:
-    """The same tables for rich, cut to what fits a terminal: headline, difference, citations, retrieval, time.
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """The same tables for rich, each with as many columns as the console has room for; intervals are never broken."""
 
-    Args:
-        comparison: what to show.
-        wide: with tokens and searches, for about 190 columns.
-    """
+    comparison: Comparison
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Rich's protocol."""
+        from rich.measure import Measurement
+
+        from selfrag.cli.show import plain
+
+        yield plain(about(self.comparison))
+        for table in tables(self.comparison):
+            shown = None
+            for columns in (WIDE, USUAL, NARROW):
+                shown = _shown(table, columns, self.comparison.reference)
+                if Measurement.get(console, options.update(max_width=_UNBOUNDED), shown).maximum <= options.max_width:
+                    break
+            if shown is not None:
+                yield shown
+            yield from (plain(note, "dim") for note in table.notes)
+
+
+def _shown(table: Table, columns: Sequence[str], reference: str | None) -> RichTable:
     from rich import box
-    from rich.console import Group
     from rich.table import Table as RichTable
 
     from selfrag.cli.show import plain
 
-    parts: list[RenderableType] = [plain(about(comparison))]
-    for table in tables(comparison):
-        header, *rows = grid(_brief(table, WIDE if wide else BRIEF), comparison.reference)
-        shown = RichTable(title=plain(title(table)), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        for i, name in enumerate(header):
-            shown.add_column(plain(name), justify="left" if i == 0 else "right", overflow="fold", no_wrap=i == 0)
-        for row in rows:
-            shown.add_row(*(plain(cell) for cell in row))
-        parts += [shown, *(plain(note, "dim") for note in table.notes)]
-    return Group(*parts)
-
-
-def _brief(table: Table, columns: Sequence[str]) -> Table:
     kept = [metric for metric in table.metrics[1:] if metric in columns or judge_of(metric)]
-    return replace(table, metrics=(table.metrics[0], *kept))
+    brief = replace(table, metrics=(table.metrics[0], *kept))
+    header, *rows = grid(brief, reference, narrow=columns is NARROW)
+    heading = plain(title(table))
+    shown = RichTable(title=heading, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for i, name in enumerate(header):
+        words = name.replace(" ", "\n") if i else name
+        shown.add_column(plain(words), justify="right" if i else "left", no_wrap=i > 0, overflow="fold")
+    for name, *figures in rows:
+        shown.add_row(plain(name), *(plain(figure.replace(" [", "\n[")) for figure in figures))
+    return shown
 
 
 def about(comparison: Comparison) -> str:
@@ -115,17 +133,23 @@ def title(table: Table) -> str:
     return f"{table.name} ({table.kind}, {table.items} items)"
 
 
-def grid(table: Table, reference: str | None) -> list[list[str]]:
-    """Header and rows; the headline, citation precision and what judges said with intervals, other figures bare."""
+def grid(table: Table, reference: str | None, *, narrow: bool = False) -> list[list[str]]:
+    """Header and rows; the headline, citation precision and what judges said with intervals, other figures bare.
+
+    Args:
+        table: what to show.
+        reference: system that the others are compared with.
+        narrow: without the difference of citations and the seconds.
+    """
     head, *others = table.metrics
     compared = reference is not None
-    paired = [metric for metric in others if compared and metric == "citation_precision"]
+    paired = [metric for metric in others if compared and not narrow and metric == "citation_precision"]
     header = ["system", head]
     header += ["difference"] if compared else []
     for metric in others:
         header.append(_heading(metric))
         header += ["difference"] if metric in paired else []
-    timed = any(row.seconds is not None for row in table.rows)
+    timed = not narrow and any(row.seconds is not None for row in table.rows)
     header += [*(["s/item"] if timed else []), "failed"]
     return [header, *(_row(row, head, others, paired, compared=compared, timed=timed) for row in table.rows)]
 
