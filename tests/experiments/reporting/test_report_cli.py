@@ -25,7 +25,7 @@ def test_everything_that_it_writes(runs: list[Path], tmp_path: Path, capsys, mon
 
 
 def test_a_directory_of_runs_is_enough_and_narrow_terminals_get_less(runs: list[Path], capsys, monkeypatch) -> None:
-    monkeypatch.setenv("COLUMNS", "110")
+    monkeypatch.setenv("COLUMNS", "80")
     assert main(["eval", "report", str(runs[0].parent), "--only", "short"]) == 0
     shown = capsys.readouterr().out
     assert "finetuned" in shown
