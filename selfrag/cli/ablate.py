@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from selfrag.cli.options import Choices
 from selfrag.cli.sweep import (
     Changes,
-    Choices,
     EngineName,
     Files,
     IndexName,

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from selfrag.cli.sweep import Choices
+from selfrag.cli.options import ASKED, Choices
 from selfrag.errors import UserError
 from selfrag.untrusted import printable
 
-WHAT, WHICH, WHERE = "What is asked", "What answers", "Where it runs"
+WHICH, WHERE = "What answers", "Where it runs"
 DEFAULT = "selfrag"
 
 
@@ -44,11 +44,13 @@ def run(
     ] = None,
     index: Annotated[
         str | None,
-        typer.Option(help="folder of an index, or demo, for items that bring no passages", rich_help_panel=WHAT),
+        typer.Option(help="folder of an index, or demo, for items that bring no passages", rich_help_panel=ASKED),
     ] = None,
-    found: Annotated[int, typer.Option(min=1, help="passages to search for", rich_help_panel=WHAT)] = 10,
-    limit: Annotated[int | None, typer.Option(min=1, help="a seeded sample of each file", rich_help_panel=WHAT)] = None,
-    seed: Annotated[int, typer.Option(help="of the sample and of the intervals", rich_help_panel=WHAT)] = 0,
+    found: Annotated[int, typer.Option(min=1, help="passages to search for", rich_help_panel=ASKED)] = 10,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="a seeded sample of each file", rich_help_panel=ASKED)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="of the sample and of the intervals", rich_help_panel=ASKED)] = 0,
     choices: Choices = "letters",
     traces: Annotated[bool, typer.Option("--traces", help="keep every answer's whole trace")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="run items again that failed before")] = False,

@@ -1,4 +1,4 @@
-"""Command-line options that map to fields of `Decoding` or choose what answers. Declarations and their parsing only."""
+"""Options of several commands: fields of `Decoding`, what answers, how experiments ask. Declarations, parsing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
 
 WHAT, WHEN, SCORE, SEARCH = "What answers", "When to retrieve", "What counts", "How far"
+ASKED = "What is asked"
 
+Choices = Annotated[
+    Literal["letters", "texts"],
+    typer.Option(
+        help="lettered options: listed, a letter chosen; or not listed, their texts scored", rich_help_panel=ASKED
+    ),
+]
 Model = Annotated[
     str, typer.Option(help="demo, a folder with a checkpoint, or a name on the hub", rich_help_panel=WHAT)
 ]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
+from selfrag.cli.options import ASKED, Choices
 from selfrag.untrusted import printable
 
 WIDTH = 120
 """Columns of a table that goes into a file or a pipe."""
-WHAT, WHICH, STEER = "What is asked", "What answers", "What is varied"
+WHICH, STEER = "What answers", "What is varied"
 
 Files = Annotated[
     list[str], typer.Argument(help="FILE of user rows, or TASK=FILE, TASK/PROTOCOL=FILE of a published task")
@@ -31,16 +32,10 @@ Changes = Annotated[
 ]
 IndexName = Annotated[
     str | None,
-    typer.Option("--index", help="folder of an index, or demo, for items without passages", rich_help_panel=WHAT),
+    typer.Option("--index", help="folder of an index, or demo, for items without passages", rich_help_panel=ASKED),
 ]
-LimitOption = Annotated[int | None, typer.Option(min=1, help="a seeded sample of each file", rich_help_panel=WHAT)]
-Choices = Annotated[
-    Literal["letters", "texts"],
-    typer.Option(
-        help="lettered options: listed, a letter chosen; or not listed, their texts scored", rich_help_panel=WHAT
-    ),
-]
-Seed = Annotated[int, typer.Option(help="of samples, halves and intervals", rich_help_panel=WHAT)]
+LimitOption = Annotated[int | None, typer.Option(min=1, help="a seeded sample of each file", rich_help_panel=ASKED)]
+Seed = Annotated[int, typer.Option(help="of samples, halves and intervals", rich_help_panel=ASKED)]
 Redecode = Annotated[
     bool, typer.Option(help="decode again where the record is not exact; else such answers are approximate")
 ]

@@ -82,15 +82,12 @@ class Terminal:
 
         from selfrag.cli.show import plain
 
+        unbounded = options.update(max_width=_UNBOUNDED)
         yield plain(about(self.comparison))
         for table in tables(self.comparison):
-            shown = None
-            for columns in (WIDE, USUAL, NARROW):
-                shown = _shown(table, columns, self.comparison.reference)
-                if Measurement.get(console, options.update(max_width=_UNBOUNDED), shown).maximum <= options.max_width:
-                    break
-            if shown is not None:
-                yield shown
+            *wider, narrow = (_shown(table, columns, self.comparison.reference) for columns in (WIDE, USUAL, NARROW))
+            fitting = (one for one in wider if Measurement.get(console, unbounded, one).maximum <= options.max_width)
+            yield next(fitting, narrow)
             yield from (plain(note, "dim") for note in table.notes)
 
 
