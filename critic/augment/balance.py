@@ -6,8 +6,9 @@ Every decision is drawn from the seed and the pair's id alone, so it does not de
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from types import MappingProxyType
 from typing import Literal
 
@@ -79,13 +80,13 @@ def variants(augmented: Augmented, balance: Balance, seed: int) -> list[Variant]
 def _with_irrelevant(augmented: Augmented, rng: random.Random) -> Augmented | None:
     """One retrieved segment with an irrelevant candidate in the place of its passage, if any can have one.
 
-    A segment whose passage the next one continues with keeps it.
+    A segment whose passage a later one continues with keeps it, also if a sentence without retrieval is between them.
     """
     segments = augmented.segments
     able = [
         number
         for number, segment in enumerate(segments)
-        if segment.others_irrelevant and not any(s.continues for s in segments[number + 1 : number + 2])
+        if segment.others_irrelevant and not _continued(segments[number + 1 :])
     ]
     if not able:
         return None
@@ -93,3 +94,8 @@ def _with_irrelevant(augmented: Augmented, rng: random.Random) -> Augmented | No
     segment = segments[number]
     swapped: Segment = replace(segment, chosen=rng.choice(segment.others_irrelevant), rule="irrelevant, for balance")
     return replace(augmented, segments=(*segments[:number], swapped, *segments[number + 1 :]))
+
+
+def _continued(later: Sequence[Segment]) -> bool:
+    """Whether one of the segments up to the next passage goes on with the passage before them."""
+    return any(segment.continues for segment in takewhile(lambda segment: segment.chosen is None, later))

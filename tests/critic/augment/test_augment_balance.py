@@ -89,6 +89,14 @@ def test_a_passage_that_is_continued_with_stays() -> None:
     assert len(variants(found, Balance(irrelevant=1.0), 0)) == 1
 
 
+def test_a_passage_that_is_continued_with_after_a_sentence_of_opinion_stays() -> None:
+    said = {"Two.": "No Retrieval", "Three.": "Continue to Use Evidence"}
+    found = augmented(lambda c: said.get(c.output, mixed(c)) if c.group == "Retrieve" else mixed(c), "One. Two. Three.")
+    assert [segment.token for segment in found.segments[1:]] == ["No Retrieval", "Continue to Use Evidence"]
+    assert found.segments[2].used == found.segments[0].candidate.passage.id
+    assert len(variants(found, Balance(irrelevant=1.0), 0)) == 1
+
+
 @pytest.mark.parametrize("bad", [{"keep_unretrieved": 1.5}, {"irrelevant": -0.1}, {"mode": "both"}])
 def test_shares_are_checked(bad: dict) -> None:
     with pytest.raises(UserError, match="balance"):
