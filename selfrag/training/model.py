@@ -153,7 +153,7 @@ def load_trainee(
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    reach = reach or Reach()
+    reach, place = reach or Reach(), device_of(device)
     if method == "full" and reach != Reach():
         raise UserError("token_rows, last_layers and invocation are for LoRA; method 'full' trains everything")
     if plain and reach.invocation:
@@ -167,13 +167,29 @@ def load_trainee(
     model.config.use_cache = False
     expansion = expand(model, tokenizer) if reach.token_rows else unexpanded(model)
     _without_dropout(model)
-    model.to(device)
+    model.to(place)
     torch.manual_seed(seed)
     if method == "lora":
         return _lora(model, tokenizer, expansion, lora or Lora(), reach, plain=plain)
     if plain:
         return Trainee(model, tokenizer, expansion, dict(model.named_parameters()), {}, Fused())
     return _full(model, tokenizer, expansion)
+
+
+def device_of(name: str) -> torch.device:
+    """A device by its name.
+
+    Raises:
+        UserError: torch knows no such device, or this machine or this torch has none.
+    """
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UserError(f"device {name!r} is none that torch knows; give cpu or cuda") from error
+    here = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if device.type != "cpu" and (here is None or here.type != device.type):
+        raise UserError(f"device {name!r}: this torch {torch.__version__} finds none here; give cpu")
+    return device
 
 
 def with_adapter(model: Any, expansion: Expansion, lora: Lora, reach: Reach | None = None) -> Any:

@@ -20,6 +20,7 @@ from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec
 from selfrag.training.batching import Step, plan_epoch
+from selfrag.training.bounds import check
 from selfrag.training.journal import Journal, fingerprint, load_parameters
 from selfrag.training.model import Lora, Method, Reach, Trainee, load_trainee
 from selfrag.training.optimizer import optimizer_for
@@ -90,6 +91,9 @@ class TrainingConfig:
     patience: int | None = None
     device: str = "cpu"
     reach: Reach = field(default_factory=Reach)
+
+    def __post_init__(self) -> None:
+        check(self)
 
 
 @dataclass(frozen=True, slots=True)

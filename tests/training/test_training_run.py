@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import tiny
@@ -12,6 +13,7 @@ from trained import ROWS, config, write
 
 from selfrag.errors import UserError
 from selfrag.training.journal import Journal
+from selfrag.training.model import Lora
 from selfrag.training.run import train
 
 
@@ -156,3 +158,30 @@ def test_the_manifest_says_what_was_run(base_dir, rows, tmp_path):
     assert manifest["facts"]["rows"] == 4
     assert set(manifest["inputs"]) == {"rows", "base"}
     assert "torch" in manifest["versions"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"epochs": 0}, "epochs = 0: give a whole number of at least 1"),
+        ({"step_tokens": 0}, "step_tokens = 0"),
+        ({"max_passage": -1}, "max_passage = -1"),
+        ({"lora": Lora(rank=0)}, "lora rank = 0"),
+        ({"learning_rate": -1e-4}, "learning_rate = -0.0001: give a number of at least 0"),
+        ({"clip": float("nan")}, "clip = nan"),
+        ({"warmup": 1.5}, "warmup = 1.5: give a number from 0 to 1"),
+        ({"method": "prefix"}, "method = 'prefix': choose one of lora, full"),
+    ],
+)
+def test_settings_with_which_nothing_can_be_learned_are_refused(changes, said):
+    with pytest.raises(UserError, match=re.escape(said)):
+        config(**changes)
+
+
+@pytest.mark.parametrize(("device", "said"), [("gpu", "give cpu or cuda"), ("cuda", "finds none here; give cpu")])
+def test_a_device_that_is_not_there_is_one_line(base_dir, rows, tmp_path, device, said):
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is one here")
+    with pytest.raises(UserError, match=said):
+        train(rows, base_dir, tmp_path / "run", config(device=device))
+    assert not (tmp_path / "run").exists()
