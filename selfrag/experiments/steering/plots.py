@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from selfrag.plotting import save
 from selfrag.untrusted import printable
 
 Curve = Sequence[tuple[float, Estimate]]
+_CLOSE = 0.02  # of an axis: values nearer to each other cannot be told apart on a linear one
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +53,36 @@ def plot_axis(title: str, axis: str, panels: Sequence[Panel], out: Path, *, base
     shown = [panel for panel in panels if any(len(curve) > 1 for curve in panel.curves.values())]
     if not shown:
         return None
-    figure = _figure((5.5, 2.4 * len(shown)))
+    values = {value for panel in shown for curve in panel.curves.values() for value, _ in curve}
+    places = places_of(values)
+    figure = _figure((7.5, 2.4 * len(shown)))
     rows = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
     for axes, panel in zip(rows, shown, strict=True):
         scale = 100 if panel.percent else 1
         for name, curve in panel.curves.items():
             if curve:
-                _draw(axes, name, curve, scale)
-        if base is not None:
-            axes.axvline(base, color="grey", linewidth=1, linestyle=":")
+                _draw(axes, name, curve, scale, places)
+        if base in places:
+            axes.axvline(places[base], color="grey", linewidth=1, linestyle=":", label="base")
         axes.set(ylabel=printable(panel.label))
         axes.grid(alpha=0.3)
-        axes.legend(fontsize="small")
+        axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.01, 0.5))
     rows[0].set(title=printable(title))
     rows[-1].set(xlabel=printable(axis))
+    if any(place != value for value, place in places.items()):
+        rows[-1].set_xticks(list(places.values()), [f"{value:g}" for value in places], rotation=60, fontsize="small")
+        rows[-1].set(xlabel=printable(f"{axis} (values at equal steps)"))
     return save(figure, out)
+
+
+def places_of(values: Collection[float]) -> dict[float, float]:
+    """Where values stand on an axis, in order: at themselves, or at equal steps if some lie too close to be told apart.
+
+    Thresholds such as 0.999 and 1 are settings of their own, and models that are sure change between them.
+    """
+    ordered = sorted(values)
+    close = any(after - before < _CLOSE * (ordered[-1] - ordered[0]) for before, after in pairwise(ordered))
+    return {value: float(step) if close else value for step, value in enumerate(ordered)}
 
 
 def plot_pareto(
@@ -100,8 +117,9 @@ def plot_pareto(
             axes.annotate(printable(text), where, xytext=(6, -10), textcoords="offset points", fontsize="small")
             axes.scatter(*where, s=60, facecolors="none", edgecolors="tab:red")
     axes.set(title=printable(title), xlabel=printable(labels[0]), ylabel=printable(labels[1]))
+    axes.margins(x=0.15, y=0.1)  # room for what is written beside the outer points
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="small", loc="lower right")
     return save(figure, out)
 
 
@@ -112,9 +130,9 @@ def _figure(size: tuple[float, float]) -> Any:
     return Figure(figsize=size, layout="constrained")
 
 
-def _draw(axes: Any, name: str, curve: Curve, scale: float) -> None:
+def _draw(axes: Any, name: str, curve: Curve, scale: float, places: Mapping[float, float]) -> None:
     points = sorted(curve, key=lambda point: point[0])
-    values = [value for value, _ in points]
+    values = [places[value] for value, _ in points]
     (line,) = axes.plot(
         values, [scale * found.value for _, found in points], marker="o", markersize=4, label=printable(name)
     )

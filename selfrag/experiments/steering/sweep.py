@@ -23,6 +23,7 @@ from selfrag.experiments.steering.choosing import Choice, Goal, Scores, choose
 from selfrag.experiments.steering.fluency import FLUENCY
 from selfrag.experiments.steering.judging import judge_settings
 from selfrag.experiments.steering.opening import bars, opened
+from selfrag.experiments.steering.reasons import Reason, reasons
 from selfrag.experiments.steering.results import comparison, measured_by, system_runs
 from selfrag.experiments.steering.saving import Saved, saved
 from selfrag.experiments.steering.setting import BASE, Axis, Plan, plan
@@ -88,6 +89,7 @@ class Swept:
         studies: one a file.
         comparison: all settings against the base.
         trends: name of the file to the paper's trends.
+        reasons: name of the file to what each axis had to act on.
         choices: name of the file to the best setting; missing where no goal was given.
         saved: what was spared.
     """
@@ -96,6 +98,7 @@ class Swept:
     studies: tuple[FileStudy, ...]
     comparison: Comparison
     trends: Mapping[str, Sequence[Trend]]
+    reasons: Mapping[str, Sequence[Reason]]
     choices: Mapping[str, Choice]
     saved: Saved
 
@@ -172,7 +175,8 @@ def found_in(what: Sweep, plans: Sequence[Plan], studies: Sequence[FileStudy], r
         if what.goal is not None:
             choices[file.name] = choose(scores, what.goal, BASE, headline, seed=what.seed, name=file.name)
     found = comparison(studies, runs, what.seed)
-    return Swept(tuple(plans), tuple(studies), found, turned, choices, saved(studies))
+    why = {one.file.name: reasons(one, laid_out) for one, laid_out in zip(studies, plans, strict=True)}
+    return Swept(tuple(plans), tuple(studies), found, turned, why, choices, saved(studies))
 
 
 def plain(found: Swept) -> dict[str, Any]:
@@ -182,6 +186,7 @@ def plain(found: Swept) -> dict[str, Any]:
         "settings": {name: {one.name: decoding_dict(one.decoding) for one in p.settings} for name, p in by_file},
         "series": {name: {axis: [list(at) for at in row] for axis, row in p.series.items()} for name, p in by_file},
         "trends": {name: [trend.as_dict() for trend in turned] for name, turned in found.trends.items()},
+        "reasons": {name: [reason.as_dict() for reason in why] for name, why in found.reasons.items()},
         "choices": {name: choice.as_dict() for name, choice in found.choices.items()},
         "saved": found.saved.as_dict(),
     }

@@ -84,11 +84,12 @@ def sources(studies: Sequence[FileStudy]) -> dict[str, Any]:
 
 
 def sentences(found: Swept) -> list[str]:
-    """Trends and choices, one line each, with blank lines between files."""
+    """Trends, their reasons and choices, one line each."""
     lines = []
     for one in found.studies:
         name = one.file.name
         lines += [f"- {name}, {trend}" for trend in found.trends[name]]
+        lines += [f"- {name}, why: {reason}" for reason in found.reasons[name]]
         if name in found.choices:
             lines.append(f"- {name}, {chosen(found.choices[name])}")
     return [*lines, ""]

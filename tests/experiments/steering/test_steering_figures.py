@@ -20,7 +20,7 @@ from selfrag.experiments.pareto import Point, front
 from selfrag.experiments.steering.choosing import Goal, Limit, choose, halves
 from selfrag.experiments.steering.fluency import REPEATED, repeated_bigrams
 from selfrag.experiments.steering.memory import FROM_MEMORY, UNCITED, UNSEEN
-from selfrag.experiments.steering.plots import Panel, plot_axis, plot_pareto
+from selfrag.experiments.steering.plots import Panel, places_of, plot_axis, plot_pareto
 from selfrag.experiments.steering.setting import Axis, plan
 from selfrag.experiments.steering.trends import trends
 from selfrag.reflection.weights import Weights
@@ -224,3 +224,10 @@ def test_pictures_are_drawn_and_nothing_is_drawn_of_nothing(tmp_path: Path) -> N
     points = {"base": Point(10, 50), "other": Point(20, 60)}
     assert plot_pareto("x", ("a", "b"), points, tmp_path / "front.png", marked={"base": "base", "gone": "x"})
     assert plot_pareto("x", ("a", "b"), {"base": Point(1, 1)}, tmp_path / "one.png", marked={}) is None
+
+
+def test_values_that_lie_close_stand_at_equal_steps() -> None:
+    assert places_of([0.5, 0, 1]) == {0: 0, 0.5: 0.5, 1: 1}
+    assert places_of([0.999, 0, 1, 0.5]) == {0: 0, 0.5: 1, 0.999: 2, 1: 3}
+    assert places_of([3]) == {3: 3}
+    assert places_of([]) == {}
