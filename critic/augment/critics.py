@@ -11,6 +11,9 @@ from selfrag.experiments.provenance import sha256
 
 LEXICAL = "lexical"
 
+_NOTES = frozenset({"README.md", "training.json"})
+"""Files of a critic's folder that decide no judgment."""
+
 
 def open_critic(name: str, engine: str | None = None) -> Critic:
     """A critic; one that holds an engine is a context manager, too.
@@ -32,8 +35,8 @@ def open_critic(name: str, engine: str | None = None) -> Critic:
 
 
 def fingerprint(name: str) -> str:
-    """Changes with the critic: its name, and the content of its files where it has some."""
+    """Changes with the critic: its name, and the content of the files that decide its judgments where it has some."""
     if not Path(name).is_dir():
         return name
-    files = sorted(path for path in Path(name).rglob("*") if path.is_file())
+    files = sorted(path for path in Path(name).rglob("*") if path.is_file() and path.name not in _NOTES)
     return " ".join(f"{path.relative_to(name).as_posix()}:{sha256(path)[:16]}" for path in files)

@@ -2,68 +2,116 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from retrieval.errors import UserError
 
-SIZE, SPEED = "What is learned", "How it is learned"
+if TYPE_CHECKING:
+    from selfrag.training.scale.settings import Scale
+
+SIZE, SPEED, WHERE = "What is learned", "How it is learned", "Where it runs"
 
 
 def train(
     rows: Annotated[Path, typer.Argument(help="Labelled cases, JSONL, or a folder with train/critic.jsonl[.gz].")],
-    base: Annotated[Path, typer.Option(help="Base checkpoint.")],
+    base: Annotated[str, typer.Option(help="Base model: a checkpoint's folder, or a name on the hub.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory of the run; the same one resumes it.")],
     style: Annotated[
         Literal["tokens", "words"],
         typer.Option(help="Labels as reflection tokens or as plain words.", rich_help_panel=SIZE),
     ] = "tokens",
-    method: Annotated[Literal["lora", "full"], typer.Option(rich_help_panel=SIZE)] = "lora",
+    method: Annotated[
+        Literal["lora", "full"] | None, typer.Option(show_default="lora, or the recipe's", rich_help_panel=SIZE)
+    ] = None,
     per_label: Annotated[
         list[str] | None,
         typer.Option(
             help="Most rows of each label, GROUP=N or GROUP=all; repeatable; groups not named are left out.",
-            show_default="a run of about an hour on two cores",
+            show_default="a run of about an hour on two cores; with --recipe all rows",
             rich_help_panel=SIZE,
         ),
     ] = None,
     evidence: Annotated[int, typer.Option(help="Longest passage in tokens.", rich_help_panel=SIZE)] = 160,
-    epochs: Annotated[int, typer.Option(rich_help_panel=SPEED)] = 1,
+    epochs: Annotated[int | None, typer.Option(min=1, show_default="1, or the recipe's", rich_help_panel=SPEED)] = None,
     learning_rate: Annotated[
-        float | None, typer.Option(show_default="6e-4 for lora, 2e-5 for full", rich_help_panel=SPEED)
+        float | None,
+        typer.Option(min=0.0, show_default="6e-4 for lora, 2e-5 for full, or the recipe's", rich_help_panel=SPEED),
     ] = None,
-    step_tokens: Annotated[int, typer.Option(help="Tokens of a step.", rich_help_panel=SPEED)] = 3200,
-    seed: Annotated[int, typer.Option(rich_help_panel=SPEED)] = 30,
-    device: Annotated[str, typer.Option(help="cpu or cuda.", rich_help_panel=SPEED)] = "cpu",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count rows, labels and tokens, and stop.")] = False,
+    step_tokens: Annotated[
+        int | None, typer.Option(help="Tokens of a step.", min=1, show_default="3200", rich_help_panel=SPEED)
+    ] = None,
+    seed: Annotated[int | None, typer.Option(show_default="30, or the recipe's", rich_help_panel=SPEED)] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda; of a run without recipe.", rich_help_panel=WHERE)] = "cpu",
+    recipe: Annotated[
+        str | None,
+        typer.Option(help="gpu, fsdp, paper or cpus, through the Trainer; or a TOML file.", rich_help_panel=WHERE),
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Of a recipe; else one a GPU.", rich_help_panel=WHERE)
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and train nothing.")] = False,
 ) -> None:
     """Fine-tune a critic. Stopped or killed, the same command goes on."""
-    from dataclasses import replace
+    from critic.student.settings import configured
+    from critic.student.training import planned, train_critic
+    from selfrag.loading import resolve_model
 
-    from critic.student.training import CriticConfig, planned, train_critic
-
-    default = CriticConfig()
-    rate = learning_rate if learning_rate is not None else (6e-4 if method == "lora" else 2e-5)
-    training = replace(
-        default.training,
-        method=method,
-        epochs=epochs,
-        learning_rate=rate,
-        step_tokens=step_tokens,
-        seed=seed,
-        device=device,
-        workers=1 if device.startswith("cuda") else default.training.workers,
+    changes = {"method": method, "epochs": epochs, "learning_rate": learning_rate, "seed": seed}
+    counts = dict(map(_count, per_label)) if per_label else None
+    config, scale = configured(
+        recipe, style=style, evidence=evidence, per_label=counts, step_tokens=step_tokens, device=device, **changes
     )
-    counts = default.per_label if not per_label else dict(map(_count, per_label))
-    config = CriticConfig(style, replace(default.limits, evidence=evidence), counts, training)
+    if scale is None and processes not in (None, 1):
+        raise UserError(
+            f"--processes {processes}: without a recipe one process trains; give --recipe gpu, fsdp or cpus"
+        )
+    directory = resolve_model(base)
     if dry_run:
-        import json
+        from selfrag.training.estimate import summary
 
-        typer.echo(json.dumps(planned(rows, base, config), indent=1))
+        facts, found = planned(rows, directory, config, scale, processes or 1)
+        typer.echo("\n".join([*_rows(facts), *summary(found, config.training.epochs, processes or 1)]))
         return
-    typer.echo(str(train_critic(rows, base, out, config)))
+    if scale is not None:
+        given = {
+            "--style": style, "--method": method, "--evidence": evidence, "--epochs": epochs, "--seed": seed,
+            "--learning-rate": learning_rate, "--step-tokens": step_tokens, "--recipe": recipe,
+        }  # fmt: skip
+        words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+        named = [word for text in per_label or () for word in ("--per-label", text)]
+        _launch(scale, processes, [str(rows), "--base", base, "--out", str(out), *words, *named])
+    model = train_critic(rows, directory, out, config, scale=scale)
+    if model is not None:
+        typer.echo(f"{model}: trained; loss plot {out / 'run' / 'loss.png'}, model card {model / 'README.md'}")
+        typer.echo(f"to see how good it is: critic eval ROWS --critic {model} --base {base} --train {rows}")
+
+
+def _launch(scale: Scale, processes: int | None, arguments: list[str]) -> None:
+    """Run the same command in many processes, where that is asked for and this is not one of them.
+
+    Raises:
+        typer.Exit: with their exit code.
+        UserError: this machine has not what the recipe needs.
+    """
+    from selfrag.training.scale import launch
+
+    wanted = processes or launch.processes_here()
+    if not launch.launched() and (wanted > 1 or scale.sharding != "none"):
+        raise typer.Exit(launch.launch(launch.command(scale, wanted, "critic", ["train", *arguments])))
+
+
+def _rows(facts: Mapping[str, Any]) -> list[str]:
+    """What is learned: counts by label, and how much of the file that is."""
+    cut = ", ".join(f"{part} {count}" for part, count in facts["rows_with_shortened_part"].items())
+    return [
+        f"rows        {facts['rows']} of {facts['rows_in_file']} in the file; --per-label sets how many of each label",
+        *(f"            {count:>7} {name}" for name, count in facts["rows_by_label"].items()),
+        f"shortened   {cut or 'nothing'}; no label",
+    ]
 
 
 def _count(text: str) -> tuple[str, int | None]:

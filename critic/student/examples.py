@@ -46,6 +46,7 @@ def examples(rows: Sequence[Labelled], codec: PromptCodec) -> tuple[list[Example
         "rows_by_label": {name: len(found) for name, found in sorted(by_label.items())},
         "median_passage_tokens_by_label": {name: statistics.median(found) for name, found in sorted(by_label.items())},
         "rows_with_shortened_part": dict(sorted(shortened.items())),
+        "rows_with_shortened_passages": shortened["evidence"],
     }
     return made, facts
 

@@ -18,12 +18,14 @@ from critic.student.codec import Limits, PromptCodec
 from critic.student.examples import examples
 from critic.student.layout import Layout, Style
 from critic.student.sampling import balanced
-from selfrag.errors import UserError
+from selfrag.errors import UserError, require
 from selfrag.training.packing import Weighting
-from selfrag.training.run import Prepared, TrainingConfig, fit, plan
+from selfrag.training.run import Prepared, TrainingConfig, fit
 
 if TYPE_CHECKING:
+    from selfrag.training.estimate import Estimate
     from selfrag.training.model import Trainee
+    from selfrag.training.scale.settings import Scale
 
 ALIKE = Weighting(text=1.0, retrieve=1.0, isrel=1.0, issup=1.0, isuse=1.0, marker=0.0, eos=0.05)
 """Every label counts the same; EOS only so much that free generation ends."""
@@ -61,8 +63,14 @@ class CriticConfig:
 
 
 def train_critic(
-    rows_path: Path, base_dir: Path, out_dir: Path, config: CriticConfig, *, start: Path | None = None
-) -> Path:
+    rows_path: Path,
+    base_dir: Path,
+    out_dir: Path,
+    config: CriticConfig,
+    *,
+    scale: Scale | None = None,
+    start: Path | None = None,
+) -> Path | None:
     """Train, or go on with an interrupted run.
 
     Args:
@@ -71,43 +79,60 @@ def train_critic(
         out_dir: the run is in `out_dir/run`, the adapter in `out_dir/adapter` (LoRA), and the checkpoint that engines
             load in `out_dir/model`.
         config: settings.
+        scale: for transformers' Trainer, in one process or in many; None for the loop for one process.
         start: directory of an earlier run to begin with.
 
     Returns:
-        Directory of the checkpoint.
+        Directory of the checkpoint, with a model card; the loss plot is in `out_dir/run`. None in a process that is not
+        the main one.
 
     Raises:
         UserError: rows, base or settings cannot be used, or `out_dir` holds another run.
     """
+    require("matplotlib", extra="train")  # for the plot at the end; better said before hours of training
     model_dir, run_dir = out_dir / "model", out_dir / "run"
-    rows = load_rows(rows_path, config)
+    rows, total = load_rows(rows_path, config)
     codec: list[PromptCodec] = []
 
     def prepare(tokenizer: Any) -> Prepared:
         codec.append(codec_for(tokenizer, config))
-        prepared = prepared_rows(rows, codec[0], config)
-        return Prepared(prepared.examples, prepared.strata, {**prepared.inputs, "rows": _digest(rows)}, prepared.facts)
+        made = prepared_rows(rows, total, codec[0], config)
+        return Prepared(made.examples, made.strata, {**made.inputs, "rows": _digest(rows)}, made.facts)
 
-    trainee = fit(prepare, base_dir, run_dir, config.training, start=start)
-    if not model_dir.exists():
-        _export(trainee, codec[0], out_dir, config)
+    state: Mapping[str, Any] | None = None
+    if scale is None:
+        trainee = fit(prepare, base_dir, run_dir, config.training, start=start)
+    else:
+        from selfrag.training.scale.run import fit_scaled
+
+        trained = fit_scaled(prepare, base_dir, run_dir, config.training, scale, start=start)
+        if not trained.main:
+            return None
+        trainee, state = trained.trainee, trained.state
+    _export(trainee, state, base_dir, out_dir, config)
+    for folder in (out_dir / "adapter", model_dir):
+        if folder.exists():  # also where a kill came between the folder and its card
+            write_card(folder, codec[0])
+    _describe(out_dir, base_dir, config)
     return model_dir
 
 
-def planned(rows_path: Path, base_dir: Path, config: CriticConfig) -> dict[str, Any]:
-    """What a run would learn, without loading the model: rows, labels, passage lengths, tokens and steps.
+def planned(
+    rows_path: Path, base_dir: Path, config: CriticConfig, scale: Scale | None = None, processes: int = 1
+) -> tuple[Mapping[str, Any], Estimate]:
+    """What a run would learn and cost, without loading the model: facts about its rows, and the estimate.
 
     Raises:
         UserError: as `train_critic`, for rows, tokenizer and settings.
     """
-    from selfrag.loading import load_tokenizer, resolve_model
+    from selfrag.loading import load_tokenizer
+    from selfrag.training.estimate import estimate
     from selfrag.training.expansion import add_tokens
 
-    tokenizer = load_tokenizer(resolve_model(base_dir))
+    tokenizer = load_tokenizer(base_dir)
     add_tokens(tokenizer)
-    prepared = prepared_rows(load_rows(rows_path, config), codec_for(tokenizer, config), config)
-    tokens = sum(map(len, prepared.examples))
-    return {**prepared.facts, "tokens": tokens, "steps": len(plan(prepared, config.training))}
+    prepared = prepared_rows(*load_rows(rows_path, config), codec_for(tokenizer, config), config)
+    return prepared.facts, estimate(prepared, base_dir, config.training, scale, processes=processes)
 
 
 def codec_for(tokenizer: Any, config: CriticConfig) -> PromptCodec:
@@ -125,17 +150,18 @@ def codec_for(tokenizer: Any, config: CriticConfig) -> PromptCodec:
     return codec
 
 
-def load_rows(path: Path, config: CriticConfig) -> list[Labelled]:
-    """The balanced rows of a file, or of `train/critic.jsonl[.gz]` in a data folder."""
-    return balanced(list(read_labelled(rows_file(path))), config.per_label, config.training.seed)
+def load_rows(path: Path, config: CriticConfig) -> tuple[list[Labelled], int]:
+    """The balanced rows of a file, or of `train/critic.jsonl[.gz]` in a data folder, and how many rows it holds."""
+    found = list(read_labelled(rows_file(path)))
+    return balanced(found, config.per_label, config.training.seed), len(found)
 
 
-def prepared_rows(rows: list[Labelled], codec: PromptCodec, config: CriticConfig) -> Prepared:
-    """Examples of a run, spread over the epoch by group and label."""
+def prepared_rows(rows: list[Labelled], total: int, codec: PromptCodec, config: CriticConfig) -> Prepared:
+    """Examples of a run, spread over the epoch by group and label; `total` rows were there to choose from."""
     made, facts = examples(rows, codec)
     strata = [f"{row.case.group}/{row.label}" for row in rows]
     settings = {"style": config.style, "per_label": dict(config.per_label)} | codec.as_dict()
-    return Prepared(made, strata, {"prompt": codec.fingerprint}, facts | {"critic": settings})
+    return Prepared(made, strata, {"prompt": codec.fingerprint}, {**facts, "rows_in_file": total, "critic": settings})
 
 
 def _digest(rows: list[Labelled]) -> str:
@@ -143,10 +169,38 @@ def _digest(rows: list[Labelled]) -> str:
     return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _export(trainee: Trainee, codec: PromptCodec, out_dir: Path, config: CriticConfig) -> None:
-    from selfrag.training.export import save_adapter, save_checkpoint
+def _export(
+    trainee: Trainee, state: Mapping[str, Any] | None, base_dir: Path, out_dir: Path, config: CriticConfig
+) -> None:
+    """Write what is missing of adapter and checkpoint."""
+    from selfrag.training.export import merge, save_adapter, save_checkpoint
 
-    adapter = out_dir / "adapter"
-    if config.training.method == "lora" and not adapter.exists():
-        write_card(save_adapter(trainee, adapter), codec)
-    write_card(save_checkpoint(trainee, out_dir / "model"), codec)
+    adapter, model = out_dir / "adapter", out_dir / "model"
+    lora = config.training.method == "lora"
+    if lora and not adapter.exists():
+        save_adapter(trainee, adapter, state)
+    if model.exists():
+        return
+    if lora and state is not None:
+        merge(base_dir, adapter, model)  # the model in memory holds shards
+    else:
+        save_checkpoint(trainee, model, state)
+
+
+def _describe(out_dir: Path, base_dir: Path, config: CriticConfig) -> None:
+    """The loss plot, and the model card of the checkpoint, from the run's own files."""
+    from selfrag.training.card import Product
+    from selfrag.training.card import write_card as write_readme
+    from selfrag.training.job import base_name
+    from selfrag.training.plot import plot_log
+
+    run_dir = out_dir / "run"
+    plot_log(run_dir / "log.jsonl", run_dir / "loss.png")
+    learned = "LoRA of rank {rank}, merged" if config.training.method == "lora" else "all weights"
+    product = Product(
+        f"Critic for Self-RAG ({learned}; labels as {config.style})",
+        "Judges cases of Retrieve, IsRel, IsSup and IsUse: `critic eval ROWS --critic FOLDER`,"
+        " `critic augment PAIRS --critic FOLDER`. `critic.json` holds the prompt that it was trained with.",
+        "transformers",
+    )
+    write_readme(run_dir, out_dir / "model", product, base=base_name(base_dir), recipe=f"critic {config.style}")

@@ -191,7 +191,7 @@ def _arguments(kind: str, job: Job, base: str, recipe: str, changes: dict[str, A
 
 def _dry_run(job: Job, processes: int) -> str:
     from selfrag.loading import load_tokenizer
-    from selfrag.training.estimate import estimate, total_gib
+    from selfrag.training.estimate import estimate, summary
     from selfrag.training.expansion import add_tokens
     from selfrag.training.run import rows_of
 
@@ -199,21 +199,13 @@ def _dry_run(job: Job, processes: int) -> str:
     add_tokens(tokenizer)
     prepared = rows_of(job.rows, job.config)(tokenizer)
     found = estimate(prepared, job.base, job.config, job.scale, processes=processes)
-    parts = ", ".join(f"{name} {size / 2**30:.2f}" for name, size in found.memory.items())
-    hours = found.seconds / 3600
-    spent = f"{hours:.1f} hours" if hours >= 1 else f"{found.seconds / 60:.0f} minutes"
     facts = prepared.facts
     return "\n".join(
         [
             f"rows        {facts['rows']}; {facts['rows_with_shortened_passages']} with a shortened passage"
             f" ({facts['passage_tokens_left_out']} tokens left out), no target shortened",
             *(f"            {count:>7} {source}" for source, count in facts["sources"].items()),
-            f"tokens      {found.tokens} over {job.config.epochs} passes, {found.targets} of them with a loss",
-            f"steps       {found.steps}, at most {found.largest_load} tokens at once a process",
-            f"parameters  {found.parameters / 1e6:.1f} M, {found.trained / 1e6:.1f} M trained",
-            f"memory      about {total_gib(found.memory):.1f} GiB a process ({parts})",
-            f"time        about {spent} with {processes} process{'es' if processes > 1 else ''} of this machine's speed"
-            f" ({found.rate / 1e9:.0f} GFLOP/s measured); good to a factor of two",
+            *summary(found, job.config.epochs, processes),
         ]
     )
 

@@ -8,62 +8,85 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from retrieval.atomic import write_text
 from selfrag.errors import UserError
 from selfrag.training.plot import REFLECTION, read_log
 from selfrag.untrusted import printable
 
-if TYPE_CHECKING:
-    from selfrag.training.job import Job
-
 _LAST = 10  # the figures of the card are means over the last tenth of the run
 
 
-def write_card(job: Job) -> Path:
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What a run made, in the words of its card; `{rank}` stands for the adapter's rank.
+
+    Attributes:
+        title: what it is.
+        use: how to use it, in one line.
+        library: what loads it, as hubs call it.
+    """
+
+    title: str
+    use: str
+    library: str
+
+
+ADAPTER = Product(
+    "Self-RAG LoRA adapter (rank {rank}) with reflection rows",
+    "Expands the vocabulary of its base model and is merged into it: `selfrag train merge`.",
+    "peft",
+)
+CHECKPOINT = Product(
+    "Self-RAG fine-tuned checkpoint", "Load it by its folder: `SelfRAG.from_pretrained(folder)`.", "transformers"
+)
+
+
+def write_card(run_dir: Path, folder: Path, product: Product, *, base: str, recipe: str) -> Path:
     """Write README.md and training.json (the run's manifest) into the product's folder.
+
+    Args:
+        run_dir: manifest and log.
+        folder: of the product.
+        product: what it is.
+        base: what to call the base model in public.
+        recipe: name of the settings.
 
     Raises:
         UserError: the run's manifest or log is missing or bad.
     """
-    from selfrag.training.job import base_name
-
-    manifest = job.run_dir / "manifest.json"
+    manifest = run_dir / "manifest.json"
     try:
         run: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{manifest} cannot be read: {error}") from error
-    records = read_log(job.run_dir / "log.jsonl")
-    write_text(job.product / "training.json", json.dumps(run, indent=2) + "\n")
-    card = job.product / "README.md"
-    write_text(card, render(base_name(job), job.recipe, run, records))
+    records = read_log(run_dir / "log.jsonl")
+    write_text(folder / "training.json", json.dumps(run, indent=2) + "\n")
+    card = folder / "README.md"
+    write_text(card, render(product, base, recipe, run, records))
     return card
 
 
-def render(base: str, recipe: str, run: dict[str, Any], records: Sequence[dict[str, Any]]) -> str:
+def render(product: Product, base: str, recipe: str, run: dict[str, Any], records: Sequence[dict[str, Any]]) -> str:
     """The card as Markdown."""
     config, facts = run["config"], run["facts"]
-    lora = config["method"] == "lora"
-    what = f"LoRA adapter (rank {config['lora']['rank']}) with reflection rows" if lora else "fine-tuned checkpoint"
+    title = product.title.format(rank=config.get("lora", {}).get("rank"))
+    kinds_of = facts.get("sources") or facts.get("rows_by_label") or {}
     seconds, tokens = sum(r["seconds"] for r in records), sum(r["tokens"] for r in records)
-    kinds = "\n".join(f"| {_cell(name)} | {count} |" for name, count in facts.get("sources", {}).items())
+    kinds = "\n".join(f"| {_cell(name)} | {count} |" for name, count in kinds_of.items())
     figures = "\n".join(
         f"| {name} | {count} | {loss:.3f} | {accuracy:.3f} |" for name, count, loss, accuracy in last_figures(records)
     )
-    use = (
-        "Expands the vocabulary of its base model and is merged into it: `selfrag.training.export.merge`."
-        if lora
-        else "Load it by its folder: `SelfRAG.from_pretrained(folder)`."
-    )
     return f"""---
-library_name: {"peft" if lora else "transformers"}
+library_name: {product.library}
 tags: [self-rag, retrieval-augmented-generation]
 ---
-# Self-RAG {what} for {_cell(base)}
+# {title} for {_cell(base)}
 
-{use}
+{product.use}
 
 - **Base**: {_cell(base)}, SHA-256 of its weights `{run["inputs"]["base"]}`.
 - **Rows**: SHA-256 `{run["inputs"].get("rows", "")}`; {facts.get("rows", "?")} rows, {facts["tokens"]} tokens a pass;
@@ -73,7 +96,7 @@ tags: [self-rag, retrieval-augmented-generation]
 
 ## Data
 
-| source | rows |
+| {"source" if "sources" in facts else "label"} | rows |
 |---|---|
 {kinds}
 

@@ -6,18 +6,20 @@ a factor of about two, enough to tell an hour from a night and 8 GB from 80.
 
 from __future__ import annotations
 
-import time
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from selfrag.errors import UserError
 from selfrag.training.batching import Step
+from selfrag.training.measuring import Rate, measured_rate
 from selfrag.training.run import Prepared, TrainingConfig, plan
 from selfrag.training.scale.settings import Scale
 from selfrag.training.targets import MASKED
 
-_EFFICIENCY = 0.4  # share of the measured matmul rate that whole training steps reach
+_EFFICIENCY = 0.45  # share of the measured matmul rate that whole training steps reach; 0.48 measured at 135M on a CPU
+_BUSY = 0.7  # below this share of the cores, the time at the present load is told too
 _GIB = 2**30
 
 
@@ -56,8 +58,8 @@ class Estimate:
         parameters: of the model.
         trained: parameters that are trained.
         memory: bytes of one process, by what they are for.
-        rate: measured multiply-adds, as floating-point operations a second of one process.
-        seconds: of computing, all processes side by side.
+        rate: measured floating-point operations a second: of a GPU, or of all CPU threads of the run together.
+        seconds: of computing, all processes side by side, on a machine that does nothing else.
     """
 
     steps: int
@@ -67,8 +69,13 @@ class Estimate:
     parameters: int
     trained: int
     memory: Mapping[str, float]
-    rate: float
+    rate: Rate
     seconds: float
+
+    @property
+    def seconds_now(self) -> float:
+        """As `seconds`, with the load that the machine had when it was measured."""
+        return self.seconds / self.rate.share
 
 
 def estimate(
@@ -89,7 +96,8 @@ def estimate(
     trained = shape.adapter if config.method == "lora" else parameters
     shards = 1 if scale is None or scale.sharding == "none" else processes
     share = sum(targets[row] for row in rows) / sum(lengths[row] for row in rows)
-    rate = measured_rate()
+    gpus, threads = _places(config, scale, processes)
+    rate = measured_rate(threads)
     work = sum(_work(shape, config, scale, lengths[row], targets[row]) for row in rows)
     return Estimate(
         steps=len(steps),
@@ -100,8 +108,42 @@ def estimate(
         trained=trained,
         memory=_memory(shape, config, scale, load, share, parameters, trained, shards),
         rate=rate,
-        seconds=work / (rate * _EFFICIENCY * (processes if scale is not None else 1)),
+        seconds=work / (rate.alone * _EFFICIENCY * gpus),
     )
+
+
+def summary(found: Estimate, passes: int, processes: int = 1) -> list[str]:
+    """An estimate for people, a line a subject."""
+    parts = ", ".join(f"{name} {size / _GIB:.2f}" for name, size in found.memory.items())
+    busy = ""
+    if found.rate.share < _BUSY:
+        taken, longer = f"{1 - found.rate.share:.0%}", duration(found.seconds_now)
+        busy = f"; other work takes {taken} of it now, and beside that it would be {longer}"
+    over = f"{passes} pass{'es' if passes != 1 else ''}"
+    return [
+        f"tokens      {found.tokens} over {over}, {found.targets} of them with a loss",
+        f"steps       {found.steps}, at most {found.largest_load} tokens at once a process",
+        f"parameters  {found.parameters / 1e6:.1f} M, {found.trained / 1e6:.1f} M trained",
+        f"memory      about {total_gib(found.memory):.1f} GiB a process ({parts})",
+        f"time        about {duration(found.seconds)} with {processes} process{'es' if processes > 1 else ''} of this"
+        f" machine's speed ({found.rate.alone / 1e9:.0f} GFLOP/s measured), good to a factor of two{busy}",
+    ]
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words, in the unit that people would use."""
+    if seconds >= 3600:
+        return f"{seconds / 3600:.1f} hours"
+    return f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{max(1, round(seconds))} s"
+
+
+def _places(config: TrainingConfig, scale: Scale | None, processes: int) -> tuple[int, int]:
+    """GPUs that compute side by side (1 for CPUs), and threads of this machine's CPU."""
+    import torch
+
+    if torch.cuda.is_available():
+        return (1 if scale is None else processes), 1
+    return 1, config.workers if scale is None else min(os.cpu_count() or 1, max(processes, torch.get_num_threads()))
 
 
 def read_shape(base_dir: Path, config: TrainingConfig) -> Shape:
@@ -129,20 +171,6 @@ def read_shape(base_dir: Path, config: TrainingConfig) -> Shape:
     text = settings.get_text_config()
     inner = max(max(m.weight.shape) for m in linear)
     return Shape(body, vocabulary, outputs.numel(), adapter, text.num_hidden_layers, inputs.shape[1], inner)
-
-
-def measured_rate(seconds: float = 0.3) -> float:
-    """Floating-point operations a second of bf16 matrix products on this machine's best device."""
-    import torch
-
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    a = torch.ones(1024, 1024, dtype=torch.bfloat16, device=device)
-    (a @ a).sum().item()
-    done, started = 0, time.perf_counter()
-    while time.perf_counter() - started < seconds:
-        (a @ a).sum().item()
-        done += 1
-    return done * 2 * 1024**3 / (time.perf_counter() - started)
 
 
 def _largest_load(steps: Sequence[Step], lengths: Sequence[int], config: TrainingConfig, scale: Scale | None) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from selfrag.errors import UserError
+from selfrag.errors import UserError, require
 from selfrag.training.run import TrainingConfig, fit, rows_of
 from selfrag.training.scale.settings import Scale
 
@@ -61,6 +61,7 @@ def run(job: Job) -> Path | None:
     """
     from selfrag.training.export import save_adapter, save_checkpoint
 
+    require("matplotlib", extra="train")  # for the plot at the end; better said before hours of training
     prepare = rows_of(job.rows, job.config)
     state: Any = None
     if job.scale is None:
@@ -81,16 +82,20 @@ def run(job: Job) -> Path | None:
 
 def describe(job: Job) -> None:
     """The loss plot and the model card of a finished run, from its journal."""
-    from selfrag.training.card import write_card
+    from selfrag.training import card
     from selfrag.training.plot import plot_log
 
     plot_log(job.run_dir / "log.jsonl", job.run_dir / "loss.png")
-    write_card(job)
+    product = card.ADAPTER if job.config.method == "lora" else card.CHECKPOINT
+    card.write_card(job.run_dir, job.product, product, base=base_name(job.base), recipe=job.recipe)
 
 
-def base_name(job: Job) -> str:
-    """What to call the base model in public: the last part of its path, never the path."""
-    name = job.base.resolve().name
+def base_name(base: Path) -> str:
+    """What to call the base model in public: its name on the hub, or the last part of its path, never the path."""
+    place = base.resolve()
+    name = place.name
+    if place.parent.name == "snapshots" and place.parent.parent.name.startswith("models--"):
+        name = place.parent.parent.name.removeprefix("models--").replace("--", "/")
     if not name:
-        raise UserError(f"{job.base}: give the directory of a checkpoint")
+        raise UserError(f"{base}: give the directory of a checkpoint")
     return name

@@ -5,6 +5,7 @@ What was seen so far is read back from the run's log, so an interrupted run stop
 
 from __future__ import annotations
 
+import math
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 def held_out(groups: Sequence[str], share: float, seed: int) -> frozenset[int]:
     """Numbers of the rows to hold out.
 
-    Rows of one group (a conversation, a question) stay together, on one side or the other.
+    Rows of one group (a conversation, a question) stay together, on one side or the other. A group that would go beyond
+    the share is passed over; if all would, the smallest one is held out.
 
     Args:
         groups: of each row.
@@ -39,12 +41,13 @@ def held_out(groups: Sequence[str], share: float, seed: int) -> frozenset[int]:
         members[group].append(row)
     order = sorted(members)
     random.Random(seed).shuffle(order)  # noqa: S311 - a split, not a secret
-    wanted = share * len(groups)
+    wanted = math.ceil(share * len(groups))
     chosen: list[int] = []
     for group in order:
-        if len(chosen) >= wanted:
-            break
-        chosen.extend(members[group])
+        if len(chosen) + len(members[group]) <= wanted:
+            chosen.extend(members[group])
+    if not chosen and order:
+        chosen = members[min(order, key=lambda group: len(members[group]))]
     if not 0 < len(chosen) < len(groups):
         raise UserError(f"holding out {share:g} of {len(groups)} rows leaves nothing on one side")
     return frozenset(chosen)

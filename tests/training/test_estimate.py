@@ -11,8 +11,9 @@ from trained import config, write
 
 from selfrag.errors import UserError
 from selfrag.loading import load_tokenizer
-from selfrag.training.estimate import estimate, read_shape, total_gib
+from selfrag.training.estimate import Estimate, duration, estimate, read_shape, summary, total_gib
 from selfrag.training.expansion import add_tokens
+from selfrag.training.measuring import Rate, measured_rate
 from selfrag.training.model import Lora, load_trainee
 from selfrag.training.run import rows_of, train
 from selfrag.training.scale.settings import Scale
@@ -63,8 +64,34 @@ def test_memory_and_time_go_the_right_way(tmp_path):
     saved = of(full, Scale(checkpointing=True))
     assert saved.memory["activations"] < of(full, Scale()).memory["activations"]
     work = of(replace(lora, epochs=8)), of(lora)
-    assert work[0].seconds * work[0].rate > 1.9 * work[1].seconds * work[1].rate
+    assert work[0].seconds * work[0].rate.alone > 1.9 * work[1].seconds * work[1].rate.alone
     assert total_gib(of(full).memory) == pytest.approx(sum(of(full).memory.values()) / 2**30)
+
+
+def test_the_rate_says_what_the_machine_could_do_and_what_it_does():
+    found = measured_rate(2, seconds=0.05)
+    assert 0 < found.now <= found.alone * 1.001
+    assert 0 < found.share <= 1
+    assert Rate(alone=4.0, now=1.0).share == 0.25
+
+
+def test_the_summary_tells_the_time_alone_and_beside_other_work():
+    quiet = Estimate(3, 900, 300, 450, 10**6, 10**5, {"weights": 2.0**30}, Rate(4e11, 3.9e11), 7200.0)
+    lines = summary(quiet, 1)
+    assert lines[0] == "tokens      900 over 1 pass, 300 of them with a loss"
+    assert lines[3] == "memory      about 1.0 GiB a process (weights 1.00)"
+    assert lines[4].startswith(
+        "time        about 2.0 hours with 1 process of this machine's speed (400 GFLOP/s measured)"
+    )
+    assert lines[4].endswith("good to a factor of two")
+    busy = summary(replace(quiet, rate=Rate(4e11, 1e11)), 2, 4)
+    assert "900 over 2 passes" in busy[0]
+    assert busy[4].endswith("two; other work takes 75% of it now, and beside that it would be 8.0 hours")
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(0.2, "1 s"), (75, "75 s"), (600, "10 minutes"), (9000, "2.5 hours")])
+def test_durations_have_the_unit_people_would_use(seconds, said):
+    assert duration(seconds) == said
 
 
 def test_a_directory_without_model_is_refused(tmp_path):

@@ -10,8 +10,8 @@ from lettered import row
 from trained import ROWS, config, write
 
 from selfrag.errors import UserError
-from selfrag.training.card import last_figures, render
-from selfrag.training.job import Job, run
+from selfrag.training.card import CHECKPOINT, last_figures, render
+from selfrag.training.job import Job, base_name, run
 from selfrag.training.plot import curves, plot_log, read_log
 
 
@@ -45,6 +45,13 @@ def test_a_job_started_again_after_its_end_changes_nothing(job):
     assert {path: path.read_bytes() for path in job.product.iterdir() if path.is_file()} == before
 
 
+def test_a_base_model_of_the_hub_keeps_its_name(tmp_path):
+    snapshot = tmp_path / "hub" / "models--owner--a-model" / "snapshots" / "0123abcd"
+    snapshot.mkdir(parents=True)
+    assert base_name(snapshot) == "owner/a-model"
+    assert base_name(tmp_path / "my-base") == "my-base"
+
+
 def record(step, loss, n=2):
     groups = {"text": {"n": 4, "loss": loss, "accuracy": 0.5}, "isrel": {"n": n, "loss": 2 * loss, "accuracy": 0.25}}
     return {"step": step, "loss": loss, "tokens": 10, "seconds": 1.0, "groups": groups}
@@ -71,7 +78,7 @@ def test_names_from_files_cannot_break_the_card():
         "inputs": {"base": "b"},
         "facts": {"tokens": 1, "sources": {"a\n<b>|`": 1}},
     }
-    card = render("base\x1b[31m", "mine\n# Title", run_record, [record(1, 1.0)])
+    card = render(CHECKPOINT, "base\x1b[31m", "mine\n# Title", run_record, [record(1, 1.0)])
     assert "| a &lt;b>\\|' | 1 |" in card
     assert "\x1b" not in card
     assert "\n# Title" not in card

@@ -52,6 +52,15 @@ def test_groups_stay_together_and_the_share_is_kept():
         held_out(["one"] * 5, 0.1, seed=0)
 
 
+def test_a_large_group_does_not_take_more_than_the_share():
+    groups = ["an article"] * 40 + [f"conversation {i}" for i in range(60)]
+    for seed in range(5):
+        chosen = held_out(groups, 0.1, seed=seed)
+        assert len(chosen) == 10
+        assert not chosen & set(range(40))
+    assert held_out(["a"] * 3 + ["b"] * 2, 0.1, seed=0) == {3, 4}  # where all are too large, the smallest
+
+
 def test_the_newest_look_must_be_lower_than_all_before():
     def looked(*losses):
         return [{"step": i, "validation": {"loss": loss}} for i, loss in enumerate(losses)]

@@ -84,8 +84,29 @@ def test_defect_37_unknown_options_and_values_are_refused(rows, capsys):
 def test_the_train_command_counts_without_training(rows, tiny_llama_plain, tmp_path, capsys):
     arguments = ["--base", str(tiny_llama_plain), "--out", str(tmp_path / "o"), "--per-label", "IsSup=2", "--dry-run"]
     assert main(["train", str(rows), *arguments]) == 0
-    facts = json.loads(capsys.readouterr().out)
-    assert facts["rows"] == 6
-    assert facts["steps"] == 1
-    assert facts["tokens"] > 100
+    shown = capsys.readouterr().out
+    assert "rows        6 of 52 in the file" in shown
+    assert "2 IsSup/Partially supported" in shown
+    for line in ("tokens", "steps       1,", "parameters", "memory", "time"):
+        assert f"\n{line}" in shown
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--epochs", "0"], "--epochs"),
+        (["--processes", "2"], "without a recipe one process trains"),
+        (["--recipe", "nowhere"], "no recipe nowhere"),
+        (["--recipe", "fsdp"], "needs GPUs, and there is none here"),
+        (["--base", "nobody/at/all"], "no model at nobody/at/all"),
+    ],
+)
+def test_what_the_train_command_cannot_do_is_one_line(rows, tiny_llama_plain, tmp_path, capsys, more, said):
+    import torch
+
+    if torch.cuda.is_available() and "fsdp" in more:
+        pytest.skip("there are GPUs here")
+    assert main(["train", str(rows), "--base", str(tiny_llama_plain), "--out", str(tmp_path / "o"), *more]) == 2
+    assert said in capsys.readouterr().err
     assert not (tmp_path / "o").exists()

@@ -9,14 +9,17 @@ import pytest
 import tiny
 from student_cases import labelled
 
+from critic.augment.critics import fingerprint
 from critic.cases import Labelled
 from critic.student.codec import Limits
 from critic.student.judge import load_critic
+from critic.student.settings import configured, known
 from critic.student.training import DEFAULT_TRAINING, CriticConfig, train_critic
 from selfrag.errors import UserError
 from selfrag.jsonl import write_jsonl
 from selfrag.training.journal import Journal
 from selfrag.training.model import Lora
+from selfrag.training.scale.settings import Scale
 
 ALL = dict.fromkeys(("Retrieve", "IsRel", "IsSup", "IsUse"))
 
@@ -91,6 +94,61 @@ def test_the_manifest_tells_rows_labels_and_lengths(base, rows, tmp_path):
     assert manifest["facts"]["rows_by_label"]["IsSup/Partially supported"] == 2
     assert manifest["facts"]["median_passage_tokens_by_label"]["IsUse/3"] == 0
     assert manifest["facts"]["critic"]["limits"]["evidence"] == 24
+    assert (tmp_path / "run" / "run" / "loss.png").read_bytes().startswith(b"\x89PNG")
+    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    assert "# Critic for Self-RAG (LoRA of rank 4, merged; labels as tokens) for m\n" in card
+    assert "| IsSup/Partially supported | 2 |" in card
+    assert "critic eval ROWS --critic FOLDER" in card
+    assert str(base.parent) not in card
+
+
+@pytest.mark.engine
+def test_a_kill_between_the_checkpoint_and_its_card_is_mended(base, rows, tmp_path):
+    model = train_critic(rows, base, tmp_path / "run", config(max_steps=1))
+    before = {path.name: path.read_bytes() for path in model.iterdir()}
+    told_apart = fingerprint(str(model))
+    (model / "README.md").unlink()
+    (tmp_path / "run" / "adapter" / "critic.json").unlink()
+    assert fingerprint(str(model)) == told_apart
+    (model / "critic.json").unlink()
+    assert fingerprint(str(model)) != told_apart
+    assert train_critic(rows, base, tmp_path / "run", config(max_steps=1)) == model
+    assert {path.name: path.read_bytes() for path in model.iterdir()} == before
+    assert (tmp_path / "run" / "adapter" / "critic.json").read_bytes() == before["critic.json"]
+
+
+@pytest.mark.engine
+def test_the_trainer_makes_a_critic_too(base, rows, tmp_path):
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    model = train_critic(rows, base, tmp_path / "run", config(max_steps=2), scale=Scale(micro_tokens=1500))
+    with load_critic(model, "transformers") as critic:
+        assert len(critic.judge([row.case for row in labelled(each=1)])) == 13
+    assert (tmp_path / "run" / "run" / "loss.png").exists()
+
+
+@pytest.mark.parametrize("name", known())
+def test_a_recipe_learns_all_rows_with_the_labels_alone_in_the_loss(name):
+    settings, scale = configured(name, epochs=2, seed=7)
+    assert (settings.training.epochs, settings.training.seed) == (2, 7)
+    assert set(settings.per_label.values()) == {None}
+    assert scale.sharding == {"paper": "zero3", "fsdp": "fsdp"}.get(name, "none")
+    groups = ("retrieve", "isrel", "issup", "isuse")
+    assert len({getattr(settings.training.weighting, group) for group in groups}) == 1
+
+
+def test_the_papers_critic_has_its_settings():
+    training, _ = (settings := configured("paper"))[0].training, settings[1]
+    assert (training.method, training.epochs, training.learning_rate) == ("full", 3, 2e-5)
+    assert (training.step_rows, training.warmup, training.weight_decay) == (16, 0.01, 0.0)
+
+
+def test_what_is_given_goes_before_the_defaults():
+    assert configured(None)[0] == CriticConfig()
+    assert configured(None, method="full")[0].training.learning_rate == 2e-5
+    assert configured(None, method="full", learning_rate=1e-5)[0].training.learning_rate == 1e-5
+    assert configured("gpu", step_tokens=900)[0].training.step_rows is None
+    with pytest.raises(UserError, match="no recipe nowhere: give a file or one of cpus, fsdp, gpu, paper"):
+        configured("nowhere")
 
 
 @pytest.mark.engine
