@@ -15,7 +15,7 @@ from pathlib import Path
 
 from selfrag.errors import UserError
 from selfrag.intrinsics.training.data import STEMS
-from selfrag.intrinsics.training.job import AdapterJob, run
+from selfrag.intrinsics.training.job import AdapterJob, base_name, run
 from selfrag.intrinsics.training.presets import PRESETS, preset
 from selfrag.loading import resolve_model
 
@@ -47,6 +47,7 @@ def main() -> int:
                 activated=given.activated,
                 preset=settings.name,
                 seen=given.seen,
+                base_name=base_name(given.base),
             )
             print(run(job))
     except UserError as error:

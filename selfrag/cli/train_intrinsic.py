@@ -77,7 +77,7 @@ def train(
         UserError: an option does not go with an intrinsic, or as `selfrag.intrinsics.training.job.run`.
     """
     from selfrag.intrinsics.chat import DIALECT
-    from selfrag.intrinsics.training.job import AdapterJob, run
+    from selfrag.intrinsics.training.job import AdapterJob, base_name, run
     from selfrag.intrinsics.training.presets import preset
     from selfrag.loading import resolve_model
 
@@ -101,6 +101,7 @@ def train(
         given.activated,
         settings.name,
         given.seen,
+        base_name=base_name(base),
     )
     if dry_run:
         typer.echo(_estimated(job))

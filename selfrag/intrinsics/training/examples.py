@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,15 +27,34 @@ class Made:
 
     Attributes:
         examples: in the order of the rows.
-        sources: of each example, that of its row.
-        groups: likewise.
+        rows: of each example, the row that it is of.
         skipped: why rows gave no example -> how many.
     """
 
     examples: tuple[Example, ...]
-    sources: tuple[str, ...]
-    groups: tuple[str, ...]
+    rows: tuple[Labelled, ...]
     skipped: dict[str, int]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Of each example, that of its row."""
+        return tuple(row.source for row in self.rows)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Of each example, that of its row."""
+        return tuple(row.group for row in self.rows)
+
+    def of(self, rows: Collection[Labelled]) -> Made:
+        """The examples of some rows, the others counted among what was left out."""
+        wanted = {row.id for row in rows}
+        left = len({row.id for row in self.rows} - wanted)
+        kept = [at for at, row in enumerate(self.rows) if row.id in wanted]
+        return Made(
+            tuple(self.examples[at] for at in kept),
+            tuple(self.rows[at] for at in kept),
+            self.skipped | ({"not among the rows chosen": left} if left else {}),
+        )
 
 
 def make_examples(
@@ -58,8 +77,7 @@ def make_examples(
         seed: of the draw.
     """
     examples: list[Example] = []
-    sources: list[str] = []
-    groups: list[str] = []
+    owners: list[Labelled] = []
     skipped: Counter[str] = Counter()
     for row in rows:
         request = codec.encode(row.state)
@@ -76,9 +94,8 @@ def make_examples(
         if len(fitting) < len(made):
             skipped[f"longer than {max_length} tokens"] += 1
         examples += fitting
-        sources += [row.source] * len(fitting)
-        groups += [row.group] * len(fitting)
-    return Made(tuple(examples), tuple(sources), tuple(groups), dict(skipped))
+        owners += [row] * len(fitting)
+    return Made(tuple(examples), tuple(owners), dict(skipped))
 
 
 def example(request: Request, target: Target, renderer: Renderer) -> Example:

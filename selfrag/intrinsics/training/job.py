@@ -29,6 +29,7 @@ from selfrag.intrinsics.training.own_answers import own_answers
 from selfrag.intrinsics.training.presets import Making
 from selfrag.intrinsics.training.questions import read_questions, unseen
 from selfrag.intrinsics.training.rows import Labelled, read_labelled
+from selfrag.intrinsics.training.uncited import with_uncited
 
 if TYPE_CHECKING:
     from selfrag.training.run import Prepared, TrainingConfig
@@ -52,6 +53,7 @@ class AdapterJob:
         activated: an activated LoRA, switched on by the start of the assistant's turn.
         preset: name of the settings, for the card.
         seen: for uncertainty: a file of rows the base model was trained on; questions in it are left out.
+        base_name: what the card calls the base; the name of its directory by default.
     """
 
     intrinsic: str
@@ -64,6 +66,7 @@ class AdapterJob:
     activated: bool = False
     preset: str = ""
     seen: Path | None = None
+    base_name: str = ""
 
     @property
     def adapter(self) -> Path:
@@ -107,8 +110,15 @@ def run(job: AdapterJob) -> Path:
     if not job.adapter.exists():
         save_adapter(trainee, job.adapter, beside={AdapterCard.FILE: card.as_dict()})
     plot_log(job.run_dir / "log.jsonl", job.run_dir / "loss.png")
-    write_card(job.adapter, card, job.run_dir, base=job.base.resolve().name, preset=job.preset)
+    write_card(job.adapter, card, job.run_dir, base=job.base_name or job.base.resolve().name, preset=job.preset)
     return job.adapter
+
+
+def base_name(given: str) -> str:
+    """What a card calls the base that was asked for by this name: no path of a machine, no folder of a cache."""
+    if given == "demo":
+        return "the demo model of selfrag"
+    return Path(given).resolve().name if Path(given).exists() else given
 
 
 def teachable(intrinsic: str, dialect: str = DIALECT) -> Teachable:
@@ -124,26 +134,34 @@ def teachable(intrinsic: str, dialect: str = DIALECT) -> Teachable:
 
 
 def load_rows(job: AdapterJob) -> tuple[list[Labelled], dict[str, Any]]:
-    """The chosen rows of a job, and facts about how they came about.
+    """All rows of a job, and facts about how they came about.
 
     Raises:
         UserError: as `rows.read_labelled`; for uncertainty, as `own_answers` and `certainty_rows`.
     """
     train = data_files(job.intrinsic, job.data).train
     if job.intrinsic != "uncertainty":
-        return chosen(read_labelled(train, job.intrinsic), job.making.most_rows, job.config.seed), {}
+        return with_uncited(read_labelled(train, job.intrinsic), job.making.uncited), {}
     questions = read_questions(train)
     if job.seen is not None:
         questions = unseen(questions, _texts(job.seen))
-    if job.making.most_rows is not None:
-        questions = questions[:: max(1, 2 * len(questions) // job.making.most_rows)]
+    if job.making.most_rows is not None:  # two rows a question
+        wanted = min(len(questions), -(-job.making.most_rows // 2))
+        questions = [questions[at * len(questions) // wanted] for at in range(wanted)]
     answers = own_answers(questions, job.base, job.out / "answers.jsonl", device=job.config.device)
     rows = certainty_rows(answers, isotonic=job.making.isotonic, seed=job.config.seed)
     return rows, facts(answers, rows, isotonic=job.making.isotonic)
 
 
-def chosen(rows: Sequence[Labelled], most: int | None, seed: int) -> list[Labelled]:
-    """At most `most` rows, every source in proportion, in the order of the file."""
+def chosen(rows: Sequence[Labelled], most: int | None, seed: int, *, even: bool = False) -> list[Labelled]:
+    """At most `most` rows, in the order of the file.
+
+    Args:
+        rows: to choose from.
+        most: None for all.
+        seed: of the choice.
+        even: as many rows of each source as of any other, as far as it has them; else every source in proportion.
+    """
     if most is None or len(rows) <= most:
         return list(rows)
     order = sorted(range(len(rows)), key=lambda at: random.Random(f"{seed}/{rows[at].id}").random())  # noqa: S311
@@ -151,7 +169,7 @@ def chosen(rows: Sequence[Labelled], most: int | None, seed: int) -> list[Labell
     ranks = []
     sizes = Counter(row.source for row in rows)
     for at in order:
-        ranks.append((places[rows[at].source] / sizes[rows[at].source], at))
+        ranks.append((places[rows[at].source] / (1 if even else sizes[rows[at].source]), at))
         places[rows[at].source] += 1
     kept = {at for _, at in sorted(ranks)[:most]}
     return [row for at, row in enumerate(rows) if at in kept]
@@ -160,7 +178,10 @@ def chosen(rows: Sequence[Labelled], most: int | None, seed: int) -> list[Labell
 def prepared(
     rows: Sequence[Labelled], codec: Teachable, renderer: Renderer, job: AdapterJob, more: dict[str, Any]
 ) -> Prepared:
-    """Examples of a run, a share of them held out with whole groups."""
+    """Examples of a run, a share of them held out with whole groups.
+
+    Rows that are too long or have no label are out before any are chosen, so none is chosen in vain.
+    """
     from selfrag.training.run import Prepared
     from selfrag.training.validation import held_out
 
@@ -174,6 +195,9 @@ def prepared(
     )
     if not made.examples:
         raise UserError(f"no row gives an example of at most {job.config.max_length} tokens: {made.skipped}")
+    giving = list({row.id: row for row in made.rows}.values())
+    rows = chosen(giving, job.making.most_rows, job.config.seed, even=job.making.even)
+    made = made.of(rows)
     out = held_out(made.groups, job.making.held_out, job.config.seed)
     learned = [at for at in range(len(made.examples)) if at not in out]
     digest = hashlib.sha256(json.dumps([(e.ids, e.labels) for e in made.examples]).encode()).hexdigest()

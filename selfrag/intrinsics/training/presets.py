@@ -23,15 +23,20 @@ class Making:
     """How rows are chosen.
 
     Attributes:
-        most_rows: at most this many, all sources in proportion; None for all.
+        most_rows: at most this many of those that give an example; None for all.
+        even: sources alike in number, as far as they have rows; else in proportion. A source is a data set with a
+            label, so a label is then not guessed by where a row is from.
         most_slots: at most this many targets of one row; None for all.
         held_out: share of the rows to validate on.
+        uncited: further rows of citations with their evidence cut out, so that there is nothing to cite, as a share.
         isotonic: of the calibrator of uncertainty; False for temperature alone.
     """
 
     most_rows: int | None = None
+    even: bool = False
     most_slots: int | None = None
     held_out: float = HELD_OUT
+    uncited: float = 0.0
     isotonic: bool = True
 
 
@@ -106,10 +111,14 @@ PRESETS: Mapping[str, Mapping[str, Preset]] = {
         ),
     },
     "demo": {
-        "query_rewrite": Preset("demo", _DEMO | {"max_length": 420, "weighting": _WRITTEN}, Making(most_rows=750)),
+        "query_rewrite": Preset("demo", _DEMO | {"epochs": 2, "max_length": 480, "weighting": _WRITTEN}),
         "answerability": Preset("demo", _DEMO | {"max_length": 420}, Making(most_rows=900)),
-        "hallucination_detection": Preset("demo", _DEMO | {"max_length": 480}, Making(most_rows=700, most_slots=1)),
-        "citation_generation": Preset("demo", _DEMO, Making(most_rows=500, most_slots=1)),
+        "hallucination_detection": Preset(
+            "demo", _DEMO | {"max_length": 680}, Making(most_rows=600, most_slots=1, even=True)
+        ),
+        "citation_generation": Preset(
+            "demo", _DEMO | {"max_length": 640}, Making(most_rows=520, most_slots=1, even=True, uncited=0.12)
+        ),
         "uncertainty": Preset("demo", _DEMO | {"learning_rate": 4e-4}, Making(most_rows=1200)),
     },
 }

@@ -15,7 +15,7 @@ from selfrag.errors import UserError
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.intrinsics.training.card import AdapterCard
 from selfrag.intrinsics.training.invocation import invocation_of
-from selfrag.intrinsics.training.job import AdapterJob, run, teachable
+from selfrag.intrinsics.training.job import AdapterJob, base_name, run, teachable
 from selfrag.intrinsics.training.own_answers import own_answers
 from selfrag.intrinsics.training.presets import PRESETS, Making, preset
 from selfrag.intrinsics.training.questions import read_questions
@@ -92,6 +92,12 @@ def test_own_answers_are_the_base_models_and_are_kept(data, chat_llama, tmp_path
             assert value == pytest.approx(expected, abs=0.05)  # bf16
     monkeypatch.setattr("selfrag.training.model.load_trainee", None)  # the second time no model is loaded
     assert own_answers(questions, chat_llama, kept) == found
+
+
+def test_a_card_names_the_base_as_it_was_asked_for(tmp_path):
+    assert base_name("demo") == "the demo model of selfrag"
+    assert base_name("owner/model-7b") == "owner/model-7b"
+    assert base_name(str(tmp_path)) == tmp_path.name
 
 
 def test_every_preset_makes_a_configuration():

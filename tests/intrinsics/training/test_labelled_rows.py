@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 from intrinsic_rows import MAKERS, answerable, cited, judged, rewritten, turns
@@ -13,6 +14,7 @@ from selfrag.intrinsics.training.gold import gold_of
 from selfrag.intrinsics.training.job import chosen, teachable
 from selfrag.intrinsics.training.questions import parse_question, unseen
 from selfrag.intrinsics.training.rows import parser, read_labelled
+from selfrag.intrinsics.training.uncited import with_uncited, without_evidence
 
 
 def gold(name, record):
@@ -113,6 +115,35 @@ def test_files_are_found_in_the_folder_or_one_below(data, tmp_path):
         data_files("citation_generation", tmp_path)
 
 
+def test_without_its_evidence_a_sentence_rests_on_nothing():
+    record = cited(0)
+    text = record["documents"][0]["text"]
+    begin = text.index("Goethe")
+    record["citations"][0] |= {"doc_begin": begin, "doc_end": text.index("It is"), "text": "x"}
+    row = parser("citation_generation")(record)
+    found = without_evidence(row)
+    assert [passage.text for passage in found.state.passages] == ["Faust is a play. It is in verse."]
+    codec = teachable("citation_generation")
+    request = codec.encode(found.state)
+    assert gold_of(found, request).sources == ((), ())
+    assert {target.text for target in codec.teach(request, gold_of(found, request))} == {"00"}
+    assert (found.id, found.source, found.group) == ("c0/uncited", "d/uncited", row.group)
+    assert row == parser("citation_generation")(record)  # the row itself stays as it was
+    assert without_evidence(found) is None
+    record["citations"][0] |= {"doc_begin": 0, "doc_end": len(text)}
+    assert without_evidence(parser("citation_generation")(record)) is None  # nothing would be left
+
+
+def test_a_share_of_the_rows_comes_without_evidence(data):
+    rows = read_labelled(data / "citations_train.jsonl", "citation_generation")
+    made = with_uncited(rows, 0.25)
+    assert made[: len(rows)] == rows
+    assert [row.source for row in made[len(rows) :]] == ["d/uncited"] * 5
+    assert with_uncited(rows, 0.0) == rows
+    others = read_labelled(data / "answerability_train.jsonl", "answerability")
+    assert with_uncited(others, 0.5) == others
+
+
 def test_a_choice_of_rows_keeps_the_proportions_of_the_sources(data):
     rows = read_labelled(data / "answerability_train.jsonl", "answerability")
     kept = chosen(rows, 10, seed=1)
@@ -120,3 +151,12 @@ def test_a_choice_of_rows_keeps_the_proportions_of_the_sources(data):
     assert sum(row.label == "answerable" for row in kept) == 5
     assert kept == chosen(rows, 10, seed=1)
     assert chosen(rows, None, seed=1) == rows
+
+
+def test_sources_alike_in_number_as_far_as_they_have_rows(data):
+    rows = read_labelled(data / "answerability_train.jsonl", "answerability")  # labels in turn
+    skewed = [row for at, row in enumerate(rows) if row.label == "answerable" or at < 6]
+    kept = chosen(skewed, 10, seed=1, even=True)
+    assert Counter(row.label for row in kept) == {"answerable": 7, "unanswerable": 3}
+    assert Counter(row.label for row in chosen(skewed, 6, seed=1, even=True)) == {"answerable": 3, "unanswerable": 3}
+    assert kept == [row for row in skewed if row in kept]

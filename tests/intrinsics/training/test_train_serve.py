@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import tiny
 from intrinsic_rows import CHAT, MAKERS
 
 from selfrag.engines.base import Limits
 from selfrag.engines.scripted import ScriptedEngine
-from selfrag.intrinsics.contract import Completion
+from selfrag.intrinsics.contract import Completion, Message
 from selfrag.intrinsics.execution.engine import EngineExecutor
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.intrinsics.training.certainty import certainty_rows
 from selfrag.intrinsics.training.examples import example, make_examples
 from selfrag.intrinsics.training.gold import gold_of
-from selfrag.intrinsics.training.job import teachable
+from selfrag.intrinsics.training.job import AdapterJob, prepared, teachable
 from selfrag.intrinsics.training.own_answers import Answered
+from selfrag.intrinsics.training.presets import Making, preset
 from selfrag.intrinsics.training.questions import parse_question
 from selfrag.intrinsics.training.rows import parser
 from selfrag.training.targets import MASKED
@@ -91,6 +94,20 @@ def test_long_rows_are_left_out_and_counted_never_cut():
     made = make_examples(rows("answerability"), teachable("answerability"), RENDERER, max_length=30)
     assert made.examples == ()
     assert made.skipped == {"longer than 30 tokens": 4}
+
+
+def test_rows_that_give_no_example_are_out_before_any_are_chosen(tmp_path):
+    given = [parser("answerability")(MAKERS["answerability"][1](number)) for number in range(40)]
+    long = {row.id for at, row in enumerate(given) if at % 4 == 0}
+    given = [
+        replace(row, state=replace(row.state, messages=(Message("user", "why " * 400),))) if row.id in long else row
+        for row in given
+    ]
+    config = preset("demo", "answerability").config()
+    job = AdapterJob("answerability", tmp_path, tmp_path, tmp_path, config, Making(most_rows=20))
+    made = prepared(given, teachable("answerability"), RENDERER, job, {})
+    assert made.facts["rows"] == made.facts["examples"] + made.facts["held_out"] == 20
+    assert made.facts["skipped"] == {"longer than 420 tokens": 10, "not among the rows chosen": 10}
 
 
 def test_targets_of_a_row_are_drawn_the_same_each_time():
