@@ -16,7 +16,7 @@ from selfrag.experiments.intrinsics import answering, certain, citing, faithfuln
 from selfrag.experiments.intrinsics.followups import Turn, read_collection, sample, turns
 from selfrag.experiments.intrinsics.section import Section, markdown
 from selfrag.experiments.intrinsics.subjects import ADAPTED, PROMPTED, UNTRAINED, Subject, worked
-from selfrag.intrinsics.model_library import Library
+from selfrag.intrinsics.model_library import DEMO, Library
 from selfrag.intrinsics.training.data import STEMS, find_file
 from selfrag.intrinsics.training.job import ADAPTER, RUN, teachable
 from selfrag.intrinsics.training.own_answers import Answered, own_answers
@@ -161,10 +161,15 @@ def _share_right(settings: Settings) -> float | None:
     """How often the base was right in the adapter's training."""
     import json
 
-    if settings.adapters is None:
+    from selfrag.demo.intrinsics import adapter_paths
+
+    if settings.adapters is not None:
+        folder = settings.adapters / certain.NAME
+    elif settings.model == DEMO and certain.NAME in adapter_paths():
+        folder = adapter_paths()[certain.NAME]
+    else:
         return None
-    for place in (settings.adapters / certain.NAME / RUN / "manifest.json",
-                  settings.adapters / certain.NAME / "training.json"):  # fmt: skip
+    for place in (folder / RUN / "manifest.json", folder / "training.json"):
         if place.is_file():
             facts = json.loads(place.read_text(encoding="utf-8"))["facts"]
             total = sum(facts["questions"].values())
