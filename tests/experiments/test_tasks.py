@@ -25,6 +25,7 @@ CHOICE = {
     "label": "B",
     "options": ["x", "y"],
 }
+EVIDENCE = {"passages": [{"id": "p", "text": "x"}]}
 SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "eval" / "dev"
 
 
@@ -123,6 +124,8 @@ def test_support_titles_stand_in_for_gold_ids(tmp_path: Path) -> None:
         ([ROW | {"metrics": ["bleu"]}], r"set.jsonl:1: unknown metric 'bleu'; known: contains, official_match"),
         ([ROW | {"metrics": ["mauve"]}], r"set.jsonl:1: metric mauve needs a model"),
         ([ROW | {"metrics": ["f1", "f1"]}], r"set.jsonl:1: metric f1 is named twice"),
+        ([ROW | EVIDENCE, ROW | {"id": "b"}], r"set.jsonl:2: no passages, though the rows before it have some; fill"),
+        ([ROW, ROW | {"id": "b"} | EVIDENCE], r"set.jsonl:2: passages, though the rows before it have none"),
         ([ROW, ROW | {"id": "b", "metrics": ["f1"]}], r"set.jsonl:2: 'metrics' differ from those of the first row"),
         ([ROW | {"task": "x", "answers": [["a"], ["b"]]}, ROW | {"id": "b"}], r"set.jsonl:2: kind short after .* list"),
     ],
@@ -141,7 +144,8 @@ def test_two_files_of_one_name(tmp_path: Path) -> None:
 def test_passages_are_searched_for_items_without_any_by_their_question(tmp_path: Path) -> None:
     own = {"passages": [{"id": "own", "title": "", "text": "x"}]}
     file = read_task(
-        write(tmp_path, CHOICE, CHOICE | {"id": "d"} | own, CHOICE | {"id": "e", "question": "Which one?"})
+        write(tmp_path, CHOICE, CHOICE | {"id": "d"} | own, CHOICE | {"id": "e", "question": "Which one?"}),
+        searched=True,
     )
     asked: list[str] = []
 

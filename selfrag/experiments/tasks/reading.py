@@ -64,7 +64,8 @@ def read_task(
         source: `.jsonl` or `.jsonl.gz`; of a published task a `.json` array too.
         limit: a seeded sample of this many items, in the order of the file.
         seed: of the sample.
-        searched: passages are searched for rows without any; else a row of a published task must have some.
+        searched: passages are searched for rows without any; else a row of a published task must have some, and one
+            of user rows if others of its file do.
         form: how closed sets are asked whose labels are letters or numbers.
 
     Raises:
@@ -77,7 +78,7 @@ def read_task(
         raise UserError(f"--choices {form}: give one of {', '.join(get_args(Form))}")
     given = source if isinstance(source, Given) else Given(source)
     if given.preset is None:
-        check = _Check(form)
+        check = _Check(form, searched)
         items, task = read_items(given.path, check=check), check.task
     else:
         items = read_published(given.path, given.preset, given.protocol, searched=searched, form=form)
@@ -113,8 +114,10 @@ def read_tasks(
 class _Check:
     """What must hold for each item of a file of user rows, and between them."""
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: Form, searched: bool) -> None:
         self._form: Form = form
+        self._searched = searched
+        self._evidence = False
         self._seen: set[str] = set()
         self._first: Task | None = None
         self._metrics: tuple[str, ...] = ()
@@ -140,8 +143,19 @@ class _Check:
         item = in_form(item, self._form)
         if len({passage.id for passage in item.passages}) != len(item.passages):
             raise UserError("two passages have one id")
+        self._same_evidence(item)
         # Short answers also where the file names a kind of task that `items` does not know.
         return replace(item, answers=item.references) if task is SHORT and item.answers is None else item
+
+    def _same_evidence(self, item: Item) -> None:
+        """A file brings passages or leaves them out: a row that lacks what the others have was not meant to."""
+        if self._searched:
+            return
+        if len(self._seen) == 1:
+            self._evidence = bool(item.passages)
+        elif bool(item.passages) != self._evidence:
+            has, others = ("no passages", "have some") if self._evidence else ("passages", "have none")
+            raise UserError(f"{has}, though the rows before it {others}; fill 'passages', or give --index to search")
 
     def _wanted(self, item: Item) -> None:
         """The metrics of a file are those of its first row; further rows may repeat them or say nothing."""
