@@ -47,10 +47,10 @@ def unseen(questions: list[Question], seen: Collection[str]) -> list[Question]:
 
 
 def parse_question(record: Mapping[str, Any]) -> Question:
-    """Check one object.
+    """Check one object. An option that is given twice is one option.
 
     Raises:
-        UserError: a field is missing or of the wrong type, options are not distinct, or the label names none of them.
+        UserError: a field is missing or of the wrong type, two options are not different, or the label names none.
     """
     for key in ("id", "dataset", "question", "label"):
         if not isinstance(record.get(key), str) or not record[key].strip():
@@ -58,10 +58,12 @@ def parse_question(record: Mapping[str, Any]) -> Question:
     options = record.get("options")
     if not isinstance(options, list) or not all(isinstance(one, str) and one.strip() for one in options):
         raise UserError("'options' must be a list of texts that are not empty")
-    stripped = tuple(one.strip() for one in options)
-    if len(set(stripped)) != len(stripped) or len(stripped) < 2:
+    stripped = [one.strip() for one in options]
+    distinct = tuple(dict.fromkeys(stripped))
+    if len(distinct) < 2:
         raise UserError("'options' must be at least two different texts")
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[: len(stripped)]
     if record["label"] not in letters:
         raise UserError(f"label {record['label']!r} names none of the {len(stripped)} options; write A, B, ...")
-    return Question(record["id"], record["dataset"], record["question"], stripped, letters.index(record["label"]))
+    right = distinct.index(stripped[letters.index(record["label"])])
+    return Question(record["id"], record["dataset"], record["question"], distinct, right)

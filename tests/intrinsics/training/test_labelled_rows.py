@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from intrinsic_rows import MAKERS, answerable, cited, judged, rewritten, turns
@@ -12,9 +13,11 @@ from selfrag.errors import UserError
 from selfrag.intrinsics.training.data import data_files
 from selfrag.intrinsics.training.gold import gold_of
 from selfrag.intrinsics.training.job import chosen, teachable
-from selfrag.intrinsics.training.questions import parse_question, unseen
+from selfrag.intrinsics.training.questions import parse_question, read_questions, unseen
 from selfrag.intrinsics.training.rows import parser, read_labelled
 from selfrag.intrinsics.training.uncited import with_uncited, without_evidence
+
+GIVEN = Path(__file__).parents[4] / "shared" / "data" / "intrinsics"
 
 
 def gold(name, record):
@@ -97,6 +100,21 @@ def test_an_id_twice_and_an_unknown_intrinsic_are_refused(tmp_path):
 def test_bad_questions_are_refused(change, said):
     with pytest.raises(UserError, match=said):
         parse_question(MAKERS["uncertainty"][1](0) | change)
+
+
+def test_an_option_that_is_given_twice_is_one_option():
+    record = MAKERS["uncertainty"][1](0)
+    found = parse_question(record | {"options": ["sky", "roots", "sky ", "leaves"], "label": "D"})
+    assert (found.options, found.right) == (("sky", "roots", "leaves"), 2)
+    assert parse_question(record | {"options": ["sky", "roots", "sky"], "label": "C"}).right == 0
+
+
+@pytest.mark.skipif(not GIVEN.is_dir(), reason="no data beside the checkout")
+@pytest.mark.parametrize("name", MAKERS)
+def test_the_data_that_the_demo_adapters_are_made_of_can_be_read(name):
+    files = data_files(name, GIVEN)
+    for path in (files.train, files.dev):
+        assert len(read_questions(path) if name == "uncertainty" else read_labelled(path, name)) > 100
 
 
 def test_questions_of_the_training_rows_are_left_out():
