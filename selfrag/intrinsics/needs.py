@@ -49,7 +49,8 @@ class Needs:
             what = "response" if last.role == "assistant" else "question"
             raise UserError(f"{name}: the {what} is empty; the last turn must have text")
         if self.documents is Documents.REQUIRED and not any(passage.text.strip() for passage in state.passages):
-            why = f"all {len(state.passages)} passages are empty" if state.passages else "there are no passages"
+            count = len(state.passages)
+            why = {0: "there are no passages", 1: "the passage is empty"}.get(count, f"all {count} passages are empty")
             raise UserError(f"{name}: {why}; give passages=[...]")
         for argument in self.arguments:
             value = state.arguments.get(argument)

@@ -213,6 +213,7 @@ def test_a_requirement_has_a_truth_value():
     [
         (Answerability, QUESTION, [], "answerability: there are no passages; give passages=[...]"),
         (Answerability, QUESTION, [" ", ""], "all 2 passages are empty"),
+        (Answerability, QUESTION, [""], "the passage is empty"),
         (Answerability, TALK, FISH, "the last turn must be of role user, not 'assistant'"),
         (HallucinationDetection, QUESTION, FISH, "must be of role assistant, not 'user'; add the reply"),
         (CitationGeneration, [TALK[0], {"role": "assistant", "content": " \n"}], FISH, "the response is empty"),

@@ -71,21 +71,22 @@ class Settings:
 def evaluate(settings: Settings, out: Path | None = None) -> list[Section]:
     """Measure, and write `report.md`, `figures.json`, `items.json` and `reliability.png` into `out`.
 
-    Each part is written as soon as it is measured.
+    Each part is written as soon as it is measured, and `NAME.md` has its tables alone.
 
     Raises:
         UserError: data, model or adapters cannot be used.
     """
     sections: list[Section] = []
     rows = {name: _rows(settings, name, "dev") for name in settings.parts if name in (*LABELLED, rewriting.NAME)}
+    adapters = found_adapters(settings.adapters) if settings.adapters is not None else None
+    followups = _followups(settings) if {rewriting.NAME, gating.NAME} & set(settings.parts) else ([], None)
     answers = _answers(settings, out) if certain.NAME in settings.parts else []
     with ExitStack() as stack:
-        adapters = found_adapters(settings.adapters) if settings.adapters is not None else None
         library = stack.enter_context(
             Library.from_pretrained(settings.model, engine=settings.engine, adapters=adapters)
         )
         for name in settings.parts:
-            sections.append(_part(name, settings, library, rows.get(name, []), answers))
+            sections.append(_part(name, settings, library, rows.get(name, []), answers, followups))
             if out is not None:
                 write(settings, sections, out, library)
     return sections
@@ -108,18 +109,24 @@ def found_adapters(folder: Path) -> dict[str, Path]:
     return found
 
 
-def _part(name: str, settings: Settings, library: Library, rows: list[Labelled], answers: list[Answered]) -> Section:
+def _part(
+    name: str,
+    settings: Settings,
+    library: Library,
+    rows: list[Labelled],
+    answers: list[Answered],
+    followups: tuple[list[Turn], Any],
+) -> Section:
     seed = settings.seed
     train = _rows(settings, name, "train") if name in (*LABELLED, rewriting.NAME) else []
     subjects = _subjects(name, settings, library, train)
     if name in LABELLED:
         return LABELLED[name](rows, subjects, train, seed)
+    found, search = followups
     if name == rewriting.NAME:
-        found, search = _followups(settings)
         return rewriting.evaluate(rows, found, None if search is None else search.ids, subjects, seed)
     if name == certain.NAME:
         return certain.evaluate(answers, subjects, _share_right(settings), seed)
-    found, search = _followups(settings)
     from selfrag.intrinsics.flows.writers import ChatWriter
 
     if search is None:
@@ -217,7 +224,10 @@ def write(settings: Settings, sections: Sequence[Section], out: Path, library: L
         "adapters": dict(library.adapters),
         "data": {name: sha256(path) for name, path in sorted(files.items())},
     }
-    write_text(out / "report.md", "\n".join(markdown(table) for one in sections for table in one.tables))
+    texts = {one.name: "\n".join(markdown(table) for table in one.tables) for one in sections}
+    for name, text in texts.items():
+        write_text(out / f"{name}.md", text)
+    write_text(out / "report.md", "\n".join(texts.values()))
     write_json(out / "figures.json", {"manifest": manifest, "figures": {one.name: one.figures for one in sections}})
     write_json(out / "items.json", {one.name: one.items for one in sections})
     for one in sections:

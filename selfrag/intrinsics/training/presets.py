@@ -87,9 +87,9 @@ _DEMO = {
     "learning_rate": 6e-4,
     "warmup": 0.05,
     "max_length": 600,
-    "validate_steps": 40,
+    "validate_steps": 60,
     "patience": 3,
-    "checkpoint_steps": 40,
+    "checkpoint_steps": 30,
     "weighting": _ALIKE,
 }
 

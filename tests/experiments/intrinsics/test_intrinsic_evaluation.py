@@ -79,6 +79,7 @@ def test_flows_search_and_abstain(data, chat_llama, adapters, tmp_path, capsys):
         (["--only", "flows"], "give --corpus FOLDER"),
         (["--data", "nowhere"], "nowhere has no"),
         (["--adapters", "."], "holds no adapter"),
+        (["--corpus", "."], "has no corpus.jsonl"),
     ],
 )
 def test_bad_input_is_one_line(arguments, said, data, chat_llama, tmp_path, capsys, monkeypatch):
