@@ -81,7 +81,10 @@ def _search(retriever: Retriever | None, requests: list[Retrieve]) -> dict[Reque
     if not requests:
         return {}
     if retriever is None:
-        raise UserError("a pair needs a search and there is no retriever; give an index, or use gold='only'")
+        raise UserError(
+            "no index, and a pair that retrieves brings no passage of its own"
+            f" (its search: {requests[0].query[:60]!r}); give --index, or leave such pairs out"
+        )
     found: dict[Request, Result] = {}
     for request, result in zip(requests, search(retriever, requests), strict=True):
         if not isinstance(result, Retrieved | Failed):

@@ -90,7 +90,7 @@ class DatasetPairs:
 
     def _rows(self) -> Iterator[Pair | Dropped]:
         checked = _Checked(self.name, self.bad_rows)
-        for number, found in enumerate(self.dataset, 1):
+        for number, found in enumerate(_unbroken(self.dataset, self.name), 1):
             record = {**found, **{key: found.get(column) for key, column in self.columns.items()}}
             given = {key: value for key, value in record.items() if value is not None}  # Arrow fills gaps with nulls
             given.setdefault("id", f"{self.name}-{number}")
@@ -123,6 +123,33 @@ class _Checked:
         return pair
 
 
+def _unbroken(rows: Iterable[Mapping[str, Any]], name: str) -> Iterator[Mapping[str, Any]]:
+    """The rows; a source that breaks off, such as a stream whose server has gone, is one line.
+
+    Raises:
+        UserError: reading failed.
+    """
+    import datasets
+    import httpx
+    import pyarrow as pa
+
+    number, broken = 0, (OSError, httpx.HTTPError, pa.ArrowException, datasets.exceptions.DatasetsError)
+    stream = iter(rows)
+    while True:
+        try:
+            row = next(stream)
+        except StopIteration:
+            return
+        except broken as error:
+            said = " ".join(str(error).split()) or type(error).__name__
+            raise UserError(
+                f"{name}: reading broke off after row {number} ({said:.200});"
+                " finished shards are kept, run the same again"
+            ) from error
+        number += 1
+        yield row
+
+
 def _limited(items: Iterator[Pair | Dropped], limit: int | None) -> Iterator[Pair | Dropped]:
     for number, item in enumerate(items):
         if limit is not None and number >= limit:
@@ -133,6 +160,7 @@ def _limited(items: Iterator[Pair | Dropped], limit: int | None) -> Iterator[Pai
 def open_source(
     pairs: str,
     *,
+    configuration: str | None = None,
     split: str = "train",
     streaming: bool = False,
     columns: Mapping[str, str] | None = None,
@@ -143,6 +171,7 @@ def open_source(
 
     Args:
         pairs: file, folder, or name on the hub.
+        configuration: of a data set that has several.
         split: of a data set.
         streaming: do not download the data set first.
         columns: see `DatasetPairs`.
@@ -162,7 +191,8 @@ def open_source(
             found = datasets.load_from_disk(pairs)
             found = found[split] if isinstance(found, dict) else found
         else:
-            found = datasets.load_dataset(pairs, split=split, streaming=streaming)
-    except (KeyError, ValueError, OSError, datasets.exceptions.DatasetsError) as error:
+            found = datasets.load_dataset(pairs, configuration, split=split, streaming=streaming)
+    except (KeyError, ValueError, OSError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         raise UserError(f"no pairs at {pairs!r} (split {split!r}): {error}") from error
-    return DatasetPairs(found, path.name, columns or {}, bad_rows, limit)
+    name = path.name if configuration is None else f"{path.name}/{configuration}"
+    return DatasetPairs(found, name, columns or {}, bad_rows, limit)

@@ -27,6 +27,9 @@ def augment(
     encoder: Annotated[
         str | None, typer.Option(help="Text encoder of the index, if it is not where it was at build time.")
     ] = None,
+    configuration: Annotated[
+        str | None, typer.Option(help="Configuration of a data set that has several.", rich_help_panel=READ)
+    ] = None,
     split: Annotated[str, typer.Option(help="Split of a data set.", rich_help_panel=READ)] = "train",
     streaming: Annotated[bool, typer.Option("--streaming", help="Stream a data set.", rich_help_panel=READ)] = False,
     column: Annotated[
@@ -117,13 +120,25 @@ def augment(
     from critic.augment.sources import open_source
 
     source = open_source(
-        pairs, split=split, streaming=streaming, columns=_columns(column), bad_rows=bad_rows, limit=limit
+        pairs,
+        configuration=configuration,
+        split=split,
+        streaming=streaming,
+        columns=_columns(column),
+        bad_rows=bad_rows,
+        limit=limit,
     )
     if dry_run:
         from critic.augment.estimate import estimate
         from retrieval.splitting import sentence_finder
 
-        typer.echo(str(estimate(source, options, sentence_finder(options.sentences))))
+        find = sentence_finder(options.sentences)
+        found = estimate(source, options, find)
+        typer.echo(str(found))
+        if Path(critic).is_dir():
+            from critic.augment.pricing import price
+
+            typer.echo(str(price(source, found, options, find, Path(critic))))
         return
     from critic.augment.critics import open_critic
     from selfrag.loading import load_index

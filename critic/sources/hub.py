@@ -25,5 +25,5 @@ def open_hub(name: str, configuration: str | None = None, split: str = "train") 
         return cast(
             Iterable[Mapping[str, Any]], datasets.load_dataset(name, configuration, split=split, streaming=True)
         )
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:  # RuntimeError: it has code
         raise UserError(f"hf:{name}: {error}") from error

@@ -18,7 +18,9 @@ from selfrag.training.run import Prepared, TrainingConfig, plan
 from selfrag.training.scale.settings import Scale
 from selfrag.training.targets import MASKED
 
-_EFFICIENCY = 0.45  # share of the measured matmul rate that whole training steps reach; 0.48 measured at 135M on a CPU
+EFFICIENCY = 0.45
+"""Share of the measured rate of matrix products that whole steps reach; 0.48 was measured at 135M on a CPU."""
+
 _BUSY = 0.7  # below this share of the cores, the time at the present load is told too
 _GIB = 2**30
 
@@ -108,7 +110,7 @@ def estimate(
         trained=trained,
         memory=_memory(shape, config, scale, load, share, parameters, trained, shards),
         rate=rate,
-        seconds=work / (rate.alone * _EFFICIENCY * gpus),
+        seconds=work / (rate.alone * EFFICIENCY * gpus),
     )
 
 

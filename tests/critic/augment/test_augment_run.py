@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -282,6 +283,51 @@ def test_a_limit_reads_no_further(tmp_path: Path) -> None:
     assert len(list(DatasetPairs(Stream(), "endless", limit=5))) == 5
 
 
+def test_a_stream_that_breaks_off_is_one_line_and_the_next_run_finishes(tmp_path: Path, made) -> None:
+    import httpx
+
+    records = [json.loads(line) for line in made.pairs.read_text().splitlines()]
+
+    class Stream:
+        broken = True
+
+        def __iter__(self):
+            yield from records[:27]
+            if self.broken:
+                raise httpx.ReadTimeout("the server has gone")
+            yield from records[27:]
+
+    stream, out = Stream(), tmp_path / "out"
+    execute = augment_locally(small_run.LexicalCritic(), small_run.WordRetriever(), small_run.OPTIONS)
+    with pytest.raises(
+        UserError, match=r"made: reading broke off after row 27 \(the server has gone\); finished shards"
+    ):
+        augment_pairs(DatasetPairs(stream, "made"), out, execute, small_run.OPTIONS, shard=small_run.SHARD)
+    assert len(list((out / "shards").glob("0*.jsonl"))) == 27 // small_run.SHARD
+    stream.broken = False
+    augment_pairs(DatasetPairs(stream, "made"), out, execute, small_run.OPTIONS, shard=small_run.SHARD)
+    for name in small_run.FILES:
+        assert (out / name).read_bytes() == (made.out / name).read_bytes()
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_data_set_of_several_configurations_is_read_by_name(tmp_path: Path, streaming: bool, monkeypatch) -> None:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
+    folder = tmp_path / "sets"
+    folder.mkdir()
+    write(folder / "a.jsonl", [record(1)])
+    write(folder / "b.jsonl", [record(2), record(3)])
+    listed = "".join(f"- config_name: {name}\n  data_files: {name}.jsonl\n" for name in "ab")
+    (folder / "README.md").write_text(f"---\nconfigs:\n{listed}---\n")
+    source = open_source(str(folder), configuration="b", streaming=streaming)
+    assert [pair.id for pair in source] == [record(2)["id"], record(3)["id"]]
+    assert source.name == "sets/b"
+    with pytest.raises(UserError, match=r"no pairs at .*onfig"):
+        open_source(str(folder), streaming=streaming)
+
+
 def test_a_missing_source_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no pairs at '.*nowhere' \(split 'train'\)"):
         open_source(str(tmp_path / "nowhere"))
@@ -304,6 +350,7 @@ def test_the_fingerprint_of_a_shard_is_of_its_items() -> None:
 @pytest.mark.parametrize("gold", ["off", "join", "only"])
 def test_an_estimate_is_what_the_dearest_run_asks_for(tmp_path: Path, gold: str) -> None:
     from critic.augment.estimate import estimate
+    from critic.augment.pricing import cases
     from retrieval.splitting import sentence_finder
 
     texts = ["One is here now.", "One is here now. Two is here now. Three is here now."]
@@ -314,3 +361,9 @@ def test_an_estimate_is_what_the_dearest_run_asks_for(tmp_path: Path, gold: str)
     guess = estimate(source, options, sentence_finder())
     assert (guess.items, guess.pairs, guess.sentences) == (2, 2, 4)
     assert (guess.judgments, guess.searches) == (len(found.critic.cases), len(found.retriever.queries))
+    priced = Counter()
+    for pair in source:
+        for case, times in cases(pair, options, sentence_finder(), 100):
+            priced[case.group, case.output, case.preceding, case.evidence is not None] += times
+    asked = ((c.group, c.output, c.preceding.strip(), c.evidence is not None) for c in found.critic.cases)
+    assert priced == Counter(asked)

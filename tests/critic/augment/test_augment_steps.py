@@ -236,7 +236,7 @@ def test_a_critic_that_loses_cases_stops_the_run() -> None:
 
 
 def test_a_search_without_a_retriever_stops_the_run() -> None:
-    with pytest.raises(UserError, match="there is no retriever"):
+    with pytest.raises(UserError, match=r"no index, and a pair that retrieves brings no passage .* give --index"):
         drive([augment(pair(), Augmenting(), spans)], ScriptedCritic(), None)
 
 

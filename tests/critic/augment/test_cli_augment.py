@@ -124,6 +124,11 @@ def test_a_trained_critic_on_a_real_engine(
     assert "it is no critic" in capsys.readouterr().err
     limits = Limits(evidence=40, preceding=20, output=20, instruction=40)
     write_card(model, PromptCodec.from_tokenizer(AutoTokenizer.from_pretrained(model), Layout(), limits))
+    assert main(["augment", str(pairs), "--critic", str(model), "-o", "x", "--gold", "only", "--dry-run"]) == 0
+    counted, priced = capsys.readouterr().out.splitlines()
+    assert counted.endswith("at most 40 judgments and 0 searches")
+    assert 40 * 20 < int(priced.split()[3]) < 40 * 200
+    assert "GiB of weights" in priced
     options = ["--critic", str(model), "--engine", "transformers", "--gold", "only", "--balance", "none"]
     for out in ("one", "two"):
         assert main(["augment", str(pairs), *options, "--threshold", "0", "-o", str(tmp_path / out)]) == 0
