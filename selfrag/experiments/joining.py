@@ -68,9 +68,12 @@ class Joining:
     @property
     def intrinsics(self) -> tuple[str, ...]:
         """What the variants need."""
-        policies = [self.policy(name) for name in self.variants]
-        named = [part.reflector for policy in policies for part in policy.reflectors]
-        return tuple(dict.fromkeys([*named, *(gate.reflector for policy in policies for gate in policy.gates)]))
+        return tuple(dict.fromkeys(one for name in self.variants for one in self.judges(name)))
+
+    def judges(self, name: str) -> tuple[str, ...]:
+        """What a variant needs."""
+        policy = self.policy(name)
+        return (*(part.reflector for part in policy.reflectors), *(gate.reflector for gate in policy.gates))
 
 
 def run_variants(
@@ -93,22 +96,26 @@ def run_variants(
     from tqdm import tqdm
 
     from selfrag.api import SelfRAG
+    from selfrag.intrinsics.model_library import DEMO
     from selfrag.intrinsics.reflectors import critic
-    from selfrag.loading import resolve_model
+    from selfrag.intrinsics.reflectors.loading import adapters_of
+    from selfrag.loading import resolve_adapter, resolve_model
 
     names = joining.intrinsics
     given = joining.adapters
     wanted = names if given is None else {name: given.get(name) for name in names}
     rag = SelfRAG.from_pretrained(joining.model, engine=joining.engine, intrinsics=wanted)
     critics = tuple(critic(one, rag.engine) for one in rag.reflectors)
-    judges = {name: "adapter" if name in rag.engine.limits.adapters else "prompt" for name in names}
+    adapters = adapters_of(wanted, demo=joining.model == DEMO)
+    judges = {name: model_files(resolve_adapter(adapters[name])) if name in adapters else "prompt" for name in names}
     weights = model_files(resolve_model(joining.model))
     total = sum(len(file.items) for file in files)
     results = {}
     with rag:
         for name in joining.variants:
             system = Reflective(rag.prompting, joining.policy(name), critics=critics)
-            identity = {"name": name, "model": weights, "judges": judges, "engine": joining.engine or "best"}
+            asked = {one: judges[one] for one in joining.judges(name)}
+            identity = {"name": name, "model": weights, "judges": asked, "engine": joining.engine or "best"}
             with tqdm(total=total, desc=name, unit="item", disable=None) as bar:
                 results[name] = run(Run(system, identity, out / name, source), files, lambda: rag.engine, bar.update)
     return results

@@ -52,4 +52,6 @@ def test_a_comparison_runs_and_goes_on(tmp_path: Path) -> None:
     assert set(requests) == set(names)
     manifest = json.loads((tmp_path / "out" / "uncertainty-joins" / "manifest.json").read_text())
     assert manifest["identity"]["judges"] == {"uncertainty": "prompt"}
+    alone = json.loads((tmp_path / "out" / "tokens" / "manifest.json").read_text())
+    assert alone["identity"]["judges"] == {}  # other variants beside it do not make it another run
     assert manifest["identity"]["system"]["decoding"]["reflectors"] == ["uncertainty"]
