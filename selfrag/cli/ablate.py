@@ -53,6 +53,7 @@ def ablate(
     from selfrag.experiments.runner_models import Model, Source
     from selfrag.experiments.steering.ablate import ablate as run
     from selfrag.experiments.steering.ablate_writing import reliance_rows, write_ablation
+    from selfrag.experiments.steering.ablation_verdicts import HEAD, ablations_against
     from selfrag.experiments.steering.results import brief
     from selfrag.experiments.steering.writing import sources
     from selfrag.experiments.tasks.given import Given
@@ -71,6 +72,7 @@ def ablate(
     )
     about = {"model": model, "engine": engine, "source": source.settings(), "files": sources(found.studies)}
     memory = [", ".join(row) for row in reliance_rows(found.reliance)] if found.reliance else []
-    heading = ["right answers that no passage holds, in percent:"] if memory else []
-    show(brief(found.comparison), [*heading, *memory, "", str(found.saved)])
+    heading = ["", "right answers that no passage holds, in percent:"] if memory else []
+    verdicts = [", ".join(one.cells()) for one in ablations_against(found.comparison, found.studies)]
+    show(brief(found.comparison), [", ".join(HEAD), *verdicts, *heading, *memory, "", str(found.saved)])
     written(write_ablation(found, out, about))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,7 @@ def test_an_ablation_prints_the_published_rows_beside_ours(
     assert main([*command, "--limit=3"]) == 0
     shown = capsys.readouterr().out
     assert "right answers that no passage holds" in shown
+    assert re.search(r"^no-retrieval, short, \d of 3, .*-20\.8, -0\.5, (as in|against|not told|undefined)", shown, re.M)
     page = (out / "ablation.md").read_text()
     for name in (*PUBLISHED, "official", "always", "forbid-unsupported"):
         assert f"| {name} |" in page
@@ -107,6 +109,10 @@ def test_an_ablation_prints_the_published_rows_beside_ours(
     found = values(out / "ablation.json")
     assert found["saved"]["answers"]["approximate"] == 0
     assert found["settings"]["short"]["official"]["retrieve_test"] == "log_ratio"
+    assert {(one["row"], one["file"]) for one in found["verdicts"]} >= {
+        ("retrieve-top-1", "average"),
+        ("remove-issup", "closed"),
+    }
     assert main([*command, "--limit=3", f"--baseline={out / 'rows' / 'always'}"]) == 2
     assert "two systems called 'always'" in capsys.readouterr().err
     assert main([*command, "--limit=2"]) == 2
@@ -133,6 +139,8 @@ def test_a_sweep_scores_the_texts_of_options(tiny_llama: Path, tmp_path: Path) -
         (["--axis=sup=1"], "axis 'sup': known are isrel"),
         (["--set=treshold=1"], "unknown setting 'treshold'"),
         (["--best=f1<0"], "goal 'f1<0': write METRIC"),
+        (["--best=bleu"], "goal bleu: no file has all these figures; there are contains,"),
+        (["--limit=1"], "short: one item cannot be halved"),
         (["--axis=threshold=2"], "threshold=2: give a number from 0 to 1"),
         (["--set=beam"], "--set beam: give KEY=VALUE"),
     ],

@@ -11,10 +11,15 @@ from selfrag.experiments.intervals import NONE, Estimate, bracketed
 from selfrag.experiments.markdown_table import compact, escape
 from selfrag.experiments.reporting.comparison_tables import csv_text, markdown
 from selfrag.experiments.steering.ablate import Ablated
+from selfrag.experiments.steering.ablation_verdicts import HEAD, ablations_against
 from selfrag.experiments.steering.memory import PUBLISHED
 from selfrag.experiments.steering.results import brief
+from selfrag.experiments.steering.study import FileStudy
 from selfrag.experiments.steering.table3a import published_rows
-from selfrag.experiments.steering.writing import bases, write_tables
+from selfrag.experiments.steering.writing import bases, described, write_tables
+
+LOG_RATIO = "the published code's ratio of log-probabilities, the smaller the surer the model is that it needs evidence"
+"""What is to be known of `official` on short answers."""
 
 
 def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[Path]:
@@ -28,10 +33,15 @@ def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[
     Raises:
         UserError: the folder cannot be written.
     """
+    verdicts = ablations_against(found.comparison, found.studies)
     whole = f"Model {about.get('model', 'unknown')}, {bases(found.studies)}."
     text = [
         f"# Ablations at inference\n\n{escape(whole)} {found.saved}.\n",
         markdown(brief(found.comparison)),
+        "## Against the paper\n",
+        _table([HEAD, *(one.cells() for one in verdicts)]),
+        "## Rows\n",
+        _policies(found.studies),
         "## As published (Table 3a, models of 50k rows)\n",
         _table(published_rows()),
     ]
@@ -46,7 +56,8 @@ def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[
         one.file.name: {setting.name: decoding_dict(setting.decoding) for setting in one.settings}
         for one in found.studies
     }
-    values = {"settings": rows, "reliance": plain, "saved": found.saved.as_dict(), **about}
+    agreed = [one.as_dict() for one in verdicts]
+    values = {"settings": rows, "verdicts": agreed, "reliance": plain, "saved": found.saved.as_dict(), **about}
     return write_tables("ablation", "\n".join(text), csv_text(found.comparison), values, out)
 
 
@@ -55,6 +66,21 @@ def reliance_rows(reliance: Mapping[str, Mapping[str, Estimate | None]]) -> list
     systems = list(dict.fromkeys(name for row in reliance.values() for name in row))
     body = [[escape(name), *(_percent(row.get(name)) for row in reliance.values())] for name in systems]
     return [["system", *map(escape, reliance)], *body]
+
+
+def _policies(studies: Sequence[FileStudy]) -> str:
+    """What each row is, once for files that run it alike."""
+    lines = []
+    for name in studies[0].outcomes:
+        policies: dict[str, list[str]] = {}
+        for one in studies:
+            (setting,) = (setting for setting in one.settings if setting.name == name)
+            policies.setdefault(described(setting.decoding), []).append(one.file.name)
+        for policy, files in policies.items():
+            where = f" on {', '.join(files)}" if len(policies) > 1 else ""
+            inverted = f" ({LOG_RATIO})" if "retrieve_test=log_ratio" in policy else ""
+            lines.append(f"- {escape(name + where)}: {escape(policy)}{inverted}\n")
+    return "".join(lines)
 
 
 def _percent(found: Estimate | None) -> str:

@@ -77,6 +77,28 @@ class Goal:
             raise UserError(f"goal {text!r}: write METRIC,METRIC<=NUMBER, such as headline,retrieval_rate<=0.4")
         return cls(metric.strip(), parsed)
 
+    def needs(self, headline: str) -> tuple[str, ...]:
+        """The figures that it looks at, given what `headline` stands for."""
+        return (headline if self.metric == HEADLINE else self.metric, *(limit.metric for limit in self.limits))
+
+    def check(self, files: Mapping[str, tuple[str, Sequence[str], int]]) -> None:
+        """Refuse what cannot be sought, before anything is decoded for it.
+
+        Args:
+            files: name of a file to its headline, its figures and its number of items.
+
+        Raises:
+            UserError: no file has the figures, or one that has them cannot be halved.
+        """
+        having = [(name, items) for name, (head, known, items) in files.items() if set(self.needs(head)) <= set(known)]
+        if not having:
+            known = dict.fromkeys(metric for _, metrics, _ in files.values() for metric in metrics)
+            raise UserError(f"goal {self}: no file has all these figures; there are {', '.join(known)}")
+        if small := next((name for name, items in having if items < 2), None):
+            raise UserError(
+                f"{small}: one item cannot be halved to choose and to confirm a setting; or give --best none"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -146,8 +168,8 @@ def choose(
     Raises:
         UserError: no setting has a metric of the goal, or there are too few items.
     """
-    sought = Goal(headline if goal.metric == HEADLINE else goal.metric, goal.limits)
-    needed = [sought.metric, *(limit.metric for limit in sought.limits)]
+    needed = goal.needs(headline)
+    sought = Goal(needed[0], goal.limits)
     known = settings[base]
     if unknown := next((metric for metric in needed if metric not in known), None):
         raise UserError(f"goal {goal}: no figure {unknown!r} here; there are {', '.join(known)}")

@@ -16,7 +16,7 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import ROOT, UNUSABLE, Node, Trace
 from selfrag.experiments.steering.records import read_recorded
 from selfrag.experiments.steering.setting import Plan, Value, label
-from selfrag.experiments.steering.study import FileStudy, Outcome
+from selfrag.experiments.steering.study import FileStudy, answers_changed
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
 from selfrag.reflection.weights import TOKEN_TERMS
@@ -78,8 +78,7 @@ def reasons(one: FileStudy, laid_out: Plan) -> list[Reason]:
     found = []
     for axis, row in series.items():
         (first, before), (last, after) = _ends(row)
-        pairs = zip(one.outcomes[before], one.outcomes[after], strict=True)
-        changed = sum(_said(here) != _said(there) for here, there in pairs)
+        changed = answers_changed(one, before, after)
         values = [value for trace in traces if (value := _acted_on(axis, trace, base)) is not None]
         found.append(Reason(axis, label(first), label(last), changed, len(one.file.items), _quartiles(values)))
     return found
@@ -88,10 +87,6 @@ def reasons(one: FileStudy, laid_out: Plan) -> list[Reason]:
 def _ends(row: Sequence[tuple[Value, str]]) -> tuple[tuple[Value, str], tuple[Value, str]]:
     numbers = [(float(value), one) for value, one in row if isinstance(value, int | float)]
     return (min(numbers), max(numbers)) if len(numbers) > 1 else (row[0], row[-1])
-
-
-def _said(outcome: Outcome) -> Any:
-    return None if outcome.output is None else (outcome.output.text, outcome.output.cited)
 
 
 def _acted_on(axis: str, trace: Trace, base: Decoding) -> float | None:

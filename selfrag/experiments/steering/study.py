@@ -107,6 +107,16 @@ class FileStudy:
     decodes: tuple[Decode, ...]
 
 
+def answers_changed(one: FileStudy, first: str, second: str) -> int:
+    """Items whose answer or citations differ between two settings, by their names."""
+    pairs = zip(one.outcomes[first], one.outcomes[second], strict=True)
+    return sum(_said(here) != _said(there) for here, there in pairs)
+
+
+def _said(outcome: Outcome) -> tuple[str, tuple[str, ...]] | None:
+    return None if outcome.output is None else (outcome.output.text, outcome.output.cited)
+
+
 def study(
     job: Study, file: TaskFile, settings: Sequence[Setting], execute: Execute, progress: Progress | None = None
 ) -> FileStudy:

@@ -90,7 +90,7 @@ class Swept:
         comparison: all settings against the base.
         trends: name of the file to the paper's trends.
         reasons: name of the file to what each axis had to act on.
-        choices: name of the file to the best setting; missing where no goal was given.
+        choices: name of the file to the best setting; missing where no goal was given, or the file lacks its figures.
         saved: what was spared.
     """
 
@@ -141,6 +141,9 @@ def sweep(
     """
     files = [measured_by(file, FLUENCY) for file in source.load()]
     plans = what.plans([file.task for file in files])
+    if what.goal is not None:
+        metrics = {file.name: tuple(metric.name for metric in file.task.metrics) for file in files}
+        what.goal.check({file.name: (file.task.headline, metrics[file.name], len(file.items)) for file in files})
     with opened(model) as ready:
         job = Study(
             ready.prompting, ready.identity, out, source.settings(), what.redecode, what.beam, retry_failed=retry_failed
@@ -172,7 +175,7 @@ def found_in(what: Sweep, plans: Sequence[Plan], studies: Sequence[FileStudy], r
         scores: dict[str, Scores] = {run.name: run.files[file.name].scores for run in runs}
         headline = file.task.headline
         turned[file.name] = trends(laid_out.series, scores, headline, seed=what.seed, name=file.name)
-        if what.goal is not None:
+        if what.goal is not None and set(what.goal.needs(headline)) <= set(scores[BASE]):
             choices[file.name] = choose(scores, what.goal, BASE, headline, seed=what.seed, name=file.name)
     found = comparison(studies, runs, what.seed)
     why = {one.file.name: reasons(one, laid_out) for one, laid_out in zip(studies, plans, strict=True)}

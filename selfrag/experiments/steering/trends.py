@@ -26,6 +26,15 @@ FOUND: tuple[tuple[str, str, Direction], ...] = (
 """Axis, figure, and what it does in the paper as the axis grows. Figure 3b shows MAUVE falling, explained by length."""
 
 
+def verdict(found: Estimate | None, expected: Direction) -> Verdict:
+    """What a difference says about a direction: nothing where its interval holds 0."""
+    if found is None:
+        return "undefined"
+    if found.low > 0 or found.high < 0:
+        return "as in the paper" if (found.value > 0) == (expected == "rises") else "against the paper"
+    return "not told apart"
+
+
 @dataclass(frozen=True, slots=True)
 class Trend:
     """One knob turned from one end to the other.
@@ -49,12 +58,7 @@ class Trend:
     @property
     def verdict(self) -> Verdict:
         """Against the paper only if the interval of the difference does not hold 0."""
-        found = self.difference
-        if found is None:
-            return "undefined"
-        if found.low > 0 or found.high < 0:
-            return "as in the paper" if (found.value > 0) == (self.expected == "rises") else "against the paper"
-        return "not told apart"
+        return verdict(self.difference, self.expected)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

@@ -92,6 +92,8 @@ def sentences(found: Swept) -> list[str]:
         lines += [f"- {name}, why: {reason}" for reason in found.reasons[name]]
         if name in found.choices:
             lines.append(f"- {name}, {chosen(found.choices[name])}")
+        elif found.choices:
+            lines.append(f"- {name} has no such figure as the goal asks for")
     return [*lines, ""]
 
 
