@@ -48,3 +48,10 @@ class First:
             )
             for r in requests
         ]
+
+
+class Deaf:
+    """Scores nothing."""
+
+    def run(self, requests: Sequence[Request]) -> list[Completion]:
+        return [Completion(scores=tuple(None for _ in request.slots)) for request in requests]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from intrinsic_rows import MAKERS, asked
-from oracle import First, Oracle
+from oracle import Deaf, First, Oracle
 
 from retrieval.passage import Passage
 from selfrag.errors import UserError
@@ -17,6 +17,7 @@ from selfrag.intrinsics.training.job import teachable
 from selfrag.intrinsics.training.own_answers import Answered
 from selfrag.intrinsics.training.questions import parse_question
 from selfrag.intrinsics.training.rows import parser
+from selfrag.intrinsics.training.uncited import without_evidence
 
 
 def rows(name, count=6):
@@ -24,7 +25,9 @@ def rows(name, count=6):
 
 
 def subjects(name):
-    return [Subject("adapter", Oracle(name, rows(name)), {name: "x"}), Subject("untrained", First())]
+    known = rows(name)
+    gone = [found for row in known if (found := without_evidence(row)) is not None]
+    return [Subject("adapter", Oracle(name, [*known, *gone]), {name: "x"}), Subject("untrained", First())]
 
 
 def value(figures, *path):
@@ -72,6 +75,16 @@ def test_citations_by_sentence_and_passage():
     assert value(found, "first sentence", "sentence", "recall") == 0.0
     # "It was Goethe, says source 0." shares "it", "goethe" with "Goethe wrote it in 1808."
     assert value(found, "most words in common", "sentence", "recall") == 1.0
+
+
+def test_what_is_cited_after_the_evidence_was_cut_out():
+    name = "citation_generation"
+    tested = [*subjects(name), Subject("deaf", Deaf())]
+    found = citing.evaluate(rows(name), tested, [], 0).figures
+    assert value(found, "adapter", "nothing") == 1.0
+    assert value(found, "untrained", "nothing") == 1.0  # it never cites anything
+    assert value(found, "first sentence", "nothing") == 0.0
+    assert value(found, "deaf", "nothing") == 0.0  # undefined is not nothing
 
 
 def test_certainty_of_own_answers():
