@@ -103,10 +103,12 @@ def _show(folders: list[Path], results: dict[str, dict[str, dict[str, Any]]], ag
     from selfrag.experiments.compare import compare
     from selfrag.experiments.compare_runs import read_runs
     from selfrag.experiments.reporting.comparison_tables import Terminal
+    from selfrag.experiments.runner_records import failures
 
     ran = list(next(iter(results.values())))
     Console().print(Terminal(compare(read_runs(folders, ran), against=against, seed=seed)))
-    failed = sum(file["failed"] for files in results.values() for file in files.values())
-    if failed:
-        sys.stderr.write(f"{failed} items failed and count as wrong; the same command with --retry-failed\n")
+    for folder, (name, files) in zip(folders, results.items(), strict=True):
+        if said := failures(folder, files):
+            line = f"{name}: {said}; they count as wrong; the same command with --retry-failed runs them again"
+            sys.stderr.write(printable(line) + "\n")
     sys.stderr.write(printable(f"runs: {', '.join(map(str, folders))}") + "\n")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+
+from selfrag.untrusted import printable
 
 app = typer.Typer(name="interpret", help="Ask a model why it answered so, and test what it says.", no_args_is_help=True)
 
@@ -95,8 +98,7 @@ def run(
     template = Template.tagged(tag, always_mentions_examples=mention_examples)
     generator = Generator(model, engine, endpoint, layout, template, max_tokens)
     drawing = Drawing(file, index, limit or None, relevance, Showing(seed, example_contexts, words or None))
-    run_grid(generator, drawing, cells, out, retry_failed=retry_failed)
-    _show(out)
+    _show(out, run_grid(generator, drawing, cells, out, retry_failed=retry_failed))
 
 
 @app.command()
@@ -115,8 +117,7 @@ def faithfulness(
     from selfrag.experiments.interpretation.commands import run_tests
     from selfrag.experiments.interpretation.generator import Generator
 
-    run_tests(run, Generator(model, engine, endpoint), cell or (), retry_failed=retry_failed)
-    _show(run)
+    _show(run, run_tests(run, Generator(model, engine, endpoint), cell or (), retry_failed=retry_failed))
 
 
 @app.command()
@@ -127,8 +128,7 @@ def agree(run: Run, model: Model = "demo", engine: Engine = None, cell: Cells = 
     quiet()
     from selfrag.experiments.interpretation.commands import run_judges
 
-    run_judges(run, model, engine, cell or ())
-    _show(run)
+    _show(run, run_judges(run, model, engine, cell or ()))
 
 
 @app.command()
@@ -146,8 +146,12 @@ def table(
     sys.stdout.write(text)
 
 
-def _show(run: Path) -> None:
+def _show(run: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
+    from selfrag.experiments.runner_records import failures
+
     sys.stdout.write(_text(run))
+    if said := failures(run, results):
+        sys.stderr.write(printable(f"{said}; the same command with --retry-failed asks again") + "\n")
 
 
 def _text(run: Path, *, whole: bool = False) -> str:

@@ -180,6 +180,25 @@ def read_records(path: Path, keys: Sequence[str] | None = None) -> list[dict[str
     return list(read_jsonl(path, parse))
 
 
+def failures(folder: Path, results: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """How many items of a finished run failed, and why one of them did; None where none did.
+
+    Args:
+        folder: of the run.
+        results: name of a file of it to what was counted, `failed` among it.
+
+    Raises:
+        UserError: as `read_records`.
+    """
+    total = sum(found["failed"] for found in results.values())
+    if not total:
+        return None
+    name = next(name for name, found in results.items() if found["failed"])
+    records = read_records(folder / f"{name}.jsonl", ("id", "error"))
+    one = next(record for record in records if record.get("error"))
+    return f"{total} failed, such as {one['id']} of {name}: {' '.join(str(one['error']).split())}"
+
+
 def _at(log: BinaryIO, start: int) -> dict[str, Any]:
     log.seek(start)
     line: dict[str, Any] = json.loads(log.readline())

@@ -122,9 +122,11 @@ def test_an_endpoint_answers_and_one_failure_is_counted(file, tmp_path, capsys, 
         assert len(server.bodies) == 8
         assert all(body["temperature"] == 0 and body["model"] == "gpt" for body in server.bodies)
         assert all(body["messages"][0]["content"].count("(example)\nQUESTION:") == 2 for body in server.bodies)
-        shown = capsys.readouterr().out
+        shown, complained = capsys.readouterr()
+        assert "2 failed, such as q4 of k5-top-last-2-basic: " in complained
+        assert "out of memory" in complained
         assert shown.startswith("# Self-interpretation: gpt\n\nendpoint, prompt as chat, 200 tokens at most; 4 of 4")
-        assert "k5-top-last-2-basic: 1 failed and count as wrong" in shown
+        assert "Failed, which counts as wrong: k5-top-last-2-basic 1." in shown
         assert "0.375" in shown  # three of four questions, one of two answers each
         assert f"{PUBLISHED[next(c for c in PUBLISHED if c.name == 'k5-top-last-2-direct')][0]:.3f}" in shown
         assert main([*command, "--retry-failed"]) == 0

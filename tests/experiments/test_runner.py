@@ -25,7 +25,7 @@ from selfrag.decoding.requests import Generate
 from selfrag.engines.scripted import Reply
 from selfrag.errors import EngineError
 from selfrag.experiments.runner import run
-from selfrag.experiments.runner_records import RecordFile, Spent, read_records
+from selfrag.experiments.runner_records import RecordFile, Spent, failures, read_records
 from selfrag.experiments.systems.finetuned import FineTuned
 
 SCRIPT = Path(__file__).with_name("scripted_run.py")
@@ -72,6 +72,11 @@ def test_a_run_records_every_item_in_order_and_counts_what_failed(tmp_path: Path
     assert records[3]["scores"]["contains"] == [1.0, 1.0]
     assert records[4]["scores"]["contains"] == [0.0, 1.0]
     assert {"items": len(ITEMS), "failed": 1}.items() <= results["set"].items()
+    said = failures(tmp_path, results)
+    assert said is not None
+    assert said.startswith(f"1 failed, such as {ITEMS[5].id} of set: ")
+    assert "no memory" in said
+    assert failures(tmp_path, {"set": {"failed": 0}}) is None
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     assert manifest["files"]["set"]["result"] == results["set"]
     assert manifest["files"]["set"]["settings"]["task"]["new_tokens"] == 50

@@ -47,7 +47,8 @@ def paper_table(figures: GridFigures, prompt: str, *, whole: bool = False) -> Ta
     scope = " (whole generation)" if whole else ""
     head = ("examples", "k", "order", *(text for name in MEASURES for text in (SHORT[name], PAPER)))
     notes = [f"{figures.questions} questions, bootstrap 95% intervals; the paper: 60 questions of QAMPARI, GPT-3.5"]
-    notes += [f"{cell.name}: {count} failed and count as wrong" for cell in cells if (count := figures.failed[cell])]
+    if failed := [f"{cell.name} {count}" for cell in cells if (count := figures.failed[cell])]:
+        notes.append(f"Failed, which counts as wrong: {', '.join(failed)}")
     return Table(f"Prompt {prompt}{beside}{scope}", head, tuple(rows), tuple(notes))
 
 

@@ -55,8 +55,11 @@ class Reason:
         if self.quartiles is None:
             return said
         low, middle, high = self.quartiles
-        of = "the probability of retrieving" if self.axis == THRESHOLD else "the span of a question's candidates in it"
-        return f"{said}; {of} is {middle:.4f} in the median (quartiles {low:.4f}, {high:.4f})"
+        if self.axis == THRESHOLD:
+            acted = f"the probability of retrieving is {middle:.4f} in the median"
+        else:
+            acted = f"scores of one question's candidates lie {middle:.4f} apart in the median"
+        return f"{said}; {acted} (quartiles {low:.4f}, {high:.4f})"
 
 
 def reasons(one: FileStudy, laid_out: Plan) -> list[Reason]:

@@ -67,6 +67,8 @@ class Trend:
 
     def __str__(self) -> str:
         ends = f"{self.axis} {label(self.low)} to {label(self.high)}"
+        if self.difference is None:
+            return f"{ends}: {self.metric} is undefined; in the paper it {self.expected}"
         return f"{ends}: {self.metric} {self.difference}; in the paper it {self.expected}: {self.verdict}"
 
 

@@ -159,6 +159,7 @@ def test_the_paper_s_trends_are_looked_for_between_the_ends() -> None:
     nothing = {name: {"words": [None, None]} for name in ("issup=0", "issup=5")}
     (found,) = trends({"issup": ((0, "issup=0"), (5, "issup=5"))}, nothing, "acc")
     assert found.verdict == "undefined"
+    assert str(found) == "issup 0 to 5: words is undefined; in the paper it falls"
 
 
 @pytest.mark.parametrize("text", ["headline,retrieval_rate<=0.4", "f1", "f1,words>=3,retrieval_rate<=0.5"])
