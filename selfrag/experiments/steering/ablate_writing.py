@@ -16,7 +16,7 @@ from selfrag.experiments.steering.memory import PUBLISHED
 from selfrag.experiments.steering.results import brief
 from selfrag.experiments.steering.study import FileStudy
 from selfrag.experiments.steering.table3a import published_rows
-from selfrag.experiments.steering.writing import bases, described, write_tables
+from selfrag.experiments.steering.writing import bases, described, model_name, write_tables
 
 LOG_RATIO = "the published code's ratio of log-probabilities, the smaller the surer the model is that it needs evidence"
 """What is to be known of `official` on short answers."""
@@ -34,7 +34,7 @@ def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[
         UserError: the folder cannot be written.
     """
     verdicts = ablations_against(found.comparison, found.studies)
-    whole = f"Model {about.get('model', 'unknown')}, {bases(found.studies)}."
+    whole = f"Model {model_name(about)}, {bases(found.studies)}."
     text = [
         f"# Ablations at inference\n\n{escape(whole)} {found.saved}.\n",
         markdown(brief(found.comparison)),

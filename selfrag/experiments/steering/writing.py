@@ -39,7 +39,7 @@ def write_sweep(found: Swept, out: Path, about: Mapping[str, Any]) -> list[Path]
     """
     tables = zip(found.comparison.tables, found.plans, strict=True)
     pictures = [path for table, laid_out in tables for path in pictures_of(found, table, laid_out, out / "plots")]
-    base = f"Model {about.get('model', 'unknown')}, {bases(found.studies)}."
+    base = f"Model {model_name(about)}, {bases(found.studies)}."
     text = [f"# Sweep\n\n{escape(base)} {found.saved}.\n", markdown(brief(found.comparison)), *sentences(found)]
     text += [f"![{path.stem}](plots/{path.name})\n" for path in pictures if path.suffix == ".svg"]
     return [
@@ -58,6 +58,12 @@ def write_tables(name: str, text: str, rows: str, values: Mapping[str, Any], out
         now = datetime.now(UTC).isoformat(timespec="seconds")
         write_json(paths[2], {"time": now, "commit": commit(), "versions": versions(PACKAGES), **values})
     return paths
+
+
+def model_name(about: Mapping[str, Any]) -> str:
+    """The model as a page calls it: of a folder of this machine the last part, since pages are published."""
+    model = str(about.get("model", "unknown"))
+    return Path(model).name if Path(model).is_absolute() else model
 
 
 def described(decoding: Decoding) -> str:
