@@ -17,6 +17,7 @@ from selfrag.errors import UserError
 from selfrag.training import attention
 from selfrag.training.expansion import Expansion, expand, unexpanded
 from selfrag.training.fused import Fused, fuse
+from selfrag.training.isolation import isolates
 from selfrag.training.layers import last_layers, linear_layers
 from selfrag.training.loss import keeps_logits, target_losses
 from selfrag.training.packing import Pack
@@ -76,6 +77,7 @@ class Trainee:
         rows: the 15 trained token rows by name, [15, width]; input and output rows are one where embeddings are tied.
         fused: what computes in place of the model's own layers.
         computed: for `full`: the model's parameters, of which `weights` are the float32 originals.
+        rowwise: rows are computed one after the other, because this model would mix them in a pack.
     """
 
     model: Any
@@ -85,6 +87,7 @@ class Trainee:
     rows: dict[str, Parameter]
     fused: Fused
     computed: dict[str, Parameter] = field(default_factory=dict)
+    rowwise: bool = False
 
     @property
     def parameters(self) -> dict[str, Parameter]:
@@ -106,7 +109,9 @@ class Trainee:
         if self.fused.activation is not None:
             self.fused.activation.mark(pack.ids, pack.row_lengths)
         packed = causal.config._attn_implementation == attention.NAME
-        return target_losses(causal, pack.to(causal.device), packed=packed, keeps=keeps_logits(causal))
+        return target_losses(
+            causal, pack.to(causal.device), packed=packed, keeps=keeps_logits(causal), rowwise=self.rowwise
+        )
 
     @property
     def causal(self) -> Any:
@@ -151,7 +156,7 @@ def load_trainee(
         UserError: the directory holds no causal language model, or one that cannot be expanded; `reach` does not go
             with the rest.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoTokenizer
 
     reach, place = reach or Reach(), device_of(device)
     if method == "full" and reach != Reach():
@@ -161,19 +166,41 @@ def load_trainee(
     attention.register()
     try:
         tokenizer = AutoTokenizer.from_pretrained(base_dir)
-        model = AutoModelForCausalLM.from_pretrained(base_dir, dtype=dtype, attn_implementation=attend)
+        model, rowwise = _loaded(base_dir, dtype, attend)
     except (OSError, ValueError) as error:
         raise UserError(f"{base_dir} holds no causal language model with its tokenizer: {error}") from error
+    if rowwise and reach.invocation:
+        raise UserError(f"{type(model).__name__} cannot be trained as an activated LoRA: it mixes packed rows")
     model.config.use_cache = False
     expansion = expand(model, tokenizer) if reach.token_rows else unexpanded(model)
-    _without_dropout(model)
     model.to(place)
     torch.manual_seed(seed)
     if method == "lora":
-        return _lora(model, tokenizer, expansion, lora or Lora(), reach, plain=plain)
-    if plain:
-        return Trainee(model, tokenizer, expansion, dict(model.named_parameters()), {}, Fused())
-    return _full(model, tokenizer, expansion)
+        trainee = _lora(model, tokenizer, expansion, lora or Lora(), reach, plain=plain)
+    elif plain:
+        trainee = Trainee(model, tokenizer, expansion, dict(model.named_parameters()), {}, Fused())
+    else:
+        trainee = _full(model, tokenizer, expansion)
+    trainee.rowwise = rowwise
+    return trainee
+
+
+def _loaded(base_dir: Path, dtype: torch.dtype, attend: str) -> tuple[Any, bool]:
+    """The model, and whether its rows must be computed one after the other, with transformers' own attention."""
+    from transformers import AutoModelForCausalLM
+
+    def load(kind: str | None) -> Any:
+        model = AutoModelForCausalLM.from_pretrained(base_dir, dtype=dtype, attn_implementation=kind)
+        _without_dropout(model)
+        return model
+
+    try:
+        model = load(attend)
+        if isolates(model):
+            return model, False
+    except (KeyError, ImportError):  # families whose attention is a class of a fixed list
+        pass
+    return load(None), True
 
 
 def device_of(name: str) -> torch.device:
@@ -213,7 +240,10 @@ def with_adapter(model: Any, expansion: Expansion, lora: Lora, reach: Reach | No
         trainable_token_indices=rows,
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
     )
-    return get_peft_model(model, config)
+    try:
+        return get_peft_model(model, config)
+    except ValueError as error:
+        raise UserError(f"PEFT has no LoRA for {type(model).__name__} ({error}); train with method 'full'") from error
 
 
 def _without_dropout(model: Any) -> None:
@@ -221,8 +251,10 @@ def _without_dropout(model: Any) -> None:
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-        elif isinstance(getattr(module, "attention_dropout", None), float):
-            module.attention_dropout = 0.0
+            continue
+        for name, value in list(vars(module).items()):
+            if isinstance(value, float) and "drop" in name:  # read by functions, under many names
+                setattr(module, name, 0.0)
 
 
 def _lora(model: Any, tokenizer: Any, expansion: Expansion, lora: Lora, reach: Reach, *, plain: bool) -> Trainee:

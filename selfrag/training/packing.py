@@ -108,6 +108,29 @@ def pack(examples: Sequence[Example], weighting: Weighting) -> Pack:
     )
 
 
+def apart(whole: Pack) -> list[Pack]:
+    """The rows of a pack, each as a pack of its own; rows without a target are left out."""
+    found = []
+    start = 0
+    for length in whole.row_lengths:
+        end = start + length
+        here = (whole.predictors >= start) & (whole.predictors < end)
+        if bool(here.any()):
+            found.append(
+                Pack(
+                    whole.ids[:, start:end],
+                    whole.positions[:, start:end],
+                    [length],
+                    whole.predictors[here] - start,
+                    whole.targets[here],
+                    whole.groups[here.to(whole.groups.device)],
+                    whole.weights[here.to(whole.weights.device)],
+                )
+            )
+        start = end
+    return found
+
+
 def weight_of(example: Example, weighting: Weighting) -> float:
     """Sum of the weights of an example's target positions."""
     return sum(_weights(example, _where(example), weighting))

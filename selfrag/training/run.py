@@ -205,7 +205,7 @@ def fit(
         inputs["start"] = load_parameters(start, trainee.parameters)
     steps = plan(prepared, config)
     tokens = sum(map(len, prepared.examples))
-    facts = {**prepared.facts, "tokens": tokens, "steps": len(steps)}
+    facts = {**prepared.facts, "tokens": tokens, "steps": len(steps), "packed": not trainee.rowwise}
     journal = Journal(run_dir, config, inputs=inputs, facts=facts)
     validation = Validation(prepared.validation, config.weighting, config.validate_steps, config.patience)
     _run(trainee, prepared.examples, steps, config, journal, validation)

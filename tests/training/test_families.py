@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from families import FAMILIES, save_base
+from families import FAMILIES, MIXING, save_base
 from torch.nn.functional import cross_entropy
 from trained import EVERY_TOKEN, ROWS, config, write
 
@@ -33,9 +33,31 @@ def packed(tokenizer, rows):
 @pytest.mark.parametrize("method", ["lora", "full"])
 def test_packed_losses_are_those_of_the_plain_model_row_by_row(base, method):
     """Windows of 24 tokens are shorter than the rows, so a row that saw another, or too much of itself, would show."""
+    assert_as_plain(base, method, rowwise=False)
+
+
+@pytest.mark.parametrize("method", ["lora", "full"])
+@pytest.mark.parametrize("family", MIXING)
+def test_a_model_that_would_mix_packed_rows_gets_them_one_by_one(tmp_path, family, method):
+    assert_as_plain(save_base(tmp_path / "base", family), method, rowwise=True)
+
+
+def test_a_model_that_mixes_rows_is_trained_and_the_manifest_says_how(tmp_path):
+    base = save_base(tmp_path / "base", "bloom")
+    train(write(tmp_path / "rows.jsonl"), base, tmp_path / "run", config(max_steps=1))
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["facts"]["packed"] is False
+
+
+def test_a_model_that_peft_does_not_know_is_one_line(tmp_path):
+    with pytest.raises(UserError, match=r"PEFT has no LoRA for MambaForCausalLM .* train with method 'full'"):
+        load_trainee(save_base(tmp_path / "base", "mamba"))
+
+
+def assert_as_plain(base, method, *, rowwise):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     trainee = load_trainee(base, method=method, lora=Lora(4, 8), dtype=torch.float32)
+    assert trainee.rowwise is rowwise
     losses, _ = trainee.losses(packed(trainee.tokenizer, ROWS))
 
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="eager")

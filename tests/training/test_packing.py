@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from lettered import CLOSE, EOS, IDS, OPEN, PROMPTING, letters, passage, row
 
-from selfrag.training.packing import Weighting, pack
+from selfrag.training.packing import Weighting, apart, pack
 from selfrag.training.progress import Tally, measure
 from selfrag.training.targets import Example, Group, TargetLayout
 
@@ -29,6 +29,19 @@ def test_two_rows_end_to_end():
     assert load.ids[0, load.predictors + 1].tolist() == load.targets.tolist()
     # two text tokens weigh sqrt(8 / 2) each, eight weigh 1 each; the second row counts twice
     assert load.weights.tolist() == pytest.approx([3, 0.5, 0.5, 6, 2, 2, 4, 6, *[2] * 8, 4, 8])
+
+
+def test_the_rows_of_a_pack_come_apart_as_they_went_in():
+    import torch
+
+    rows = [LAYOUT.example(row("[Retrieval]", passage("a"), "[Relevant]", "XY")), LAYOUT.example(row("[Utility:5]"))]
+    silent = Example(ids=(5, 6, 7), labels=(-100,) * 3, groups=(0, 0, 0))
+    found = apart(pack([rows[0], silent, rows[1]], WEIGHTING))
+    assert len(found) == 2
+    for one, alone in zip(found, (pack([one], WEIGHTING) for one in rows), strict=True):
+        assert one.row_lengths == alone.row_lengths
+        for name in ("ids", "positions", "predictors", "targets", "groups", "weights"):
+            torch.testing.assert_close(getattr(one, name), getattr(alone, name))
 
 
 def test_a_first_token_is_never_predicted_from_the_row_before():

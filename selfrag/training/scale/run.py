@@ -78,7 +78,8 @@ def fit_scaled(
             " or set CUDA_VISIBLE_DEVICES=0"
         )
     journal = None
-    facts = {**prepared.facts, "tokens": sum(map(len, prepared.examples)), "steps": len(steps)}
+    tokens = sum(map(len, prepared.examples))
+    facts = {**prepared.facts, "tokens": tokens, "steps": len(steps), "packed": not trainee.rowwise}
     if arguments.process_index == 0:
         setting = {"scale": asdict(scale), "processes": arguments.world_size}
         journal = Journal(run_dir, config, inputs=inputs, facts=facts, setting=setting)

@@ -59,7 +59,9 @@ class SelfRAGTrainer(Trainer):  # type: ignore[misc]  # transformers has no type
     ) -> torch.Tensor:
         """This load's part of the step's weighted mean; wrappers average over processes, hence the factor."""
         load = inputs["load"]
-        losses, hits = target_losses(model, load.pack, packed=self._packed, keeps=self._keeps)
+        losses, hits = target_losses(
+            model, load.pack, packed=self._packed, keeps=self._keeps, rowwise=self.trainee.rowwise
+        )
         weights = load.pack.weights
         if float(weights.sum()) > 0:
             self.tally = self.tally + measure(load.pack, losses.detach().cpu(), hits.cpu())
