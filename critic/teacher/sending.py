@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -23,6 +24,13 @@ PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, *range(520, 530)})
 
 TOO_LONG = -1
 """Stands for the status of a reply of more than `MOST_BYTES`."""
+
+_ONE_TEMPERATURE = re.compile(
+    r"(?:unsupported|not support|only the default).{0,60}temperature"
+    r"|temperature.{0,60}(?:unsupported|not support|only the default)",
+    re.IGNORECASE,
+)
+"""How hosted reasoning models say that they take no temperature but their own."""
 
 _QUOTA = ("insufficient_quota", "billing_hard_limit_reached")
 
@@ -141,6 +149,10 @@ class Sender:
         if status in (404, 405):
             raise TeacherError(
                 f"{config.route} answered {status} ({message}); check the url and the model {config.model}"
+            )
+        if status == 400 and config.temperature != 1 and _ONE_TEMPERATURE.search(message):
+            raise TeacherError(
+                f"{config.model} does not take temperature {config.temperature:g} ({message}); give --temperature 1"
             )
         if 300 <= status < 400:
             raise TeacherError(f"{config.route} points to {headers.get('Location', 'another place')!r}; give that url")

@@ -233,6 +233,10 @@ def test_retry_after_is_honoured_by_all(server) -> None:
         ((403, b"", {}), "the key in OPENAI_API_KEY is not set"),
         ((404, {"error": {"message": "no such model"}}, {}), "no such model.*check the url and the model judge"),
         ((301, b"", {"Location": "https://elsewhere/"}), "points to 'https://elsewhere/"),
+        (
+            (400, {"error": {"message": "Unsupported value: 'temperature' does not support 0 with this model."}}, {}),
+            r"judge does not take temperature 0 .* give --temperature 1",
+        ),
         ((402, b"pay", {}), "quota .* is used up"),
         ((429, {"error": {"message": "x", "code": "insufficient_quota"}}, {}), "quota .* is used up"),
         ((429, b"later", {"Retry_After": "3600"}), r"asks to wait 3,\d\d\d s .*run the same again later"),
@@ -245,6 +249,12 @@ def test_what_no_repetition_mends_ends_the_run_in_one_line(server, refusal, mess
         ask(teacher(server), questions(3))
     assert "\n" not in str(caught.value)
     assert "\x1b" not in str(caught.value)
+
+
+def test_other_refusals_that_speak_of_temperature_end_nothing(server) -> None:
+    server.refusal = (400, {"error": {"message": "too long: Which melts at the lowest temperature?"}}, {})
+    [reply] = ask(teacher(server), questions(1))
+    assert reply.outcome is Outcome.FAILED
 
 
 def test_what_has_arrived_comes_out_before_the_run_ends(server) -> None:
