@@ -29,7 +29,7 @@ def draw(comparison: Comparison) -> Any:
 
 
 def draw_tables(shown: Sequence[Table]) -> Any:
-    """A row of three panels for each table: headline with interval, against tokens, against retrieval.
+    """A row of panels for each table: headline with interval, against tokens where there are any, against retrieval.
 
     Returns:
         A `matplotlib.figure.Figure`; `selfrag.plotting` writes it.
@@ -45,12 +45,16 @@ def draw_tables(shown: Sequence[Table]) -> Any:
 
     heights = [_HEADING + _LINE * max(4, len(table.rows)) for table in shown]
     figure = Figure(figsize=(_WIDTH, sum(heights)), layout="constrained")
-    panels = figure.subplots(len(shown), 3, squeeze=False, height_ratios=heights, width_ratios=(1.3, 1, 1))
-    for table, (scores, tokens, retrieval) in zip(shown, panels, strict=True):
+    counted = any(_tokens(row) is not None for table in shown for row in table.rows)  # an average has none
+    widths = (1.3, 1, 1) if counted else (1.3, 1)
+    panels = figure.subplots(len(shown), len(widths), squeeze=False, height_ratios=heights, width_ratios=widths)
+    for table, (scores, *tokens, retrieval) in zip(shown, panels, strict=True):
         _scores(scores, table)
-        _against(tokens, table, {row.system: _tokens(row) for row in table.rows}, "tokens an item")
+        for axes in tokens:
+            _against(axes, table, {row.system: _tokens(row) for row in table.rows}, "tokens an item")
         rates = {row.system: _percent(row.figures.get(RETRIEVAL_RATE.name)) for row in table.rows}
         _against(retrieval, table, rates, "items with retrieval, %")
+        retrieval.set_xlim(-8, 112)  # the ends are figures of their own, and have a number beside them
     return figure
 
 

@@ -59,6 +59,14 @@ def test_a_comparison_has_a_row_of_panels_a_table() -> None:
     assert len(draw(shown).axes) == 9
 
 
+def test_an_average_without_tokens_leaves_no_hole() -> None:
+    rows = tuple(replace(row, figures={"contains": row.figures["contains"], **RATE}) for row in table("a", "b").rows)
+    scores, rates = draw_tables([replace(table("a", "b"), rows=rows)]).axes
+    assert scores.get_xlabel().startswith("contains")
+    assert rates.get_xlabel() == "items with retrieval, %"
+    assert rates.get_xlim() == (-8, 112)
+
+
 def test_a_picture_says_in_words_what_it_shows() -> None:
     assert spoken(table("a", "b")).startswith(
         "set (short, 9 items): contains of a 20.0 [10.0, 30.0]; b 50.0 [40.0, 60.0]"
