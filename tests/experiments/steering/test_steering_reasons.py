@@ -67,8 +67,10 @@ def test_what_changes_between_the_ends_and_what_the_knob_acts_on(tmp_path: Path,
     worth = {"Fully supported": 1.0, "Partially supported": 0.5, "No support / Contradictory": 0.0}
     spans = []
     for trace in traces:
-        first = [n["judgments"].get("issup") for n in trace["nodes"] if n["parent"] == -1 and n["status"] not in GONE]
-        scores = [sum(worth[name] * p for name, p in one["distribution"].items()) for one in first if one]
+        critiques = [
+            n["judgments"].get("issup") for n in trace["nodes"] if n["parent"] == -1 and n["status"] not in GONE
+        ]
+        scores = [sum(worth[name] * p for name, p in one["distribution"].items()) for one in critiques if one]
         spans += [max(scores) - min(scores)] if len(scores) > 1 else []
     assert why["issup"].quartiles is not None
     assert why["issup"].quartiles[1] == pytest.approx(median(spans))
