@@ -12,6 +12,8 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -86,8 +88,12 @@ def measure(system: str, contest: Contest) -> Measured:
     """
     if system not in SYSTEMS:
         raise UserError(f"unknown system {system!r}; known: {', '.join(SYSTEMS)}")
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_measure, (system, contest))
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        try:
+            return pool.submit(_measure, system, contest).result()
+        except BrokenProcessPool as error:
+            reason = "its process was killed, as when memory runs out; give a smaller batch"
+            raise UserError(f"{system}: {reason}") from error
 
 
 def table(results: Sequence[Measured]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import multiprocessing
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import tiny
@@ -35,6 +37,17 @@ def test_all_systems_see_the_same_rows_and_have_the_same_losses(contest):
         assert one.losses == pytest.approx(plain.losses, rel=0.03), name
         assert one.losses[0] == pytest.approx(plain.losses[0], rel=0.01), name
         assert one.speed > 0
+
+
+def test_a_system_whose_process_is_killed_ends_the_measurement(contest):
+    with ThreadPoolExecutor(1) as pool:
+        measuring = pool.submit(measure, "plain", contest)
+        while not (children := multiprocessing.active_children()):
+            assert not measuring.done()
+        for child in children:
+            child.kill()
+        with pytest.raises(UserError, match="plain: its process was killed, as when memory runs out"):
+            measuring.result()
 
 
 def test_rows_that_do_not_fill_the_batches_are_refused(contest):
