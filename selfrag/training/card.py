@@ -27,12 +27,12 @@ class Product:
     Attributes:
         title: what it is.
         use: how to use it, in one line.
-        library: what loads it, as hubs call it.
+        loader: what loads it, as hubs call it.
     """
 
     title: str
     use: str
-    library: str
+    loader: str
 
 
 ADAPTER = Product(
@@ -81,7 +81,7 @@ def render(product: Product, base: str, recipe: str, run: dict[str, Any], record
         f"| {name} | {count} | {loss:.3f} | {accuracy:.3f} |" for name, count, loss, accuracy in last_figures(records)
     )
     return f"""---
-library_name: {product.library}
+library_name: {product.loader}
 tags: [self-rag, retrieval-augmented-generation]
 ---
 # {title} for {_cell(base)}

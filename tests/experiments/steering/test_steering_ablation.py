@@ -52,7 +52,7 @@ def test_the_page_has_a_verdict_for_every_row_and_says_what_each_row_is(tmp_path
     (row,) = (row for row in tables.tables[0].rows if row.system == "no-retrieval")
     assert found[0].difference == row.differences["contains"]
 
-    write_ablation(Ablated(tuple(studies), tables, {}, saved(studies)), tmp_path, {"model": "/home/me/models/mine"})
+    write_ablation(Ablated(tuple(studies), tables, {}, saved(studies)), tmp_path, {"model": "/models/mine"})
     page = (tmp_path / "ablation.md").read_text(encoding="utf-8")
     assert "Model mine, base policy weights" in page  # no folder of this machine on a page
     assert f"| no-retrieval | short | {found[0].changed} of 12 | " in page
