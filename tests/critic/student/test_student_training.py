@@ -13,8 +13,8 @@ from critic.augment.critics import fingerprint
 from critic.cases import Labelled
 from critic.student.codec import Limits
 from critic.student.judge import load_critic
-from critic.student.settings import configured, known
 from critic.student.training import DEFAULT_TRAINING, CriticConfig, train_critic
+from critic.student.training_settings import configured, known
 from selfrag.errors import UserError
 from selfrag.jsonl import write_jsonl
 from selfrag.training.journal import Journal
