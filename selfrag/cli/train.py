@@ -40,6 +40,7 @@ RowRate = Annotated[float | None, typer.Option("--row-lr", min=0.0, help="peak r
 Length = Annotated[int | None, typer.Option("--max-length", min=16, help="longest row in tokens; passages give way")]
 Seed = Annotated[int | None, typer.Option(help="of the order of rows and of new weights")]
 Start = Annotated[Path | None, typer.Option(help="run folder of an earlier stage to begin with")]
+LeaveLong = Annotated[bool, typer.Option("--leave-long", help="leave out, and count, rows whose target is too long")]
 Dry = Annotated[bool, typer.Option("--dry-run", help="say what it would take, and train nothing")]
 
 
@@ -89,6 +90,7 @@ def adapter(
     seed: Seed = None,
     start: Start = None,
     processes: Processes = None,
+    leave_long: LeaveLong = False,
     dry_run: Dry = False,
 ) -> None:
     """Train a LoRA adapter: of an intrinsic, or with the reflection rows. The same command goes on where it stopped."""
@@ -97,9 +99,10 @@ def adapter(
     name = intrinsic.named(what)
     if name is None:
         intrinsic.refuse(given, what)
-        _train("adapter", Path(what), base, out, recipe or "cpu", changes, start, processes, dry_run)
+        _train("adapter", Path(what), base, out, recipe or "cpu", changes, start, processes, leave_long, dry_run)
         return
     others = {"--recipe": recipe, "--start": start, "--processes": processes, "--row-lr": row_lr}
+    others["--leave-long"] = leave_long or None
     intrinsic.train(name, base, out, given, changes, others, dry_run=dry_run)
 
 
@@ -117,11 +120,12 @@ def generator(
     seed: Seed = None,
     start: Start = None,
     processes: Processes = None,
+    leave_long: LeaveLong = False,
     dry_run: Dry = False,
 ) -> None:
     """Train all weights of a generator, by default as the paper did. The same command goes on where it stopped."""
     changes = _changes("full", epochs, max_steps, lr, row_lr, max_length, seed)
-    _train("generator", rows, base, out, recipe or "paper", changes, start, processes, dry_run)
+    _train("generator", rows, base, out, recipe or "paper", changes, start, processes, leave_long, dry_run)
 
 
 @app.command()
@@ -147,6 +151,7 @@ def _train(
     changes: dict[str, Any],
     start: Path | None,
     processes: int | None,
+    leave_long: bool,
     dry_run: bool,
 ) -> None:
     from selfrag.loading import resolve_model
@@ -154,7 +159,7 @@ def _train(
     from selfrag.training.job import Job, run
 
     recipe = recipes.read(recipe_name)
-    job = Job(rows, resolve_model(base), out, recipe.config(**changes), recipe.scale, recipe.name, start)
+    job = Job(rows, resolve_model(base), out, recipe.config(**changes), recipe.scale, recipe.name, start, leave_long)
     if recipe.scale is None and processes not in (None, 1):
         raise UserError(
             f"--processes {processes}: recipe {recipe.name} is for one process; take cpus, gpu, fsdp or zero3"
@@ -186,6 +191,7 @@ def _arguments(kind: str, job: Job, base: str, recipe: str, changes: dict[str, A
         "--start": job.start,
     }
     given = [text for name, value in options.items() if value is not None for text in (name, str(value))]
+    given += ["--leave-long"] * job.leave_long
     return ["train", kind, str(job.rows), "--base", base, "--out", str(job.out), "--recipe", recipe, *given]
 
 
@@ -197,13 +203,14 @@ def _dry_run(job: Job, processes: int) -> str:
 
     tokenizer = load_tokenizer(job.base)
     add_tokens(tokenizer)
-    prepared = rows_of(job.rows, job.config)(tokenizer)
+    prepared = rows_of(job.rows, job.config, leave_long=job.leave_long)(tokenizer)
     found = estimate(prepared, job.base, job.config, job.scale, processes=processes)
     facts = prepared.facts
     return "\n".join(
         [
             f"rows        {facts['rows']}; {facts['rows_with_shortened_passages']} with a shortened passage"
-            f" ({facts['passage_tokens_left_out']} tokens left out), no target shortened",
+            f" ({facts['passage_tokens_left_out']} tokens left out), no target shortened;"
+            f" {facts['rows_left_out']} too long and left out",
             *(f"            {count:>7} {source}" for source, count in facts["sources"].items()),
             *summary(found, job.config.epochs, processes),
         ]

@@ -90,7 +90,8 @@ tags: [self-rag, retrieval-augmented-generation]
 
 - **Base**: {_cell(base)}, SHA-256 of its weights `{run["inputs"]["base"]}`.
 - **Rows**: SHA-256 `{run["inputs"].get("rows", "")}`; {facts.get("rows", "?")} rows, {facts["tokens"]} tokens a pass;
-  {facts.get("rows_with_shortened_passages", 0)} with a shortened passage, no target was shortened.
+  {facts.get("rows_with_shortened_passages", 0)} with a shortened passage, no target was shortened;
+  {facts.get("rows_left_out", 0)} too long and left out.
 - **Run**: recipe `{_cell(recipe)}`, {len(records)} steps, {tokens} tokens in {seconds / 60:.1f} minutes of computing
   ({tokens / max(seconds, 1e-9):.0f} tokens a second). All settings, versions and the commit: `training.json`.
 

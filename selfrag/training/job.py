@@ -29,6 +29,7 @@ class Job:
         scale: for the Trainer; None for the CPU loop.
         recipe: name of the recipe, for the model card.
         start: run of an earlier stage to begin with.
+        leave_long: leave rows out whose target does not fit; else they are an error.
     """
 
     rows: Path
@@ -38,6 +39,7 @@ class Job:
     scale: Scale | None = None
     recipe: str = "cpu"
     start: Path | None = None
+    leave_long: bool = False
 
     @property
     def run_dir(self) -> Path:
@@ -62,7 +64,7 @@ def run(job: Job) -> Path | None:
     from selfrag.training.export import save_adapter, save_checkpoint
 
     require("matplotlib", extra="train")  # for the plot at the end; better said before hours of training
-    prepare = rows_of(job.rows, job.config)
+    prepare = rows_of(job.rows, job.config, leave_long=job.leave_long)
     state: Any = None
     if job.scale is None:
         trainee = fit(prepare, job.base, job.run_dir, job.config, start=job.start)

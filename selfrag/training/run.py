@@ -28,7 +28,7 @@ from selfrag.training.packing import Pack, Weighting, pack
 from selfrag.training.progress import Tally, measure
 from selfrag.training.rows import read_rows
 from selfrag.training.schedule import rate
-from selfrag.training.targets import Example, TargetLayout
+from selfrag.training.targets import Example, RowTooLongError, TargetLayout
 from selfrag.training.validation import Validation, improved, keep_best
 
 
@@ -138,23 +138,28 @@ def train(
     return fit(rows_of(rows_path, config), base_dir, run_dir, config, start=start)
 
 
-def rows_of(rows_path: Path, config: TrainingConfig) -> Prepare:
+def rows_of(rows_path: Path, config: TrainingConfig, *, leave_long: bool = False) -> Prepare:
     """Makes the examples of a file of rows.
 
-    The function it returns raises UserError: the file or a row is bad, or rows do not fit `max_length` even with their
-    passages empty; the message counts them.
+    Args:
+        rows_path: training rows, JSONL.
+        config: `max_length` is what a row must fit, `max_passage` what a passage is cut to.
+        leave_long: leave rows out, and count them, that do not fit even with their passages empty; else they are an
+            error.
+
+    The function it returns raises UserError: the file or a row is bad, or rows do not fit; the message counts them.
     """
 
     def prepare(tokenizer: Any) -> Prepared:
-        rows = list(read_rows(rows_path))
         layout = layout_for(tokenizer, config)
-        examples, refused = [], []
-        for row in rows:
+        rows, examples, refused = [], [], []
+        for row in read_rows(rows_path):
             try:
                 examples.append(layout.example(row))
-            except UserError as error:
+                rows.append(row)
+            except RowTooLongError as error:
                 refused.append(str(error))
-        if refused:
+        if refused and not (leave_long and examples):
             more = f" ({len(refused) - 1} more rows have the same fault)" if len(refused) > 1 else ""
             raise UserError(f"{rows_path}: {refused[0]}{more}")
         shortened = [example.dropped_tokens for example in examples if example.dropped_tokens]
@@ -164,6 +169,7 @@ def rows_of(rows_path: Path, config: TrainingConfig) -> Prepare:
             {"rows": fingerprint(rows_path)},
             {
                 "rows": len(rows),
+                "rows_left_out": len(refused),
                 "rows_with_shortened_passages": len(shortened),
                 "passage_tokens_left_out": sum(shortened),
                 "sources": dict(sorted(Counter(row.source for row in rows).items())),

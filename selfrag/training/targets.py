@@ -19,6 +19,10 @@ MASKED = -100
 """Label of a position without loss, as torch's cross entropy wants it."""
 
 
+class RowTooLongError(UserError):
+    """A row whose prompt and target do not fit, with nothing left of its passages."""
+
+
 class Group(IntEnum):
     """What a target position teaches; loss and accuracy are reported for each of these."""
 
@@ -82,16 +86,16 @@ class TargetLayout:
         """Lay out one row.
 
         Raises:
-            UserError: prompt and target do not fit `max_length` even with every passage body empty.
+            RowTooLongError: prompt and target do not fit `max_length` even with every passage body empty.
         """
         prompt = self.prompting.prompt(row.instruction)
         fixed = [self._fixed(part) for part in row.target]
         passages = sum(isinstance(part, Evidence) for part in row.target)
         room = self.max_length - len(prompt) - 1 - sum(map(len, fixed)) - 2 * passages
         if room < 0:
-            raise UserError(
+            raise RowTooLongError(
                 f"row {row.id!r} needs {self.max_length - room} tokens without its passages;"
-                f" the limit is {self.max_length}: raise max_length or shorten the row"
+                f" the limit is {self.max_length}: raise max_length, shorten the row, or leave such rows out"
             )
         ids, labels = list(prompt), [MASKED] * len(prompt)
         groups = [int(Group.TEXT)] * len(prompt)

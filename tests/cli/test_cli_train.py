@@ -104,12 +104,24 @@ def test_bad_arguments_are_one_line(place, capsys, more, named):
     assert named in lines[0]
 
 
-def test_rows_that_do_not_fit_are_counted(place, capsys):
+def test_rows_that_do_not_fit_are_counted_and_left_out_if_asked_for(place, capsys):
     more = [Row(f"c{n}", "s", "q " * 200, (Text("x"),)) for n in range(3)]
-    write_rows(place / "rows.jsonl", [*ROWS, *more])
+    write_rows(place / "rows.jsonl", [*more, *ROWS])
     assert main(arguments(place, "adapter", "--dry-run", "--max-length", "200")) == 2
     assert "row 'c0' needs" in (err := capsys.readouterr().err)
     assert "2 more rows have the same fault" in err
+
+    assert main(arguments(place, "adapter", "--leave-long", "--dry-run", "--max-length", "200")) == 0
+    out = capsys.readouterr().out
+    assert "rows        2; 1 with a shortened passage" in out
+    assert "3 too long and left out" in out
+    assert main(arguments(place, "adapter", "--leave-long", "--max-steps", "1", "--max-length", "200")) == 0
+    assert json.loads((place / "out/run/manifest.json").read_text())["facts"]["rows_left_out"] == 3
+    assert "3 too long and left out" in (place / "out/adapter/README.md").read_text()
+
+    write_rows(place / "rows.jsonl", more)
+    assert main(arguments(place, "adapter", "--leave-long", "--dry-run", "--max-length", "200")) == 2
+    assert "row 'c0' needs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ['{"id": "a"}\n', "not json\n", ""])
