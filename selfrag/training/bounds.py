@@ -37,10 +37,11 @@ def check(config: TrainingConfig) -> None:
     Raises:
         UserError: the first setting out of its bounds, with its value and what it may be.
     """
-    from selfrag.training.model import Method
+    from selfrag.training.model import Method, Precision
 
-    if config.method not in get_args(Method):
-        raise UserError(f"method = {config.method!r}: choose one of {', '.join(get_args(Method))}")
+    for name, choices in (("method", get_args(Method)), ("precision", get_args(Precision))):
+        if (value := getattr(config, name)) not in choices:
+            raise UserError(f"{name} = {value!r}: choose one of {', '.join(choices)}")
     for name in _COUNTS:
         value = getattr(config, name)
         if value is not None and value < 1:

@@ -24,6 +24,8 @@ from selfrag.training.packing import Pack
 from selfrag.training.token_rows import TokenRows, replaceable, token_ids
 
 Method = Literal["lora", "full"]
+Precision = Literal["bf16", "fp32"]
+DTYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 @dataclass(frozen=True, slots=True)

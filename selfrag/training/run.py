@@ -22,7 +22,7 @@ from selfrag.tokenization import HFTextCodec
 from selfrag.training.batching import Step, plan_epoch
 from selfrag.training.bounds import check
 from selfrag.training.journal import Journal, fingerprint, load_parameters
-from selfrag.training.model import Lora, Method, Reach, Trainee, load_trainee
+from selfrag.training.model import DTYPES, Lora, Method, Precision, Reach, Trainee, load_trainee
 from selfrag.training.optimizer import optimizer_for
 from selfrag.training.packing import Pack, Weighting, pack
 from selfrag.training.progress import Tally, measure
@@ -63,6 +63,7 @@ class TrainingConfig:
         patience: looks without a lower held-out loss after which the run stops; None trains to the end. The product
             has the parameters of the best look.
         device: where to compute; `cuda` wants one worker.
+        precision: what to compute in, `bf16` or `fp32`. In `bf16`, whatever is trained stays float32 beside it.
         reach: what of the model an adapter changes.
     """
 
@@ -90,6 +91,7 @@ class TrainingConfig:
     validate_steps: int = 25
     patience: int | None = None
     device: str = "cpu"
+    precision: Precision = "bf16"
     reach: Reach = field(default_factory=Reach)
 
     def __post_init__(self) -> None:
@@ -204,6 +206,7 @@ def fit(
         reach=config.reach,
         seed=config.seed,
         device=config.device,
+        dtype=DTYPES[config.precision],
     )
     prepared = prepare(trainee.tokenizer)
     inputs = {**prepared.inputs, "base": fingerprint(*sorted(base_dir.glob("*.safetensors")))}

@@ -187,11 +187,17 @@ def _trl(contest: Contest, prepare: Prepare, scratch: Path) -> Curves:
 
 def _batches(contest: Contest, prepare: Prepare) -> tuple[Any, list[list[Any]]]:
     """The model as PEFT makes it, and the rows of each step in the order of our plan."""
-    from selfrag.training.model import load_trainee
+    from selfrag.training.model import DTYPES, load_trainee
 
     config = contest.settings
     trainee = load_trainee(
-        contest.base, method=config.method, lora=config.lora, seed=config.seed, attend="sdpa", plain=True
+        contest.base,
+        method=config.method,
+        lora=config.lora,
+        seed=config.seed,
+        dtype=DTYPES[config.precision],
+        attend="sdpa",
+        plain=True,
     )
     prepared = prepare(trainee.tokenizer)
     steps = plan(prepared, replace(config, workers=1))
@@ -213,7 +219,7 @@ def _their_arguments(contest: Contest, scratch: Path) -> dict[str, Any]:
         "max_grad_norm": contest.config.clip,
         "train_sampling_strategy": "sequential",
         "use_cpu": not torch.accelerator.is_available(),
-        "bf16": False,  # the model computes in bf16 by itself, as ours does
+        "bf16": False,  # the model computes in the precision it was loaded in, as ours does
         "gradient_checkpointing": False,
         "logging_steps": 1,
         "save_strategy": "no",

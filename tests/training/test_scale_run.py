@@ -69,12 +69,12 @@ def test_trainer_and_loop_give_the_same_first_loss_and_nearly_the_same_curve(tmp
 
 
 def test_attention_checkpointing_and_load_size_do_not_change_the_loss(base_dir, rows, tmp_path):
-    settings = config(max_steps=2, learning_rate=5e-3)
+    settings = config(max_steps=2, learning_rate=5e-3, precision="fp32")
     kinds = [
-        Scale(precision="fp32"),
-        Scale(precision="fp32", attention="sdpa"),
-        Scale(precision="fp32", checkpointing=True),
-        Scale(precision="fp32", micro_tokens=1),
+        Scale(),
+        Scale(attention="sdpa"),
+        Scale(checkpointing=True),
+        Scale(micro_tokens=1),
     ]
     curves = []
     for number, scale in enumerate(kinds):
@@ -174,8 +174,8 @@ def launched(processes, *arguments):
 @pytest.mark.parametrize("method", ["lora", "full"])
 def test_two_processes_learn_what_one_learns(base_dir, rows, tmp_path, method):
     """DDP over gloo through `accelerate launch`: loads dealt to both, one gradient of the whole step."""
-    settings = {"method": method, "epochs": 4, "learning_rate": 3e-3, "row_learning_rate": 3e-3}
-    scale = {"micro_tokens": 90, "precision": "fp32"}
+    settings = {"method": method, "epochs": 4, "learning_rate": 3e-3, "row_learning_rate": 3e-3, "precision": "fp32"}
+    scale = {"micro_tokens": 90}
     alone = config(**settings)
     fit_scaled(rows_of(rows, alone), base_dir, tmp_path / "alone", alone, Scale(**scale))
     done = launched(2, base_dir, rows, tmp_path / "two", json.dumps({"config": settings, "scale": scale}))

@@ -18,7 +18,7 @@ from retrieval.atomic import writing
 from selfrag.errors import UserError, require
 from selfrag.training import attention
 from selfrag.training.journal import Journal, fingerprint, load_parameters
-from selfrag.training.model import Trainee, load_trainee
+from selfrag.training.model import DTYPES, Precision, Trainee, load_trainee
 from selfrag.training.run import Prepare, TrainingConfig, plan
 from selfrag.training.scale.loads import Loads
 from selfrag.training.scale.settings import Scale
@@ -88,14 +88,14 @@ def fit_scaled(
 
 def _load(base_dir: Path, config: TrainingConfig, scale: Scale) -> Trainee:
     """LoRA computes in the run's precision; full weights are float32 under autocast, so that small steps count."""
-    half = scale.precision == "bf16" and config.method == "lora"
+    precision: Precision = "fp32" if config.method == "full" else config.precision
     return load_trainee(
         base_dir,
         method=config.method,
         lora=config.lora,
         reach=config.reach,
         seed=config.seed,
-        dtype=torch.bfloat16 if half else torch.float32,
+        dtype=DTYPES[precision],
         attend=_attention(scale),
         plain=scale.sharding != "none" or config.method == "full",
     )
@@ -118,7 +118,7 @@ def _arguments(run_dir: Path, config: TrainingConfig, scale: Scale, loads: Loads
     from transformers import TrainingArguments
 
     # LoRA without shards computes in bf16 by itself (see `fused.py`); everything else needs autocast.
-    autocast = scale.precision == "bf16" and (config.method == "full" or scale.sharding != "none")
+    autocast = config.precision == "bf16" and (config.method == "full" or scale.sharding != "none")
     try:
         return TrainingArguments(
             output_dir=str(run_dir / "trainer"),

@@ -18,7 +18,6 @@ class Scale:
     Attributes:
         sharding: `none` keeps the whole model in each process; `fsdp` and `zero3` cut it into shards.
         micro_tokens: tokens that one process computes at once, padding-free; memory goes by it. A longer row is alone.
-        precision: `bf16` or `fp32`. In `bf16`, whatever is trained stays float32 beside it.
         checkpointing: recompute activations in backward: about a third more time, far less memory.
         attention: `auto` takes FlashAttention 2 where it is installed on a GPU, else `packed`, our own.
         loader_workers: processes that lay out rows ahead of the step; 0 for none.
@@ -26,7 +25,6 @@ class Scale:
 
     sharding: Sharding = "none"
     micro_tokens: int = 8192
-    precision: Literal["bf16", "fp32"] = "bf16"
     checkpointing: bool = False
     attention: Attention = "auto"
     loader_workers: int = 0
@@ -34,7 +32,6 @@ class Scale:
     def __post_init__(self) -> None:
         choices = {
             "sharding": (self.sharding, ("none", "fsdp", "zero3")),
-            "precision": (self.precision, ("bf16", "fp32")),
             "attention": (self.attention, ("auto", "packed", "sdpa", "flash_attention_2")),
         }
         for name, (value, known) in choices.items():
