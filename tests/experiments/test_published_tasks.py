@@ -176,6 +176,7 @@ def test_one_array_is_read_as_lines_are(tmp_path: Path) -> None:
     [
         ("popqa", {"possible_answers": "[]"}, "'possible_answers' is empty"),
         ("popqa", {"possible_answers": '[" "]'}, "'possible_answers' has a blank answer"),
+        ("popqa", {"possible_answers": "[{[]: 1}, ' ']", "question": ""}, "'question' must be text"),
         ("popqa", {"possible_answers": None}, "no 'answers' or 'possible_answers' or 'answer'"),
         ("popqa", {"possible_answers": 3}, "must be a list of texts, not 3"),
         ("popqa", {"question": " "}, "'question' must be text"),
@@ -189,6 +190,11 @@ def test_one_array_is_read_as_lines_are(tmp_path: Path) -> None:
         ("arc-challenge", {"answerKey": "5"}, "'answerKey' '5' is none of the labels 1, 2, 3"),
         ("arc-challenge", {"choices": {"text": ["a"], "label": ["A", "B"]}}, "of the same length"),
         ("arc-challenge", {"choices": {"text": ["a", "a"], "label": ["1", "2"]}}, "two options are equal"),
+        (
+            "arc-challenge",
+            {"choices": {"text": [f"t{i}" for i in range(27)], "label": [*map(str, range(27))]}, "answerKey": "26"},
+            "27 choices, and letters name 26",
+        ),
         ("arc-challenge", {"choices": ["a", "b"]}, "'choices' must have 'text' and 'label'"),
         ("asqa", {"qa_pairs": []}, "'qa_pairs' must be a list of at least one"),
         ("asqa", {"qa_pairs": [{"short_answers": []}]}, "'short_answers' is empty"),

@@ -217,6 +217,11 @@ def test_systems_by_name() -> None:
         system("rag-7", tokenizer)
     with pytest.raises(UserError, match="unknown setting 'treshold'"):
         system("selfrag-always", tokenizer, {"treshold": 0.5})
+    for budget in ("max_segments", "answer_tokens"):
+        with pytest.raises(UserError, match=f"{budget} is the task's"):
+            system("selfrag", tokenizer, {budget: 2})
+    with pytest.raises(UserError, match="reflectors and gates need models of their own"):
+        system("selfrag", tokenizer, {"reflectors": ("citation_generation",)})
     with pytest.raises(UserError, match="unknown setting 'beam'; known: passages"):
         system("rag-1", tokenizer, {"beam": 2})
     with pytest.raises(UserError, match="passages=-1"):
@@ -234,6 +239,7 @@ def test_settings_on_a_command_line() -> None:
     }
     with pytest.raises(UserError, match="--set threshold"):
         parse_settings(["threshold"])
+    assert parse_settings(["threshold={[]: 1}"]) == {"threshold": "{[]: 1}"}  # refused by whoever knows the field
 
 
 def test_equal_probabilities_choose_the_first_option() -> None:

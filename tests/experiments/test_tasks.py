@@ -52,6 +52,13 @@ def test_defect_28_a_label_out_of_range_is_refused(label: str) -> None:
         choices(closed(label, "x", "y", "z"))
 
 
+def test_more_options_than_letters_need_numbers() -> None:
+    many = tuple(map(str, range(100, 130)))
+    with pytest.raises(UserError, match="30 options, and letters name 26"):
+        choices(closed("A", *many))
+    assert choices(closed("30", *many)).right == "30"
+
+
 @pytest.mark.parametrize("options", [("x",), ("x", "x"), ("x", " ")])
 def test_bad_options(options: tuple[str, ...]) -> None:
     with pytest.raises(UserError, match="options"):
@@ -116,6 +123,9 @@ def test_support_titles_stand_in_for_gold_ids(tmp_path: Path) -> None:
         ([ROW, CHOICE], r"set.jsonl:2: kind closed after rows of kind short"),
         ([ROW | {"answers": []}], r"set.jsonl:1: no gold answer"),
         ([ROW | {"answers": [" "]}], r"set.jsonl:1: no gold answer"),
+        ([ROW | {"answers": ["Ann", " "]}], r"set.jsonl:1: 'answers' has a blank text"),
+        ([ROW | {"task": "x", "answers": [], "label": "answerable"}], r"set.jsonl:1: no gold answer"),
+        ([ROW | {"claims": ["Ann did.", ""]}], r"set.jsonl:1: 'claims' has a blank text"),
         ([CHOICE | {"label": "C"}], r"set.jsonl:1: label 'C' is none of A, B"),
         ([{"id": "x", "kind": "short_qa", "instruction": "who?"}], r"set.jsonl:1: key 'task' is missing"),
         ([ROW | {"passages": [{"id": "p", "text": "x"}] * 2}], r"set.jsonl:1: two passages have one id"),

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
+from selfrag.experiments.tasks.task import SET_BY_TASK
 from selfrag.reflection.weights import TOKEN_TERMS
 
 BASE = "base"
@@ -50,7 +51,7 @@ class Axis:
     values: tuple[Value, ...]
 
     def __post_init__(self) -> None:
-        known = [item.name for item in fields(Decoding) if item.name not in _STRUCTURED]
+        known = [item.name for item in fields(Decoding) if item.name not in {*_STRUCTURED, *SET_BY_TASK}]
         if self.name not in (*TOKEN_TERMS, *known) and not self.name.startswith("+"):
             raise UserError(f"axis {self.name!r}: known are {', '.join((*TOKEN_TERMS, '+REFLECTOR', *known))}")
         if not self.values or len({repr(value) for value in self.values}) != len(self.values):
@@ -171,6 +172,6 @@ def _value(text: str) -> Value:
         return {"none": None, "true": True, "false": False}[text.lower()]
     try:
         found = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return text
     return found if isinstance(found, int | float) else text

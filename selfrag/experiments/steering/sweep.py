@@ -29,6 +29,7 @@ from selfrag.experiments.steering.saving import Saved, saved
 from selfrag.experiments.steering.setting import BASE, Axis, Plan, plan
 from selfrag.experiments.steering.study import FileStudy, Progress, Study, study
 from selfrag.experiments.steering.trends import Trend, trends
+from selfrag.experiments.systems.reflective import runnable
 from selfrag.experiments.tasks.given import Given
 from selfrag.experiments.tasks.task import Task
 
@@ -114,7 +115,7 @@ def based(changes: Mapping[str, Any], task: Task | None = None) -> Decoding:
         raise UserError(f"unknown setting {unknown!r}; known: {', '.join(known)}")
     marked = Given.marked(Path(), "" if task is None else task.preset)
     published = {} if marked.preset is None else marked.preset.settings(marked.protocol)
-    return replace(Decoding(), **{**published, **changes})
+    return runnable(replace(Decoding(), **{**published, **changes}), changes)
 
 
 def sweep(

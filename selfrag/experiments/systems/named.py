@@ -11,7 +11,7 @@ from typing import Any, Literal
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
 from selfrag.experiments.systems.finetuned import FineTuned
-from selfrag.experiments.systems.reflective import Reflective
+from selfrag.experiments.systems.reflective import Reflective, runnable
 from selfrag.experiments.systems.system import System
 from selfrag.experiments.systems.untuned import Chat, Untuned
 from selfrag.experiments.tasks.given import Given
@@ -74,7 +74,7 @@ def system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None = None)
     known = [field.name for field in fields(Decoding)]
     if unknown := sorted(set(given) - set(known)):
         raise UserError(f"unknown setting {unknown[0]!r}; known: {', '.join(known)}")
-    return Reflective(prompting, replace(Decoding(mode=_MODES[name]), **given))
+    return Reflective(prompting, runnable(replace(Decoding(mode=_MODES[name]), **given), given))
 
 
 def system_of_task(name: str, tokenizer: Any, task: Task, settings: Mapping[str, Any] | None = None) -> System:
@@ -125,7 +125,7 @@ def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
             continue
         try:
             found[key] = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             found[key] = text
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,9 +12,10 @@ from selfrag.decoding.options import decode_options
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import decoding_dict
 from selfrag.decoding.tree import Decoder
+from selfrag.errors import UserError
 from selfrag.experiments.items import Item
 from selfrag.experiments.tasks.choices import choices
-from selfrag.experiments.tasks.task import Task
+from selfrag.experiments.tasks.task import SET_BY_TASK, Task
 from selfrag.prompting import Prompting
 
 
@@ -56,6 +58,22 @@ class Reflective:
 
     def as_dict(self) -> dict[str, Any]:
         """The policy."""
-        set_by_task = {"max_segments", "answer_tokens"}
-        settings = {k: v for k, v in decoding_dict(self.decoding).items() if k not in set_by_task}
+        settings = {k: v for k, v in decoding_dict(self.decoding).items() if k not in SET_BY_TASK}
         return {"kind": "reflective", "decoding": settings, "layout": self.prompting.layout.name}
+
+
+def runnable(decoding: Decoding, given: Iterable[str]) -> Decoding:
+    """The same policy, if a run of a checkpoint alone can keep to what was asked of it.
+
+    Args:
+        decoding: the policy.
+        given: names of the fields that somebody changed.
+
+    Raises:
+        UserError: a field that the task sets, or reflectors and gates, whose adapters a run does not load.
+    """
+    if budget := next((name for name in given if name in SET_BY_TASK), None):
+        raise UserError(f"{budget} is the task's, so that all systems have one budget; segment_tokens can be set")
+    if decoding.reflectors or decoding.gates:
+        raise UserError("reflectors and gates need models of their own; scripts/eval_joining.py runs them")
+    return decoding

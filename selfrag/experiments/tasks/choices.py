@@ -48,6 +48,8 @@ def choices(item: Item) -> Choices:
     if len(set(options)) != len(options) or not all(option.strip() for option in options):
         raise UserError("two options are equal, or one is blank")
     surfaces = _surfaces(label, options)
+    if len(surfaces) < len(options):
+        raise UserError(f"{len(options)} options, and letters name {len(surfaces)}; give the label as a number or text")
     if label not in surfaces:
         raise UserError(f"label {label!r} is none of {', '.join(surfaces[:26])}")
     return Choices(surfaces, label, "characters" if item.cloze else "none")

@@ -144,7 +144,7 @@ def _written(value: str) -> Any:
     for parse in (json.loads, ast.literal_eval):
         try:
             return parse(value)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             continue
     return [value]
 

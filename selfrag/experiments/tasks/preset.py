@@ -14,12 +14,11 @@ from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
 from selfrag.experiments.metrics.registry import metrics
 from selfrag.experiments.tasks.schemas import Schema
-from selfrag.experiments.tasks.task import Kind, Task
+from selfrag.experiments.tasks.task import SET_BY_TASK, Kind, Task
 from selfrag.experiments.tasks.wording import Wording
 
 PAPER = "paper"
 """The protocol where none is named."""
-_BUDGET = ("max_segments", "answer_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ class Preset:
         if chosen is None:
             return {}
         plain = Decoding()
-        names = [one.name for one in fields(Decoding) if one.name not in _BUDGET]
+        names = [one.name for one in fields(Decoding) if one.name not in SET_BY_TASK]
         return {name: value for name in names if (value := getattr(chosen, name)) != getattr(plain, name)}
 
     def with_passages(self, passages: int) -> Preset:

@@ -111,6 +111,14 @@ def read_tasks(
     return [read_task(one, limit=limit, seed=seed, searched=searched, form=form) for one in given]
 
 
+def _filled(item: Item) -> None:
+    """A blank text is contained in every answer and follows from every premise: it would score what nobody asked."""
+    gold = () if item.answerable is False else item.references
+    for key, texts in (("answers", gold), ("claims", item.claims)):
+        if not all(text.strip() for text in texts):
+            raise UserError(f"{key!r} has a blank text; fill it or take it out")
+
+
 class _Check:
     """What must hold for each item of a file of user rows, and between them."""
 
@@ -136,6 +144,7 @@ class _Check:
             raise UserError(f"id {item.id!r} occurs twice")
         self._seen.add(item.id)
         task = task_of(item)
+        _filled(item)
         self._first = self._first or task
         if task is not self._first:
             raise UserError(f"kind {task.kind} after rows of kind {self._first.kind}; put each kind into its own file")

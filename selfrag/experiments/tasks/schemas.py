@@ -75,6 +75,8 @@ def _choices(record: Record) -> Item:
     key = text_of(record, "answerKey")
     if key not in labels or len(set(labels)) != len(labels):
         raise UserError(f"'answerKey' {key!r} is none of the labels {', '.join(labels[:26])}, or a label occurs twice")
+    if len(labels) > len(string.ascii_uppercase):
+        raise UserError(f"{len(labels)} choices, and letters name {len(string.ascii_uppercase)} of them")
     # Some rows number their options; the model sees letters, so that 3 is C.
     right = string.ascii_uppercase[labels.index(key)]
     return _item(record, text_of(record, "question"), label=right, options=tuple(texts), free=True)

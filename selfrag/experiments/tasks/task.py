@@ -22,6 +22,8 @@ from selfrag.experiments.metrics.qampari import LISTS
 
 Kind = Literal["closed", "short", "long", "list"]
 
+SET_BY_TASK = ("max_segments", "answer_tokens")
+"""Fields of `Decoding` that are the budget of a task."""
 LONGEST_SHORT_ANSWER = 10
 """Words; an item of an unknown kind is short if one of its answers is not longer."""
 

@@ -48,6 +48,7 @@ def test_an_axis_is_read(text: str, values: tuple[Any, ...]) -> None:
         ("issup=", "write NAME=VALUE,VALUE"),
         ("sup=1", "axis 'sup': known are isrel, issup, isuse"),
         ("weights=1", "axis 'weights': known are"),
+        ("max_segments=1,2", "axis 'max_segments': known are"),
         ("issup=1,1", "give at least one value, and each once"),
         ("threshold=0:1", "write the span as FIRST:LAST:STEP"),
         ("threshold=0:1:0", "a span of 0 values"),
