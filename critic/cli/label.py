@@ -107,7 +107,7 @@ def label(
             typer.echo(f"{len(pending):,} questions to look up; nothing to pay", err=True)
             raise typer.Exit(0)
 
-    if dry_run and not out.exists():
+    if dry_run and not (out / "journal.jsonl").exists():
         return before(asked)
 
     from tqdm import tqdm

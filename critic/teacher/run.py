@@ -24,7 +24,8 @@ from retrieval.lock import locked_directory
 from selfrag.jsonl import write_jsonl
 
 PATIENCE = 20
-"""Questions in a row without any answer, after which a run stops."""
+"""Questions in a row without any answer, after which a run stops. Those that an earlier run could not get answered do
+not count: they may never be, and a run must get past them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def label_questions(
         out: directory; may hold an interrupted run of the same teacher.
         limits: when to stop asking.
         manifest: facts about the run to be written down with its counts.
-        before: called with the questions that are still unanswered before the first is asked; may raise.
+        before: called once with the questions that are still unanswered, before the first is asked; may raise.
         progress: called with questions answered and questions in all.
 
     Raises:
@@ -131,8 +132,7 @@ def _ask(
     filling = Filling(limits.targets)
     unanswered = [question for question in questions if _unanswered(replies.get(question.id))]
     answered = len(questions) - len(unanswered)
-    if unanswered:
-        before(unanswered)
+    before(unanswered)
     asked: list[Question] = []
 
     def wanted() -> Iterator[Case]:
@@ -153,15 +153,17 @@ def _ask(
     with closing(teacher.label(wanted())) as arriving:
         for position, reply in arriving:
             question = asked[position]
+            failed = reply.outcome is Outcome.FAILED
+            if not (failed and question.id in replies):  # what failed in an earlier run says nothing about this one
+                in_vain = in_vain + 1 if failed else 0
             journal.append(question, reply)
             replies[question.id] = reply
-            in_vain = in_vain + 1 if reply.outcome is Outcome.FAILED else 0
             if in_vain >= PATIENCE:
                 raise TeacherError(
                     f"{teacher.name} gave no answer {in_vain} times in a row (the last time: {reply.reason});"
                     f" {answered} answers are kept, run the same again to go on"
                 )
-            answered += not in_vain
+            answered += not failed
             if reply.label is not None:
                 filling.add(question.case.group, reply.label)
             progress(answered, len(questions))

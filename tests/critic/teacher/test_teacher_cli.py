@@ -83,6 +83,18 @@ def test_a_dry_run_prints_the_estimate_and_touches_nothing(server, cases, tmp_pa
     assert not (tmp_path / "out").exists()
 
 
+def test_a_dry_run_leaves_a_folder_as_it_is(server, cases, tmp_path, capsys) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    assert label(capsys, cases, server, out, "--dry-run", "--constraint", "free")[0] == 0
+    assert list(out.iterdir()) == []
+    assert label(capsys, cases, server, out, "--constraint", "choice")[0] == 0
+    (out / "report.md").unlink()
+    code, _, err = label(capsys, cases, server, out, "--dry-run", "--constraint", "choice")
+    assert (code, "0 questions to ask" in err) == (0, True)
+    assert not (out / "report.md").exists()
+
+
 def test_a_run_above_the_cost_limit_is_refused_before_the_first_request(server, cases, tmp_path, capsys) -> None:
     prices = ("--price-in", 2000, "--price-out", 8000, "--max-cost", 1)
     code, _, err = label(capsys, cases, server, tmp_path / "out", *prices)

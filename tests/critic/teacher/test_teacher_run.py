@@ -98,6 +98,16 @@ def test_a_dead_endpoint_ends_the_run_and_keeps_what_there_is(server, tmp_path) 
         assert [journal.reply(row).label is not None for row in rows[:3]] == [True] * 3
 
 
+def test_questions_that_never_get_an_answer_do_not_keep_later_runs_from_the_others(server, tmp_path) -> None:
+    """Too long for the endpoint, say: as many as end a run, all before the rest."""
+    rows = [*(replace(row, id=f"bad{row.id}") for row in questions(PATIENCE, fault="!400")), *questions(3)]
+    with pytest.raises(TeacherError, match=rf"no answer {PATIENCE} times in a row"):
+        label_questions(rows, teacher(server, concurrency=1), tmp_path / "out")
+    for _ in range(2):
+        outcomes = label_questions(rows, teacher(server, concurrency=1), tmp_path / "out")
+        assert (len(outcomes.rows), len(outcomes.failed)) == (3, PATIENCE)
+
+
 def test_targets_stop_the_asking_and_the_rest_is_surplus(server, tmp_path) -> None:
     targets = Targets.parse(["IsRel/Relevant=3", "IsRel/Irrelevant=2"])
     outcomes = label_questions(questions(60), teacher(server), tmp_path / "out", limits=Limits(targets))
