@@ -55,6 +55,11 @@ def bracketed(found: Estimate, *, scale: float = 100) -> str:
     return f"{value} [{low}, {high}]" if found.low == found.low else value
 
 
+def counted(found: Estimate, *, scale: float = 100) -> str:
+    """`54.9 [51.0, 58.8] n=200`."""
+    return f"{bracketed(found, scale=scale)} n={found.n}"
+
+
 def mean(values: Sequence[float], *, seed: int = 0, rounds: int = ROUNDS) -> Estimate:
     """The mean of one value an item."""
     data = np.asarray(values, dtype=np.float64)

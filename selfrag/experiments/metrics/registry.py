@@ -90,6 +90,11 @@ def is_count(name: str) -> bool:
     return bare == "facts" or (found is not None and found.unit == "count")
 
 
+def scale_of(name: str) -> float:
+    """What a figure is multiplied by where it is shown: shares are shown in percent."""
+    return 1.0 if is_count(name) else 100.0
+
+
 def judge_of(name: str) -> str:
     """What follows the name of a metric where a second model computed it, such as ` (t5_xxl)`; else nothing."""
     return "".join(name.partition(" (")[1:])

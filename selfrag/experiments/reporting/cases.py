@@ -9,6 +9,7 @@ from retrieval.passage import Passage
 from selfrag.decoding.trace import Trace
 from selfrag.experiments.items import Item
 from selfrag.experiments.metrics.metric import Part, ratio
+from selfrag.experiments.metrics.registry import is_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,9 @@ class Outcome:
 
     @property
     def share(self) -> float | None:
-        """The headline figure of this item alone; None where it says nothing."""
-        return ratio([next(iter(self.scores.values()), None)])
+        """The headline figure of this item alone; None where it says nothing, or says how much and not how well."""
+        head, part = next(iter(self.scores.items()), ("", None))
+        return None if is_count(head) else ratio([part])
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from selfrag.experiments.compare import AVERAGE, Comparison, Row, Table
 from selfrag.experiments.intervals import NONE, Estimate, bracketed
 from selfrag.experiments.markdown_table import compact, escape
 from selfrag.experiments.metrics.effort import RETRIEVAL_RATE
-from selfrag.experiments.metrics.registry import is_count, judge_of
+from selfrag.experiments.metrics.registry import judge_of, scale_of
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -170,11 +170,11 @@ def _heading(metric: str) -> str:
 
 
 def _figure(found: Estimate | None, metric: str) -> str:
-    return NONE if found is None else f"{_scale(metric) * found.value:.1f}"
+    return NONE if found is None else f"{scale_of(metric) * found.value:.1f}"
 
 
 def _interval(found: Estimate | None, metric: str) -> str:
-    return NONE if found is None else bracketed(found, scale=_scale(metric))
+    return NONE if found is None else bracketed(found, scale=scale_of(metric))
 
 
 def _difference(found: Estimate | None, metric: str) -> str:
@@ -183,11 +183,6 @@ def _difference(found: Estimate | None, metric: str) -> str:
     sign = "+" if found.value > 0 else ""
     mark = " *" if found.low > 0 or found.high < 0 else ""
     return f"{sign}{_interval(found, metric)}{mark}"
-
-
-def _scale(metric: str) -> float:
-    """Shares are shown in percent."""
-    return 1 if is_count(metric) else 100
 
 
 def _ends(found: Estimate | None) -> tuple[str, str, str]:

@@ -9,6 +9,7 @@ from selfrag.errors import UserError, require
 from selfrag.experiments.compare import Comparison, Row, Table
 from selfrag.experiments.intervals import Estimate
 from selfrag.experiments.metrics.effort import RETRIEVAL_RATE
+from selfrag.experiments.metrics.registry import is_count, scale_of
 from selfrag.experiments.pareto import Point, front
 from selfrag.experiments.reporting.comparison_tables import tables, title
 from selfrag.pages.escaping import visible
@@ -61,7 +62,7 @@ def draw_tables(shown: Sequence[Table]) -> Any:
 def spoken(table: Table) -> str:
     """The picture of one table in words, for readers who do not see it."""
     head = table.metrics[0]
-    parts = [f"{row.system} {_say(row.figures[head])}" for row in table.rows]
+    parts = [f"{row.system} {_say(row.figures[head], head)}" for row in table.rows]
     return f"{title(table)}: {head} of {'; '.join(parts)}; the same against tokens and against the retrieval rate"
 
 
@@ -70,13 +71,13 @@ def _scores(axes: Any, table: Table) -> None:
     names = [f"{place}  {_name(row.system)}" for place, row in enumerate(table.rows, 1)]
     for place, row in enumerate(table.rows):
         if (found := row.figures[head]) is not None:
-            value, low, high = _ends(found)
+            value, low, high = _ends(found, head)
             axes.errorbar(
                 value, place, xerr=[[value - low], [high - value]], fmt="o", color=f"C{place % 10}", capsize=3
             )
     axes.set_yticks(range(len(names)), names, parse_math=False)
     axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.set_xlabel(f"{_name(head)}, % with 95% interval", parse_math=False)
+    axes.set_xlabel(f"{_label(head)} with 95% interval", parse_math=False)
     axes.set_title(_name(title(table), 60), parse_math=False, loc="left", fontsize="medium")
     axes.grid(axis="x", alpha=0.3)
 
@@ -84,7 +85,7 @@ def _scores(axes: Any, table: Table) -> None:
 def _against(axes: Any, table: Table, costs: dict[str, float | None], what: str) -> None:
     head = table.metrics[0]
     points = [
-        (cost, *_ends(found), place)
+        (cost, *_ends(found, head), place)
         for place, row in enumerate(table.rows)
         if (cost := costs[row.system]) is not None and (found := row.figures[head]) is not None
     ]
@@ -102,7 +103,7 @@ def _against(axes: Any, table: Table, costs: dict[str, float | None], what: str)
         axes.annotate(label, spot, xytext=(4, 3), textcoords="offset points", fontsize=8)
     axes.margins(x=0.2, y=0.15)
     axes.set_xlabel(what)
-    axes.set_ylabel(f"{_name(head)}, %", parse_math=False)
+    axes.set_ylabel(_label(head), parse_math=False)
     axes.grid(alpha=0.3)
 
 
@@ -136,15 +137,19 @@ def _percent(found: Estimate | None) -> float | None:
     return None if found is None else 100 * found.value
 
 
-def _ends(found: Estimate) -> tuple[float, float, float]:
-    """Value and ends in percent; a figure without an interval is its own."""
+def _label(head: str) -> str:
+    return _name(head) if is_count(head) else f"{_name(head)}, %"
+
+
+def _ends(found: Estimate, head: str) -> tuple[float, float, float]:
+    """Value and ends, of a share in percent; a figure without an interval is its own."""
     ends = (found.value, found.low, found.high)
-    value, low, high = (100 * (found.value if end != end else end) for end in ends)
+    value, low, high = (scale_of(head) * (found.value if end != end else end) for end in ends)
     return value, min(value, low), max(value, high)
 
 
-def _say(found: Estimate | None) -> str:
+def _say(found: Estimate | None, head: str) -> str:
     if found is None:
         return "not known"
-    value, low, high = _ends(found)
+    value, low, high = _ends(found, head)
     return f"{value:.1f} [{low:.1f}, {high:.1f}]"

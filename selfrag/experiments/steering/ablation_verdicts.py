@@ -12,6 +12,7 @@ from typing import Any
 
 from selfrag.experiments.compare import Comparison, Table
 from selfrag.experiments.intervals import NONE, Estimate, bracketed
+from selfrag.experiments.metrics.registry import is_count
 from selfrag.experiments.steering.study import FileStudy, answers_changed
 from selfrag.experiments.steering.table3a import PUBLISHED, WHOLE
 from selfrag.experiments.steering.trends import verdict
@@ -79,5 +80,8 @@ def ablations_against(found: Comparison, studies: Sequence[FileStudy]) -> list[A
 
 
 def _difference(table: Table, name: str) -> Estimate | None:
+    """Of the headline; None where it is a count, of which less is nothing lost."""
+    if is_count(table.metrics[0]):
+        return None
     (row,) = (row for row in table.rows if row.system == name)
     return row.differences.get(table.metrics[0])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from selfrag.errors import UserError
 from selfrag.experiments.compare_bootstrap import bootstrap
 from selfrag.experiments.intervals import Estimate
 from selfrag.experiments.metrics.metric import Part, ratio
+from selfrag.experiments.metrics.registry import is_count
 
 HEADLINE = "headline"
 """Stands for the metric that a task is averaged by."""
@@ -81,6 +82,11 @@ class Goal:
         """The figures that it looks at, given what `headline` stands for."""
         return (headline if self.metric == HEADLINE else self.metric, *(limit.metric for limit in self.limits))
 
+    def fits(self, headline: str, known: Collection[str]) -> bool:
+        """Whether a file has the figures; a headline that is a count is nothing to be as high as can be."""
+        counted = self.metric == HEADLINE and is_count(headline)
+        return not counted and set(self.needs(headline)) <= set(known)
+
     def check(self, files: Mapping[str, tuple[str, Sequence[str], int]]) -> None:
         """Refuse what cannot be sought, before anything is decoded for it.
 
@@ -90,7 +96,7 @@ class Goal:
         Raises:
             UserError: no file has the figures, or one that has them cannot be halved.
         """
-        having = [(name, items) for name, (head, known, items) in files.items() if set(self.needs(head)) <= set(known)]
+        having = [(name, items) for name, (head, known, items) in files.items() if self.fits(head, known)]
         if not having:
             known = dict.fromkeys(metric for _, metrics, _ in files.values() for metric in metrics)
             raise UserError(f"goal {self}: no file has all these figures; there are {', '.join(known)}")

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from retrieval.atomic import writing
 from selfrag.experiments.compare import Row, Table
+from selfrag.experiments.metrics.registry import is_count
 from selfrag.experiments.pareto import Point
 from selfrag.experiments.steering.plots import Curve, Panel, plot_axis, plot_pareto
 from selfrag.experiments.steering.results import JUDGED
@@ -45,7 +46,8 @@ def pictures_of(found: Swept, table: Table, laid_out: Plan, folder: Path) -> lis
 def _along(table: Table, axis: str, series: Series, folder: Path) -> list[Path | None]:
     rows = {row.system: row for row in table.rows}
     judged = [metric for metric in table.metrics if metric.startswith(JUDGED)]
-    shares = {metric: _curve(rows, series, metric) for metric in (table.metrics[0], PRECISION, *judged, RATE)}
+    heads = [table.metrics[0]] if not is_count(table.metrics[0]) else []
+    shares = {metric: _curve(rows, series, metric) for metric in (*heads, PRECISION, *judged, RATE)}
     panels = [Panel("percent", shares), Panel("words an answer", {WORDS: _curve(rows, series, WORDS)}, percent=False)]
     base = next((float(v) for v, name in series if name == BASE and isinstance(v, int | float)), None)
     files = [folder / f"{table.name}-{axis}.{ending}" for ending in ENDINGS]
@@ -63,7 +65,8 @@ def _fronts(found: Swept, table: Table, folder: Path) -> list[Path | None]:
     if choice is not None and choice.name is not None:
         marked[choice.name] = f"chosen: {choice.name}"
     drawn = []
-    for price, gain, scale in ((RATE, table.metrics[0], 100.0), (WORDS, PRECISION, 1.0)):
+    heads = [(RATE, table.metrics[0], 100.0)] if not is_count(table.metrics[0]) else []
+    for price, gain, scale in (*heads, (WORDS, PRECISION, 1.0)):
         points = {
             row.system: Point(scale * low.value, 100 * high.value)
             for row in table.rows

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from selfrag.experiments.compare_bootstrap import bootstrap
-from selfrag.experiments.intervals import Estimate
+from selfrag.experiments.intervals import Estimate, counted
+from selfrag.experiments.metrics.registry import is_count, scale_of
 from selfrag.experiments.steering.choosing import HEADLINE, Scores
 from selfrag.experiments.steering.setting import Value, label
 
@@ -69,7 +70,9 @@ class Trend:
         ends = f"{self.axis} {label(self.low)} to {label(self.high)}"
         if self.difference is None:
             return f"{ends}: {self.metric} is undefined; in the paper it {self.expected}"
-        return f"{ends}: {self.metric} {self.difference}; in the paper it {self.expected}: {self.verdict}"
+        moved = counted(self.difference, scale=scale_of(self.metric))
+        sign = "+" if self.difference.value > 0 else ""
+        return f"{ends}: {self.metric} {sign}{moved}; in the paper it {self.expected}: {self.verdict}"
 
 
 def trends(
@@ -93,7 +96,7 @@ def trends(
     for axis, metric, expected in FOUND:
         points = series.get(axis, ())
         ends = sorted((float(value), one) for value, one in points if isinstance(value, int | float))
-        if len(ends) < 2:
+        if len(ends) < 2 or (metric == HEADLINE and is_count(headline)):  # words are no accuracy
             continue
         (low, first), (high, last) = ends[0], ends[-1]
         wanted = headline if metric == HEADLINE else metric

@@ -10,7 +10,9 @@ from typing import Any
 from retrieval.atomic import write_json, write_text, writing
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import decoding_dict
+from selfrag.experiments.intervals import Estimate, counted
 from selfrag.experiments.markdown_table import escape
+from selfrag.experiments.metrics.registry import scale_of
 from selfrag.experiments.provenance import commit, versions
 from selfrag.experiments.reporting.comparison_tables import csv_text, markdown
 from selfrag.experiments.runner_manifest import PACKAGES
@@ -90,7 +92,7 @@ def sources(studies: Sequence[FileStudy]) -> dict[str, Any]:
 
 
 def sentences(found: Swept) -> list[str]:
-    """Trends, their reasons and choices, one line each."""
+    """Trends, their reasons and choices, one line each; shares in percent."""
     lines = []
     for one in found.studies:
         name = one.file.name
@@ -104,14 +106,20 @@ def sentences(found: Swept) -> list[str]:
 
 
 def chosen(choice: Choice) -> str:
-    """A choice in one sentence."""
+    """A choice in one sentence; shares in percent, as in the tables."""
     if choice.name is None:
         return f"goal {choice.goal}: no setting keeps to the limits on the half it is chosen by"
-    bounds = "; ".join(f"{limit}: {figure or 'undefined'}" for limit, figure in (choice.limits or {}).items())
+    metric, limits = choice.goal.metric, choice.limits or {}
+    bounds = "; ".join(f"{limit}: {_figure(limits[str(limit)], limit.metric)}" for limit in choice.goal.limits)
     kept = "the limits hold there" if choice.kept else "the limits do not hold there"
-    gain = "it is the base" if choice.gain is None else f"difference to the base {choice.gain}"
+    gain = "it is the base" if choice.gain is None else f"difference to the base {_figure(choice.gain, metric)}"
+    best = "undefined" if choice.chosen_at is None else f"{scale_of(metric) * choice.chosen_at:.1f}"
     return (
         f"goal {choice.goal}: {choice.name} of {choice.candidates} settings within the limits,"
-        f" {choice.chosen_at:.3f} on the half it was chosen by, {choice.confirmed or 'undefined'} on the other;"
+        f" {best} on the half it was chosen by, {_figure(choice.confirmed, metric)} on the other;"
         f" {gain}" + (f"; {bounds}, {kept}" if bounds else "")
     )
+
+
+def _figure(found: Estimate | None, metric: str) -> str:
+    return "undefined" if found is None else counted(found, scale=scale_of(metric))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from retrieval.errors import UserError
 from selfrag.experiments.compare_runs import read_runs
+from selfrag.experiments.reporting.case_html import kinds
 from selfrag.experiments.reporting.case_reading import read_cases
 
 
@@ -49,6 +51,9 @@ def test_a_case_holds_every_system(runs: list[Path]) -> None:
     assert (other.text, other.share, other.trace) == ("", 0.0, None)
     assert [passage.id for passage in case.passages] == ["d1", "d2"]
     assert long.cases[0].outcomes[0].text == "Paris. It is large."
+    counted = replace(ours, scores={"words": (40.0, 1.0)})  # a headline that says how much, and not how well
+    assert counted.share is None
+    assert kinds(replace(case, outcomes=(counted,))) == {"all"}
 
 
 def test_a_data_file_that_is_gone_or_changed_is_said(copied: list[Path]) -> None:

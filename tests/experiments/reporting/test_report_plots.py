@@ -45,6 +45,16 @@ def test_the_panels_hold_the_figures() -> None:
     assert list(front.get_xdata()) == pytest.approx([110, 210])  # c costs more than b and is worse
 
 
+def test_a_headline_that_is_a_count_is_no_share() -> None:
+    """Texts without a reference have their length as headline."""
+    shown = table("a", "b", head="words", shares=(40.0, 60.0))
+    scores, tokens, _ = draw_tables([shown]).axes
+    assert scores.get_xlabel() == "words with 95% interval"
+    assert [bar.lines[0].get_xdata()[0] for bar in scores.containers] == pytest.approx([40, 60])
+    assert tokens.get_ylabel() == "words"
+    assert "words of a 40.0 [39.9, 40.1]" in spoken(shown)
+
+
 def test_points_that_lie_together_share_a_label() -> None:
     shown = table("a", "b", "c", "d", shares=(0.2, 0.5, 0.51, 0.1))
     _, tokens, _ = draw_tables([shown]).axes

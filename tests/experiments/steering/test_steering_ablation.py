@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,10 @@ def test_the_page_has_a_verdict_for_every_row_and_says_what_each_row_is(tmp_path
     assert found[0].changed == sum(a != b for a, b in zip(*said, strict=True)) > 0
     (row,) = (row for row in tables.tables[0].rows if row.system == "no-retrieval")
     assert found[0].difference == row.differences["contains"]
+
+    long = replace(tables.tables[0], metrics=("words", "contains"))
+    (first, *_) = ablations_against(replace(tables, tables=(long, *tables.tables[1:])), studies)
+    assert (first.difference, first.verdict) == (None, "undefined")  # fewer words are nothing lost
 
     write_ablation(Ablated(tuple(studies), tables, {}, saved(studies)), tmp_path, {"model": "/models/mine"})
     page = (tmp_path / "ablation.md").read_text(encoding="utf-8")

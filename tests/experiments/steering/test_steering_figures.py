@@ -163,6 +163,17 @@ def test_the_paper_s_trends_are_looked_for_between_the_ends() -> None:
     assert str(found) == "issup 0 to 5: words is undefined; in the paper it falls"
 
 
+def test_more_words_are_no_more_accuracy() -> None:
+    """The headline of texts without a reference is their length: no trend of the paper, and nothing to choose by."""
+    ends = {"threshold=0": {"words": column(9, 8)}, "threshold=1": {"words": column(3, 4)}}
+    assert trends({"threshold": ((0, "threshold=0"), (1, "threshold=1"))}, ends, "words") == []
+    assert not Goal("headline", ()).fits("words", ["words"])
+    assert Goal("words", ()).fits("words", ["words"])
+    assert Goal("headline", ()).fits("contains", ["contains"])
+    with pytest.raises(UserError, match="no file has all these figures"):
+        Goal("headline", ()).check({"bios": ("words", ("words",), 9)})
+
+
 @pytest.mark.parametrize("text", ["headline,retrieval_rate<=0.4", "f1", "f1,words>=3,retrieval_rate<=0.5"])
 def test_a_goal_is_read_back(text: str) -> None:
     assert str(Goal.parse(text)) == text

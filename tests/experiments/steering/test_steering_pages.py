@@ -55,7 +55,7 @@ def test_pages_say_what_was_found(tmp_path: Path) -> None:
     assert "Model scripted, base policy weights isrel=1,issup=1,isuse=0.5, passages=2." in page
     assert "90 answers: 90 replayed" in page  # 5 settings, 18 items
     assert (
-        "threshold 0 to 1: retrieval_rate -1.000 [-1.000, -1.000] n=12; in the paper it falls: as in the paper" in page
+        "threshold 0 to 1: retrieval_rate -100.0 [-100.0, -100.0] n=12; in the paper it falls: as in the paper" in page
     )
     assert "goal contains,retrieval_rate<=0.6: " in page
     assert "![short-threshold](plots/short-threshold.svg)" in page
