@@ -88,7 +88,7 @@ def answer(work: Work, serving: Serving) -> Iterator[Finished]:
             before = now
         elif isinstance(event, Answered):
             found = event.answer
-            output = output_of(found, cite_all=work.system.cites_all)
+            output = output_of(found, cite_all=work.system.cites_all, marked=work.task.marked)
             trace = found.trace.as_dict() if work.traces else None
             yield Finished(event.index, output, None, now - before, found.usage.cached_tokens, trace)
             before = now

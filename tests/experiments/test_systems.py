@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from selfrag.experiments.systems.named import ROLES, parse_settings, system
 from selfrag.experiments.systems.reflective import Reflective
 from selfrag.experiments.systems.system import System
 from selfrag.experiments.systems.untuned import Chat, Untuned
+from selfrag.experiments.tasks.presets import preset
 from selfrag.experiments.tasks.task import CLOSED, LONG, SHORT, Task
 from selfrag.reflection.weights import Weights
 from selfrag.tokenization import HFTextCodec
@@ -226,6 +228,19 @@ def test_systems_by_name() -> None:
         system("rag-1", tokenizer, {"beam": 2})
     with pytest.raises(UserError, match="passages=-1"):
         system("rag-1", tokenizer, {"passages": -1})
+
+
+def test_numbers_are_citations_where_the_task_asks_for_them() -> None:
+    """The baselines of ASQA are told to cite `[1][2][3]`; what they do not cite is not cited."""
+    found, _ = answer(UNTUNED, ITEM, LONG, says("Ann [2]. Bob [2][9]."))
+    every, told = output_of(found, cite_all=True), output_of(found, cite_all=True, marked=True)
+    assert (every.cited, told.cited) == (("d1", "d2"), ("d2",))
+    one, _ = answer(replace(UNTUNED, passages=1), ITEM, LONG, says("Ann."))
+    assert output_of(one, cite_all=True).segments == (("Ann.", "d1"),)
+    assert output_of(one, cite_all=True, marked=True).segments == (("Ann.", None),)
+    assert preset("asqa").task("baseline").marked
+    assert not preset("asqa").task("official").marked
+    assert preset("asqa").task("baseline").as_dict()["marked"] is True
 
 
 def test_settings_on_a_command_line() -> None:

@@ -15,6 +15,11 @@ def first_line(text: str) -> str:
     return text.strip().partition("\n")[0].rstrip()
 
 
+def evaluated(text: str) -> str:
+    """What all of ALCE's figures but those of citations read: the first line, without citations."""
+    return without_marks(first_line(text)).strip()
+
+
 def marks(text: str) -> tuple[int, ...]:
     """Numbers cited in square brackets, in order, repetitions included."""
     return tuple(int(number) for group in _MARK.findall(text) for number in re.split(r"[,;]", group))

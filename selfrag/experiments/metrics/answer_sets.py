@@ -13,7 +13,7 @@ from typing import TypeAlias
 from selfrag.errors import UserError
 from selfrag.experiments.containment import contains_any, squad_normalise
 from selfrag.experiments.items import Item
-from selfrag.experiments.metrics.alce_text import first_line, without_marks
+from selfrag.experiments.metrics.alce_text import evaluated
 from selfrag.experiments.metrics.metric import Metric, mean_of
 from selfrag.experiments.metrics.output import Output
 
@@ -42,7 +42,7 @@ def str_em(text: str, sets: AnswerSets) -> float:
 
     A form that normalises to nothing never counts; in ALCE's code it always does.
     """
-    said = squad_normalise(without_marks(first_line(text)))
+    said = squad_normalise(evaluated(text))
     return _share(sets, lambda forms: any(form in said for form in map(squad_normalise, forms) if form))
 
 

@@ -1,8 +1,8 @@
 """An answer as ALCE judges it: what it claims, piece by piece, with the texts of the passages cited. Asks no model.
 
 A segment is the unit of citation, so each of its claims cites the segment's passage. Systems that make no citations of
-their own but rest on all they were shown cite all of it with every claim. Numbers in brackets are read by
-`marked_sentences` only, where a caller knows that the model was told to write them.
+their own but rest on all they were shown cite all of it with every claim. Numbers in brackets are citations only where
+a caller knows that the model was told to write them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from retrieval.splitting import SentenceFinder, sentences
 from selfrag.errors import UserError
 from selfrag.experiments.containment import abstains
 from selfrag.experiments.metrics.alce import CitedSentence
-from selfrag.experiments.metrics.alce_text import lifted
+from selfrag.experiments.metrics.alce_text import first_line, lifted
 from selfrag.experiments.metrics.output import Output
 from selfrag.intrinsics.sentences import rules
 
@@ -44,7 +44,7 @@ def as_list_for(question: str) -> Claims:
 
 
 def cited_sentences(
-    output: Output, passages: Mapping[str, Passage], *, claims: Claims = as_sentences
+    output: Output, passages: Mapping[str, Passage], *, claims: Claims = as_sentences, marked: bool = False
 ) -> tuple[CitedSentence, ...]:
     """Claims of an answer with what they cite; an answer that abstains cites nothing.
 
@@ -52,10 +52,13 @@ def cited_sentences(
         output: of any system.
         passages: by id, at least those that are cited.
         claims: cuts the answer, or a segment of it.
+        marked: where no segment cites, the first line cites by numbers in brackets, `[1]` being the first passage read.
 
     Raises:
         UserError: a cited passage is not among `passages`.
     """
+    if marked and not any(cited for _, cited in output.segments):
+        return marked_sentences(first_line(output.text), _known(output.read, passages))
     known = not abstains(output.text)
     if not known or not any(cited for _, cited in output.segments):
         shared = _texts(output.cited, passages) if known else ()
@@ -98,9 +101,13 @@ def _numbered(numbers: Sequence[int], passages: Sequence[Passage]) -> tuple[str,
 
 
 def _texts(ids: Sequence[str], passages: Mapping[str, Passage]) -> tuple[str, ...]:
+    return tuple(map(premise, _known(ids, passages)))
+
+
+def _known(ids: Sequence[str], passages: Mapping[str, Passage]) -> tuple[Passage, ...]:
     missing = [one for one in ids if one not in passages]
     if missing:
         raise UserError(
             f"the text of the cited passage {missing[0]!r} is not known; give the index of the run, or run with traces"
         )
-    return tuple(premise(passages[one]) for one in ids)
+    return tuple(passages[one] for one in ids)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from selfrag.experiments.metrics.alce import Entails
-from selfrag.experiments.metrics.alce_text import without_marks
+from selfrag.experiments.metrics.alce_text import evaluated
 
 
 def claim_recall(texts: Sequence[str], claims: Sequence[Sequence[str]], entails: Entails) -> list[float | None]:
     """Share of its claims that each text entails.
 
     Args:
-        texts: answers; citations in brackets are taken out. An empty answer entails nothing, and is not asked about.
+        texts: answers; of each the first line is read, without citations in brackets. An empty one entails nothing, and
+            is not asked about.
         claims: of each answer, the statements that a complete one makes.
         entails: the judge; every distinct pair is asked once, all in one call.
 
@@ -22,7 +23,7 @@ def claim_recall(texts: Sequence[str], claims: Sequence[Sequence[str]], entails:
     Raises:
         ValueError: not as many texts as lists of claims.
     """
-    premises = [without_marks(text).strip() for text in texts]
+    premises = [evaluated(text) for text in texts]
     wanted = list(zip(premises, claims, strict=True))
     pairs = list(dict.fromkeys((text, claim) for text, own in wanted for claim in own if text))
     verdicts = dict(zip(pairs, entails(pairs) if pairs else (), strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from selfrag.experiments.items import Item
+from selfrag.experiments.metrics.alce_text import without_marks
 from selfrag.experiments.metrics.metric import Metric, Part
 from selfrag.experiments.metrics.output import Output
 
@@ -20,11 +21,11 @@ def _counted(name: str) -> Metric:
 
 
 def _words(item: Item, output: Output) -> Part:
-    return float(len(output.text.split())), 1.0
+    return float(len(without_marks(output.text).split())), 1.0
 
 
 WORDS = Metric("words", _words, of_failure=None, unit="count")
-"""Length of an answer, ALCE's `length`."""
+"""Length of an answer without citations in brackets; ALCE's `length` is that of the first line."""
 RETRIEVAL_RATE = Metric("retrieval_rate", _retrieved, of_failure=None)
 EFFORT = (
     RETRIEVAL_RATE,

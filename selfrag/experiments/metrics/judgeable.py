@@ -22,8 +22,8 @@ _KEYS = ("id", "scores", "error", "text", "cited", "read", "retrieved", "segment
 """What is read of a record: its trace may be large."""
 
 
-def judgeable(folder: Path, name: str, load: Load) -> tuple[str, list[Record]]:
-    """The kind of a finished file of a run, and its records with their items, in the order of the file.
+def judgeable(folder: Path, name: str, load: Load) -> tuple[Mapping[str, Any], list[Record]]:
+    """The task of a finished file of a run, as its manifest has it, and its records with their items, in order.
 
     Raises:
         UserError: the run has no such file or has not finished it, a record is of another item, or damaged.
@@ -35,11 +35,12 @@ def judgeable(folder: Path, name: str, load: Load) -> tuple[str, list[Record]]:
         if record["id"] not in items:
             raise UserError(f"{path} has item {record['id']!r}, and the data file has not; give the file of the run")
     given = {record["id"]: {one.id: one for one in items[record["id"]].passages} for record in records}
-    bare = {record["id"] for record in records if not set(record.get("cited") or ()) <= set(given[record["id"]])}
+    needed = {record["id"]: {*(record.get("cited") or ()), *(record.get("read") or ())} for record in records}
+    bare = {key for key, ids in needed.items() if not ids <= set(given[key])}
     for key, passages in _traced(path, bare) if bare else ():
         given[key] = {**passages, **given[key]}
     found = [Record(items[one["id"]], Output.from_record(one), given[one["id"]]) for one in records]
-    return str(entry["settings"]["task"]["kind"]), found
+    return entry["settings"]["task"], found
 
 
 def _traced(path: Path, wanted: Set[str]) -> Iterator[tuple[str, dict[str, Passage]]]:

@@ -12,6 +12,7 @@ from typing import Any
 from retrieval.passage import Passage, Retriever
 from selfrag.experiments.items import Item
 from selfrag.experiments.metrics.alce import Cites, cites
+from selfrag.experiments.metrics.alce_text import evaluated
 from selfrag.experiments.metrics.cited import Claims, as_answer_to, as_list_for, as_sentences, cited_sentences
 from selfrag.experiments.metrics.claims import claim_recall
 from selfrag.experiments.metrics.entailment.protocol import Entailment
@@ -48,17 +49,18 @@ class Record:
         return self.item.query or self.item.instruction
 
 
-def judge_citations(records: Sequence[Record], judge: Entailment, *, kind: str) -> Judged:
+def judge_citations(records: Sequence[Record], judge: Entailment, *, kind: str, marked: bool = False) -> Judged:
     """ALCE's citation recall, precision and F1 of each answer. Closed sets make no claim, and are left out.
 
     Args:
         records: of one file.
         judge: decides.
         kind: of the task: a `short` answer is judged with its question, a `list` piece by piece with it.
+        marked: the task asks for citations as numbers in brackets.
     """
     asked = [one for one in records if not one.item.options]
     written = [(one, one.output) for one in asked if one.output is not None]
-    responses = [cited_sentences(said, one.passages, claims=_claims(one, kind)) for one, said in written]
+    responses = [cited_sentences(said, one.passages, claims=_claims(one, kind), marked=marked) for one, said in written]
     found = cites(responses, judge.entails)
     known = {one.item.id: quality for (one, _), quality in zip(written, found, strict=True)}
     empty = {one.item.id for (one, _), response in zip(written, responses, strict=True) if not response}
@@ -145,9 +147,9 @@ def facts_judged(
 def judge_likeness(records: Sequence[Record], features: Features) -> Judged:
     """MAUVE of all answers against the first reference of each item; items without either are left out."""
     pairs = [
-        (as_alce(one.question, one.item.references[0]), as_alce(one.question, one.output.text))
+        (as_alce(one.question, one.item.references[0]), as_alce(one.question, said))
         for one in records
-        if one.output is not None and one.output.text.strip() and one.item.references
+        if one.item.references and one.output is not None and (said := evaluated(one.output.text))
     ]
     found = mauve([human for human, _ in pairs], [said for _, said in pairs], features)
     whole = {"mauve": None if found is None else found.as_dict()}

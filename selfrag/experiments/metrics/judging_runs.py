@@ -91,8 +91,8 @@ def judge_run(
     """
     found: dict[str, list[Judged]] = {}
     for name in read_manifest(folder)["files"] if only is None else only:
-        kind, records = judgeable(folder, name, load)
-        found[name] = [_family(family, records, judges, kind, folder, progress) for family in wanted]
+        task, records = judgeable(folder, name, load)
+        found[name] = [_family(family, records, judges, task, folder, progress) for family in wanted]
         for judged in _joined(found[name]):
             write_judged(folder, name, judged, about())
     return found
@@ -102,7 +102,7 @@ def _family(
     family: str,
     records: Sequence[Record],
     judges: Judges,
-    kind: str,
+    task: Mapping[str, Any],
     folder: Path,
     progress: Callable[[int], object],
 ) -> Judged:
@@ -114,7 +114,7 @@ def _family(
         raise UserError(f"{family} need a judge of entailment; name one with --judge, such as true or nli:MODEL")
     judge = Remembered(judges.entailment, _journal(folder, judges.entailment), progress)
     if family == "citations":
-        return judge_citations(records, judge, kind=kind)
+        return judge_citations(records, judge, kind=str(task["kind"]), marked=bool(task.get("marked")))
     if family == "claims":
         return judge_claims(records, judge)
     if judges.knowledge is None:

@@ -10,7 +10,7 @@ from retrieval.splitting import sentences
 from selfrag.errors import UserError, require
 from selfrag.experiments.containment import abstains
 from selfrag.experiments.items import Item
-from selfrag.experiments.metrics.alce_text import without_marks
+from selfrag.experiments.metrics.alce_text import evaluated
 from selfrag.experiments.metrics.metric import Metric, mean_of
 from selfrag.experiments.metrics.output import Output
 from selfrag.intrinsics.sentences import rules
@@ -31,14 +31,15 @@ def rouge_l(text: str, references: Sequence[str]) -> float:
 def rouge_lsum(text: str, references: Sequence[str]) -> float:
     """Best summary-level ROUGE-L F over the references: common subsequences are taken sentence by sentence.
 
-    This is the figure that ALCE and the Self-RAG paper call ROUGE-L; sentences are spaCy's rules, not NLTK's.
+    This is the figure that ALCE and the Self-RAG paper call ROUGE-L: of the first line, without citations. Sentences
+    are spaCy's rules, not NLTK's.
 
     Raises:
         MissingExtraError: rouge-score is not installed.
     """
     if isinstance(references, str) or not references:
         raise UserError(f"references must be a list of at least one text, not {references!r:.60}")
-    said, scorer = _lines(without_marks(text)), _scorer()
+    said, scorer = _lines(evaluated(text)), _scorer()
     return max(float(scorer.score(_lines(one), said)["rougeLsum"].fmeasure) for one in references)
 
 

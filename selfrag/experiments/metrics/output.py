@@ -8,6 +8,7 @@ from typing import Any
 
 from selfrag.decoding.answer import Answer
 from selfrag.errors import UserError
+from selfrag.experiments.metrics.alce_text import marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +62,25 @@ USAGE = ("requests", "prompt_tokens", "generated_tokens", "searches")
 """Counts that do not depend on what else was in the batch; seconds and cached tokens do."""
 
 
-def output_of(answer: Answer, *, cite_all: bool = False) -> Output:
+def output_of(answer: Answer, *, cite_all: bool = False, marked: bool = False) -> Output:
     """What an answer says.
 
     Args:
         answer: of any decoder.
         cite_all: the system makes no citations of its own: every passage it was shown counts as cited.
+        marked: it was told to cite by numbers in brackets, and does so if it makes no citations of another kind.
     """
     shown = [passage.id for decision in answer.trace.decisions for passage in decision.passages]
     read = tuple(dict.fromkeys(shown))
+    cited = read if cite_all else tuple(passage.id for passage in answer.citations)
+    told = cite_all and marked
+    if told:
+        cited = tuple(dict.fromkeys(read[number - 1] for number in marks(answer.text) if 1 <= number <= len(read)))
     return Output(
         text=answer.text.strip(),
-        cited=read if cite_all else tuple(passage.id for passage in answer.citations),
+        cited=cited,
         read=read,
         retrieved=any(decision.action == "retrieve" for decision in answer.trace.decisions),
-        segments=tuple((s.text, s.citation.id if s.citation else None) for s in answer.segments),
+        segments=tuple((s.text, s.citation.id if s.citation and not told else None) for s in answer.segments),
         usage={name: getattr(answer.usage, name) for name in USAGE},
     )

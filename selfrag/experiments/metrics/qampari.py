@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from selfrag.experiments.containment import squad_normalise
 from selfrag.experiments.items import Item
-from selfrag.experiments.metrics.alce_text import first_line, without_marks
+from selfrag.experiments.metrics.alce_text import evaluated
 from selfrag.experiments.metrics.answer_sets import AnswerSets, sets_of
 from selfrag.experiments.metrics.harmonic import harmonic
 from selfrag.experiments.metrics.metric import Metric, Part, mean_of
@@ -50,7 +50,7 @@ class ListFigures:
 
 def listed(text: str) -> tuple[str, ...]:
     """The pieces of a list written with commas, normalised; pieces that normalise to nothing are left out."""
-    line = without_marks(first_line(text)).rstrip().rstrip(".").rstrip(",")
+    line = evaluated(text).rstrip(".").rstrip(",")
     return tuple(piece for piece in map(squad_normalise, line.split(",")) if piece)
 
 

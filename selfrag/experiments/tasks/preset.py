@@ -31,6 +31,7 @@ class Protocol:
         new_tokens: of an answer, all segments together.
         segments: of an answer.
         decoding: policy of a model with reflection tokens; None for systems without.
+        marked: the wording asks for citations as numbers in brackets, and they are read.
     """
 
     wording: Wording
@@ -38,6 +39,7 @@ class Protocol:
     new_tokens: int
     segments: int
     decoding: Decoding | None = None
+    marked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class Preset:
         """Kind, metrics and budget, marked with preset and protocol."""
         how = self.protocol(protocol)
         name = f"{self.name}/{protocol}"
-        return Task(self.kind, metrics(self.metrics), how.new_tokens, how.segments, self.hint, name)
+        return Task(self.kind, metrics(self.metrics), how.new_tokens, how.segments, self.hint, name, how.marked)
 
     def settings(self, protocol: str = PAPER) -> dict[str, Any]:
         """Fields of `Decoding` in which the policy differs from the defaults, without what the task's budget sets.

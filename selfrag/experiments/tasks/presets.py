@@ -107,7 +107,7 @@ _ASQA = Preset(
                           Decoding(passages=5, segment_tokens=300, threshold=0.0)),
         "official": Protocol(Wording(_AMBIGUOUS, ASQA_JOIN), 5, 300 * (_SEGMENTS - 1), _SEGMENTS - 1,
                              Decoding.official(passages=5, segment_tokens=300, mode="always")),
-        "baseline": Protocol(Wording(_AMBIGUOUS_BASELINE, ARC_JOIN), 5, 100, 1),
+        "baseline": Protocol(Wording(_AMBIGUOUS_BASELINE, ARC_JOIN), 5, 100, 1, marked=True),
     },
     {
         "str_em": {"7b": 30.0, "13b": 31.7},

@@ -38,6 +38,7 @@ class Task:
         new_tokens: tokens an answer may have, reflection tokens included; a closed set writes none.
         segments: segments an answer may have.
         hint: what a model that was not trained on such questions is told.
+        marked: the wording asks for citations as numbers in brackets.
         preset: the preset and protocol that these settings are from, such as `popqa/paper`; empty for user files.
     """
 
@@ -47,6 +48,7 @@ class Task:
     segments: int
     hint: str
     preset: str = ""
+    marked: bool = False
 
     @property
     def headline(self) -> str:
@@ -57,7 +59,7 @@ class Task:
         """Plain values, ready for JSON."""
         names = [metric.name for metric in self.metrics]
         known = {"kind": self.kind, "new_tokens": self.new_tokens, "segments": self.segments, "metrics": names}
-        return known | ({"preset": self.preset} if self.preset else {})
+        return known | ({"preset": self.preset} if self.preset else {}) | ({"marked": True} if self.marked else {})
 
 
 CLOSED = Task("closed", (ACCURACY, *CITATIONS, *EFFORT), 1, 1, "Answer with one of: {choices}.")

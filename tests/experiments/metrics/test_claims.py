@@ -27,6 +27,10 @@ def test_claim_recall_by_hand() -> None:
     assert claim_recall([], [], letters) == []
 
 
+def test_claims_are_looked_for_in_the_first_line() -> None:
+    assert claim_recall(["ab [1]\ncd"], [["a", "c"]], letters) == [0.5]
+
+
 def test_claims_ask_each_pair_once_and_nothing_of_empty_answers() -> None:
     asked: list[tuple[str, str]] = []
 
@@ -100,3 +104,14 @@ def test_marks_are_read_where_a_caller_says_so() -> None:
         CitedSentence("It rained.", ("It rained.",)),
         CitedSentence("So it did."),  # there is no third passage
     )
+
+
+def test_numbers_that_the_wording_asks_for_are_the_citations() -> None:
+    """A system that would else cite all it read cites what it says, of the first line, as in ALCE."""
+    output = Output("Ann wrote [2]. It rained.\n[1] So.", ("p2",), ("p1", "p2"), True, (("..", None),))
+    assert cited_sentences(output, PASSAGES, marked=True) == (
+        CitedSentence("Ann wrote.", ("It rained.",)),
+        CitedSentence("It rained."),
+    )
+    own = Output("Ann did [2].", ("p1",), ("p1", "p2"), True, (("Ann did [2].", "p1"),))
+    assert cited_sentences(own, PASSAGES, marked=True) == cited_sentences(own, PASSAGES)  # citations by segment

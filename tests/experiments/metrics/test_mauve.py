@@ -49,6 +49,17 @@ def test_equal_sets_score_high_and_disjoint_ones_low() -> None:
     assert (same.texts, same.features) == (40, "drawn")
 
 
+def test_answers_are_judged_as_alce_prepares_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
+    monkeypatch.setattr(
+        "selfrag.experiments.metrics.judging.mauve", lambda human, said, features: seen.extend((human, said))
+    )
+    item = Item("q", "what", True, query="who?", references=("Ann did.\nIn May.",))
+    texts = ("Ann did [1], in May [2][3].\nQuestion: what?", "[1]", " ")
+    judge_likeness([Record(item, Output(text), {}) for text in texts], Drawn())
+    assert seen == [["who? Ann did. In May"], ["who? Ann did, in May"]]
+
+
 def test_few_texts_have_no_figure_and_uneven_sides_are_refused() -> None:
     pytest.importorskip("mauve", reason="mauve-text is not installed")
     assert mauve(["a"] * 19, ["b"] * 19, Drawn()) is None

@@ -45,6 +45,11 @@ def test_citations_are_no_words() -> None:
     assert rouge_lsum("The cat sat [1]. The dog barked [2][3] loudly.", REFERENCES) == 1.0
 
 
+def test_what_a_model_goes_on_with_in_the_next_line_is_not_scored() -> None:
+    """ALCE evaluates the first line: few-shot models write another question below it."""
+    assert rouge_lsum("\nThe cat sat. The dog barked loudly.\n\nQuestion: Why?", REFERENCES) == 1.0
+
+
 def test_as_a_metric() -> None:
     assert ROUGE_LSUM.part(Item("q", "why?", True, references=REFERENCES), Output(REFERENCES[1])) == (1.0, 1.0)
     assert ROUGE_LSUM.part(Item("q", "why?", True), Output("x")) is None
