@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -87,13 +87,38 @@ class Critic(Protocol):
         ...
 
 
-def read_labelled(path: str | Path) -> Iterator[Labelled]:
+def check(case: Case) -> None:
+    """Refuse a case that cannot be judged.
+
+    Raises:
+        UserError: no evidence or no output where the group needs it, or a blank passage.
+    """
+    if case.evidence is None and case.group in ("IsRel", "IsSup"):
+        raise UserError(f"{case.group} needs 'evidence', which is missing")
+    if case.evidence is not None and not case.evidence.text.strip():
+        raise UserError("the text of 'evidence' is empty")
+    if case.group in ("IsSup", "IsUse") and not case.output.strip():
+        raise UserError(f"{case.group} needs 'output', which is empty")
+
+
+def read_labelled(path: str | Path, *, judgeable: bool = False) -> Iterator[Labelled]:
     """Read a JSONL file of labelled cases (`.gz` allowed), strictly.
+
+    Args:
+        path: the file.
+        judgeable: refuse rows that lack what their group judges, too.
 
     Raises:
         UserError: the file cannot be read, a row is bad, or an id occurs twice; the message names `file:line`.
     """
-    return read_identified(path, parse_labelled)
+
+    def parse(record: dict[str, Any]) -> Labelled:
+        row = parse_labelled(record)
+        if judgeable:
+            check(row.case)
+        return row
+
+    return read_identified(path, parse)
 
 
 def rows_file(path: Path) -> Path:
@@ -118,16 +143,16 @@ def parse_labelled(record: dict[str, Any]) -> Labelled:
         UserError: a key is missing or of the wrong type, the group is unknown, or the label is not one of its group.
     """
     case = parse_case(record)
-    label = _text(record, "label")
+    label = text_of(record, "label")
     if label not in case.labels.names:
         raise UserError(f"{label!r} is no label of {case.group}; known: {', '.join(case.labels.names)}")
     return Labelled(
-        _text(record, "id"),
+        text_of(record, "id"),
         case,
         label,
-        _text(record, "dataset", ""),
-        _text(record, "label_source", ""),
-        _text(record, "rule", ""),
+        text_of(record, "dataset", ""),
+        text_of(record, "label_source", ""),
+        text_of(record, "rule", ""),
     )
 
 
@@ -137,7 +162,7 @@ def parse_case(record: dict[str, Any]) -> Case:
     Raises:
         UserError: a key is missing or of the wrong type, or the group is unknown.
     """
-    group = _text(record, "group")
+    group = text_of(record, "group")
     if group not in GROUPS:
         raise UserError(f"unknown group {group!r}; known: {', '.join(GROUPS)}")
     evidence = record.get("evidence")
@@ -145,16 +170,30 @@ def parse_case(record: dict[str, Any]) -> Case:
         raise UserError(f"'evidence' must be an object or null, not {type(evidence).__name__}")
     passage = None
     if evidence is not None:
-        key = evidence.get("id", f"{record.get('id', '')}/evidence")
-        passage = Passage(str(key), _text(evidence, "text"), _text(evidence, "title", ""))
-    instruction = _text(record, "instruction")
+        passage = passage_of(evidence, f"{record.get('id', '')}/evidence")
+    instruction = text_of(record, "instruction")
     if not instruction.strip():
         raise UserError("'instruction' is empty")
-    return Case(group, instruction, _text(record, "preceding", ""), _text(record, "output", ""), passage)
+    return Case(group, instruction, text_of(record, "preceding", ""), text_of(record, "output", ""), passage)
 
 
-def _text(record: dict[str, Any], key: str, default: str | None = None) -> str:
+def text_of(record: Mapping[str, Any], key: str, default: str | None = None) -> str:
+    """A text of a decoded JSON object, or `default` where the key is missing.
+
+    Raises:
+        UserError: it is something else, or missing without a default.
+    """
     value = record.get(key, default)
     if not isinstance(value, str):
         raise UserError(f"{key!r} must be text, not {value!r:.60}")
     return value
+
+
+def passage_of(record: Mapping[str, Any], id_: str) -> Passage:
+    """A passage of a decoded JSON object; `id_` where it has no id of its own.
+
+    Raises:
+        UserError: text or title is of the wrong type.
+    """
+    found = record.get("id")
+    return Passage(id_ if found is None else str(found), text_of(record, "text"), text_of(record, "title", ""))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from critic.cases import passage_of, text_of
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.jsonl import read_identified
@@ -61,22 +62,13 @@ def parse_pair(record: dict[str, Any]) -> Pair:
     Raises:
         UserError: a key is missing or of the wrong type, or instruction or output is blank.
     """
-    key = _text(record, "id")
+    key = text_of(record, "id")
     gold = record.get("gold_passages", [])
     if not isinstance(gold, list) or not all(isinstance(p, dict) for p in gold):
         raise UserError("'gold_passages' must be a list of objects")
-    passages = tuple(
-        Passage(str(p.get("id", f"{key}/p{n}")), _text(p, "text"), _text(p, "title", "")) for n, p in enumerate(gold, 1)
-    )
-    instruction, output = _text(record, "instruction"), _text(record, "output")
+    passages = tuple(passage_of(p, f"{key}/p{n}") for n, p in enumerate(gold, 1))
+    instruction, output = text_of(record, "instruction"), text_of(record, "output")
     for name, value in (("instruction", instruction), ("output", output)):
         if not value.strip():
             raise UserError(f"{name!r} is empty")
-    return Pair(key, _text(record, "dataset", ""), instruction, output, _text(record, "kind", ""), passages)
-
-
-def _text(record: dict[str, Any], key: str, default: str | None = None) -> str:
-    value = record.get(key, default)
-    if not isinstance(value, str):
-        raise UserError(f"{key!r} must be text, not {value!r:.60}")
-    return value
+    return Pair(key, text_of(record, "dataset", ""), instruction, output, text_of(record, "kind", ""), passages)

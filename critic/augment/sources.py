@@ -92,12 +92,19 @@ class DatasetPairs:
         checked = _Checked(self.name, self.bad_rows)
         for number, found in enumerate(_unbroken(self.dataset, self.name), 1):
             record = {**found, **{key: found.get(column) for key, column in self.columns.items()}}
-            given = {key: value for key, value in record.items() if value is not None}  # Arrow fills gaps with nulls
+            given = _without_nulls(record)
             given.setdefault("id", f"{self.name}-{number}")
             try:
                 yield checked(given)
             except UserError as error:
                 raise UserError(f"{self.name} row {number}: {error}") from error
+
+
+def _without_nulls(value: Any) -> Any:
+    """A row, or a part of one, without the nulls that Arrow fills gaps with."""
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(part) for key, part in value.items() if part is not None}
+    return [_without_nulls(part) for part in value] if isinstance(value, list) else value
 
 
 @dataclass(slots=True)

@@ -110,6 +110,7 @@ def _rows(facts: Mapping[str, Any]) -> list[str]:
     return [
         f"rows        {facts['rows']} of {facts['rows_in_file']} in the file; --per-label sets how many of each label",
         *(f"            {count:>7} {name}" for name, count in facts["rows_by_label"].items()),
+        *(f"            {count:>7} left out: {reason}" for reason, count in facts["rows_left_out"].items()),
         f"shortened   {cut or 'nothing'}; no label",
     ]
 

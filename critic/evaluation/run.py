@@ -65,7 +65,7 @@ def run_evaluation(
     Raises:
         UserError: a file, a row or a model cannot be used.
     """
-    rows = list(read_labelled(rows_path))
+    rows = list(read_labelled(rows_path, judgeable=True))
     if not rows:
         raise UserError(f"{rows_path} holds no rows")
     train = None if subjects.train is None else list(read_labelled(rows_file(subjects.train)))

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from critic.cases import Case, Labelled
+from critic.sources.fields import identifier, objects, text, value
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.prompting import SELFRAG
@@ -39,17 +40,17 @@ def checked_claim(record: Mapping[str, Any]) -> Labelled | None:
     Raises:
         UserError: a key is missing or of the wrong type.
     """
-    if record.get("kind") != "fact_check" or len(record.get("gold_passages") or ()) != 1:
+    if record.get("kind") != "fact_check" or not record.get("gold_passages"):
         return None
-    claim = _text(record, "instruction").partition(SELFRAG.task_input)[2]
-    label = _VERDICTS.get(_text(record, "output"))
-    (passage,) = record["gold_passages"]
-    title = _text(passage, "title")
-    if not claim or label is None:
+    passage, *others = objects(record, "gold_passages")
+    claim = text(record, "instruction").partition(SELFRAG.task_input)[2]
+    label = _VERDICTS.get(text(record, "output"))
+    if others or not claim or label is None:
         return None
-    evidence = Passage(f"{record['id']}/evidence", _text(passage, "text"), title)
+    key, title = identifier(record, "id"), text(passage, "title")
+    evidence = Passage(f"{key}/evidence", text(passage, "text"), title)
     case = Case("IsSup", factual_sentence(title), "", claim, evidence)
-    return Labelled(f"pairs/{record['id']}", case, label, _text(record, "dataset"), "human", "gold_evidence")
+    return Labelled(f"pairs/{key}", case, label, text(record, "dataset"), "human", "gold_evidence")
 
 
 def factual_sentence(title: str) -> str:
@@ -63,19 +64,21 @@ def marked_reply(record: Mapping[str, Any]) -> Iterator[Labelled]:
     Raises:
         UserError: a key is missing or of the wrong type.
     """
-    turns, documents, dataset = record["conversation"], record["documents"], _text(record, "dataset")
-    if len(documents) != 1:
+    turns, documents, dataset = objects(record, "conversation"), objects(record, "documents"), text(record, "dataset")
+    if len(documents) != 1 or not turns:
         return
-    asked = next((_text(turn, "content") for turn in reversed(turns) if turn["role"] == "user"), "")
-    reply = _text(turns[-1], "content")
-    evidence = Passage(f"{record['id']}/evidence", _text(documents[0], "text"), _text(documents[0], "title"))
-    for number, sentence in enumerate(record["sentences"]):
-        label = _FAITHFUL.get(_text(sentence, "label"))
-        text = _text(sentence, "text").strip()
-        if label is None or not asked.strip() or not text or (dataset == _MIXED and sentence["label"] != "faithful"):
+    asked = next((text(turn, "content") for turn in reversed(turns) if text(turn, "role") == "user"), "")
+    key, reply = identifier(record, "id"), text(turns[-1], "content")
+    evidence = Passage(f"{key}/evidence", text(documents[0], "text"), text(documents[0], "title"))
+    for number, sentence in enumerate(objects(record, "sentences")):
+        label = _FAITHFUL.get(text(sentence, "label"))
+        said, begin = text(sentence, "text").strip(), value(sentence, "begin")
+        if type(begin) is not int:
+            raise UserError(f"'begin' must be a whole number, not {begin!r:.60}")
+        if label is None or not asked.strip() or not said or (dataset == _MIXED and sentence["label"] != "faithful"):
             continue
-        case = Case("IsSup", asked, reply[: sentence["begin"]].strip(), text, evidence)
-        yield Labelled(f"hallucination/{record['id']}/{number}", case, label, dataset, "human", "marked_reply")
+        case = Case("IsSup", asked, reply[:begin].strip(), said, evidence)
+        yield Labelled(f"hallucination/{key}/{number}", case, label, dataset, "human", "marked_reply")
 
 
 def shown_passage(row: Row) -> Labelled | None:
@@ -127,18 +130,10 @@ def _key(row: Labelled) -> tuple[str, str]:
 def _runs(row: Labelled) -> Iterator[tuple[str, ...]]:
     """Runs of words of the passage and of what is judged; a shorter text is one run."""
     texts = [row.case.output] + ([] if row.case.evidence is None else [row.case.evidence.text])
-    for text in texts:
-        words = _words(text)
+    for words in map(_words, texts):
         for start in range(max(1, len(words) - SHARED_WORDS + 1)) if words else ():
             yield tuple(words[start : start + SHARED_WORDS])
 
 
 def _words(text: str) -> list[str]:
     return re.findall(r"\w+", text.casefold())
-
-
-def _text(record: Mapping[str, Any], key: str) -> str:
-    value = record.get(key)
-    if not isinstance(value, str):
-        raise UserError(f"{key!r} must be text, not {value!r:.60}")
-    return value

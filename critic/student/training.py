@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from critic.cases import Labelled, read_labelled, rows_file
+from critic.cases import Labelled, check, read_labelled, rows_file
 from critic.student.card import write_card
 from critic.student.codec import Limits, PromptCodec
 from critic.student.examples import examples
@@ -91,12 +92,12 @@ def train_critic(
     """
     require("matplotlib", extra="train")  # for the plot at the end; better said before hours of training
     model_dir, run_dir = out_dir / "model", out_dir / "run"
-    rows, total = load_rows(rows_path, config)
+    rows, source = load_rows(rows_path, config)
     codec: list[PromptCodec] = []
 
     def prepare(tokenizer: Any) -> Prepared:
         codec.append(codec_for(tokenizer, config))
-        made = prepared_rows(rows, total, codec[0], config)
+        made = prepared_rows(rows, source, codec[0], config)
         return Prepared(made.examples, made.strata, {**made.inputs, "rows": _digest(rows)}, made.facts)
 
     state: Mapping[str, Any] | None = None
@@ -150,18 +151,33 @@ def codec_for(tokenizer: Any, config: CriticConfig) -> PromptCodec:
     return codec
 
 
-def load_rows(path: Path, config: CriticConfig) -> tuple[list[Labelled], int]:
-    """The balanced rows of a file, or of `train/critic.jsonl[.gz]` in a data folder, and how many rows it holds."""
+def load_rows(path: Path, config: CriticConfig) -> tuple[list[Labelled], dict[str, Any]]:
+    """The balanced rows of a file, or of `train/critic.jsonl[.gz]` in a data folder, and facts about the file.
+
+    Rows that lack what their group judges teach nothing; they are left out and counted by reason.
+    """
     found = list(read_labelled(rows_file(path)))
-    return balanced(found, config.per_label, config.training.seed), len(found)
+    kept: list[Labelled] = []
+    left_out: Counter[str] = Counter()
+    for row in balanced(found, config.per_label, config.training.seed):
+        try:
+            check(row.case)
+            kept.append(row)
+        except UserError as error:
+            left_out[str(error)] += 1
+    if not kept:
+        raise UserError(f"{path}: no row can be judged ({', '.join(left_out)}); check the file")
+    return kept, {"rows_in_file": len(found), "rows_left_out": dict(left_out)}
 
 
-def prepared_rows(rows: list[Labelled], total: int, codec: PromptCodec, config: CriticConfig) -> Prepared:
-    """Examples of a run, spread over the epoch by group and label; `total` rows were there to choose from."""
+def prepared_rows(
+    rows: list[Labelled], source: Mapping[str, Any], codec: PromptCodec, config: CriticConfig
+) -> Prepared:
+    """Examples of a run, spread over the epoch by group and label; `source` is what is known of their file."""
     made, facts = examples(rows, codec)
     strata = [f"{row.case.group}/{row.label}" for row in rows]
     settings = {"style": config.style, "per_label": dict(config.per_label)} | codec.as_dict()
-    return Prepared(made, strata, {"prompt": codec.fingerprint}, {**facts, "rows_in_file": total, "critic": settings})
+    return Prepared(made, strata, {"prompt": codec.fingerprint}, {**facts, **source, "critic": settings})
 
 
 def _digest(rows: list[Labelled]) -> str:

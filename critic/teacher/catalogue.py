@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from critic.cases import Case
+from critic.cases import Case, check
 from critic.teacher.critique_forms import ISREL, ISSUP, ISUSE
 from critic.teacher.forms import Form
 from critic.teacher.retrieve_forms import WITH_EVIDENCE, WITH_INSTRUCTION, WITH_SENTENCE
-from retrieval.errors import UserError
 
 FORMS: tuple[Form, ...] = (WITH_INSTRUCTION, WITH_SENTENCE, WITH_EVIDENCE, ISREL, ISSUP, ISUSE)
 """All forms."""
@@ -30,17 +29,3 @@ def form_of(case: Case) -> Form:
             return WITH_EVIDENCE
         case _:
             return WITH_SENTENCE if case.preceding.strip() or case.output.strip() else WITH_INSTRUCTION
-
-
-def check(case: Case) -> None:
-    """Refuse a case that cannot be judged.
-
-    Raises:
-        UserError: no evidence or no output where the group needs it, or a blank passage.
-    """
-    if case.evidence is None and case.group in ("IsRel", "IsSup"):
-        raise UserError(f"{case.group} needs 'evidence', which is missing")
-    if case.evidence is not None and not case.evidence.text.strip():
-        raise UserError("the text of 'evidence' is empty")
-    if case.group in ("IsSup", "IsUse") and not case.output.strip():
-        raise UserError(f"{case.group} needs 'output', which is empty")

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from critic.cases import Case, Labelled, parse_case
-from critic.teacher.catalogue import check
+from critic.cases import Case, Labelled, check, parse_case
 from retrieval.errors import UserError
 from selfrag.jsonl import read_jsonl
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from critic.candidates import RULES, Rule
+from critic.cases import check
 from critic.pairs import Pair, read_pairs
 from critic.sampling import WAVE, draw
 from critic.sampling_report import report
 from critic.targets import PAPER, Targets, fill, missing
-from critic.teacher.catalogue import check
 from critic.teacher.questions import digest, read_questions
 from retrieval.errors import UserError
 from retrieval.passage import Passage

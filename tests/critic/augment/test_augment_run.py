@@ -269,6 +269,16 @@ def test_columns_of_a_data_set_are_mapped_and_ids_made(tmp_path: Path) -> None:
         list(DatasetPairs(rows, "mine", {"instruction": "question", "output": "reply"}))
 
 
+def test_nulls_that_arrow_puts_into_passages_are_gaps(tmp_path: Path) -> None:
+    """A title or an id that some passages lack comes as null, and 'None' would be the id of them all."""
+    import datasets
+
+    gold = [{"text": "One."}, {"text": "Two.", "title": "T"}, {"text": "Three.", "id": "w3"}]
+    (found,) = DatasetPairs(datasets.Dataset.from_list([record(1, gold_passages=gold)]), "made")
+    assert isinstance(found, Pair)
+    assert [(p.id, p.title) for p in found.passages] == [("p1/p1", ""), ("p1/p2", "T"), ("w3", "")]
+
+
 def test_a_limit_reads_no_further(tmp_path: Path) -> None:
     def endless() -> Iterator[dict]:
         n = 0

@@ -68,6 +68,15 @@ def test_a_label_outside_the_set_is_named_with_its_line(tmp_path, rows):
         run_evaluation(tmp_path / "bad.jsonl", Subjects(train=rows))
 
 
+def test_a_row_that_cannot_be_judged_is_named_with_its_line_before_a_model_is_asked(tmp_path, rows):
+    bad = [row.as_dict() for row in labelled(each=1)]
+    at = next(n for n, row in enumerate(bad, 1) if row["group"] == "IsRel")
+    bad[at - 1]["evidence"] = {"title": "T", "text": ""}
+    write_jsonl(tmp_path / "bad.jsonl", bad)
+    with pytest.raises(UserError, match=rf"bad\.jsonl:{at}: the text of 'evidence' is empty"):
+        run_evaluation(tmp_path / "bad.jsonl", Subjects(critic=tmp_path / "none", train=rows))
+
+
 def test_the_command_prints_the_report(rows, capsys):
     assert main(["eval", str(rows), "--train", str(rows)]) == 0
     assert "## Accuracy, all rows" in capsys.readouterr().out
@@ -86,6 +95,7 @@ def test_the_train_command_counts_without_training(rows, tiny_llama_plain, tmp_p
     assert main(["train", str(rows), *arguments]) == 0
     shown = capsys.readouterr().out
     assert "rows        6 of 52 in the file" in shown
+    assert "left out" not in shown
     assert "2 IsSup/Partially supported" in shown
     for line in ("tokens", "steps       1,", "parameters", "memory", "time"):
         assert f"\n{line}" in shown

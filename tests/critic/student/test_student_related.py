@@ -53,6 +53,25 @@ def test_marked_sentences_become_rows_and_unmarked_do_not():
     assert [r.case.preceding for r in marked_reply({**REPLY, "sentences": [second]})] == ["It is so."]
 
 
+@pytest.mark.parametrize("key", ["id", "dataset", "conversation", "documents", "sentences"])
+def test_a_reply_of_another_schema_is_one_line(key):
+    for change in ({}, {key: 7.5}, {key: [7]}):
+        record = {name: value for name, value in REPLY.items() if name != key} | change
+        with pytest.raises(UserError, match=f"{key!r}"):
+            list(marked_reply(record))
+
+
+def test_parts_of_another_schema_are_one_line():
+    for part in ({"begin": None}, {"label": 1}, {"text": None}):
+        with pytest.raises(UserError, match=repr(*part)):
+            list(marked_reply({**REPLY, "sentences": [{**REPLY["sentences"][0], **part}]}))
+    for change in ({"id": None}, {"gold_passages": "text"}, {"gold_passages": [{"title": "T"}]}):
+        with pytest.raises(UserError, match=r"must be|no 'text'"):
+            checked_claim({**CLAIM, **change})
+    assert checked_claim({**CLAIM, "gold_passages": CLAIM["gold_passages"] * 2}) is None
+    assert not list(marked_reply({**REPLY, "conversation": []}))
+
+
 def test_a_class_that_mixes_two_labels_is_left_out():
     wrong = [{**REPLY["sentences"][0], "label": "unfaithful"}]
     assert len(list(marked_reply({**REPLY, "sentences": wrong}))) == 1

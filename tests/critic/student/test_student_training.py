@@ -13,7 +13,7 @@ from critic.augment.critics import fingerprint
 from critic.cases import Labelled
 from critic.student.codec import Limits
 from critic.student.judge import load_critic
-from critic.student.training import DEFAULT_TRAINING, CriticConfig, train_critic
+from critic.student.training import DEFAULT_TRAINING, CriticConfig, load_rows, train_critic
 from critic.student.training_settings import configured, known
 from selfrag.errors import UserError
 from selfrag.jsonl import write_jsonl
@@ -152,6 +152,24 @@ def test_what_is_given_goes_before_the_defaults():
 
 
 @pytest.mark.engine
+def test_rows_that_lack_what_their_group_judges_are_left_out_and_counted(rows, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    known = [json.loads(line) for line in rows.read_text().splitlines()]
+    bad = [{**known[0], "id": f"bad{n}", "group": "IsSup", "label": "Fully supported"} for n in range(3)]
+    bad[0] |= {"evidence": None}
+    bad[1] |= {"evidence": {"title": "T", "text": " "}}
+    bad[2] |= {"evidence": {"title": "T", "text": "So it is."}, "output": ""}
+    write_jsonl(path, [*known, *bad])
+    kept, source = load_rows(path, config())
+    assert [row.id for row in kept] == [row["id"] for row in known]
+    assert source["rows_in_file"] == len(known) + 3
+    assert sorted(source["rows_left_out"].values()) == [1, 1, 1]
+    assert "IsSup needs 'output', which is empty" in source["rows_left_out"]
+    write_jsonl(path, bad)
+    with pytest.raises(UserError, match=r"no row can be judged \(IsSup needs 'evidence'"):
+        load_rows(path, config())
+
+
 def test_another_prompt_in_the_same_place_is_refused(base, rows, tmp_path):
     train_critic(rows, base, tmp_path / "run", config(max_steps=1))
     with pytest.raises(UserError, match=r"other inputs \(prompt\)"):

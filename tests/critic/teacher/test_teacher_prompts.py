@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from critic.cases import GROUPS, Case
-from critic.teacher.catalogue import FORMS, check, form_of
+from critic.cases import GROUPS, Case, check
+from critic.teacher.catalogue import FORMS, form_of
 from critic.teacher.prompts import answers, fingerprint, prompt
 from retrieval.errors import UserError
 from retrieval.passage import Passage
