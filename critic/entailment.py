@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from critic.cases import Case, Critic
 from critic.student.related import factual_sentence
 from retrieval.passage import Passage
 from selfrag.experiments.metrics.entailment.protocol import Pair, Verdicts
+from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISSUP
 
 _TITLE = "Title: "
@@ -56,18 +59,33 @@ class CriticEntailment:
         return verdicts
 
 
+@dataclass(frozen=True)
+class _Late:
+    """A `Critic` whose model is loaded with the first case: verdicts that are on disk need none."""
+
+    path: Path
+
+    @cached_property
+    def critic(self) -> Critic:
+        from critic.student.judge import load_critic
+
+        return load_critic(self.path)
+
+    def judge(self, cases: Sequence[Case]) -> list[Judgment | None]:
+        return list(self.critic.judge(cases))
+
+
 def load(directory: str) -> CriticEntailment:
-    """The judge of a critic's checkpoint.
+    """The judge of a critic's checkpoint, which is loaded at the first verdict.
 
     Raises:
-        UserError: the directory holds no critic, or the engine cannot load it.
+        UserError: there is no such directory. At the first verdict: it holds no critic, or the engine cannot load it.
     """
-    from critic.student.judge import load_critic
     from selfrag.experiments.runner_manifest import model_files
     from selfrag.loading import resolve_model
 
     path = resolve_model(directory)
-    return CriticEntailment(load_critic(path), f"critic {path.name}", {"model": directory, "files": model_files(path)})
+    return CriticEntailment(_Late(path), f"critic {path.name}", {"model": directory, "files": model_files(path)})
 
 
 def _case(premise: str, claim: str) -> Case:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def judge(
-    runs: Annotated[list[Path], typer.Argument(help="run directories of the same files")],
+    runs: Annotated[list[Path], typer.Argument(help="run directories of the same files, or a directory of them")],
     by: Annotated[
         str | None,
         typer.Option("--judge", help="who decides: true, nli:MODEL, judge:MODEL[@URL], intrinsic:MODEL, critic:DIR"),
@@ -41,16 +42,18 @@ def judge(
 
     from selfrag.cli.eval_show import show
     from selfrag.cli.session import quiet
+    from selfrag.experiments.compare_runs import run_folders
     from selfrag.experiments.metrics.judging_runs import families, judge_run
 
     quiet()
     wanted = families(metric or ())
     load = items_loader(data, index)
     judges = _judges(wanted, by, features, knowledge, facts)
-    for folder in runs:
+    folders = run_folders(runs)
+    for folder in folders:
         with tqdm(desc=folder.name, unit="verdict", disable=None) as bar:
             judge_run(folder, load, judges, wanted, only=only, progress=bar.update)
-    show(runs, only, against)
+    show(folders, only, against)
 
 
 def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowledge: str | None, facts: str) -> Judges:
@@ -85,11 +88,13 @@ def items_loader(data: Path | None, index: str | None) -> Callable[[Path, str], 
     from selfrag.experiments.runner_models import retriever_of
     from selfrag.experiments.tasks.evidence import searched
 
+    open_once = cache(retriever_of)
+
     def load(folder: Path, name: str) -> Mapping[str, Item]:
         items = items_of(folder, name, data)
         if index is None:
             return items
         found = int(read_manifest(folder)["files"][name]["settings"].get("found", 10))
-        return {item.id: item for item in searched(list(items.values()), retriever_of(index), found)}
+        return {item.id: item for item in searched(list(items.values()), open_once(index), found)}
 
     return load

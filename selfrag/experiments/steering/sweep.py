@@ -16,7 +16,7 @@ from selfrag.errors import UserError
 from selfrag.experiments.compare import Comparison
 from selfrag.experiments.compare_runs import SystemRun, read_runs
 from selfrag.experiments.metrics.entailment.named import load_entailment
-from selfrag.experiments.provenance import commit
+from selfrag.experiments.metrics.judged_files import about
 from selfrag.experiments.runner_models import Model, Source
 from selfrag.experiments.steering.answers import write_answers
 from selfrag.experiments.steering.choosing import Choice, Goal, Scores, choose
@@ -145,6 +145,7 @@ def sweep(
     if what.goal is not None:
         metrics = {file.name: tuple(metric.name for metric in file.task.metrics) for file in files}
         what.goal.check({file.name: (file.task.headline, metrics[file.name], len(file.items)) for file in files})
+    judge = None if what.judge is None else load_entailment(what.judge)  # refused before anything is decoded
     with opened(model) as ready:
         job = Study(
             ready.prompting, ready.identity, out, source.settings(), what.redecode, what.beam, retry_failed=retry_failed
@@ -153,11 +154,11 @@ def sweep(
             study(job, file, laid_out.settings, ready.execute, progress)
             for file, laid_out in zip(files, plans, strict=True)
         ]
-    if not (what.answers or what.judge):
+    if not (what.answers or judge):
         return found_in(what, plans, studies, system_runs(studies))
     folders = write_answers(job, studies, out / "settings")
-    if what.judge is not None:
-        judge_settings(studies, folders, load_entailment(what.judge), out, {"commit": commit()})
+    if judge is not None:
+        judge_settings(studies, folders, judge, out, about())
     return found_in(what, plans, studies, read_runs(folders))
 
 
@@ -176,7 +177,7 @@ def found_in(what: Sweep, plans: Sequence[Plan], studies: Sequence[FileStudy], r
         scores: dict[str, Scores] = {run.name: run.files[file.name].scores for run in runs}
         headline = file.task.headline
         turned[file.name] = trends(laid_out.series, scores, headline, seed=what.seed, name=file.name)
-        if what.goal is not None and set(what.goal.needs(headline)) <= set(scores[BASE]):
+        if what.goal is not None and what.goal.fits(headline, scores[BASE]):
             choices[file.name] = choose(scores, what.goal, BASE, headline, seed=what.seed, name=file.name)
     found = comparison(studies, runs, what.seed)
     why = {one.file.name: reasons(one, laid_out) for one, laid_out in zip(studies, plans, strict=True)}

@@ -114,8 +114,6 @@ def test_a_critic_calls_full_support_entailment() -> None:
 def test_judges_in_process_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from selfrag.engines import select
 
-    load = select.load_engine
-    monkeypatch.setattr(select, "load_engine", lambda kind, path, **options: load("transformers", path, **options))
     model = tiny.save_llama(tmp_path / "chat", reflection=False, context=2048)
     tokenizer = tiny.byte_level_tokenizer(reflection=False)
     tokenizer.chat_template = (
@@ -123,6 +121,11 @@ def test_judges_in_process_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "<|im_start|>assistant\n"
     )
     tokenizer.save_pretrained(model)
+    load = select.load_engine
+    monkeypatch.setattr(select, "load_engine", None)  # a judge is known before its model is loaded
+    known = [load_entailment(f"{kind}:{model}").identity() for kind in ("judge", "intrinsic")]
+    assert all(one["files"]["model.safetensors"] for one in known)
+    monkeypatch.setattr(select, "load_engine", lambda kind, path, **options: load("transformers", path, **options))
     prompted = load_entailment(f"judge:{model}")
     assert isinstance(prompted, JudgeEntailment)
     (verdict,) = JudgeEntailment(prompted.executor, "judge", {}, min_coverage=0.0).entails([PAIR])
@@ -141,6 +144,16 @@ def test_the_judge_of_the_critic_is_where_the_packaging_says() -> None:
     (spec,) = project["project"]["entry-points"][GROUP].values()
     module, _, function = spec.partition(":")
     assert getattr(import_module(module), function) is load
+
+
+def test_a_critic_is_known_before_it_is_loaded(tmp_path: Path) -> None:
+    """Its verdicts may all be on disk."""
+    (tmp_path / "config.json").write_text("{}")
+    found = load(str(tmp_path))
+    assert found.name == f"critic {tmp_path.name}"
+    assert set(found.identity()["files"]) == {"config.json"}
+    with pytest.raises(UserError):
+        found.entails([PAIR])
 
 
 class Counting:

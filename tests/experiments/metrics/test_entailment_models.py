@@ -132,6 +132,8 @@ def test_one_output_is_a_probability(tmp_path: Path) -> None:
 def test_judges_by_name(tiny_nli: Path, tiny_true: Path, tmp_path: Path) -> None:
     assert load_entailment(f"nli:{tiny_nli}").identity()["kind"] == "nli"
     assert load_entailment(f"true:{tiny_true}").identity()["kind"] == "true"
+    with pytest.raises(UserError, match="is no sequence-to-sequence model: it is a bert"):
+        load_entailment(f"true:{tiny_nli}")
     with pytest.raises(UserError, match="unknown judge 'oracle'; known: true, nli:MODEL"):
         load_entailment("oracle")
     with pytest.raises(UserError, match="'nli' of which model"):

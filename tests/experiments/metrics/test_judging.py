@@ -247,8 +247,15 @@ def test_what_is_missing_is_asked_for(runs: list[Path], data: TaskFile) -> None:
 
 
 def test_the_command_asks_a_real_model(
-    runs: list[Path], data: TaskFile, tiny_nli: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: list[Path],
+    data: TaskFile,
+    tiny_nli: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    import transformers
+
     from selfrag.cli.main import main
 
     command = ["eval", "judge", *map(str, runs), "--judge", f"nli:{tiny_nli}"]
@@ -260,6 +267,10 @@ def test_the_command_asks_a_real_model(
     assert judged.judge == tiny_nli.name
     assert judged.identity["files"]
     assert list(judged.parts["citation_recall_nli"]) == ["q0", "q1", "q2", "q3"]
+    with monkeypatch.context() as patched:  # every verdict is on disk: what the judge is is known without its weights
+        patched.setattr(transformers.AutoModelForSequenceClassification, "from_pretrained", None)
+        assert main(command) == 0
+    assert tiny_nli.name in capsys.readouterr().out
     moved = tmp_path / "elsewhere"
     moved.mkdir()
     data.path.rename(moved / data.path.name)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 from selfrag.errors import UserError, require
@@ -19,24 +21,26 @@ _UNLIMITED = 1_000_000
 
 @dataclass(frozen=True)
 class ClassifierEntailment:
-    """A loaded cross-encoder.
+    """A cross-encoder, loaded when it is first asked.
 
     Attributes:
-        model: of transformers.
+        open: loads the model of transformers.
         tokenizer: its own.
         source: checkpoint directory or hub name.
         files: checksums of the checkpoint.
         label: position of the label for entailment; of a model with one output, that output's.
+        label_name: what the model calls it.
         threshold: least probability of it; None asks for the most probable label (one output: 0.5).
         max_tokens: longer premises lose their end.
         batch_tokens: most tokens of a batch.
     """
 
-    model: Any
+    open: Callable[[], Any]
     tokenizer: Any
     source: str
     files: Mapping[str, str]
     label: int
+    label_name: str
     threshold: float | None = None
     max_tokens: int = 512
     batch_tokens: int = 8192
@@ -45,7 +49,7 @@ class ClassifierEntailment:
     def load(
         cls, source: str, *, label: str | None = None, threshold: float | None = None, **settings: Any
     ) -> ClassifierEntailment:
-        """Load a checkpoint, onto the GPU if there is one.
+        """A checkpoint: its label and tokenizer now, its weights at the first verdict, onto the GPU if there is one.
 
         Args:
             source: checkpoint directory or hub name.
@@ -59,19 +63,24 @@ class ClassifierEntailment:
         if threshold is not None and not 0 < threshold < 1:
             raise UserError(f"threshold={threshold:g}; give a probability between 0 and 1")
         path = resolve_model(source)
-        torch = require("torch", extra="cpu")
         transformers = require("transformers", extra="cpu")
+        require("torch", extra="cpu")
         try:
-            model = transformers.AutoModelForSequenceClassification.from_pretrained(path)
+            config = transformers.AutoConfig.from_pretrained(path)
         except (OSError, ValueError) as error:
-            raise UserError(f"{source} is no sequence classifier: {str(error).splitlines()[0]}") from error
-        tokenizer = load_tokenizer(path)
-        position = _label(dict(model.config.id2label), label, source)
-        limits = [tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None) or _UNLIMITED]
+            raise _no_classifier(source, error) from error
+        tokenizer, names = load_tokenizer(path), dict(config.id2label)
+        position = _label(names, label, source)
+        limits = [tokenizer.model_max_length, getattr(config, "max_position_embeddings", None) or _UNLIMITED]
         most = int(min(limits)) if min(limits) < _UNLIMITED else 512
-        device = "cuda" if torch.cuda.is_available() else "cpu"
         limits_of = {"max_tokens": most, **settings}
-        return cls(model.eval().to(device), tokenizer, source, model_files(path), position, threshold, **limits_of)
+        files, named = model_files(path), str(names[position])
+        return cls(partial(_open, path, source), tokenizer, source, files, position, named, threshold, **limits_of)
+
+    @cached_property
+    def model(self) -> Any:
+        """The loaded model."""
+        return self.open()
 
     @property
     def name(self) -> str:
@@ -84,7 +93,7 @@ class ClassifierEntailment:
             "kind": "nli",
             "model": self.source,
             "files": dict(self.files),
-            "label": self.model.config.id2label[self.label],
+            "label": self.label_name,
             "threshold": self.threshold,
             "max_tokens": self.max_tokens,
         }
@@ -119,6 +128,20 @@ class ClassifierEntailment:
         if self.threshold is not None or len(row) == 1:
             return row[self.label] >= (0.5 if self.threshold is None else self.threshold)
         return max(range(len(row)), key=row.__getitem__) == self.label
+
+
+def _open(path: Path, source: str) -> Any:
+    torch = require("torch", extra="cpu")
+    transformers = require("transformers", extra="cpu")
+    try:
+        model = transformers.AutoModelForSequenceClassification.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise _no_classifier(source, error) from error
+    return model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _no_classifier(source: str, error: Exception) -> UserError:
+    return UserError(f"{source} is no sequence classifier: {str(error).splitlines()[0]}")
 
 
 def _label(names: Mapping[int, str], wanted: str | None, source: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from retrieval.passage import Passage
@@ -22,10 +22,12 @@ class FaithfulEntailment:
     Attributes:
         intrinsic: with or without an adapter.
         model: the model it runs on, for reports.
+        files: checksums of model and adapter, where they are known.
     """
 
     intrinsic: HallucinationDetection
     model: str
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -37,6 +39,7 @@ class FaithfulEntailment:
         return {
             "kind": "intrinsic",
             "model": self.model,
+            "files": dict(self.files),
             "adapter": self.intrinsic.adapter,
             "dialect": self.intrinsic.codec.dialect,
         }

@@ -1,17 +1,22 @@
-"""Judges by name, as a command line gives them: `KIND:MODEL`. Edge: loads what is asked for.
+"""Judges by name, as a command line gives them: `KIND:MODEL`. Edge: loads what is asked for, when it is first asked.
 
-Other packages add kinds through the entry-point group `selfrag.entailment` (kind -> function of the rest of the name).
+A judge whose verdicts are all on disk needs no model; what it is (`identity`) is known without. Other packages add
+kinds through the entry-point group `selfrag.entailment` (kind -> function of the rest of the name).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from importlib.metadata import entry_points
 from typing import Any
 
 from selfrag.errors import UserError
 from selfrag.experiments.metrics.entailment.protocol import Entailment
-from selfrag.intrinsics.contract import Executor
+from selfrag.experiments.runner_manifest import model_files
+from selfrag.intrinsics.contract import Completion, Executor, Failed, Request
+from selfrag.loading import resolve_model
 
 GROUP = "selfrag.entailment"
 EXAMPLES = "true, nli:MODEL, judge:MODEL, judge:MODEL@https://HOST/v1, intrinsic:MODEL"
@@ -75,9 +80,8 @@ def executor_of(spec: str) -> tuple[Executor, str, dict[str, Any]]:
     model, at, url = spec.partition("@")
     short = model.rstrip("/").rpartition("/")[2]
     if not at:
-        from selfrag.intrinsics.model_library import Library
-
-        return Library.from_pretrained(model, adapters={}).executor, short, {"model": model}
+        files = model_files(resolve_model(model))
+        return LateExecutor(partial(_library, model, adapters={})), short, {"model": model, "files": files}
     from selfrag.intrinsics.execution.endpoint import EndpointExecutor
     from selfrag.intrinsics.execution.endpoint_config import EndpointConfig
 
@@ -85,10 +89,41 @@ def executor_of(spec: str) -> tuple[Executor, str, dict[str, Any]]:
 
 
 def _intrinsic(model: str) -> Entailment:
+    from selfrag.demo.intrinsics import adapter_paths
     from selfrag.experiments.metrics.entailment.faithful import FaithfulEntailment
     from selfrag.intrinsics.hallucination_detection import HallucinationDetection
+    from selfrag.intrinsics.model_library import DEMO
+
+    files = model_files(resolve_model(model))
+    name = HallucinationDetection.name
+    shipped = adapter_paths().get(name) if model == DEMO else None
+    if shipped is not None:
+        files |= {f"{name}/{file}": checksum for file, checksum in model_files(shipped).items()}
+    intrinsic = HallucinationDetection(LateExecutor(partial(_library, model)), adapter=shipped and name)
+    return FaithfulEntailment(intrinsic, model, files)
+
+
+def _library(model: str, **options: Any) -> Executor:
     from selfrag.intrinsics.model_library import Library
 
-    library = Library.from_pretrained(model)
-    adapter = library.adapters.get(HallucinationDetection.name)
-    return FaithfulEntailment(HallucinationDetection(library.executor, adapter=adapter), model)
+    return Library.from_pretrained(model, **options).executor
+
+
+@dataclass(frozen=True)
+class LateExecutor:
+    """An executor whose model is loaded with the first request.
+
+    Attributes:
+        open: loads it.
+    """
+
+    open: Callable[[], Executor]
+
+    @cached_property
+    def opened(self) -> Executor:
+        """The executor itself."""
+        return self.open()
+
+    def run(self, requests: Sequence[Request]) -> list[Completion | Failed]:
+        """See `Executor.run`."""
+        return self.opened.run(requests)

@@ -6,8 +6,10 @@ sequence-to-sequence checkpoint that was trained on this form can be given.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 from selfrag.errors import UserError, require
@@ -23,27 +25,31 @@ _ANSWERS = {"1": True, "0": False}
 
 @dataclass(frozen=True)
 class TrueEntailment:
-    """A loaded TRUE model.
+    """A TRUE model, loaded when it is first asked.
 
     Attributes:
-        model: of transformers.
+        open: loads the model of transformers.
         tokenizer: its own.
         source: checkpoint directory or hub name.
         files: checksums of the checkpoint.
+        dtype: of the weights.
         batch_tokens: most tokens of a batch.
         max_tokens: longer inputs lose the end of the premise; None for no limit, as in ALCE.
     """
 
-    model: Any
+    open: Callable[[], Any]
     tokenizer: Any
     source: str
     files: Mapping[str, str]
+    dtype: str
     batch_tokens: int = 8192
     max_tokens: int | None = None
 
     @classmethod
     def load(cls, source: str = ALCE_JUDGE, **settings: Any) -> TrueEntailment:
-        """Load a checkpoint: in bfloat16 over the GPUs there are (with `accelerate`), in float32 on a CPU.
+        """A checkpoint, loaded at the first verdict: in bfloat16 over the GPUs there are, in float32 on a CPU.
+
+        Several GPUs need `accelerate`.
 
         Raises:
             UserError: no such checkpoint, or none of a sequence-to-sequence model.
@@ -51,13 +57,20 @@ class TrueEntailment:
         path = resolve_model(source)
         torch = require("torch", extra="cpu")
         transformers = require("transformers", extra="cpu")
-        on_gpu = torch.cuda.is_available()
-        placed = {"device_map": "auto", "dtype": torch.bfloat16} if on_gpu else {"dtype": torch.float32}
         try:
-            model = transformers.AutoModelForSeq2SeqLM.from_pretrained(path, **placed)
+            config = transformers.AutoConfig.from_pretrained(path)
         except (OSError, ValueError) as error:
-            raise UserError(f"{source} is no sequence-to-sequence model: {str(error).splitlines()[0]}") from error
-        return cls(model.eval(), load_tokenizer(path), source, model_files(path), **settings)
+            raise _no_seq2seq(source, error) from error
+        if not getattr(config, "is_encoder_decoder", False):
+            raise _no_seq2seq(source, f"it is a {config.model_type}")
+        dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
+        opening = partial(_open, path, source, dtype)
+        return cls(opening, load_tokenizer(path), source, model_files(path), str(dtype), **settings)
+
+    @cached_property
+    def model(self) -> Any:
+        """The loaded model."""
+        return self.open()
 
     @property
     def name(self) -> str:
@@ -66,7 +79,7 @@ class TrueEntailment:
 
     def identity(self) -> Mapping[str, Any]:
         """Kind, checkpoint and limits."""
-        limits = {"dtype": str(self.model.dtype), "max_tokens": self.max_tokens}
+        limits = {"dtype": self.dtype, "max_tokens": self.max_tokens}
         return {"kind": "true", "model": self.source, "files": dict(self.files), **limits}
 
     def entails(self, pairs: Sequence[Pair]) -> Verdicts:
@@ -98,3 +111,17 @@ class TrueEntailment:
                 num_beams=1,
             )
         return list(self.tokenizer.batch_decode(out, skip_special_tokens=True))
+
+
+def _open(path: Path, source: str, dtype: Any) -> Any:
+    torch = require("torch", extra="cpu")
+    transformers = require("transformers", extra="cpu")
+    placed = {"device_map": "auto"} if torch.cuda.is_available() else {}
+    try:
+        return transformers.AutoModelForSeq2SeqLM.from_pretrained(path, dtype=dtype, **placed).eval()
+    except (OSError, ValueError) as error:
+        raise _no_seq2seq(source, error) from error
+
+
+def _no_seq2seq(source: str, why: object) -> UserError:
+    return UserError(f"{source} is no sequence-to-sequence model: {str(why).splitlines()[0]}")
