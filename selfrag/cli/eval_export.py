@@ -12,7 +12,8 @@ from selfrag.untrusted import printable
 
 def export(
     runs: Annotated[
-        list[Path], typer.Argument(help="run directories, such as RUNS/selfrag-adaptive", metavar="RUN...")
+        list[Path],
+        typer.Argument(help="run directories such as RUNS/selfrag-adaptive, or a directory of them", metavar="RUN..."),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="folder of the exported files")],
     to: Annotated[
@@ -23,12 +24,12 @@ def export(
     seed: Annotated[int, typer.Option(help="of the standard errors")] = 0,
 ) -> None:
     """Write finished runs in the format of another evaluation tool."""
-    from selfrag.experiments.compare_runs import read_run
+    from selfrag.experiments.compare_runs import read_run, run_folders
     from selfrag.experiments.exporting.inspect_log import write_inspect
     from selfrag.experiments.exporting.lm_eval import write_lm_eval
     from selfrag.experiments.exporting.source import read_source
 
-    for folder in runs:
+    for folder in run_folders(runs):
         sources = [read_source(folder, name, data, seed=seed) for name in read_run(folder, only).files]
         written = [write_lm_eval(sources, out)] if to == "lm-eval" else [write_inspect(one, out) for one in sources]
         typer.echo(printable("\n".join(map(str, written))))

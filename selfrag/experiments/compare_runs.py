@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,16 @@ class FileResult:
     undecided: dict[str, int] = field(default_factory=dict)
     form: Form = "letters"
 
-    def only_judged(self, kept: set[str]) -> FileResult:
-        """The same without the judged figures that are not in `kept`."""
-        dropped = set(self.judged) - kept
+    @property
+    def figures(self) -> set[str]:
+        """Names of all figures."""
+        return {*self.metrics, *self.whole}
+
+    def only(self, kept: set[str]) -> FileResult:
+        """The same without the figures that are not in `kept`."""
         return replace(
             self,
-            metrics=tuple(name for name in self.metrics if name not in dropped),
+            metrics=tuple(name for name in self.metrics if name in kept),
             judged=tuple(name for name in self.judged if name in kept),
             whole={name: value for name, value in self.whole.items() if name in kept},
         )
@@ -94,7 +99,8 @@ def read_run(folder: Path, only: Sequence[str] | None = None) -> SystemRun:
 def read_runs(folders: Sequence[Path], only: Sequence[str] | None = None) -> list[SystemRun]:
     """Read runs that can be compared: the same files and items, different names.
 
-    Figures of judges that were not asked about every run are left out.
+    Figures that not all of them have are left out: of judges that were not asked about every run, and those that a
+    study adds.
 
     Raises:
         UserError: as `read_run`, or runs that cannot be compared; names both.
@@ -105,7 +111,7 @@ def read_runs(folders: Sequence[Path], only: Sequence[str] | None = None) -> lis
 def comparable(runs: Sequence[SystemRun]) -> list[SystemRun]:
     """The same runs, if they can be compared: the same files and items, different names.
 
-    Figures of judges that were not asked about every run are left out.
+    Figures that not all of them have are left out, as in `read_runs`.
 
     Raises:
         UserError: they cannot; names both.
@@ -123,13 +129,11 @@ def comparable(runs: Sequence[SystemRun]) -> list[SystemRun]:
         for name, found in run.files.items():
             if found.data != first.files[name].data or found.ids != first.files[name].ids:
                 raise UserError(f"{name}: {run.folder} was not run on the same items as {first.folder}")
-    kept = {
-        name: set.intersection(*({*run.files[name].judged, *run.files[name].whole} for run in runs))
-        for name in first.files
-    }
-    return [
-        replace(run, files={name: found.only_judged(kept[name]) for name, found in run.files.items()}) for run in runs
-    ]
+            head, other = first.files[name].metrics[0], found.metrics[0]
+            if head != other:
+                raise UserError(f"{name}: {run.folder} was scored by {other} and {first.folder} by {head}")
+    kept = {name: set.intersection(*(run.files[name].figures for run in runs)) for name in first.files}
+    return [replace(run, files={name: found.only(kept[name]) for name, found in run.files.items()}) for run in runs]
 
 
 def run_folders(paths: Sequence[Path]) -> list[Path]:
@@ -148,6 +152,8 @@ def _file(path: Path, entry: dict[str, Any]) -> FileResult:
     records = read_records(path, ("id", "scores"))
     settings, result = entry["settings"], entry["result"]
     metrics = tuple(settings["task"]["metrics"])
+    if not metrics:
+        raise UserError(f"{path} holds records that nothing is scored by; there is nothing to compare")
     scores = {name: tuple(_part(path, record, name) for record in records) for name in metrics}
     # How questions are put, a published task's protocol and policy: part of what is compared.
     apart = ("task", "system", "choices")
@@ -192,5 +198,10 @@ def _judged(
 def _part(path: Path, record: dict[str, Any], metric: str) -> Part | None:
     if metric not in record["scores"]:
         raise UserError(f"{path}: item {record['id']!r} has no {metric}; the run is of another version, run it again")
-    found = record["scores"][metric]
-    return None if found is None else (float(found[0]), float(found[1]))
+    match record["scores"][metric]:
+        case None:
+            return None
+        case [int() | float() as top, int() | float() as bottom] if isfinite(top) and isfinite(bottom):
+            return float(top), float(bottom)
+        case found:
+            raise UserError(f"{path}: {metric} of item {record['id']!r} is no figure: {found!r:.40}; run it again")

@@ -27,6 +27,7 @@ from selfrag.engines.scripted import Reply
 from selfrag.experiments.compare import compare
 from selfrag.experiments.compare_bootstrap import Draws, average, bootstrap
 from selfrag.experiments.compare_runs import read_run, read_runs
+from selfrag.experiments.metrics.effort import WORDS
 from selfrag.experiments.reporting.comparison_tables import Terminal, csv_text, markdown
 from selfrag.experiments.runner import run
 from selfrag.experiments.systems.finetuned import FineTuned
@@ -235,3 +236,34 @@ def test_an_unfinished_or_older_run_is_named(runs: list[Path]) -> None:
     (runs[1] / "set.jsonl").write_text(records)
     with pytest.raises(UserError, match="has no contains; the run is of another version"):
         read_run(runs[1])
+
+
+@pytest.mark.parametrize("figure", ["[NaN, 1.0]", '"right"', "[1.0]", "[[1.0], 1.0]"])
+def test_a_damaged_figure_is_named_and_never_a_number(runs: list[Path], figure: str) -> None:
+    path = runs[0] / "set.jsonl"
+    path.write_text(re.sub(r'"contains": ?\[[^]]*\]', f'"contains": {figure}', path.read_text(), count=1))
+    with pytest.raises(UserError, match=r"set\.jsonl: contains of item 'q0' is no figure"):
+        read_run(runs[0])
+
+
+def test_records_that_nothing_is_scored_by_are_no_run_to_compare(runs: list[Path]) -> None:
+    """Such as the verdicts that `selfrag interpret agree` writes."""
+    path = runs[0] / "manifest.json"
+    path.write_text(re.sub(r'"metrics": \[[^]]*\]', '"metrics": []', path.read_text()))
+    with pytest.raises(UserError, match="nothing is scored by"):
+        read_run(runs[0])
+
+
+def test_figures_that_only_a_study_adds_are_left_out_of_a_comparison(tmp_path: Path) -> None:
+    """The rows of an ablation beside an ordinary run of the same items, in either order."""
+    added = replace(FILE, items=FILE.items[:3], task=replace(FILE.task, metrics=(*FILE.task.metrics, WORDS)))
+    other = replace(added, task=replace(FILE.task, metrics=FILE.task.metrics[::-1]))
+    for name, file in (("row", added), ("run", replace(FILE, items=FILE.items[:3])), ("headless", other)):
+        work = replace(job(tmp_path / name), identity={"name": name, "model": {}})
+        run(work, [file], lambda: Slow(reply, 0.0))
+    for names in (("row", "run"), ("run", "row")):
+        found = compare(read_runs([tmp_path / name for name in names]), against="run").tables[0]
+        assert found.metrics == tuple(metric.name for metric in FILE.task.metrics)
+    assert "words" in compare(read_runs([tmp_path / "row"])).tables[0].metrics
+    with pytest.raises(UserError, match=r"set: .*headless was scored by searches and .*run by contains"):
+        read_runs([tmp_path / "run", tmp_path / "headless"])

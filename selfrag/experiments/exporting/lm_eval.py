@@ -16,12 +16,18 @@ from retrieval.atomic import write_json, writing
 from selfrag.errors import UserError
 from selfrag.experiments.exporting.source import Sample, Source
 from selfrag.experiments.intervals import ROUNDS
+from selfrag.experiments.metrics.closed import OPTION_UNREAD
 from selfrag.experiments.metrics.effort import EFFORT
+from selfrag.experiments.metrics.registry import is_count
+from selfrag.experiments.steering.fluency import REPEATED
+from selfrag.experiments.steering.memory import MEMORY
 from selfrag.jsonl import write_jsonl
 
 FILTER = "none"
-NEITHER = frozenset(metric.name for metric in EFFORT)
-"""Figures of which neither more nor less is better."""
+NEITHER = frozenset(metric.name for metric in (*EFFORT, *MEMORY))
+"""Figures of which neither more nor less is better; no count is, either."""
+WORSE = frozenset({OPTION_UNREAD.name, REPEATED.name})
+"""Figures of which less is better."""
 
 
 def write_lm_eval(sources: Sequence[Source], folder: Path) -> Path:
@@ -68,7 +74,7 @@ def _results(sources: Sequence[Source]) -> dict[str, Any]:
         "versions": dict.fromkeys(tasks, 0),
         "n-shot": dict.fromkeys(tasks, 0),
         "higher_is_better": {
-            task: {name: None if name in NEITHER else True for name in source.figures} for task, source in tasks.items()
+            task: {name: higher_is_better(name) for name in source.figures} for task, source in tasks.items()
         },
         "n-samples": {
             task: {"original": source.settings["rows"], "effective": source.settings["items"]}
@@ -90,6 +96,11 @@ def _results(sources: Sequence[Source]) -> dict[str, Any]:
             sum(source.manifest["files"][source.name]["result"]["seconds"] for source in sources)
         ),
     }
+
+
+def higher_is_better(name: str) -> bool | None:
+    """Whether more of a figure is better; None where neither is."""
+    return None if name in NEITHER or is_count(name) else name not in WORSE
 
 
 def _figures(task: str, source: Source) -> dict[str, Any]:

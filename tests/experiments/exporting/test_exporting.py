@@ -17,7 +17,7 @@ from written import PROMPTING
 from retrieval.errors import UserError
 from selfrag.cli.main import main
 from selfrag.experiments.exporting.inspect_log import write_inspect
-from selfrag.experiments.exporting.lm_eval import write_lm_eval
+from selfrag.experiments.exporting.lm_eval import higher_is_better, write_lm_eval
 from selfrag.experiments.exporting.source import read_source
 from selfrag.experiments.runner import run
 from selfrag.experiments.tasks.reading import read_task
@@ -77,6 +77,9 @@ def test_samples_for_lm_eval_hold_every_item_and_figure(folder: Path) -> None:
     path = write_lm_eval([read_source(folder, "a b")], folder.parent / "lm")
     results = json.loads(path.read_text())
     assert results["results"]["a_b"]["contains,none"] == pytest.approx(1 / 3)
+    assert results["higher_is_better"]["a_b"]["contains"] is True
+    assert results["higher_is_better"]["a_b"]["retrieval_rate"] is None
+    assert [higher_is_better(name) for name in ("option_unread", "repeated_bigrams", "words")] == [False, False, None]
     assert results["n-samples"]["a_b"] == {"original": 3, "effective": 3}
     (file,) = path.parent.glob("samples_a_b_*.jsonl")
     samples = [json.loads(line) for line in file.read_bytes().splitlines()]
@@ -133,5 +136,7 @@ def test_the_command_writes_both(folder: Path, capsys: pytest.CaptureFixture[str
     assert main(["eval", "export", str(folder), "--to", "lm-eval", "-o", str(folder.parent / "x")]) == 0
     written = capsys.readouterr().out.split("\n")[:2]
     assert all(Path(line).is_file() for line in written)
+    assert main(["eval", "export", str(folder.parent), "-o", str(folder.parent / "x")]) == 0  # a directory of runs
+    assert capsys.readouterr().out.split("\n")[0] == written[0]
     assert main(["eval", "export", str(folder.parent / "nowhere"), "-o", "x"]) == 2
     assert "holds no run" in capsys.readouterr().err
