@@ -38,7 +38,10 @@ def group() -> None:
 
 @app.command()
 def run(
-    file: Annotated[Path, typer.Argument(help="questions with answers and passages, .jsonl or .jsonl.gz")],
+    file: Annotated[
+        str,
+        typer.Argument(help="questions with answers and passages: FILE of user rows, or TASK=FILE such as qampari=.."),
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="folder of the run; an interrupted one goes on")],
     model: Model = "demo",
     engine: Engine = None,
@@ -92,12 +95,15 @@ def run(
     from selfrag.experiments.interpretation.source import Drawing
     from selfrag.experiments.interpretation.template import Template
     from selfrag.experiments.interpretation.trials import Showing
+    from selfrag.experiments.tasks.given import Given
 
     given = {"cutoffs": cutoff, "orders": parse_orders(order), "examples": examples, "prompts": prompt}
     cells = grid(**{name: value for name, value in given.items() if value})  # type: ignore[arg-type]
     template = Template.tagged(tag, always_mentions_examples=mention_examples)
     generator = Generator(model, engine, endpoint, layout, template, max_tokens)
-    drawing = Drawing(file, index, limit or None, relevance, Showing(seed, example_contexts, words or None))
+    drawing = Drawing(
+        Given.parse(file), index, limit or None, relevance, Showing(seed, example_contexts, words or None)
+    )
     _show(out, run_grid(generator, drawing, cells, out, retry_failed=retry_failed))
 
 

@@ -54,7 +54,7 @@ def run_grid(
         "questions": questions.identity(),
         "data": data,
     }
-    job = Job(questions, drawing.file, generator.template, {"data": data})
+    job = Job(questions, drawing.file.path, generator.template, {"data": data})
     total = len(cells) * len(questions.chosen.items)
     with _progress("interpret", total) as progress, on_demand(generator.load) as writer:
         stream = Stream(RunDirectory(out, identity), retry_failed, progress, generator.batch)

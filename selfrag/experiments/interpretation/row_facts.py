@@ -14,6 +14,8 @@ from selfrag.jsonl import read_jsonl
 KEYS = ("type", "question_type")
 SET_ASIDE = "train"
 OTHER = "other"
+_IN_ID = re.compile(r"\w+?__(\w+?)__(?:train|dev|test)")
+"""QAMPARI's ids, such as `799__wikidata_simple__dev`, name the type of the question."""
 _WORDS = ("who", "whom", "whose", "which", "what", "when", "where", "why", "how")
 _FORM = re.compile(rf"\b(how (?:many|much|long|old|often)|{'|'.join(_WORDS)})\b")
 
@@ -41,8 +43,18 @@ def read_facts(path: Path) -> dict[str, RowFacts]:
 
 
 def kinds_of(items: Iterable[Item], facts: dict[str, RowFacts]) -> dict[str, str]:
-    """Item id to type: what the file says, else how the question asks."""
-    return {one.id: facts.get(one.id, RowFacts()).kind or asked_how(one.query or one.instruction) for one in items}
+    """Item id to type: what the row or its id says, else how the question asks."""
+
+    def kind(item: Item) -> str:
+        own = facts.get(item.id, RowFacts()).kind or _in_id(item.id)
+        return own or asked_how(item.query or item.instruction)
+
+    return {one.id: kind(one) for one in items}
+
+
+def _in_id(item_id: str) -> str | None:
+    found = _IN_ID.fullmatch(item_id)
+    return None if found is None else found[1]
 
 
 def asked_how(question: str) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 from selfrag.errors import UserError
@@ -13,6 +12,7 @@ from selfrag.experiments.interpretation.row_facts import kinds_of, read_facts
 from selfrag.experiments.interpretation.store import Questions
 from selfrag.experiments.interpretation.trials import Showing
 from selfrag.experiments.runner_models import Source
+from selfrag.experiments.tasks.given import Given
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +20,15 @@ class Drawing:
     """Which questions, and how they are shown.
 
     Attributes:
-        file: questions with their passages, best first, or without any.
+        file: questions with their passages, best first, or without any; of user rows, or of a published task.
         index: directory of an index, or `demo`, for questions that bring no passages.
         limit: questions at most; None for all.
-        relevance: see `relevant`; by default what the file calls gold, if it does.
+        relevance: see `relevant`; by default what the file calls gold, and what holds an answer if it calls none so.
         showing: of the passages.
         top: an answer must occur in so many passages.
     """
 
-    file: Path
+    file: Given
     index: str | None = None
     limit: int | None = QUESTIONS
     relevance: Relevance = "gold"
@@ -49,17 +49,22 @@ def draw(drawing: Drawing, *, passages: int) -> tuple[Questions, dict[str, Any]]
     Raises:
         UserError: a row is bad, no question fits, or no question has so many passages.
     """
-    source = Source([drawing.file], index=drawing.index, found=passages)
+    given = drawing.file
+    if given.preset is not None:  # whose protocols read fewer passages than a grid may show
+        given = replace(given, preset=given.preset.with_passages(passages))
+    source = Source([given], index=drawing.index, found=passages)
     (file,) = source.load()
     most = max((len(item.passages) for item in file.items), default=0)
     if most < passages:
         raise UserError(
-            f"{drawing.file}: no question has {passages} passages, the most is {most}; give --cutoff or --index"
+            f"{given.path}: no question has {passages} passages, the most is {most}; give --cutoff or --index"
         )
-    facts = read_facts(drawing.file)
+    facts = read_facts(given.path) if given.preset is None else {}
     aside = [item_id for item_id, one in facts.items() if one.set_aside]
     seed, top = drawing.showing.seed, drawing.top
     chosen = choose(file.items, limit=drawing.limit, examples=MOST_EXAMPLES, seed=seed, top=top, set_aside=aside)
     kinds = kinds_of([*chosen.items, *chosen.demonstrations], facts)
-    data = {"sha256": file.sha256, "rows": file.rows, "top": drawing.top, **source.settings()}
-    return Questions(chosen, kinds, drawing.showing, drawing.relevance), data
+    published = {"preset": file.task.preset} if file.task.preset else {}
+    data = {"sha256": file.sha256, "rows": file.rows, "top": drawing.top, **published, **source.settings()}
+    said = any(item.gold is not None for item in chosen.items)
+    return Questions(chosen, kinds, drawing.showing, drawing.relevance if said else "answers"), data

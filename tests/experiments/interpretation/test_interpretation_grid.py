@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from grid_world import item, questions
 
@@ -12,7 +15,9 @@ from selfrag.experiments.interpretation.published import PUBLISHED, published_me
 from selfrag.experiments.interpretation.questions import choose, example, relevant
 from selfrag.experiments.interpretation.row_facts import asked_how
 from selfrag.experiments.interpretation.scoring import MEASURES
+from selfrag.experiments.interpretation.source import Drawing, draw
 from selfrag.experiments.interpretation.trials import Showing, trial
+from selfrag.experiments.tasks.given import Given
 
 
 def test_the_papers_grid_has_81_cells_and_all_of_them_are_published():
@@ -135,3 +140,28 @@ def test_ids_of_contexts():
 )
 def test_types_of_questions_by_how_they_ask(question, form):
     assert asked_how(question) == form
+
+
+def test_the_paper_s_own_data_is_drawn_from_the_file_that_alce_publishes(tmp_path: Path):
+    """One array with up to 100 documents a question; the types of questions are in QAMPARI's ids."""
+    kinds = ("wikidata_simple", "wikidata_comp", "wikitables_simple", "wikidata_intersection")
+    rows = [
+        {
+            "id": f"{number}__{kind}__dev",
+            "question": f"Which rivers are in land {number}?",
+            "answers": [["Aare"], ["Inn", "Inn River"]],
+            "docs": [{"title": "", "text": f"The {'Aare' if at == 1 else 'Po'} is number {at}."} for at in range(30)],
+        }
+        for number, kind in enumerate(kinds)
+    ]
+    path = tmp_path / "qampari_eval_gtr_top100.json"
+    path.write_text(json.dumps(rows))
+    asked, data = draw(Drawing(Given.parse(f"qampari={path}")), passages=10)
+    assert [len(one.passages) for one in asked.chosen.items] == [10, 10]  # two others are examples
+    assert [asked.kinds[f"{number}__{kind}__dev"] for number, kind in enumerate(kinds)] == list(kinds)
+    assert asked.relevance == "answers"
+    one = asked.chosen.items[0]
+    assert asked.relevant(one, one.passages) == {"p2"}
+    assert (data["preset"], data["rows"]) == ("qampari/paper", 4)
+    with pytest.raises(UserError, match="no question has 31 passages, the most is 30"):
+        draw(Drawing(Given.parse(f"qampari={path}")), passages=31)
