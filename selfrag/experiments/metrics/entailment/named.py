@@ -99,7 +99,8 @@ def _intrinsic(model: str) -> Entailment:
     shipped = adapter_paths().get(name) if model == DEMO else None
     if shipped is not None:
         files |= {f"{name}/{file}": checksum for file, checksum in model_files(shipped).items()}
-    intrinsic = HallucinationDetection(LateExecutor(partial(_library, model)), adapter=shipped and name)
+    adapter = None if shipped is None else name
+    intrinsic = HallucinationDetection(LateExecutor(partial(_library, model)), adapter=adapter)
     return FaithfulEntailment(intrinsic, model, files)
 
 
