@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from typing import Any
 
 from selfrag.intrinsics.conformance.case import Case
 from selfrag.intrinsics.conformance.compare import MismatchError, Rejoined, compare
 from selfrag.intrinsics.conformance.deviations import Deviation
-from selfrag.intrinsics.conformance.differences import first_difference, replaced
+from selfrag.intrinsics.conformance.differences import first_difference, whole
 from selfrag.intrinsics.conformance.recorded import all_texts, recorded_finder
 from selfrag.intrinsics.conformance.replay import booleans, kinds, replayed
 from selfrag.intrinsics.conformance.soundness import sound
 from selfrag.intrinsics.contract import Completion, Request, State
 from selfrag.intrinsics.dialects.binding import Shape
 from selfrag.intrinsics.dialects.chat_codec import ChatCodec
-from selfrag.intrinsics.dialects.tagging import plain
 
 
 def check_chat(case: Case, codec: ChatCodec, found: set[Deviation], checked: list[str]) -> None:
@@ -78,9 +76,7 @@ def _as_recorded(codec: ChatCodec, state: State, expected: Any, found: set[Devia
         found.add(Deviation.SPLITTER)
         return other
     letters = frozenset(codec.spec.tags.values())
-    originals = [*(m.content for m in state.messages), *(p.text for p in state.passages)]
-    broken = replaced(copy.deepcopy(expected), {text: plain(text, letters) for text in originals})
-    if letters and broken == ours:
+    if whole(ours, letters) == whole(expected, letters):
         found.add(Deviation.LOOKALIKE)
         return codec
     raise MismatchError(first_difference(ours, expected))

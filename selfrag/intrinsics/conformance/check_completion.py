@@ -8,14 +8,13 @@ from typing import Any
 from selfrag.intrinsics.conformance.case import Case
 from selfrag.intrinsics.conformance.compare import MismatchError, Rejoined, compare
 from selfrag.intrinsics.conformance.deviations import Deviation
-from selfrag.intrinsics.conformance.differences import difference
+from selfrag.intrinsics.conformance.differences import difference, whole
 from selfrag.intrinsics.conformance.recorded import all_texts, dated, recorded_finder, state_of
 from selfrag.intrinsics.conformance.soundness import sound
 from selfrag.intrinsics.contract import Message, Reflection, Request, State, TextPrompt
 from selfrag.intrinsics.dialects.binding import Shape
 from selfrag.intrinsics.dialects.completion_codec import CompletionCodec
 from selfrag.intrinsics.dialects.json_reading import read
-from selfrag.intrinsics.dialects.tagging import plain
 
 
 def check_completion(case: Case, codec: CompletionCodec, found: set[Deviation], checked: list[str]) -> None:
@@ -30,7 +29,7 @@ def check_completion(case: Case, codec: CompletionCodec, found: set[Deviation], 
         codec = dated(codec, recorded["turns"])
         state = case.state(codec) if case.raw.get("input") else state_of(codec, recorded["turns"])
         codec, request = _as_recorded(codec, state, recorded["prompt"], all_texts(recorded["turns"]), found)
-        _parameters(codec, request, recorded)
+        _parameters(codec, request, recorded, (case.raw.get("input") or {}).get("generate_inputs") or {})
         checked.append("prompt")
     elif case.raw.get("input"):
         state = case.state(codec)
@@ -59,7 +58,8 @@ def _as_recorded(
     request = codec.encode(state)
     if _text(request) == prompt:
         return codec, request
-    if codec.spec.tags and _text(request) == _broken_up(prompt, state, codec):
+    letters = frozenset(codec.spec.tags.values())
+    if whole(_text(request), letters) == whole(prompt, letters):
         found.add(Deviation.LOOKALIKE)
         return codec, request
     other = replace(codec, find=recorded_finder(texts, codec.find))
@@ -70,21 +70,15 @@ def _as_recorded(
     raise MismatchError(difference("prompt", _text(request), prompt))
 
 
-def _broken_up(prompt: str, state: State, codec: CompletionCodec) -> str:
-    """A recorded prompt with the look-alikes of the caller's own texts broken up."""
-    letters = frozenset(codec.spec.tags.values())
-    for text in (*(m.content for m in state.messages), *(p.text for p in state.passages)):
-        prompt = prompt.replace(text, plain(text, letters))
-    return prompt
-
-
 def _text(request: Request) -> str:
     return request.prompt.text if isinstance(request.prompt, TextPrompt) else ""
 
 
-def _parameters(codec: CompletionCodec, request: Request, recorded: Any) -> None:
-    """Limits, temperature, constraint and adapter; a limit that was left to the server is ours to set."""
-    params = recorded["params"]
+def _parameters(codec: CompletionCodec, request: Request, recorded: Any, caller: Any) -> None:
+    """Limits, constraint and adapter; a limit that was left to the server, or to the caller, is ours to set."""
+    params = dict(recorded["params"])
+    if "max_tokens" in caller and caller["max_tokens"] == params.get("max_tokens"):
+        del params["max_tokens"]
     form = request.constraint
     ours: dict[str, Any] = {"max_tokens": request.max_tokens} if "max_tokens" in params else {}
     if form is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from retrieval.splitting import Span
 from selfrag.intrinsics.conformance.deviations import Deviation
 from selfrag.intrinsics.contract import Request
 
+_TAG = re.compile(r"<[a-z]+\d+> ")
 TOLERANCE = 0.005
 """The libraries round to two digits."""
 
@@ -45,6 +47,19 @@ class Rejoined:
     def holds(self, begin: int, end: int, text: str) -> bool:
         """Whether a span of ours is what it says, in some original."""
         return any(original[begin:end] == text for original, _ in self.texts)
+
+    def untrimmed(self, wide_begin: int, wide_end: int, begin: int, end: int) -> bool:
+        """Whether a span is ours with white space around it, in some original."""
+        return any(
+            wide_begin <= begin < end <= wide_end
+            and not f"{original[wide_begin:begin]}{original[end:wide_end]}".strip()
+            and wide_end <= len(original)
+            for original, _ in self.texts
+        )
+
+    def forged(self, begin: int, end: int, text: str) -> bool:
+        """Whether a span of ours is in an original that holds what looks like a sentence tag."""
+        return any(original[begin:end] == text and _TAG.search(original) for original, _ in self.texts)
 
     def upstream(self, begin: int, end: int, text: str) -> Iterable[Span]:
         """What upstream's offsets of our span are; one for each original that has this text there."""
@@ -107,7 +122,7 @@ def _records(
     if missing or added:
         raise MismatchError(f"{at}: fields {missing or 'none'} are missing, {added or 'none'} are too many")
     found: set[Deviation] = set()
-    spans = [name.removesuffix("_text") for name in theirs if name.endswith("_text") and f"{name[:-5]}_begin" in theirs]
+    spans = [name.removesuffix("_begin") for name in theirs if name.endswith("_begin") and f"{name[:-6]}_end" in theirs]
     for stem in spans:
         found |= _span(ours, theirs, stem, joined, at)
     covered = {f"{stem}_{part}" for stem in spans for part in ("begin", "end", "text")}
@@ -119,11 +134,16 @@ def _records(
 def _span(ours: Mapping[str, Any], theirs: Mapping[str, Any], stem: str, joined: Rejoined, at: str) -> set[Deviation]:
     """Equal offsets and text, or the offsets that upstream makes of ours."""
     begin, end, text = (ours[f"{stem}_{part}"] for part in ("begin", "end", "text"))
-    recorded = tuple(theirs[f"{stem}_{part}"] for part in ("begin", "end", "text"))
+    recorded = (theirs[f"{stem}_begin"], theirs[f"{stem}_end"], theirs.get(f"{stem}_text", text))
     if not joined.holds(begin, end, text):
         raise MismatchError(f"{at}.{stem}: {text!r:.80} is not at {begin}:{end} of any original")
     if (begin, end, text) == recorded:
         return set()
-    if text.split() == recorded[2].split() and recorded[:2] in list(joined.upstream(begin, end, text)):
-        return {Deviation.OFFSETS}
+    if text.split() == recorded[2].split():
+        if recorded[:2] in list(joined.upstream(begin, end, text)):
+            return {Deviation.OFFSETS}
+        if joined.untrimmed(recorded[0], recorded[1], begin, end):
+            return {Deviation.WHITESPACE}
+    if joined.forged(begin, end, text):
+        return {Deviation.LOOKALIKE}
     raise MismatchError(f"{at}.{stem}: {begin}:{end} {text!r:.80} where {recorded!r:.120} was recorded")

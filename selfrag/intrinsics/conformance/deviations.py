@@ -16,6 +16,7 @@ class Deviation(StrEnum):
     SPLITTER = "splitter"
     RECOVERED = "recovered"
     LOOKALIKE = "tag-lookalike"
+    WHITESPACE = "white-space"
 
 
 REASONS: dict[Deviation, str] = {
@@ -26,5 +27,6 @@ REASONS: dict[Deviation, str] = {
     Deviation.DUPLICATES: "duplicate records are dropped; upstream's rule for it does nothing",
     Deviation.SPLITTER: "sentences as recorded; the splitter here cuts this text elsewhere",
     Deviation.RECOVERED: "the good records and a diagnostic; upstream raises on the whole reply",
-    Deviation.LOOKALIKE: "text that looks like a sentence tag is broken up before it is sent",
+    Deviation.LOOKALIKE: "what looks like a sentence tag in a text is text; upstream cuts there when it reads",
+    Deviation.WHITESPACE: "white space around a sentence is no part of it; upstream's first one has it",
 }

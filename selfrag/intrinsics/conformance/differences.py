@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from typing import Any
 
 
 def difference(name: str, ours: str, theirs: str) -> str:
     """Where two texts part."""
     at = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
-    return f"{name}: at {at}: {ours[at - 20 : at + 40]!r} where {theirs[at - 20 : at + 40]!r} was recorded"
+    shown = slice(max(0, at - 20), at + 40)
+    return f"{name}: at {at}: {ours[shown]!r} where {theirs[shown]!r} was recorded"
 
 
 def first_difference(ours: Any, theirs: Any, at: str = "request") -> str:
@@ -26,14 +29,12 @@ def first_difference(ours: Any, theirs: Any, at: str = "request") -> str:
     return f"{at}: {ours!r:.160} where {theirs!r:.160} was recorded"
 
 
-def replaced(value: Any, texts: dict[str, str]) -> Any:
-    """The value with texts replaced in every string."""
+def whole(value: Any, letters: Collection[str]) -> Any:
+    """The value with broken-up look-alikes of sentence tags whole again in every string: `< c1>` as `<c1>`."""
     if isinstance(value, str):
-        for old, new in texts.items():
-            value = value.replace(old, new)
-        return value
+        return re.sub(rf"< (?=[{''.join(sorted(letters))}]\d+>)", "<", value) if letters else value
     if isinstance(value, list):
-        return [replaced(one, texts) for one in value]
+        return [whole(one, letters) for one in value]
     if isinstance(value, dict):
-        return {key: replaced(one, texts) for key, one in value.items()}
+        return {key: whole(one, letters) for key, one in value.items()}
     return value

@@ -20,13 +20,13 @@ ONE_DOCUMENT = "{document_content}"
 _SERVER_DOCUMENTS = "documents"
 
 
-def arguments(spec: Spec, state: State, defaults: Mapping[str, str]) -> dict[str, str]:
-    """What the instruction's template is filled with: the caller's arguments over the defaults, and the last turn."""
+def arguments(spec: Spec, state: State, seen: Seen, defaults: Mapping[str, str]) -> dict[str, str]:
+    """What the instruction's template is filled with: the caller's arguments over the defaults, the last turn."""
     filled = {**defaults, **state.arguments}
     if asks_of_one(spec, state):
         filled["document_content"] = only_passage(spec, state)
-    if state.messages:
-        filled["last_message"] = state.messages[-1].content
+    if seen.messages:
+        filled["last_message"] = seen.messages[-1].content
     return filled
 
 
@@ -68,20 +68,23 @@ def body(spec: Spec, state: State, seen: Seen, defaults: Mapping[str, str]) -> d
     """
     messages = [{"content": m.content, "role": m.role} for m in seen.messages]
     extra_body = copy.deepcopy(dict(state.extra.get("extra_body") or {}))
+    listed = bool(seen.documents) or extra_body.get(_SERVER_DOCUMENTS) is not None
     if seen.documents or spec.documents_as is not None:
         extra_body.pop(_SERVER_DOCUMENTS, None)
     if spec.documents_as is None:
         if seen.documents and not asks_of_one(spec, state):
             extra_body = {_SERVER_DOCUMENTS: _listed(seen.documents), **extra_body}
     else:
-        messages = [*_turns(spec.documents_as, seen), *messages]
-    text = instruction(spec, arguments(spec, state, defaults))
+        messages = [*(_turns(spec.documents_as, seen) if listed else ()), *messages]
+    text = instruction(spec, arguments(spec, state, seen, defaults))
     if text is not None:
         messages.append({"content": text, "role": "user"})
+    parameters = copy.deepcopy(dict(spec.parameters))
+    extra_body |= parameters.pop("extra_body", {})
     if spec.schema is not None:
         extra_body["structured_outputs"] = {"json": copy.deepcopy(dict(spec.schema))}
     given = {k: copy.deepcopy(v) for k, v in state.extra.items() if k not in ("messages", "extra_body")}
-    made: dict[str, Any] = {"messages": messages, **given, **copy.deepcopy(dict(spec.parameters))}
+    made: dict[str, Any] = {"messages": messages, **given, **parameters}
     if spec.model is not None:
         made["model"] = spec.model
     if extra_body:
@@ -96,12 +99,10 @@ def _listed(documents: Sequence[Document]) -> list[dict[str, str]]:
 
 
 def _turns(form: str, seen: Seen) -> list[dict[str, str]]:
-    """Documents as turns in front of the conversation."""
-    if not seen.documents:
-        return []
+    """Documents as turns in front of the conversation; one without an id is called None, as the adapters know it."""
     if form == "json":
         return [{"content": json.dumps(_listed(seen.documents)), "role": "user"}]
     if form == "roles":
-        return [{"content": document.text, "role": f"document {document.id}"} for document in seen.documents]
-    texts = "\n\n".join(f"[Document {document.id}]\n{document.text}" for document in seen.documents)
+        return [{"content": document.text, "role": f"document {document.id or None}"} for document in seen.documents]
+    texts = "\n\n".join(f"[Document {document.id or None}]\n{document.text}" for document in seen.documents)
     return [{"content": f"You have access to the following documents:\n\n{texts}", "role": "user"}]

@@ -122,7 +122,7 @@ class CompletionCodec:
             yield from turn(behind.role, behind.filled(self._values(behind, state)), behind.end == "turn")
 
     def _only(self, seen: Seen) -> Document:
-        given = [document for document in seen.documents if document.text]
+        given = [document for document in seen.documents if document.text.strip()]
         if len(given) != 1:
             raise UserError(f"{self.intrinsic} asks about one passage at a time, not {len(given)}; give it one")
         return given[0]

@@ -65,7 +65,7 @@ def _project(output: Output, rule: Rule, value: Any) -> Any:
             return [project(one) for one in record]
         if not isinstance(record, Mapping):
             return record
-        return {new: record[old] for old, new in names.items() if old in record}
+        return {new: record.get(old) for old, new in names.items()}
 
     return _at(rule.path, value, project)
 
@@ -126,7 +126,7 @@ def lookup(output: Output, number: Any, places: Sequence[Site], name: str) -> Si
 
 
 def _described(output: Output, site: Site, names: Mapping[str, str]) -> dict[str, Any]:
-    passage = None if site.passage is None else output.request.state.passages[site.passage].id
+    passage = None if site.passage is None else output.request.state.passages[site.passage].id or None
     facts = {"begin": site.begin, "end": site.end, "text": site.text}
     facts |= {"document_id": passage, "message_index": site.message}
     return {names[fact]: value for fact, value in facts.items() if fact in names}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from retrieval.splitting import SentenceFinder
 from selfrag.intrinsics.contract import Message, Scope, Site, State
-from selfrag.intrinsics.dialects.tagging import Tagged, plain, tag
+from selfrag.intrinsics.dialects.tagging import plain, tag
 
 LAST, DOCUMENTS, EARLIER = "last_message", "documents", "all_but_last_message"
 """What can carry sentence tags."""
@@ -20,7 +20,7 @@ class Document:
     Attributes:
         index: its place in `State.passages`.
         id: its id.
-        text: title and text, tagged where the dialect says so; empty for a blank passage.
+        text: title and text, tagged where the dialect says so; a blank passage is shown without its title.
     """
 
     index: int
@@ -57,14 +57,12 @@ def see(tags: Mapping[str, str], state: State, find: SentenceFinder) -> Seen:
     sources: list[Site] = []
     documents: list[Document] = []
     for index, passage in enumerate(state.passages):
-        if not passage.text.strip():
-            documents.append(Document(index, passage.id, ""))
-        elif DOCUMENTS in tags:
+        if DOCUMENTS in tags:
             done = tag(passage.text, tags[DOCUMENTS], len(sources), find, letters=letters, title=passage.title)
             sources += [state.in_passage(Scope.SOURCE, index, *span) for span in done.spans]
             documents.append(Document(index, passage.id, done.text))
         else:
-            whole = f"{passage.title}\n{passage.text}" if passage.title else passage.text
+            whole = f"{passage.title}\n{passage.text}" if passage.title and passage.text.strip() else passage.text
             documents.append(Document(index, passage.id, plain(whole, letters)))
     messages = [replace(message, content=plain(message.content, letters)) for message in state.messages]
     last = len(messages) - 1
@@ -72,14 +70,10 @@ def see(tags: Mapping[str, str], state: State, find: SentenceFinder) -> Seen:
         for index in range(last):
             done = tag(state.messages[index].content, tags[EARLIER], len(sources), find, letters=letters)
             sources += [state.in_message(Scope.SOURCE, index, *span) for span in done.spans]
-            messages[index] = _with(messages[index], done)
+            messages[index] = replace(messages[index], content=done.text)
     sites: tuple[Site, ...] = ()
     if LAST in tags and messages:
         done = tag(state.messages[last].content, tags[LAST], 0, find, letters=letters)
         sites = tuple(state.in_message(Scope.SENTENCE, last, *span) for span in done.spans)
-        messages[last] = _with(messages[last], done)
+        messages[last] = replace(messages[last], content=done.text)
     return Seen(tuple(messages), tuple(documents), sites, tuple(sources))
-
-
-def _with(message: Message, done: Tagged) -> Message:
-    return replace(message, content=done.text) if done.spans else message

@@ -11,7 +11,9 @@ import pytest
 
 from selfrag.intrinsics.conformance.case import read_cases
 from selfrag.intrinsics.conformance.check import Verdict, check
+from selfrag.intrinsics.conformance.compare import MismatchError, Rejoined, compare
 from selfrag.intrinsics.conformance.deviations import REASONS, Deviation
+from selfrag.intrinsics.conformance.differences import difference
 
 ROOT = Path(__file__).parents[3]
 CASES = ROOT.parent / "shared" / "conformance" / "intrinsics"
@@ -104,7 +106,7 @@ def _span(raw):
         ("D3/AD__answerability_answerable.json", _likelihood, "result.answerability_likelihood: "),
         ("D4/CG__citations.json", _offset, "result[0].citation: "),
         ("D3/RC__requirement_check.json", _boolean, "result.requirement_likelihood: "),
-        ("D1/CG__canned-01.json", _span, "result[0].context_end: "),
+        ("D1/CG__canned-01.json", _span, "result[0].context: "),
     ],
 )
 def test_the_runner_sees_a_difference(tmp_path: Path, name: str, change, where: str):
@@ -122,6 +124,68 @@ def test_other_sentences_than_ours_are_a_named_deviation(tmp_path: Path):
     (tmp_path / "D3" / source.name).write_text(json.dumps(raw))
     (case,) = read_cases(tmp_path)
     assert check(case).deviations == (Deviation.SPLITTER,)
+
+
+@needs_cases
+def test_a_text_with_a_tag_in_it_is_a_named_deviation(tmp_path: Path):
+    raw = json.loads((CASES / "D4" / "CG__citations.json").read_text())
+    given, expected = (raw[name]["extra_body"]["documents"][0] for name in ("input", "expected_request"))
+    given["text"] = f"See <c1>, {given['text']}"
+    expected["text"] = expected["text"].replace("<c0> ", "<c0> See <c1>, ", 1)
+    raw["model_output"], raw["expected_upstream"] = [], []
+    (tmp_path / "D4").mkdir()
+    (tmp_path / "D4" / "CG__x.json").write_text(json.dumps(raw))
+    (case,) = read_cases(tmp_path)
+    assert check(case).deviations == (Deviation.LOOKALIKE,)
+    expected["text"] += "!"
+    (tmp_path / "D4" / "CG__x.json").write_text(json.dumps(raw))
+    (case,) = read_cases(tmp_path)
+    assert check(case).verdict is Verdict.FAIL
+
+
+FORGED = "With <c1> inside. Another."
+SPACED = "  One. Two."
+
+
+@pytest.mark.parametrize(
+    ("original", "spans", "ours", "recorded", "reason"),
+    [
+        (FORGED, ((0, 17), (18, 26)), (0, 17), (0, 5, "With "), Deviation.LOOKALIKE),
+        (SPACED, ((2, 6), (7, 11)), (2, 6), (0, 6, "  One."), Deviation.WHITESPACE),
+        (SPACED, ((2, 6), (7, 11)), (2, 6), (0, 6, None), Deviation.WHITESPACE),
+        (SPACED, ((2, 6), (7, 11)), (2, 6), (0, 7, "  One. "), Deviation.OFFSETS),
+        (SPACED, ((2, 6), (7, 11)), (2, 6), (0, 8, None), None),
+        (SPACED, ((2, 6), (7, 11)), (2, 6), (2, 6, "Two."), None),
+    ],
+)
+def test_a_span_differs_for_a_reason_or_not_at_all(original, spans, ours, recorded, reason):
+    mine = {"x_begin": ours[0], "x_end": ours[1], "x_text": original[slice(*ours)]}
+    theirs = dict(zip(("x_begin", "x_end", "x_text"), recorded, strict=True))
+    if theirs["x_text"] is None:
+        del theirs["x_text"]
+    joined = Rejoined(((original, spans),))
+    if reason is None:
+        with pytest.raises(MismatchError, match=r"result\.x: 2:6 'One\.'"):
+            compare(mine, theirs, joined, subset=True)
+    else:
+        assert compare(mine, theirs, joined, subset=True) == {reason}
+
+
+@needs_cases
+def test_a_limit_of_the_caller_is_no_difference_and_any_other_is(tmp_path: Path):
+    raw = json.loads((CASES / "D2" / "UQ__certainty-model-01.json").read_text())
+    raw["request"]["params"]["max_tokens"] = 1024
+    found = []
+    for given in ({}, {"max_tokens": 1024}):
+        raw["input"]["generate_inputs"] = given
+        (tmp_path / "x.json").write_text(json.dumps(raw))
+        (case,) = read_cases(tmp_path)
+        found.append(check(case).verdict)
+    assert found == [Verdict.FAIL, Verdict.PASS]
+
+
+def test_a_difference_at_the_beginning_is_shown():
+    assert difference("prompt", "ab", "ac") == "prompt: at 1: 'ab' where 'ac' was recorded"
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:

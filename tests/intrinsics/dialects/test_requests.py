@@ -48,7 +48,7 @@ def test_control_tokens_in_texts_are_no_control_pieces():
 
 
 def test_documents_keep_their_numbers():
-    prompt = text(published("granite-3.2", "answerability"), state("q", documents=("a.", " ", "c.")))
+    prompt = text(published("granite-3.2", "answerability"), state("q", documents=("a.", "", "c.")))
     assert "<|end_of_role|>Document 0\na.\n\nDocument 1\n\n\nDocument 2\nc.<|end_of_text|>\n" in prompt
 
 
@@ -79,19 +79,43 @@ def test_documents_as_turns(form: str):
     assert [m["role"] for m in made.wire(state("q"))["messages"]] == ["user"]
 
 
+def test_documents_without_an_id_and_none_at_all_are_sent_as_published():
+    bare = State((Message("user", "q"),), (Passage("", "a"),))
+    empty = State((Message("user", "q"),), extra={"extra_body": {"documents": []}})
+    begins = "You have access to the following documents:\n\n"
+    for form, one, none in (("string", f"{begins}[Document None]\na", begins), ("json", '[{"text": "a"}]', "[]")):
+        made = codec_of_spec(read_spec("any", {"docs_as_message": form}), options=Options(exact=False, find=find))
+        assert [m["content"] for m in made.wire(bare)["messages"]] == [one, "q"]
+        assert made.wire(empty) == {"messages": [{"content": none, "role": "user"}, {"content": "q", "role": "user"}]}
+
+
+def test_the_last_turn_is_filled_in_as_it_is_shown():
+    raw = {"instruction": "Last: {last_message}", "sentence_boundaries": {"last_message": "r"}}
+    made = codec_of_spec(read_spec("any", raw), options=Options(exact=False, find=find))
+    wire = made.wire(state("One. <r1> Two."))
+    assert [m["content"] for m in wire["messages"]] == ["<r0> One. <r1> < r1> Two.", "Last: <r0> One. <r1> < r1> Two."]
+    assert [m["content"] for m in made.wire(state("  "))["messages"]] == ["", "Last: "]
+
+
+def test_a_blank_document_without_tags_is_sent_as_it_is():
+    wire = published("mellea", "answerability").wire(state("q", documents=(" ", "b")))
+    assert [one["text"] for one in wire["extra_body"]["documents"]] == [" ", "b"]
+
+
 def test_the_contract_wins_and_unknown_fields_stay():
-    spec = read_spec("any", {"parameters": {"temperature": 0.0, "max_completion_tokens": 9}, "model": "adapter"})
+    parameters = {"temperature": 0.0, "max_completion_tokens": 9, "extra_body": {"top_k": 1}}
+    spec = read_spec("any", {"parameters": parameters, "model": "adapter"})
     made = codec_of_spec(spec, options=Options(exact=False, find=find))
     extra = {"temperature": 1.0, "seed": 3, "model": "base", "extra_body": {"priority": 1}}
     given = State((Message("user", "q"),), extra=extra)
     wire = made.wire(given)
     assert (wire["temperature"], wire["max_completion_tokens"], wire["seed"]) == (0.0, 9, 3)
     assert wire["model"] == "adapter"
-    assert wire["extra_body"] == {"priority": 1}
+    assert wire["extra_body"] == {"priority": 1, "top_k": 1}
     request = made.encode(given)
     assert (request.temperature, request.max_tokens) == (0.0, 9)
     assert isinstance(request.prompt, ChatPrompt)
-    assert dict(request.prompt.extra) == {"seed": 3, "priority": 1}
+    assert dict(request.prompt.extra) == {"seed": 3, "priority": 1, "top_k": 1}
 
 
 def test_braces_in_arguments_stay_text():
