@@ -33,6 +33,7 @@ class FileResult:
         whole: figures of all items together, such as MAUVE, with the number of items; None where undefined.
         undecided: judged metric to the number of items without a verdict, where there are any.
         form: how closed sets were asked.
+        judges: judged figure to a mark of who judged: what tells one judge from another of the same name.
     """
 
     kind: str
@@ -47,6 +48,7 @@ class FileResult:
     whole: dict[str, tuple[float, int] | None] = field(default_factory=dict)
     undecided: dict[str, int] = field(default_factory=dict)
     form: Form = "letters"
+    judges: dict[str, str] = field(default_factory=dict)
 
     @property
     def figures(self) -> set[str]:
@@ -132,6 +134,11 @@ def comparable(runs: Sequence[SystemRun]) -> list[SystemRun]:
             head, other = first.files[name].metrics[0], found.metrics[0]
             if head != other:
                 raise UserError(f"{name}: {run.folder} was scored by {other} and {first.folder} by {head}")
+            shared = first.files[name].judges.keys() & found.judges.keys()
+            if apart := sorted(one for one in shared if first.files[name].judges[one] != found.judges[one]):
+                raise UserError(
+                    f"{name}: {apart[0]} in {run.folder} is of another judge than in {first.folder}; judge anew"
+                )
     kept = {name: set.intersection(*(run.files[name].figures for run in runs)) for name in first.files}
     return [replace(run, files={name: found.only(kept[name]) for name, found in run.files.items()}) for run in runs]
 
@@ -159,7 +166,7 @@ def _file(path: Path, entry: dict[str, Any]) -> FileResult:
     apart = ("task", "system", "choices")
     data = {key: value for key, value in settings.items() if key not in apart} | {"kind": settings["task"]["kind"]}
     ids = tuple(record["id"] for record in records)
-    judged, whole, undecided = _judged(path, ids, scores)
+    judged, whole, undecided, judges = _judged(path, ids, scores)
     return FileResult(
         settings["task"]["kind"],
         (*metrics, *judged),
@@ -173,16 +180,18 @@ def _file(path: Path, entry: dict[str, Any]) -> FileResult:
         whole,
         undecided,
         recorded_form(settings),
+        judges,
     )
 
 
 def _judged(
     path: Path, ids: Sequence[str], scores: dict[str, tuple[Part | None, ...]]
-) -> tuple[tuple[str, ...], dict[str, tuple[float, int] | None], dict[str, int]]:
-    """Adds the parts of judges to `scores`; gives their names, figures of all items, and what is undecided."""
+) -> tuple[tuple[str, ...], dict[str, tuple[float, int] | None], dict[str, int], dict[str, str]]:
+    """Adds the parts of judges to `scores`; gives their names, figures of all items, what is undecided, who judged."""
     names: list[str] = []
     whole: dict[str, tuple[float, int] | None] = {}
     undecided: dict[str, int] = {}
+    judges: dict[str, str] = {}
     for judged in read_judged(path.parent, path.name.removesuffix(".jsonl")):
         for metric, parts in judged.parts.items():
             column = judged.column(metric)
@@ -192,7 +201,8 @@ def _judged(
                 undecided[column] = judged.undecided[metric]
         for metric, found in judged.whole.items():
             whole[judged.column(metric)] = None if found is None else (float(found["value"]), int(found["texts"]))
-    return tuple(names), whole, undecided
+        judges |= dict.fromkeys(map(judged.column, (*judged.parts, *judged.whole)), judged.mark)
+    return tuple(names), whole, undecided, judges
 
 
 def _part(path: Path, record: dict[str, Any], metric: str) -> Part | None:

@@ -5,6 +5,7 @@ Figures join those of the run under their own name with the judge's, so that two
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -39,6 +40,12 @@ class Judged:
     parts: Mapping[str, Mapping[str, Part | None]] = field(default_factory=dict)
     undecided: Mapping[str, int] = field(default_factory=dict)
     whole: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
+
+    @property
+    def mark(self) -> str:
+        """A short mark of who judged; what came out (`output`) is no part of it."""
+        who = {key: value for key, value in self.identity.items() if key != "output"}
+        return hashlib.sha256(json.dumps(who, sort_keys=True).encode()).hexdigest()[:12]
 
     def column(self, metric: str) -> str:
         """Name of a figure in a table."""

@@ -5,16 +5,15 @@ Verdicts are kept while they come (`entailment.journal`), so a killed pass goes 
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from retrieval.lock import locked_directory
 from retrieval.passage import Retriever
 from selfrag.errors import UserError
-from selfrag.experiments.metrics.entailment.journal import Remembered
+from selfrag.experiments.metrics.entailment.journal import remembered
 from selfrag.experiments.metrics.entailment.protocol import Entailment
 from selfrag.experiments.metrics.factscore.splitting import SentenceSplitter, Splitter
 from selfrag.experiments.metrics.judgeable import Load, judgeable
@@ -86,15 +85,17 @@ def judge_run(
         Name of the file to what each judge said.
 
     Raises:
-        UserError: no run, an unfinished file, other items than those of the run, a judge that is missing, or passages
-            that nobody knows.
+        UserError: no run, one that is being written or judged, an unfinished file, other items than those of the run, a
+            judge that is missing, or passages that nobody knows.
     """
     found: dict[str, list[Judged]] = {}
-    for name in read_manifest(folder)["files"] if only is None else only:
-        task, records = judgeable(folder, name, load)
-        found[name] = [_family(family, records, judges, task, folder, progress) for family in wanted]
-        for judged in _joined(found[name]):
-            write_judged(folder, name, judged, about())
+    names = read_manifest(folder)["files"] if only is None else only
+    with locked_directory(folder):
+        for name in names:
+            task, records = judgeable(folder, name, load)
+            found[name] = [_family(family, records, judges, task, folder, progress) for family in wanted]
+            for judged in _joined(found[name]):
+                write_judged(folder, name, judged, about())
     return found
 
 
@@ -112,7 +113,7 @@ def _family(
         return judge_likeness(records, judges.features)
     if judges.entailment is None:
         raise UserError(f"{family} need a judge of entailment; name one with --judge, such as true or nli:MODEL")
-    judge = Remembered(judges.entailment, _journal(folder, judges.entailment), progress)
+    judge = remembered(judges.entailment, folder, progress)
     if family == "citations":
         return judge_citations(records, judge, kind=str(task["kind"]), marked=bool(task.get("marked")))
     if family == "claims":
@@ -120,12 +121,6 @@ def _family(
     if judges.knowledge is None:
         raise UserError("facts need a knowledge source to be looked up in; give its index with --knowledge")
     return judge_facts(records, judges.splitter, judges.knowledge, judge, judges.source or {})
-
-
-def _journal(folder: Path, judge: Entailment) -> Path:
-    """A file for each judge, so that another threshold or model keeps its own verdicts."""
-    digest = hashlib.sha256(json.dumps(dict(judge.identity()), sort_keys=True).encode()).hexdigest()
-    return folder / f"verdicts-{digest[:12]}.log"
 
 
 def _joined(found: Sequence[Judged]) -> list[Judged]:

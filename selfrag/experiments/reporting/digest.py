@@ -20,6 +20,8 @@ from selfrag.experiments.runner_manifest import read_manifest
 from selfrag.jsonl import json_line
 
 PLAIN = tuple(field.name for field in fields(FileResult) if field.name != "scores")
+LATER = ("form", "judges")
+"""Fields that older digests do not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ def read_digest(path: Path) -> Digest:
 
 
 def _file(given: Mapping[str, Any]) -> FileResult:
-    values = {key: given[key] for key in PLAIN if key in given or key != "form"}  # digests from before forms have none
+    values = {key: given[key] for key in PLAIN if key in given or key not in LATER}
     for name in ("metrics", "ids", "judged"):
         values[name] = tuple(map(str, values[name]))
     values["whole"] = {name: None if pair is None else (pair[0], pair[1]) for name, pair in values["whole"].items()}

@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from selfrag.experiments.metrics.entailment.journal import Remembered
+from selfrag.experiments.metrics.entailment.journal import remembered
 from selfrag.experiments.metrics.entailment.protocol import Entailment
 from selfrag.experiments.metrics.judged_files import write_judged
 from selfrag.experiments.metrics.judging import Record, judge_citations
 from selfrag.experiments.steering.study import FileStudy
-
-VERDICTS = "verdicts.txt"
 
 
 def judge_settings(
@@ -31,11 +29,11 @@ def judge_settings(
         Pairs that had to be known for all settings, of which equal ones were asked once.
 
     Raises:
-        UserError: the verdicts in the folder are another judge's.
+        UserError: the verdicts in the folder are damaged.
         EngineError: the judge is gone.
     """
     pairs: list[int] = []
-    asked = Remembered(judge, out / VERDICTS, pairs.append)
+    asked = remembered(judge, out, pairs.append)
     for one in studies:
         for setting, folder in zip(one.settings, folders, strict=True):
             records = [

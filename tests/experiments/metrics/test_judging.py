@@ -12,6 +12,7 @@ from scripted_run import Slow, job
 from written import PROMPTING
 
 from retrieval.errors import UserError
+from retrieval.lock import locked_directory
 from retrieval.passage import Passage
 from selfrag.decoding.requests import Generate
 from selfrag.engines.scripted import Reply
@@ -165,6 +166,20 @@ def test_judges_that_not_all_runs_have_are_left_out_of_a_comparison(runs: list[P
     assert any("last word" in name for name in compare(read_runs(runs[:1])).tables[0].metrics)
 
 
+def test_two_judges_of_one_name_are_not_compared(runs: list[Path], data: TaskFile) -> None:
+    items = {one.id: one for one in data.items}
+    other = LastWord()
+    other.identity = lambda: {"kind": "last word", "files": {"model.safetensors": "abc"}}  # type: ignore[method-assign]
+    for folder, judge in zip(runs, (LastWord(), other), strict=True):
+        judge_run(folder, lambda *_: items, Judges(judge))
+    with pytest.raises(
+        UserError, match=r"places: citation_f1_nli \(last word\) in .*wrong is of another judge than in"
+    ):
+        read_runs(runs)
+    judge_run(runs[0], lambda *_: items, Judges(other))
+    assert "citation_f1_nli (last word)" in compare(read_runs(runs)).tables[0].metrics
+
+
 def test_figures_of_all_items_have_no_interval(runs: list[Path]) -> None:
     for folder, value in zip(runs, (0.9, 0.4), strict=True):
         whole = {"mauve": {"value": value, "low": value, "high": value, "texts": 4}}
@@ -231,6 +246,12 @@ def test_figures_of_one_judge_are_in_one_file(runs: list[Path], data: TaskFile) 
     assert found["last word"].parts["claim_recall"]["q0"] == (0.5, 1.0)
     assert found["sentences, last word"].parts["factscore_unpenalised"]["q0"] == (1.0, 1.0)
     assert found["sentences, last word"].identity["knowledge"] == {"index": "abc"}
+
+
+def test_two_passes_at_once_are_refused(runs: list[Path], data: TaskFile) -> None:
+    """Their verdicts would be written into each other's lines."""
+    with locked_directory(runs[0]), pytest.raises(UserError, match="another process"):
+        judge_run(runs[0], lambda *_: {one.id: one for one in data.items}, Judges(LastWord()))
 
 
 def test_what_is_missing_is_asked_for(runs: list[Path], data: TaskFile) -> None:

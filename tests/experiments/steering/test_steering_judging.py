@@ -61,6 +61,10 @@ def test_settings_become_runs_that_say_what_the_study_says(tmp_path: Path) -> No
     before = len(judge.asked)
     assert judge_settings(studies, write_answers(job(tmp_path), studies, tmp_path / "settings"), judge, tmp_path, {})
     assert len(judge.asked) == before
+    second = Short()
+    second.identity = lambda: {"kind": "short", "files": "others"}  # type: ignore[method-assign]
+    judge_settings(studies, folders, second, tmp_path, {})  # a second judge of the same study has verdicts of its own
+    assert len(second.asked) == before
     again = read_runs(folders)
     column = "citation_precision_nli (short)"
     figures = {run.name: ratio(run.files["short"].scores[column]) for run in again}

@@ -87,5 +87,15 @@ class Remembered:
                 self.path.unlink()
 
 
+def remembered(judge: Entailment, folder: Path, progress: Callable[[int], object] = lambda pairs: None) -> Remembered:
+    """A judge with its file in a folder, where every judge has one of its own: `verdicts-MARK.log`.
+
+    Raises:
+        UserError: as `Remembered`.
+    """
+    mark = hashlib.sha256(json.dumps(dict(judge.identity()), sort_keys=True).encode()).hexdigest()[:12]
+    return Remembered(judge, folder / f"verdicts-{mark}.log", progress)
+
+
 def _key(pair: Pair) -> str:
     return hashlib.sha256(json.dumps(pair).encode("utf-8", "surrogatepass")).hexdigest()
