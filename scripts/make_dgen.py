@@ -14,8 +14,9 @@ from pathlib import Path
 
 # Pairs of these data bring the passage that their annotators saw, and the corpus holds the evidence of only some of
 # them, so these passages join the candidates. The labelled cases that the critic learned from always show an output, so
-# the first judgment sees it too (Algorithm 3).
-SETTINGS = ("--gold", "join", "--initial", "output", "--balance", "paper", "--seed", "20")
+# the first judgment sees it too (Algorithm 3). A fully supporting passage goes before a partly supporting one
+# of a better rank, as in the published code.
+SETTINGS = ("--gold", "join", "--initial", "output", "--choice", "graded", "--balance", "paper", "--seed", "20")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -40,7 +40,7 @@ def ranked(gold: Sequence[Candidate], retrieved: Sequence[Candidate]) -> tuple[C
 
 def choose(
     candidates: Sequence[Candidate],
-    choice: Literal["graded", "paper"],
+    choice: Literal["paper", "graded"],
     unsupported: Literal["random", "best", "drop"],
     rng: random.Random,
 ) -> tuple[int | None, str]:

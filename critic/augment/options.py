@@ -23,8 +23,9 @@ class Augmenting:
         first: the Retrieve token of the first sentence. `initial`: the decision made from the instruction, which is
             what the generator decides from; `judged`: judged like any other sentence of an output of several (the
             paper's letter).
-        choice: among relevant passages: `graded` takes a fully supporting one before a partly supporting one, then the
-            best retrieved; `paper` takes the best retrieved of both.
+        choice: among relevant passages: `paper` takes the best retrieved of those that support fully or partly;
+            `graded` takes a fully supporting one before a partly supporting one (as the published code), then the
+            best retrieved.
         unsupported: where no passage is relevant and supports the sentence: `random` draws one of them (paper), `best`
             takes the best retrieved, `drop` leaves the pair out and counts it.
         gold: passages that the pair brings: `off` ignores them, `join` puts them before the retrieved candidates,
@@ -42,7 +43,7 @@ class Augmenting:
     threshold: float = 0.5
     initial: Literal["instruction", "output"] = "instruction"
     first: Literal["initial", "judged"] = "initial"
-    choice: Literal["graded", "paper"] = "graded"
+    choice: Literal["paper", "graded"] = "paper"
     unsupported: Literal["random", "best", "drop"] = "random"
     gold: Literal["off", "join", "only"] = "off"
     judge_all: bool = False

@@ -128,6 +128,12 @@ def test_a_single_sentence_is_searched_for_once() -> None:
     assert result.segments[0].query == "Capital? Paris"
 
 
+def test_among_supporting_passages_the_best_retrieved_is_shown_as_the_paper_says() -> None:
+    rule = lambda c: PARTLY if c.group == "IsSup" and c.evidence == FOUND[0] else ...  # noqa: E731
+    assert layout(run(rule, pair("Paris"))[0])[1:5] == ["<d1>", "[Relevant]", "Paris", "[Partially supported]"]
+    assert layout(run(rule, pair("Paris"), choice="graded")[0])[1] == "<d2>"
+
+
 def test_defect_34_a_sentence_without_retrieval_is_not_searched_for() -> None:
     _, _, retriever = run(lambda case: "No Retrieval" if case.group == "Retrieve" and case.output else ...)
     assert retriever.queries == ["Capital? Paris. It lies on the Seine.", "Capital? Paris."]
@@ -284,7 +290,7 @@ def test_provenance_says_why() -> None:
     (segment,) = record["segments"]
     assert (segment["start"], segment["end"], segment["chosen"]) == (0, 5, "d2")
     assert segment["why"] == "initial decision: 0.947 is above 0.5"
-    assert segment["rule"] == "relevant and fully supported, best of 2"
+    assert segment["rule"] == "relevant and fully supported or partially supported, best of 2"
     assert [c["issup"]["label"] for c in segment["candidates"]] == [NONE, FULLY, FULLY]
     assert segment["candidates"][0]["isrel"]["p"] == {"Relevant": 0.9, "Irrelevant": 0.1}
     assert record["found"] == [{"id": "d1", "score": 1.0}, {"id": "d2", "score": 0.5}, {"id": "d3", "score": 0.333333}]
