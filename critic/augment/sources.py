@@ -13,10 +13,12 @@ from typing import Any, Literal, Protocol
 
 from critic.augment.augmented import Dropped
 from critic.pairs import Pair, parse_pair
+from critic.sources.streams import unbroken
 from retrieval.errors import UserError
 from selfrag.jsonl import read_jsonl
 
 BadRows = Literal["stop", "drop"]
+_AGAIN = "finished shards are kept, run the same again"
 
 
 class Source(Protocol):
@@ -90,7 +92,7 @@ class DatasetPairs:
 
     def _rows(self) -> Iterator[Pair | Dropped]:
         checked = _Checked(self.name, self.bad_rows)
-        for number, found in enumerate(_unbroken(self.dataset, self.name), 1):
+        for number, found in enumerate(unbroken(self.dataset, self.name, _AGAIN), 1):
             record = {**found, **{key: found.get(column) for key, column in self.columns.items()}}
             given = _without_nulls(record)
             given.setdefault("id", f"{self.name}-{number}")
@@ -128,33 +130,6 @@ class _Checked:
             return Dropped(f"{self.name}:{self.row}", "bad row", str(error).encode("utf-8", "replace").decode())
         self.seen.add(pair.id)
         return pair
-
-
-def _unbroken(rows: Iterable[Mapping[str, Any]], name: str) -> Iterator[Mapping[str, Any]]:
-    """The rows; a source that breaks off, such as a stream whose server has gone, is one line.
-
-    Raises:
-        UserError: reading failed.
-    """
-    import datasets
-    import httpx
-    import pyarrow as pa
-
-    number, broken = 0, (OSError, httpx.HTTPError, pa.ArrowException, datasets.exceptions.DatasetsError)
-    stream = iter(rows)
-    while True:
-        try:
-            row = next(stream)
-        except StopIteration:
-            return
-        except broken as error:
-            said = " ".join(str(error).split()) or type(error).__name__
-            raise UserError(
-                f"{name}: reading broke off after row {number} ({said:.200});"
-                " finished shards are kept, run the same again"
-            ) from error
-        number += 1
-        yield row
 
 
 def _limited(items: Iterator[Pair | Dropped], limit: int | None) -> Iterator[Pair | Dropped]:

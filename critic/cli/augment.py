@@ -62,8 +62,8 @@ def augment(
         typer.Option(help="Passages that pairs bring: candidates too?", rich_help_panel=CHOOSE),
     ] = _DEFAULT.gold,
     choice: Annotated[
-        Literal["graded", "paper"],
-        typer.Option(help="Fully before partly supporting, or by rank alone.", rich_help_panel=CHOOSE),
+        Literal["paper", "graded"],
+        typer.Option(help="By rank alone, or fully before partly supporting.", rich_help_panel=CHOOSE),
     ] = _DEFAULT.choice,
     unsupported: Annotated[
         Literal["random", "best", "drop"],
@@ -159,7 +159,10 @@ def augment(
 
             stack.enter_context(connect(ray))
             execute = augment_on_ray(judging, searching, options, workers=workers, num_gpus=gpus)
-        manifest = augment_pairs(source, out, execute, options, inputs=_inputs(critic, index), shard=shard)
+        inputs: dict[str, Any] = _inputs(critic, index)
+        if streaming:  # its pairs are not read again to compare them with those of a finished run
+            inputs["stream"] = {"split": split, "columns": _columns(column), "bad_rows": bad_rows, "limit": limit}
+        manifest = augment_pairs(source, out, execute, options, inputs=inputs, shard=shard)
     typer.echo(_summary(manifest, out))
 
 

@@ -15,6 +15,7 @@ from typing import Any, TextIO, TypeAlias, cast
 
 from critic.sources.json_array import begins_array, read_array
 from critic.sources.raw import Raw
+from critic.sources.streams import unbroken
 from retrieval.errors import UserError
 from selfrag.jsonl import read_jsonl
 
@@ -55,7 +56,7 @@ def raw_rows(source: Source, split: str = "train") -> Iterator[Raw]:
 def _iterable(rows: Iterable[Mapping[str, Any]]) -> Iterator[Raw]:
     info = getattr(rows, "info", None)
     name = getattr(info, "dataset_name", None) or "data set"
-    for number, record in enumerate(rows):
+    for number, record in enumerate(unbroken(rows, name, "nothing was written, run the same again")):
         if not isinstance(record, Mapping):
             raise UserError(f"{name}: row {number + 1} must be an object, not {type(record).__name__}")
         yield Raw(f"{name}: row {number + 1}", str(number), record)

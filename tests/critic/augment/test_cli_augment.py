@@ -91,6 +91,25 @@ def test_a_row_without_output_is_named_by_its_line(
     assert "dropped: 1 bad row" in capsys.readouterr().out
 
 
+def test_a_finished_stream_is_not_taken_for_another_part_of_it(
+    pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream is not read again to compare its pairs: ten rows must not be returned where all were asked for."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
+    folder = tmp_path / "set"
+    folder.mkdir()
+    shutil.copy(pairs, folder / "train.jsonl")
+    arguments = ["augment", str(folder), "--streaming", "--critic", "lexical", "-o", str(tmp_path / "out")]
+    arguments += ["--gold", "only", "--balance", "none"]
+    assert main([*arguments, "--limit", "3"]) == 0
+    assert main([*arguments, "--limit", "3"]) == 0
+    assert "3 rows of 3 pairs" in capsys.readouterr().out
+    assert main(arguments) == 2
+    assert "another inputs (stream)" in capsys.readouterr().err
+
+
 def test_a_place_that_cannot_be_written_is_one_line(
     pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

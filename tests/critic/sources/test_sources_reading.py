@@ -94,6 +94,17 @@ def test_a_local_directory_reads_like_the_hub(tmp_path):
         open_hub(str(tmp_path / "nowhere"))
 
 
+def test_a_stream_that_breaks_off_is_one_line():
+    import httpx
+
+    def stream():
+        yield from ROWS[:5]
+        raise httpx.ReadTimeout("the server has gone")
+
+    with pytest.raises(UserError, match=r"data set: reading broke off after row 5 \(the server has gone\); nothing"):
+        list(load(stream(), named("stanford_alpaca")))
+
+
 def test_reading_is_lazy(tmp_path):
     def endless():
         number = 0
