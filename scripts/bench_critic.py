@@ -14,7 +14,7 @@ from pathlib import Path
 
 from critic.evaluation.speed import cases_of, race, same
 from critic.tables import markdown
-from retrieval.atomic import write_json
+from retrieval.atomic import write_json, writing
 from retrieval.errors import UserError
 
 
@@ -34,6 +34,9 @@ def main() -> int:
         print(f"[{time.perf_counter() - start:6.0f} s] {what}", file=sys.stderr, flush=True)
 
     try:
+        if given.out:
+            with writing(given.out):  # better said before minutes of measuring
+                given.out.parent.mkdir(parents=True, exist_ok=True)
         cases = cases_of(given.data, given.rows, given.passages)
         found = race(given.critic, cases, repeats=given.repeats, say=say)
         if given.out:

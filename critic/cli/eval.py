@@ -10,8 +10,10 @@ import typer
 
 def evaluate(
     rows: Annotated[Path, typer.Argument(help="Labelled cases, JSONL.")],
-    critic: Annotated[Path | None, typer.Option(help="Folder of a trained critic.")] = None,
-    base: Annotated[Path | None, typer.Option(help="Untrained base model, asked with the teacher's prompt.")] = None,
+    critic: Annotated[str | None, typer.Option(help="Folder or hub name of a trained critic.")] = None,
+    base: Annotated[
+        str | None, typer.Option(help="Untrained base model, asked with the teacher's prompt; folder or hub name.")
+    ] = None,
     train: Annotated[
         Path | None, typer.Option(help="Training rows (or data folder) for majority label and tf-idf.")
     ] = None,

@@ -77,6 +77,42 @@ def test_a_row_that_cannot_be_judged_is_named_with_its_line_before_a_model_is_as
         run_evaluation(tmp_path / "bad.jsonl", Subjects(critic=tmp_path / "none", train=rows))
 
 
+def test_figures_are_written_after_each_critic_into_a_folder_that_is_made(tmp_path, rows):
+    out, seen = tmp_path / "new" / "folder" / "figures.json", []
+
+    def say(text):
+        seen.append(list(json.loads(out.read_text())["critics"]) if out.exists() else [])
+
+    run_evaluation(rows, Subjects(train=rows), out=out, say=say)
+    assert seen == [[], [TFIDF]]
+    (tmp_path / "file").write_text("")
+    said = []
+    with pytest.raises(UserError, match="cannot write"):
+        run_evaluation(rows, Subjects(train=rows), out=tmp_path / "file" / "x.json", say=said.append)
+    assert said == []
+
+
+def test_rows_that_no_baseline_can_be_fitted_to_are_named_before_a_model_is_asked(tmp_path, rows):
+    write_jsonl(tmp_path / "train.jsonl", [row.as_dict() for row in labelled(each=2) if row.label != "Irrelevant"])
+    with pytest.raises(UserError, match="IsRel has rows of one label only"):
+        run_evaluation(rows, Subjects(critic=tmp_path / "none", train=tmp_path / "train.jsonl"))
+
+
+def test_a_base_model_may_be_a_hub_name(rows, monkeypatch, capsys):
+    import huggingface_hub
+
+    asked = []
+
+    def download(name):
+        asked.append(name)
+        raise OSError("no network")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    assert main(["eval", str(rows), "--base", "owner/model"]) == 2
+    assert asked == ["owner/model"]
+    assert "could not be fetched from the hub (no network)" in capsys.readouterr().err
+
+
 def test_the_command_prints_the_report(rows, capsys):
     assert main(["eval", str(rows), "--train", str(rows)]) == 0
     assert "## Accuracy, all rows" in capsys.readouterr().out
