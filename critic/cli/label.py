@@ -40,10 +40,16 @@ def label(
     temperature: Annotated[float, typer.Option(help="The paper asked at 1.", rich_help_panel=HOW)] = 0.0,
     max_tokens: Annotated[int, typer.Option(help="Most tokens of an answer.", rich_help_panel=HOW)] = 200,
     seed: Annotated[int | None, typer.Option(help="Sent to the endpoint.", rich_help_panel=HOW)] = None,
+    min_coverage: Annotated[
+        float, typer.Option(help="Of logprobs: least probability on the labels together.", rich_help_panel=HOW)
+    ] = 0.5,
     concurrency: Annotated[int, typer.Option(help="Requests under way at once.", rich_help_panel=PACE)] = 8,
     rpm: Annotated[float | None, typer.Option(help="Most requests a minute.", rich_help_panel=PACE)] = None,
     timeout: Annotated[float, typer.Option(help="Seconds for one answer.", rich_help_panel=PACE)] = 120.0,
     retries: Annotated[int, typer.Option(help="Repetitions of a failed request.", rich_help_panel=PACE)] = 5,
+    longest_wait: Annotated[
+        float, typer.Option(help="Seconds; an endpoint that asks for more ends the run.", rich_help_panel=PACE)
+    ] = 300.0,
     price_in: Annotated[
         float | None, typer.Option(help="Price of a million tokens sent.", rich_help_panel=COST)
     ] = None,
@@ -91,11 +97,13 @@ def label(
             temperature,
             max_tokens,
             seed,
-            api_key_env=key_env,
+            min_coverage,
+            key_env,
             concurrency=concurrency,
             requests_per_minute=rpm,
             timeout=timeout,
             retries=retries,
+            longest_wait=longest_wait,
         )
         teacher = EndpointTeacher(config, name)
     asked: list[Question] = list(read_questions(questions))

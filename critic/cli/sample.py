@@ -10,8 +10,10 @@ import typer
 from retrieval.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from critic.pairs import Pair
-    from retrieval import Retriever
+    from retrieval import Passage, Retriever
 
 
 def sample(
@@ -62,7 +64,8 @@ def sample(
         write_jsonl(out, (question.as_dict() for question in drawn.questions))
         out.with_name(f"{out.name}.report.md").write_text(text, encoding="utf-8")
     settings = {"seed": seed, "targets": wanted.as_dict(), "passages": passages, "sentences": sentences}
-    data = {"pairs": {file.name: sha256(file) for file in pairs}, "index": None if index is None else index.name}
+    searched = None if index is None else {index.name: sha256(index / "manifest.json")}
+    data = {"pairs": {file.name: sha256(file) for file in pairs}, "index": searched}
     counts = {"cases": len(drawn.questions), "short": drawn.short(), "left_out": dict(drawn.left_out)}
     write_json(out.with_name(f"{out.name}.manifest.json"), {"commit": commit(), **settings, **data, "counts": counts})
     Console().print(terminal("Cases", ("group", "rule", "cases"), by_rule(drawn)))
@@ -91,6 +94,16 @@ def _read(files: list[Path]) -> list[Pair]:
 def _retriever(index: Path | None, encoder: str | None) -> Retriever | None:
     if index is None:
         return None
+    from tqdm import tqdm
+
     from retrieval import open_index
 
-    return open_index(index, encoder)
+    opened = open_index(index, encoder)
+    bar = tqdm(unit=" searches", delay=1, disable=None)
+
+    def search(queries: Sequence[str], k: int, /) -> Sequence[Sequence[Passage]]:
+        found = opened(queries, k)
+        bar.update(len(queries))
+        return found
+
+    return search

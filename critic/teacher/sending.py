@@ -160,5 +160,6 @@ class Sender:
             raise TeacherError(f"the quota of {config.url} is used up ({message}); run the same again when it is not")
         if pause > config.longest_wait:
             raise TeacherError(
-                f"{config.url} asks to wait {pause:,.0f} s ({message}); run the same again later, or raise longest_wait"
+                f"{config.url} asks to wait {pause:,.0f} s ({message}); run the same again later,"
+                " or give a higher --longest-wait"
             )

@@ -111,6 +111,17 @@ def test_the_estimate_of_a_resumed_run_is_of_what_is_left(server, cases, tmp_pat
     assert "3 questions to ask" in err
 
 
+def test_limits_of_waiting_and_coverage_are_options(server, cases, tmp_path, capsys) -> None:
+    server.refusal = (429, b"later", {"Retry_After": "30"})
+    code, _, err = label(capsys, cases, server, tmp_path / "out", "--longest-wait", 20)
+    assert (code, "asks to wait 30 s" in err) == (2, True)
+    server.refusal = None
+    options = ("--constraint", "logprobs", "--min-coverage", 1)
+    code, _, _ = label(capsys, cases, server, tmp_path / "covered", *options)
+    manifest = json.loads((tmp_path / "covered" / "manifest.json").read_text())
+    assert manifest["identity"]["min_coverage"] == 1
+
+
 def test_questions_without_an_answer_are_told_by_the_exit_code(server, cases, tmp_path, capsys) -> None:
     rows = [*questions(3), *questions(4, fault="!once_500")[3:]]
     write_jsonl(cases, [question.as_dict() for question in rows])

@@ -239,7 +239,7 @@ def test_retry_after_is_honoured_by_all(server) -> None:
         ),
         ((402, b"pay", {}), "quota .* is used up"),
         ((429, {"error": {"message": "x", "code": "insufficient_quota"}}, {}), "quota .* is used up"),
-        ((429, b"later", {"Retry_After": "3600"}), r"asks to wait 3,\d\d\d s .*run the same again later"),
+        ((429, b"later", {"Retry_After": "3600"}), r"asks to wait 3,\d\d\d s .*later, or give a higher --longest-wait"),
     ],
 )
 def test_what_no_repetition_mends_ends_the_run_in_one_line(server, refusal, message, monkeypatch) -> None:
