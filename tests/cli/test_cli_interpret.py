@@ -54,7 +54,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.engine
-def test_a_model_in_process_is_run_tested_and_judged(model, file, tmp_path, capsys):
+def test_a_model_in_process_is_run_tested_and_judged(model, file, tmp_path, capsys, monkeypatch):
     run = tmp_path / "run"
     begin = ["interpret", "run", str(file), "-o", str(run), "--model", str(model), *SMALL]
     grid = [*begin, "--examples", "0", "--examples", "1", "--prompt", "basic", "--prompt", "counterfactual"]
@@ -77,6 +77,10 @@ def test_a_model_in_process_is_run_tested_and_judged(model, file, tmp_path, caps
     judged = ["interpret", "agree", str(run), "--model", str(model), "--engine", "transformers"]
     assert main([*judged, "--cell", "*-0-basic"]) == 0
     assert "Agreement with reflection tokens and citation intrinsic, prompt basic" in capsys.readouterr().out
+    with monkeypatch.context() as patched:  # what is judged needs no model
+        patched.setattr("selfrag.engines.select.load_engine", None)
+        assert main([*judged, "--cell", "*-0-basic"]) == 0
+    capsys.readouterr()
     (name,) = [path for path in run.glob("*.agreement.jsonl") if "log" not in path.name]
     for record in read_records(name):
         assert [context["id"] for context in record["contexts"]] == [f"p{record['id'][1:]}a", f"p{record['id'][1:]}b"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from selfrag.experiments.runner_manifest import RunDirectory, model_files
 from selfrag.experiments.tasks.evidence import nothing_searched
 
 Results = dict[str, dict[str, Any]]
+CITATIONS = "citation_generation"
+"""The intrinsic that says which contexts an answer rests on."""
 
 
 def run_grid(
@@ -95,32 +98,34 @@ def run_judges(run: Path, model: str, engine: str | None = None, patterns: Seque
     Raises:
         UserError: the model has no reflection tokens, or as `run_grid`.
     """
-    from selfrag.api import SelfRAG
-    from selfrag.intrinsics.reflectors.tokens import TokenReflector
+    from selfrag.intrinsics.model_library import DEMO
+    from selfrag.intrinsics.reflectors.loading import adapters_of
     from selfrag.loading import resolve_model
-    from selfrag.reflection.labels import ISREL, ISSUP
 
     found = read_grid(run)
     cells = found.select(patterns)
-    remote = engine is not None and engine.startswith(("http://", "https://"))
+    path, remote = resolve_model(model), engine is not None and engine.startswith(("http://", "https://"))
+    shipped = adapters_of((CITATIONS,), demo=model == DEMO)
+    total = len(cells) * len(found.job.questions.chosen.items)
+    with _progress("judge", total) as progress, on_demand(partial(_judges, model, engine, remote=remote)) as judges:
+        loaded = judges().engine.limits.adapters if remote else shipped  # a server says what it has
+        judged_by = "adapter" if CITATIONS in loaded else "prompt"
+        identity = {"model": model_files(path), "citation": judged_by}
+        stream = Stream(RunDirectory(run, found.identity), progress=progress)
+        return judge_cells(found.job, cells, stream, judges, identity)
+
+
+def _judges(model: str, engine: str | None, *, remote: bool) -> Judges:
+    from selfrag.api import SelfRAG
+    from selfrag.intrinsics.reflectors.tokens import TokenReflector
+    from selfrag.reflection.labels import ISREL, ISSUP
+
     options: dict[str, Any] = {"url": engine} if remote else {}
     name = "http" if remote else engine
-    intrinsic = "citation_generation"
-    total = len(cells) * len(found.job.questions.chosen.items)
-    with (
-        SelfRAG.from_pretrained(
-            model, retriever=nothing_searched, engine=name, intrinsics=(intrinsic,), **options
-        ) as rag,
-        _progress("judge", total) as progress,
-    ):
-        (citation,) = rag.reflectors
-        judged_by = "adapter" if intrinsic in rag.engine.limits.adapters else "prompt"
-        identity = {"model": model_files(resolve_model(model)), "citation": judged_by}
-        tokens = [TokenReflector(rag.prompting, labels) for labels in (ISREL, ISSUP)]
-        judges = Judges(rag.engine, tokens[0], tokens[1], citation)
-        return judge_cells(
-            found.job, cells, Stream(RunDirectory(run, found.identity), progress=progress), judges, identity
-        )
+    rag = SelfRAG.from_pretrained(model, retriever=nothing_searched, engine=name, intrinsics=(CITATIONS,), **options)
+    (citation,) = rag.reflectors
+    relevance, support = (TokenReflector(rag.prompting, labels) for labels in (ISREL, ISSUP))
+    return Judges(rag.engine, relevance, support, citation)
 
 
 def _as_run(generator: Generator, run: GridRun) -> Generator:

@@ -6,7 +6,7 @@ Beside what the reply cites and what is relevant in truth, this is the material 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,9 +44,13 @@ class Judges:
         """One reflection a state."""
         return pump(self.engine, reflector.reflect(states)) if states else []
 
+    def close(self) -> None:
+        """Free the engine."""
+        self.engine.close()
+
 
 def judge_cells(
-    job: Job, cells: Sequence[Cell], stream: Stream, judges: Judges, identity: Mapping[str, Any]
+    job: Job, cells: Sequence[Cell], stream: Stream, judges: Callable[[], Judges], identity: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
     """Judge the replies of finished cells.
 
@@ -54,7 +58,7 @@ def judge_cells(
         job: as the cells were run.
         cells: all finished.
         stream: of the same run.
-        judges: who judges.
+        judges: gives who judges; called only if there is something to judge.
         identity: of the judging model, for the manifest.
 
     Returns:
@@ -68,7 +72,7 @@ def judge_cells(
         records = {record["id"]: record for record in read_records(stream.directory.folder / f"{cell.name}.jsonl")}
 
         def make(some: list[str], cell: Cell = cell, records: Mapping[str, Any] = records) -> list[Made]:
-            return _judge([job.trial(cell, one) for one in some], [records[one] for one in some], judges)
+            return _judge([job.trial(cell, one) for one in some], [records[one] for one in some], judges())
 
         name = f"{cell.name}.{SUFFIX}"
         entry = job.entry((), cell=cell.as_dict(), judge=dict(identity))
