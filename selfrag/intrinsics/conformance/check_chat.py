@@ -9,6 +9,7 @@ from selfrag.intrinsics.conformance.case import Case
 from selfrag.intrinsics.conformance.compare import MismatchError, Rejoined, compare
 from selfrag.intrinsics.conformance.deviations import Deviation
 from selfrag.intrinsics.conformance.differences import first_difference, whole
+from selfrag.intrinsics.conformance.faults import explained
 from selfrag.intrinsics.conformance.recorded import all_texts, recorded_finder
 from selfrag.intrinsics.conformance.replay import booleans, kinds, replayed
 from selfrag.intrinsics.conformance.soundness import sound
@@ -54,7 +55,10 @@ def _result(codec: ChatCodec, request: Request, completion: Completion, expected
     except MismatchError:
         if booleans(codec.spec, completion, reflection.values, expected[0]):
             return {Deviation.BOOLEAN}
-        raise
+        reasons = explained(codec, request, completion, reflection, expected[0])
+        if not reasons:
+            raise
+        return reasons
 
 
 def _replay(codec: ChatCodec, request: Request, results: Any) -> set[Deviation]:

@@ -17,6 +17,8 @@ class Deviation(StrEnum):
     RECOVERED = "recovered"
     LOOKALIKE = "tag-lookalike"
     WHITESPACE = "white-space"
+    NEGATIVE = "negative-number"
+    FIRST_LABEL = "first-label"
 
 
 REASONS: dict[Deviation, str] = {
@@ -29,4 +31,6 @@ REASONS: dict[Deviation, str] = {
     Deviation.RECOVERED: "the good records and a diagnostic; upstream raises on the whole reply",
     Deviation.LOOKALIKE: "what looks like a sentence tag in a text is text; upstream cuts there when it reads",
     Deviation.WHITESPACE: "white space around a sentence is no part of it; upstream's first one has it",
+    Deviation.NEGATIVE: "a negative number names no sentence and costs its record; upstream counts it from the end",
+    Deviation.FIRST_LABEL: "a token counts for the one label it fits; upstream takes the first label or certainty",
 }

@@ -80,7 +80,7 @@ def body(spec: Spec, state: State, seen: Seen, defaults: Mapping[str, str]) -> d
     if text is not None:
         messages.append({"content": text, "role": "user"})
     parameters = copy.deepcopy(dict(spec.parameters))
-    extra_body |= parameters.pop("extra_body", {})
+    extra_body |= parameters.pop("extra_body", None) or {}
     if spec.schema is not None:
         extra_body["structured_outputs"] = {"json": copy.deepcopy(dict(spec.schema))}
     given = {k: copy.deepcopy(v) for k, v in state.extra.items() if k not in ("messages", "extra_body")}

@@ -12,10 +12,11 @@ from typing import Any, TypeAlias
 
 from selfrag.intrinsics.contract import Code, Site, State
 from selfrag.intrinsics.dialects.json_reading import Path
-from selfrag.intrinsics.dialects.reading import Output, distribution, shown
+from selfrag.intrinsics.dialects.reading import Output, distribution, same, shown
 from selfrag.intrinsics.dialects.seen import LAST
 from selfrag.intrinsics.dialects.spec import Rule
 
+_NOWHERE = object()
 Apply: TypeAlias = Callable[[Output, Rule, Any], Any]
 
 
@@ -35,6 +36,9 @@ def _likelihood(output: Output, rule: Rule, value: Any) -> Any:
     labels, values = [label for label, _ in pairs], [float(number) for _, number in pairs]
     root = output.json.root
     for path, node in root.at(rule.path) if root is not None else ():
+        if not same(_held(value, path), node.value):
+            output.say(Code.INVALID, f"an earlier rule has changed {shown(node.value)}; its likelihood is left out")
+            continue
         found = distribution(output, node, labels, _row(path))
         expected = None if found is None else sum(p * v for p, v in zip(found.distribution, values, strict=True))
         value = _replaced(value, path, expected)
@@ -43,6 +47,16 @@ def _likelihood(output: Output, rule: Rule, value: Any) -> Any:
 
 def _row(path: Path) -> int | None:
     return path[0] if path and isinstance(path[0], int) else None
+
+
+def _held(value: Any, path: Sequence[str | int | None]) -> Any:
+    """What stands at a concrete path; `_NOWHERE` where it leads nowhere."""
+    for key in path:
+        there = isinstance(value, Mapping) and key in value
+        if not there and not (isinstance(value, list) and isinstance(key, int) and key < len(value)):
+            return _NOWHERE
+        value = value[key]
+    return value
 
 
 def _replaced(value: Any, path: Sequence[str | int | None], new: Any) -> Any:
@@ -134,7 +148,7 @@ def _described(output: Output, site: Site, names: Mapping[str, str]) -> dict[str
 
 def _merge_spans(output: Output, rule: Rule, value: Any) -> Any:
     group = rule.options["group_fields"]
-    begin, end, text = names = (rule.options["begin_field"], rule.options["end_field"], rule.options["text_field"])
+    begin, end, text = names = (rule.options["begin_field"], rule.options["end_field"], rule.options.get("text_field"))
 
     def key(row: Any) -> tuple[Any, ...]:
         values = (row.get(name) for name in group)
@@ -155,22 +169,25 @@ def _merge_spans(output: Output, rule: Rule, value: Any) -> Any:
                 last = row
                 merged.append(row)
             else:
-                last[text] = f"{last[text]}{gap}{row[text]}"
                 last[end] = row[end]
+                if text is not None:
+                    last[text] = f"{last[text]}{gap}{row[text]}"
         return merged
 
     return _at(rule.path, value, merge)
 
 
-def _between(output: Output, left: Any, right: Any, names: tuple[str, str, str]) -> str | None:
+def _between(output: Output, left: Any, right: Any, names: tuple[str, str, str | None]) -> str | None:
     """What stands between two spans of one original if it is white space only; None if they are not neighbours."""
     begin, end, text = names
     for site in output.request.sources:
-        if (site.begin, site.end, site.text) != (right[begin], right[end], right[text]) or right[begin] < left[end]:
+        if (site.begin, site.end) != (right[begin], right[end]) or right[begin] < left[end]:
+            continue
+        if text is not None and site.text != right[text]:
             continue
         whole = original(output.request.state, site)
         gap = whole[left[end] : right[begin]]
-        if whole[left[begin] : left[end]] == left[text] and not gap.strip():
+        if (text is None or whole[left[begin] : left[end]] == left[text]) and not gap.strip():
             return gap
     return None
 

@@ -14,7 +14,18 @@ from selfrag.errors import UserError, require
 from selfrag.intrinsics.dialects.json_reading import Path
 from selfrag.intrinsics.dialects.seen import DOCUMENTS, EARLIER, LAST
 
-_RULES = frozenset({"likelihood", "nest", "project", "explode", "drop_duplicates", "decode_sentences", "merge_spans"})
+_RULES: Mapping[str, Mapping[str, type | tuple[type, ...]]] = MappingProxyType(
+    {
+        "likelihood": {"categories_to_values": list},
+        "nest": {"field_name": str},
+        "project": {"retained_fields": (list, dict)},
+        "explode": {"target_field": str},
+        "drop_duplicates": {"target_fields": list},
+        "decode_sentences": {"source": (str, list), "output_names": dict},
+        "merge_spans": {"group_fields": list, "begin_field": str, "end_field": str},
+    }
+)
+"""Output rules, and what each must be told."""
 _FIELDS = frozenset(
     {
         "model",
@@ -91,6 +102,11 @@ def read_spec(name: str, raw: Mapping[str, Any]) -> Spec:
             schema = json.loads(schema)
         except ValueError as error:
             raise UserError(f"adapter {name!r}: response_format is no JSON: {error}") from error
+    rules = raw.get("transformations") or ()
+    if not isinstance(rules, Sequence) or isinstance(rules, str):
+        raise UserError(f"adapter {name!r}: transformations={rules!r} is no list")
+    parameters = _frozen(name, "parameters", raw.get("parameters")) or MappingProxyType({})
+    _frozen(name, "parameters.extra_body", parameters.get("extra_body"))
     documents_as = raw.get("docs_as_message")
     if documents_as not in (None, "string", "json", "roles"):
         raise UserError(f"adapter {name!r}: docs_as_message={documents_as!r}; known: string, json, roles")
@@ -98,9 +114,9 @@ def read_spec(name: str, raw: Mapping[str, Any]) -> Spec:
         name=name,
         model=_kind(name, "model", raw, str),
         schema=_frozen(name, "response_format", schema),
-        rules=tuple(_rule(name, rule) for rule in raw.get("transformations") or ()),
+        rules=tuple(_rule(name, rule) for rule in rules),
         instruction=_template(name, _kind(name, "instruction", raw, str)),
-        parameters=_frozen(name, "parameters", raw.get("parameters")) or MappingProxyType({}),
+        parameters=parameters,
         tags=_tags(name, raw.get("sentence_boundaries")),
         documents_as=documents_as,
         harmony=bool(raw.get("logprobs_workaround")),
@@ -125,7 +141,7 @@ def load_spec(path: FilePath) -> Spec:
 
 
 def _rule(name: str, raw: object) -> Rule:
-    if not isinstance(raw, Mapping) or raw.get("type") not in _RULES:
+    if not isinstance(raw, Mapping) or str(raw.get("type")) not in _RULES:
         kind = raw.get("type") if isinstance(raw, Mapping) else raw
         raise UserError(f"adapter {name!r}: unknown output rule {kind!r}; known: {', '.join(sorted(_RULES))}")
     path = raw.get("input_path") or ()
@@ -135,7 +151,19 @@ def _rule(name: str, raw: object) -> Rule:
     pairs = options.get("categories_to_values")
     if isinstance(pairs, Mapping):
         options["categories_to_values"] = [list(pair) for pair in pairs.items()]
+    for option, kinds in _RULES[raw["type"]].items():
+        if not isinstance(options.get(option), kinds):
+            given = f"{option}={options[option]!r}" if option in options else f"no {option}"
+            raise UserError(f"adapter {name!r}: rule {raw['type']!r} has {given}; published adapters show how")
+    if not all(_is_pair(pair) for pair in options.get("categories_to_values", ())):
+        raise UserError(f"adapter {name!r}: categories_to_values of rule {raw['type']!r} must give each label a number")
+    if raw["type"] == "decode_sentences" and not path:
+        raise UserError(f"adapter {name!r}: rule 'decode_sentences' needs an input_path to the sentence's number")
     return Rule(raw["type"], tuple(path), MappingProxyType(options))
+
+
+def _is_pair(pair: object) -> bool:
+    return isinstance(pair, Sequence) and len(pair) == 2 and isinstance(pair[1], int | float)
 
 
 def _template(name: str, text: str | None) -> str | None:

@@ -8,11 +8,13 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wire_help import exact, plain, published, state, token
+from wire_help import exact, find, plain, published, state, token
 
+from retrieval.passage import Passage
 from selfrag.intrinsics.catalog import CATALOG
-from selfrag.intrinsics.contract import Code, Completion, TokenLogprob
-from selfrag.intrinsics.dialects.registry import DIALECTS, intrinsics_of
+from selfrag.intrinsics.contract import Code, Completion, Message, Reflection, State, TokenLogprob
+from selfrag.intrinsics.dialects.registry import DIALECTS, Options, codec_of_spec, intrinsics_of
+from selfrag.intrinsics.dialects.spec import read_spec
 from selfrag.intrinsics.hallucination_detection import HallucinationDetection
 from selfrag.intrinsics.query_clarification import QueryClarification
 from selfrag.intrinsics.query_rewrite import QueryRewrite
@@ -217,3 +219,41 @@ def test_citations_are_sorted_as_the_library_sorts_them():
     found = made.decode(made.encode(given), Completion('[{"r": 1, "c": [2, 1, 0]}, {"r": 0, "c": [2]}]'))
     rows = [(row["response_begin"], row["citation_doc_id"], row["citation_text"]) for row in found.values]
     assert rows == [(0, "1", "Gamma is."), (8, "0", "Alpha is. Beta is."), (8, "1", "Gamma is.")]
+
+
+def records_of(raw: dict[str, object], reply: str, *turns: str, documents: tuple[str, ...] = ()) -> Reflection:
+    codec = codec_of_spec(read_spec("any", raw), options=Options(exact=False, find=find))
+    return codec.decode(codec.encode(state(*turns, documents=documents)), Completion(reply))
+
+
+def test_a_likelihood_after_a_rule_that_moved_its_label_is_left_out_and_said():
+    likelihood = {"type": "likelihood", "input_path": ["a"], "categories_to_values": {"x": 1.0, "y": 0.0}}
+    rules = {"transformations": [{"type": "nest", "field_name": "n"}, likelihood]}
+    assert records_of(rules, '{"a": null}', "q").values == {"n": {"a": None}}
+    found = records_of(rules, '{"a": "x"}', "q")
+    assert found.values == {"n": {"a": "x"}}
+    assert [note.code for note in found.diagnostics if note.code is Code.INVALID] == [Code.INVALID]
+
+
+def test_spans_are_merged_without_a_field_for_their_text():
+    decode = {
+        "type": "decode_sentences",
+        "source": "documents",
+        "input_path": [None, "c"],
+        "output_names": {"begin": "b", "end": "e"},
+    }
+    merge = {"type": "merge_spans", "group_fields": ["r"], "begin_field": "b", "end_field": "e"}
+    raw = {"transformations": [decode, merge], "sentence_boundaries": {"documents": "c"}}
+    reply = '[{"r": 0, "c": 0}, {"r": 0, "c": 1}, {"r": 1, "c": 0}]'
+    found = records_of(raw, reply, "q", documents=("One. Two.",))
+    assert [(row["r"], row["b"], row["e"]) for row in found.values] == [(0, 0, 9), (1, 0, 4)]
+
+
+def test_a_field_that_the_model_left_out_is_none_and_so_is_the_id_of_a_document_without_one():
+    codec = published("mellea", "hallucination_detection")
+    found = codec.decode(codec.encode(state("q", "A.", documents=("d.",))), Completion('[{"r": 0, "f": "partial"}]'))
+    assert found.values[0]["explanation"] is None
+    citations = published("mellea", "citation_generation")
+    given = State((Message("user", "q"), Message("assistant", "A.")), (Passage("", "One."),))
+    found = citations.decode(citations.encode(given), Completion('[{"r": 0, "c": [0]}]'))
+    assert found.values[0]["citation_doc_id"] is None

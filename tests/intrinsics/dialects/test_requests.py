@@ -219,6 +219,15 @@ BAD = {
     r"the field {a.b}": {"instruction": "{a.b}"},
     "instruction: ": {"instruction": "{"},
     "instruction=3 is no text": {"instruction": 3},
+    "transformations=3 is no list": {"transformations": 3},
+    "unknown output rule ['nest']": {"transformations": [{"type": ["nest"]}]},
+    "parameters.extra_body=3 is no mapping": {"parameters": {"extra_body": 3}},
+    "rule 'nest' has no field_name": {"transformations": [{"type": "nest"}]},
+    "rule 'explode' has target_field=3": {"transformations": [{"type": "explode", "target_field": 3}]},
+    "must give each label a number": {"transformations": [{"type": "likelihood", "categories_to_values": {"a": "b"}}]},
+    "'decode_sentences' needs an input_path": {
+        "transformations": [{"type": "decode_sentences", "source": "last_message", "output_names": {}}]
+    },
 }
 
 
