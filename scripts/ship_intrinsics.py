@@ -34,9 +34,11 @@ LICENCES = {
 
 def card(text: str, name: str, measured: str, how: str, note: str | None) -> str:
     """A card with licences, figures and what they mean for use, in place of its last sentence."""
-    begun = text[: text.rindex("\nWhat it is good for")].rstrip()
+    begun, ending, _ = text.rpartition("\nWhat it is good for")
+    if not ending:
+        raise UserError(f"the card of {name} is not as training wrote it; give the folder that training wrote to")
     parts = [
-        begun,
+        begun.rstrip(),
         f"Texts and annotations: {LICENCES[name]}. The adapter holds no row of them; it is published under Apache-2.0.",
         f"## Measured\n\nOn development rows, {how}. In brackets: 95% bootstrap intervals.",
         measured.strip(),
@@ -68,15 +70,20 @@ def ship(runs: Path, report: Path, to: Path, notes: dict[str, str]) -> list[Path
         raise UserError(f"{report} does not measure all of {', '.join(sorted(found))}: {error}") from error
     limit = manifest["settings"]["limit"]
     how = f"{'all' if limit is None else f'{limit} at most of each kind'}, code at commit `{manifest['commit']}`"
+    cards = {}
+    for name, folder in found.items():
+        try:
+            text = (folder / "README.md").read_text(encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"{folder} has no card that can be read: {error}") from error
+        cards[name] = card(text, name, tables[name], how, notes.get(name))
     made = []
     for name, folder in sorted(found.items()):
         target = to / name
         shutil.rmtree(target, ignore_errors=True)
         with published(target) as draft:
             shutil.copytree(folder, draft, dirs_exist_ok=True)
-            readme = draft / "README.md"
-            whole = card(readme.read_text(encoding="utf-8"), name, tables[name], how, notes.get(name))
-            write_text(readme, whole)
+            write_text(draft / "README.md", cards[name])
         made.append(target)
     return made
 

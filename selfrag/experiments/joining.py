@@ -17,6 +17,7 @@ from selfrag.experiments.runner import Run, run
 from selfrag.experiments.runner_manifest import model_files
 from selfrag.experiments.systems.reflective import Reflective
 from selfrag.experiments.tasks.reading import TaskFile
+from selfrag.intrinsics.catalog import find
 from selfrag.reflection.weights import Weights
 
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
@@ -57,6 +58,8 @@ class Joining:
     def __post_init__(self) -> None:
         if unknown := next((name for name in self.variants if name not in VARIANTS), None):
             raise UserError(f"unknown variant {unknown!r}; known: {', '.join(VARIANTS)}")
+        if self.adapters is not None:
+            object.__setattr__(self, "adapters", {find(name).name: folder for name, folder in self.adapters.items()})
 
     def policy(self, name: str) -> Decoding:
         """The policy of a variant."""

@@ -24,6 +24,13 @@ def test_every_variant_is_a_policy_on_intrinsics_that_there_are() -> None:
         Joining("demo", ("tokes",))
 
 
+def test_an_adapter_is_for_an_intrinsic_that_there_is() -> None:
+    given = {"Hallucination-Detection": Path("folder")}
+    assert Joining("demo", adapters=given).adapters == {"hallucination_detection": Path("folder")}
+    with pytest.raises(UserError, match="unknown intrinsic 'hallucination'"):
+        Joining("demo", adapters={"hallucination": Path("folder")})
+
+
 @pytest.mark.engine
 def test_a_comparison_runs_and_goes_on(tmp_path: Path) -> None:
     import tiny

@@ -82,3 +82,11 @@ def test_what_does_not_fit_together_is_one_line_and_changes_nothing(trained, shi
         assert said in error
         assert error.count("\n") == 1
     assert not (trained / "package").exists()
+
+
+def test_what_is_shipped_already_is_not_shipped_from_itself(trained, ship):
+    assert ship()[0] == 0
+    code, _, error = ship("--runs", str(trained / "package"))
+    assert (code, error.count("\n")) == (2, 1)
+    assert "not as training wrote it" in error
+    assert (trained / "package" / "answerability" / "adapter_model.safetensors").exists()

@@ -141,4 +141,6 @@ def sample(found: Sequence[Turn], limit: int | None) -> list[Turn]:
         return list(found)
     sides = [[one for one in found if one.standalone is side] for side in (False, True)]
     half = [limit - limit // 2, limit // 2]
-    return [one for side, most in zip(sides, half, strict=True) for one in side[:: max(1, len(side) // most)][:most]]
+    return [
+        one for side, most in zip(sides, half, strict=True) for one in side[:: max(1, len(side) // max(1, most))][:most]
+    ]

@@ -64,6 +64,10 @@ class Settings:
     def __post_init__(self) -> None:
         if unknown := [one for one in self.parts if one not in PARTS]:
             raise UserError(f"nothing to measure under {unknown[0]!r}; known: {', '.join(PARTS)}")
+        for name, least in (("limit", 1), ("flows", 1), ("shots", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UserError(f"{name}={value}: give a number of at least {least}")
         if self.corpus is None and gating.NAME in self.parts:
             raise UserError("flows search: give --corpus FOLDER")
 

@@ -1,5 +1,5 @@
 """Executors: what runs the requests of codecs on a model. Importing this package imports no engine.
 
 `engine.EngineExecutor` scores and generates on any engine of this library; `endpoint.EndpointExecutor` asks any
-OpenAI-compatible server; `loading.load_executor` makes the right one for a model and its adapters.
+OpenAI-compatible server. `selfrag.intrinsics.Library` makes the right one for a model and its adapters.
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from intrinsic_rows import MAKERS, asked
 from oracle import Deaf, First, Oracle
@@ -10,6 +12,7 @@ from retrieval.passage import Passage
 from selfrag.errors import UserError
 from selfrag.experiments.intrinsics import answering, certain, citing, faithfulness, rewriting
 from selfrag.experiments.intrinsics.followups import Collection, named, read_collection, replaced, sample, turns
+from selfrag.experiments.intrinsics.run import Settings
 from selfrag.experiments.intrinsics.searching import BM25
 from selfrag.experiments.intrinsics.section import Table, markdown
 from selfrag.experiments.intrinsics.subjects import FewShot, Subject, worked
@@ -130,6 +133,13 @@ def test_follow_ups_are_made_from_questions_that_name_their_passage():
     assert second.relevant == {"p2"}
     assert [one.content for one in third.state.messages] == ["Tell me about Faust.", "Which river is Berlin's?"]
     assert sample(found, 2) == [first, third]
+    assert sample(found, 1) == [first]
+
+
+@pytest.mark.parametrize(("name", "value"), [("limit", 0), ("flows", 0), ("shots", -1)])
+def test_a_number_that_makes_no_sense_is_named(name: str, value: int):
+    with pytest.raises(UserError, match=f"^{name}={value}: give a number of at least"):
+        Settings("demo", Path(), **{name: value})
 
 
 def test_titles_count_as_whole_words_only():
