@@ -53,7 +53,7 @@ def read_jsonl(path: str | Path, parse: Callable[[dict[str, Any]], T]) -> Iterat
                     value = parse(record)
                 except UnicodeDecodeError as error:
                     raise UserError(f"{path}:{number}: not UTF-8 ({error.reason}); fix this line") from error
-                except (json.JSONDecodeError, RecursionError, UserError) as error:
+                except (ValueError, RecursionError, UserError) as error:  # a number of thousands of digits, too
                     raise UserError(f"{path}:{number}: {error}; fix this line") from error
                 yield value
     except (OSError, EOFError, zlib.error) as error:

@@ -95,7 +95,7 @@ def _decode(decoder: json.JSONDecoder, window: _Window, name: str) -> Any:
                 raise UserError(f"{name}:{line}: not JSON ({error.msg})") from error
             window.more()
             continue
-        except RecursionError as error:
-            raise UserError(f"{name}:{window.line}: JSON nested too deeply") from error
+        except (RecursionError, ValueError) as error:
+            raise UserError(f"{name}:{window.line}: JSON that cannot be read ({error})") from error
         window.take(end)
         return record

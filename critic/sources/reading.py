@@ -74,7 +74,7 @@ def _json(path: Path, split: str) -> Iterator[Raw]:
                 yield Raw(f"{path}:{line}", str(number), record)
     except json.JSONDecodeError as error:
         raise UserError(f"{path}:{error.lineno}: not JSON ({error.msg}); JSON lines are named .jsonl") from error
-    except (OSError, EOFError, UnicodeDecodeError, RecursionError) as error:
+    except (OSError, EOFError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from error
 
 

@@ -20,7 +20,7 @@ from selfrag.jsonl import read_jsonl
 T = TypeVar("T")
 _GAP = re.compile(r"[\s]*")
 _DATA = re.compile(r'\s*\{\s*"data"\s*:\s*(?=\[)')
-_NOT_JSON = (json.JSONDecodeError, RecursionError, UserError)
+_NOT_JSON = (ValueError, RecursionError, UserError)  # JSON's own, or a number of thousands of digits
 
 
 def read_records(path: Path, parse: Callable[[dict[str, Any]], T]) -> list[T]:

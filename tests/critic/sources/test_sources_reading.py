@@ -184,7 +184,9 @@ def test_any_other_text_is_refused_in_one_line(text):
         ('{"dev": []}', "no split 'train'; choose one of dev"),
         ('{"train": [3]}', "train/0: a row must be an object, not int"),
         ("", "a.json:1: not JSON"),
-        ("[" + '{"a":' * 20_000, "nested too deeply|not JSON"),
+        ("[" + '{"a":' * 20_000, "a.json:1: JSON that cannot be read|not JSON"),
+        ('[{"a": ' + "1" * 5000 + "}]", "a.json:1: JSON that cannot be read"),
+        ('{"train": ' + "1" * 5000 + "}", "a.json: cannot be read"),
     ],
 )
 def test_a_bad_json_file_is_named_by_line(content, message, tmp_path):
@@ -198,6 +200,7 @@ def test_a_bad_json_file_is_named_by_line(content, message, tmp_path):
     ("name", "content", "message"),
     [
         ("a.jsonl", b'{"a": 1}\nnonsense\n', r"a.jsonl:2: "),
+        ("a.jsonl", b'{"a": 1}\n{"a": ' + b"1" * 5000 + b"}\n", r"a.jsonl:2: Exceeds the limit .* fix this line"),
         ("a.jsonl", b'{"a": 1}\n[1]\n', r"a.jsonl:2: a row must be an object, not list"),
         ("a.json", b'[{"a": "\xff"}]', "cannot be read"),
         ("a.json.gz", b"not gzip", "cannot be read"),
