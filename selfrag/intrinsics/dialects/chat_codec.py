@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -84,7 +85,7 @@ class ChatCodec:
         """The request; see `exact`.
 
         Raises:
-            UserError: as `wire`.
+            UserError: as `wire`, or the limit of tokens is no whole number.
         """
         made, seen = self._seen(state)
         extra_body = made.get("extra_body", {})
@@ -97,7 +98,7 @@ class ChatCodec:
         request = Request(
             state,
             prompt,
-            max_tokens=next((int(made[name]) for name in _LIMITS if made.get(name)), _DEFAULT_TOKENS),
+            max_tokens=_limit(made),
             temperature=made.get("temperature"),
             constraint=None if schema is None else Constraint(json_schema=schema),
             sites=seen.sites,
@@ -137,3 +138,14 @@ class ChatCodec:
     def _records(self, output: Output) -> Any:
         # The rules find the same faults as the findings do, in other words.
         return records(self.spec.rules, replace(output, diagnostics=[]))
+
+
+def _limit(made: Mapping[str, Any]) -> int:
+    """Tokens that may be generated, by whichever name the contract or the caller gave them."""
+    name = next((name for name in _LIMITS if made.get(name) is not None), None)
+    if name is None:
+        return _DEFAULT_TOKENS
+    limit = made[name]
+    if type(limit) is not int or limit < 1:
+        raise UserError(f"{name} = {limit!r:.40}: give a whole number of at least 1")
+    return limit
