@@ -13,9 +13,6 @@ import pytest
 
 from selfrag.cli.main import main
 from selfrag.demo.assets import BASE_MODEL
-from selfrag.demo.model import ADAPTER
-
-pytestmark = pytest.mark.skipif(not ADAPTER.exists(), reason="the demo adapter is not part of this checkout")
 
 
 def interruptible() -> None:
