@@ -28,7 +28,8 @@ from selfrag.intrinsics.training.invocation import invocation_of
 from selfrag.intrinsics.training.own_answers import own_answers
 from selfrag.intrinsics.training.presets import Making
 from selfrag.intrinsics.training.questions import read_questions, unseen
-from selfrag.intrinsics.training.rows import Labelled, read_labelled
+from selfrag.intrinsics.training.rows import Labelled, evenly, read_labelled
+from selfrag.intrinsics.training.standalone import with_standalone
 from selfrag.intrinsics.training.uncited import with_uncited
 
 if TYPE_CHECKING:
@@ -141,13 +142,13 @@ def load_rows(job: AdapterJob) -> tuple[list[Labelled], dict[str, Any]]:
     """
     train = data_files(job.intrinsic, job.data).train
     if job.intrinsic != "uncertainty":
-        return with_uncited(read_labelled(train, job.intrinsic), job.making.uncited), {}
+        rows = with_uncited(read_labelled(train, job.intrinsic), job.making.uncited)
+        return with_standalone(rows, job.making.standalone), {}
     questions = read_questions(train)
     if job.seen is not None:
         questions = unseen(questions, _texts(job.seen))
     if job.making.most_rows is not None:  # two rows a question
-        wanted = min(len(questions), -(-job.making.most_rows // 2))
-        questions = [questions[at * len(questions) // wanted] for at in range(wanted)]
+        questions = evenly(questions, -(-job.making.most_rows // 2))
     answers = own_answers(questions, job.base, job.out / "answers.jsonl", device=job.config.device)
     rows = certainty_rows(answers, isotonic=job.making.isotonic, seed=job.config.seed)
     return rows, facts(answers, rows, isotonic=job.making.isotonic)

@@ -29,6 +29,7 @@ class Making:
         most_slots: at most this many targets of one row; None for all.
         held_out: share of the rows to validate on.
         uncited: further rows of citations with their evidence cut out, so that there is nothing to cite, as a share.
+        standalone: further rows of query rewrite whose last question stands on its own already, as a share.
         isotonic: of the calibrator of uncertainty; False for temperature alone.
     """
 
@@ -37,6 +38,7 @@ class Making:
     most_slots: int | None = None
     held_out: float = HELD_OUT
     uncited: float = 0.0
+    standalone: float = 0.0
     isotonic: bool = True
 
 
@@ -111,7 +113,9 @@ PRESETS: Mapping[str, Mapping[str, Preset]] = {
         ),
     },
     "demo": {
-        "query_rewrite": Preset("demo", _DEMO | {"epochs": 2, "max_length": 480, "weighting": _WRITTEN}),
+        "query_rewrite": Preset(
+            "demo", _DEMO | {"epochs": 2, "max_length": 480, "weighting": _WRITTEN}, Making(standalone=0.5)
+        ),
         "answerability": Preset("demo", _DEMO | {"max_length": 420}, Making(most_rows=900)),
         "hallucination_detection": Preset(
             "demo", _DEMO | {"max_length": 680}, Making(most_rows=600, most_slots=1, even=True)

@@ -6,10 +6,10 @@ decided in `gold`. Read strictly: a bad row is named by file and line.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from retrieval.passage import Passage
 from selfrag.errors import UserError
@@ -17,6 +17,7 @@ from selfrag.intrinsics.conversation import read_state
 from selfrag.intrinsics.state import State
 from selfrag.jsonl import read_identified
 
+T = TypeVar("T")
 Span: TypeAlias = tuple[int, int]
 
 
@@ -57,6 +58,12 @@ def read_labelled(path: str | Path, intrinsic: str) -> list[Labelled]:
         UserError: unknown intrinsic; the file cannot be read, or a line is no such row, by `file:line`.
     """
     return list(read_identified(path, parser(intrinsic)))
+
+
+def evenly(rows: Sequence[T], wanted: int) -> list[T]:
+    """`wanted` of the rows, all if there are no more, at equal distances."""
+    wanted = min(wanted, len(rows))
+    return [rows[at * len(rows) // wanted] for at in range(wanted)]
 
 
 def parser(intrinsic: str) -> Parse:

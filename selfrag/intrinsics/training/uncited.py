@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from retrieval.passage import Passage
-from selfrag.intrinsics.training.rows import Labelled, Span
+from selfrag.intrinsics.training.rows import Labelled, Span, evenly
 
 ENDING = "/uncited"
 
@@ -23,8 +23,7 @@ def with_uncited(rows: Sequence[Labelled], share: float) -> list[Labelled]:
         share: of the cited rows, 0 to 1.
     """
     made = [without for row in rows if (without := without_evidence(row)) is not None]
-    wanted = round(share * len(made))
-    return [*rows, *(made[at * len(made) // wanted] for at in range(wanted))]
+    return [*rows, *evenly(made, round(share * len(made)))]
 
 
 def without_evidence(row: Labelled) -> Labelled | None:

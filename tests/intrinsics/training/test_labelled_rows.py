@@ -15,6 +15,7 @@ from selfrag.intrinsics.training.gold import gold_of
 from selfrag.intrinsics.training.job import chosen, teachable
 from selfrag.intrinsics.training.questions import parse_question, read_questions, unseen
 from selfrag.intrinsics.training.rows import parser, read_labelled
+from selfrag.intrinsics.training.standalone import asked_alone, with_standalone
 from selfrag.intrinsics.training.uncited import with_uncited, without_evidence
 
 GIVEN = Path(__file__).parents[4] / "shared" / "data" / "intrinsics"
@@ -160,6 +161,44 @@ def test_a_share_of_the_rows_comes_without_evidence(data):
     assert with_uncited(rows, 0.0) == rows
     others = read_labelled(data / "answerability_train.jsonl", "answerability")
     assert with_uncited(others, 0.5) == others
+
+
+def test_a_rewrite_asked_in_its_own_conversation_stays_as_it_is():
+    row = parser("query_rewrite")(
+        {
+            "id": "q0",
+            "dataset": "d",
+            "conversation": [
+                {"role": "user", "content": "What is throat cancer?"},
+                {"role": "user", "content": "Is it treatable?"},
+            ],
+            "rewrite": "Is throat cancer treatable?",
+            "changed": True,
+        }
+    )
+    found = asked_alone(row)
+    assert [message.content for message in found.state.messages] == [
+        "What is throat cancer?",
+        "Is throat cancer treatable?",
+    ]
+    codec = teachable("query_rewrite")
+    request = codec.encode(found.state)
+    (target,) = codec.teach(request, gold_of(found, request))
+    assert "Is throat cancer treatable?" in target.text
+    assert (found.id, found.source, found.group) == ("q0/standalone", "d/standalone", row.group)
+    assert asked_alone(found) is None  # nothing is left to rewrite
+
+
+def test_a_share_of_the_rewrites_is_asked_alone(data):
+    rows = read_labelled(data / "query_rewrite_train.jsonl", "query_rewrite")
+    changed = sum(row.source.endswith("/changed") for row in rows)
+    made = with_standalone(rows, 0.5)
+    assert made[: len(rows)] == rows
+    assert len(made) - len(rows) == round(changed / 2) > 0
+    assert {row.source.rsplit("/")[-1] for row in made[len(rows) :]} == {"standalone"}
+    assert with_standalone(rows, 0.0) == rows
+    others = read_labelled(data / "citations_train.jsonl", "citation_generation")
+    assert with_standalone(others, 0.5) == others
 
 
 def test_a_choice_of_rows_keeps_the_proportions_of_the_sources(data):
