@@ -58,6 +58,8 @@ def main() -> int:
         for pace in found.paces
     ]
     print(markdown(header, rows))
+    print(f"\n{found.prompt_tokens} prompt tokens, {found.computed_tokens} of them computed by ours; its time:")
+    print(", ".join(f"{name} {share:.0%}" for name, share in found.operators.items()))
     return 0
 
 

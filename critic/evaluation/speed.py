@@ -7,14 +7,16 @@ weights, prompts and settings; the rival's engine keeps no prefixes, as the publ
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from critic.cases import Case
 from critic.student.codec import PromptCodec
 from critic.student.judge import StudentCritic
+from selfrag.decoding.requests import Failed, Generate, Generated
+from selfrag.engines.base import Engine, Limits, Ticket
 from selfrag.engines.vllm_config import VLLMConfig
 from selfrag.errors import UserError
 from selfrag.experiments.items import Item, read_items
@@ -47,10 +49,21 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """All ways on the same cases; the first is ours."""
+    """All ways on the same cases; the first is ours.
+
+    Attributes:
+        paces: of the ways.
+        prompt_tokens: of all cases.
+        computed_tokens: those of them that ours had to compute, prefixes being shared.
+        operators: what ours spends its time in, name to share, the dearest first; by one more run, profiled.
+        settings: of ours.
+        machine: that it ran on.
+    """
 
     paces: tuple[Pace, ...]
     prompt_tokens: int
+    computed_tokens: int
+    operators: dict[str, float]
     settings: dict[str, Any]
     machine: dict[str, Any]
 
@@ -60,6 +73,8 @@ class Race:
         return {
             "cases": len(ours.labels),
             "prompt_tokens": self.prompt_tokens,
+            "computed_tokens": self.computed_tokens,
+            "operators": self.operators,
             "paces": [
                 {
                     **asdict(pace),
@@ -103,6 +118,48 @@ def cases_of(path: Path, rows: int, passages: int) -> list[Case]:
     return cases
 
 
+@dataclass
+class Counting:
+    """An engine that counts the prompt tokens it computes.
+
+    Attributes:
+        engine: does the work.
+        computed: prompt tokens that no prefix spared, of all requests that ended.
+    """
+
+    engine: Engine
+    computed: int = 0
+    _prompts: dict[Ticket, int] = field(default_factory=dict)
+
+    @property
+    def limits(self) -> Limits:
+        """Of the engine."""
+        return self.engine.limits
+
+    def submit(self, request: Generate) -> Ticket:
+        """As the engine."""
+        ticket = self.engine.submit(request)
+        self._prompts[ticket] = len(request.prompt_ids)
+        return ticket
+
+    def step(self) -> Sequence[tuple[Ticket, Generated | Failed]]:
+        """As the engine."""
+        done = self.engine.step()
+        for ticket, result in done:
+            tokens = self._prompts.pop(ticket)
+            if isinstance(result, Generated):
+                self.computed += tokens - result.cached_tokens
+        return done
+
+    def abort(self, tickets: Iterable[Ticket]) -> None:
+        """As the engine."""
+        self.engine.abort(tickets)
+
+    def close(self) -> None:
+        """As the engine."""
+        self.engine.close()
+
+
 def race(
     model_dir: Path, cases: Sequence[Case], *, repeats: int = 3, say: Callable[[str], None] = lambda _: None
 ) -> Race:
@@ -126,14 +183,20 @@ def race(
     config = VLLMConfig(str(model_dir), max_model_len=codec.max_length + ANSWER_TOKENS)
     say("loading with prefix caching")
     served = serve(config)
-    critic = StudentCritic(served.engine, codec)
+    counting = Counting(served.engine)
+    critic = StudentCritic(counting, codec)
     critic.judge(cases[:8])
     ours = None
     for number in range(repeats):
         say(f"ours, run {number + 1} of {repeats}")
         served.forget()
+        counting.computed = 0
         found = _ours(critic, cases)
         ours = found if ours is None or found.seconds < ours.seconds else ours
+    say("ours, profiled")
+    computed = counting.computed
+    served.forget()
+    operators = _operators(critic, cases)
     settings = served.settings()
     served.engine.close()
     if ours is None:
@@ -152,7 +215,7 @@ def race(
         paces.append(Pace(name, time.perf_counter() - started, labels, count))
     plain.engine.close()
     tokens = sum(len(codec.prompt(case).ids) for case in cases)
-    return Race(tuple(paces), tokens, settings, machine())
+    return Race(tuple(paces), tokens, computed, operators, settings, machine())
 
 
 def _ours(critic: StudentCritic, cases: Sequence[Case]) -> Pace:
@@ -161,6 +224,17 @@ def _ours(critic: StudentCritic, cases: Sequence[Case]) -> Pace:
     seconds = time.perf_counter() - started
     labels = tuple(None if judgment is None else judgment.label for judgment in judged)
     return Pace("one token, shared prefixes", seconds, labels, len(cases))
+
+
+def _operators(critic: StudentCritic, cases: Sequence[Case], most: int = 5) -> dict[str, float]:
+    """Shares of the processor's time by torch's operators."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU]) as run:
+        critic.judge(cases)
+    times = {event.key: float(event.self_cpu_time_total) for event in run.key_averages()}
+    total = sum(times.values())
+    return {name: times[name] / total for name in sorted(times, key=lambda name: -times[name])[:most]}
 
 
 def _generated(

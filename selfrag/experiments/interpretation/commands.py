@@ -109,8 +109,9 @@ def run_judges(run: Path, model: str, engine: str | None = None, patterns: Seque
     total = len(cells) * len(found.job.questions.chosen.items)
     with _progress("judge", total) as progress, on_demand(partial(_judges, model, engine, remote=remote)) as judges:
         loaded = judges().engine.limits.adapters if remote else shipped  # a server says what it has
-        judged_by = "adapter" if CITATIONS in loaded else "prompt"
-        identity = {"model": model_files(path), "citation": judged_by}
+        identity = {"model": model_files(path), "citation": "adapter" if CITATIONS in loaded else "prompt"}
+        if not remote and CITATIONS in shipped:
+            identity["adapter"] = model_files(Path(shipped[CITATIONS]))
         stream = Stream(RunDirectory(run, found.identity), progress=progress)
         return judge_cells(found.job, cells, stream, judges, identity)
 

@@ -69,3 +69,6 @@ def test_both_ways_name_the_same_labels_on_vllm(tmp_path):
     assert [len(pace.labels) for pace in found.paces] == [13, 13, 13]
     assert found.paces[1].generated == 13 * 15
     assert same(found.paces[0], found.paces[1]) == 13
+    assert 0 < found.computed_tokens <= found.prompt_tokens
+    assert len(found.operators) == 5
+    assert 0 < sum(found.operators.values()) <= 1
