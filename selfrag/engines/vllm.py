@@ -15,6 +15,7 @@ from typing import Any
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.base import Limits, Ticket, refusal
 from selfrag.engines.compiler import has_compiler
+from selfrag.engines.cpu_lora import multiply_by_groups
 from selfrag.engines.environment import environment
 from selfrag.engines.lora import Adapter, read_adapter
 from selfrag.engines.vllm_config import VLLMConfig, build_environment, check_model, engine_arguments
@@ -97,6 +98,8 @@ class VLLMEngine:
                     raise EngineError(f"vLLM cannot load {config.model}: {_one_line(error)}") from error
             self = cls(engine, adapters)
             self._load_adapters()
+            if cpu and adapters:
+                engine.collective_rpc(multiply_by_groups)
         return self
 
     def _load_adapters(self) -> None:
