@@ -1,8 +1,8 @@
 """LoRA on vLLM's CPU backend with one matrix product an adapter, where vLLM makes one a token. Imports no vllm.
 
 vLLM (0.32) copies an adapter's matrices for every token of a batch before it multiplies, which takes several times as
-long as the model itself. Here all tokens of an adapter are multiplied at once, in float32 as vLLM holds what lies between
-the two matrices; results are the same up to rounding. Only the given engine is changed, nothing of vLLM's modules.
+long as the model itself. Here all tokens of an adapter are multiplied at once, in float32, as vLLM holds what lies
+between the two matrices; results are the same up to rounding. Only the given engine is changed, no module of vLLM.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _expand(
 def _groups(indices: Tensor, weights: Tensor) -> Iterator[tuple[Rows, Tensor]]:
     """Rows of each adapter with its matrix; tokens of the base model, below 0, have none."""
     weights = weights.squeeze(1) if weights.dim() == 4 else weights
-    present = indices.unique().tolist()
+    present = sorted(set(indices.tolist()))
     for index in present:
         if index >= 0:
             yield slice(None) if len(present) == 1 else (indices == index).nonzero().squeeze(1), weights[index]
