@@ -19,17 +19,14 @@ from selfrag.training.journal import fingerprint
 MOST_BYTES = 25 * 10**6
 FILES = {"README.md", "adapter_config.json", "adapter_model.safetensors", "intrinsic.json", "training.json"}
 
-shipped = pytest.mark.skipif(not adapter_paths(), reason="no adapter is shipped in this checkout")
-
 
 def test_the_front_doors_take_what_is_shipped_and_nothing_else() -> None:
     names = [kind.name for kind in PAPER]
     assert adapters_of(names, demo=True) == {name: str(path) for name, path in adapter_paths().items()}
     assert adapters_of(names, demo=False) == {}
-    assert set(adapter_paths()) <= set(names)
+    assert set(adapter_paths()) == set(names)
 
 
-@shipped
 def test_they_are_whole_together_and_small() -> None:
     found = adapter_paths()
     assert set(found) == {kind.name for kind in PAPER}
@@ -41,7 +38,6 @@ def test_they_are_whole_together_and_small() -> None:
     assert sum(path.stat().st_size for folder in found.values() for path in folder.iterdir()) < MOST_BYTES
 
 
-@shipped
 def test_their_cards_name_no_place_of_a_machine() -> None:
     for folder in adapter_paths().values():
         for path in folder.iterdir():
@@ -50,7 +46,6 @@ def test_their_cards_name_no_place_of_a_machine() -> None:
                 assert re.search(r"(?<![\w./:])/\w+/", text) is None, path
 
 
-@shipped
 @pytest.mark.demo
 def test_they_were_trained_for_this_demo_model() -> None:
     base = fingerprint(*sorted(model_path().glob("*.safetensors")))
@@ -59,7 +54,6 @@ def test_they_were_trained_for_this_demo_model() -> None:
         assert run["inputs"]["base"] == base, f"{name}: scripts/train_intrinsics.py --base demo trains it again"
 
 
-@shipped
 @pytest.mark.demo
 def test_the_library_of_the_demo_model_judges_with_them() -> None:
     with Library.from_pretrained("demo", engine="transformers", max_model_len=1024) as library:
