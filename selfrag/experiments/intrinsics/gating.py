@@ -24,7 +24,7 @@ from selfrag.intrinsics.state import Message, State
 
 NAME = "flows"
 PASSAGES = 5
-HEAD = ("flow", "F1 unans.", "F1 ans.", "R unans.", "R ans.", "responses", "faithfulness", "JAFS", "unknown")
+HEAD = ("flow", "F1 unans.", "F1 ans.", "R unans.", "R ans.", "responses", "faithfulness", "JAFS", "unknown", "failed")
 
 
 def evaluate(
@@ -53,19 +53,20 @@ def evaluate(
         flow = named(name, writer, rewrite=rewrite, answerability=answerable, k=PASSAGES)
         answers = run(flow, [one.state for one in followups], engine, retriever)
         outcomes = _outcomes(followups, answers, subject)
-        found = joint_figures(outcomes, seed=seed)
-        failed = sum(not isinstance(one, Answer) for one in answers)
-        figures[name] = found.as_dict() | {"failed": failed}
-        lines.append((name, *_cells(found)))
+        known = [one for one in outcomes if one is not None]
+        failed = len(outcomes) - len(known)
+        found = joint_figures(known, seed=seed) if known else None
+        figures[name] = ({} if found is None else found.as_dict()) | {"failed": failed}
+        lines.append((name, *(_cells(found) if found else [NONE] * (len(HEAD) - 2)), str(failed)))
         items += [
             {
                 "id": one.id,
                 "flow": name,
                 "answer": answer.text if isinstance(answer, Answer) else None,
                 "error": None if isinstance(answer, Answer) else str(answer),
-                "answerable": outcome.answerable,
-                "answered": outcome.answered,
-                "faithfulness": outcome.faithfulness,
+                "answerable": outcome.answerable if outcome else None,
+                "answered": outcome.answered if outcome else None,
+                "faithfulness": outcome.faithfulness if outcome else None,
             }
             for one, answer, outcome in zip(followups, answers, outcomes, strict=True)
         ]
@@ -76,6 +77,7 @@ def evaluate(
         (
             "Answerable: one of the question's passages was retrieved",
             "Faithfulness by this library's hallucination detection, not RAGAS; unknown where it could not say",
+            "Failed: nothing was written; such a question is in no other figure of the flow",
         ),
     )
     tables = (
@@ -94,20 +96,22 @@ def evaluate(
     return Section(NAME, tables, figures, tuple(items))
 
 
-def _outcomes(followups: Sequence[Turn], answers: Sequence[Any], subject: Subject) -> list[Outcome]:
-    """A question whose flow failed was not answered."""
-    facts: list[tuple[bool, bool]] = []
-    states: list[State | None] = []
+def _outcomes(followups: Sequence[Turn], answers: Sequence[Any], subject: Subject) -> list[Outcome | None]:
+    """What became of each question; None where the flow failed: who writes nothing has not abstained."""
+    facts: list[tuple[bool, bool] | None] = []
+    asked: list[State] = []
     for one, answer in zip(followups, answers, strict=True):
-        shown = () if not isinstance(answer, Answer) else _shown(answer)
-        answered = isinstance(answer, Answer) and not abstains(answer.text)
+        if not isinstance(answer, Answer):
+            facts.append(None)
+            continue
+        shown = _shown(answer)
+        answered = not abstains(answer.text)
         facts.append((bool(one.relevant & {passage.id for passage in shown}), answered))
-        states.append(State((*one.state.messages, Message("assistant", answer.text)), shown) if answered else None)
-    asked = [state for state in states if state is not None]
+        if answered:
+            asked.append(State((*one.state.messages, Message("assistant", answer.text)), shown))
     found = iter(subject.ask("hallucination_detection", asked))
     return [
-        Outcome(answerable, answered, None if state is None else _mean(subject, next(found)))
-        for (answerable, answered), state in zip(facts, states, strict=True)
+        None if fact is None else Outcome(*fact, _mean(subject, next(found)) if fact[1] else None) for fact in facts
     ]
 
 

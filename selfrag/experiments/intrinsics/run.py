@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from retrieval.atomic import write_json, write_text
-from selfrag.errors import UserError
+from selfrag.errors import UserError, VocabularyError
 from selfrag.experiments.intrinsics import answering, certain, citing, faithfulness, gating, rewriting
 from selfrag.experiments.intrinsics.followups import Turn, read_collection, sample, turns
 from selfrag.experiments.intrinsics.section import Section, markdown
 from selfrag.experiments.intrinsics.subjects import ADAPTED, PROMPTED, UNTRAINED, Subject, worked
+from selfrag.intrinsics.flows.writers import ChatWriter, SelfRAGWriter, Writer
 from selfrag.intrinsics.model_library import DEMO, Library
 from selfrag.intrinsics.training.data import STEMS, find_file
 from selfrag.intrinsics.training.job import ADAPTER, RUN, teachable
@@ -31,6 +32,8 @@ LABELLED: Mapping[str, Callable[..., Section]] = {
 }
 PARTS = (rewriting.NAME, certain.NAME, faithfulness.NAME, answering.NAME, citing.NAME, gating.NAME)
 """What can be measured: the five intrinsics and the flows."""
+ANSWER_TOKENS = 64
+"""Longest answer of a flow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +134,26 @@ def _part(
         return rewriting.evaluate(rows, found, None if search is None else search.ids, subjects, seed)
     if name == certain.NAME:
         return certain.evaluate(answers, subjects, _share_right(settings), seed)
-    from selfrag.intrinsics.flows.writers import ChatWriter
-
     if search is None:
         raise UserError("flows search: give --corpus FOLDER")
     engine: Any = getattr(library.executor, "engine", None)
-    writer = ChatWriter(library.executor, max_tokens=64)
-    return gating.evaluate(sample(found, settings.flows), search, writer, subjects[0], engine, seed)
+    return gating.evaluate(sample(found, settings.flows), search, _writer(settings, library), subjects[0], engine, seed)
+
+
+def _writer(settings: Settings, library: Library) -> Writer:
+    """A model with reflection tokens writes by its beam, from what the flow found; any other one as a chat model."""
+    from selfrag.decoding.policy import Decoding
+    from selfrag.loading import load_tokenizer, resolve_model
+    from selfrag.prompting import Prompting
+    from selfrag.reflection.vocabulary import Vocabulary
+    from selfrag.tokenization import HFTextCodec
+
+    tokenizer = load_tokenizer(resolve_model(settings.model))
+    try:
+        prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
+    except VocabularyError:
+        return ChatWriter(library.executor, max_tokens=ANSWER_TOKENS)
+    return SelfRAGWriter(prompting, Decoding(mode="always", max_segments=1, segment_tokens=ANSWER_TOKENS))
 
 
 def _subjects(name: str, settings: Settings, library: Library, train: Sequence[Labelled]) -> list[Subject]:

@@ -9,13 +9,17 @@ from intrinsic_rows import MAKERS, asked
 from oracle import Deaf, First, Oracle
 
 from retrieval.passage import Passage
-from selfrag.errors import UserError
+from selfrag.errors import DecodingError, UserError
 from selfrag.experiments.intrinsics import answering, certain, citing, faithfulness, rewriting
-from selfrag.experiments.intrinsics.followups import Collection, named, read_collection, replaced, sample, turns
+from selfrag.experiments.intrinsics.followups import Collection, Turn, named, read_collection, replaced, sample, turns
+from selfrag.experiments.intrinsics.gating import _outcomes
 from selfrag.experiments.intrinsics.run import Settings
 from selfrag.experiments.intrinsics.searching import BM25
 from selfrag.experiments.intrinsics.section import Table, markdown
 from selfrag.experiments.intrinsics.subjects import FewShot, Subject, worked
+from selfrag.experiments.metrics.joint import Outcome
+from selfrag.intrinsics.flows.writers import taken
+from selfrag.intrinsics.state import Message, State
 from selfrag.intrinsics.training.job import teachable
 from selfrag.intrinsics.training.own_answers import Answered
 from selfrag.intrinsics.training.questions import parse_question
@@ -209,3 +213,14 @@ def test_a_table_is_harmless_markdown():
     assert "<b>" not in text
     assert "\x1b" not in text
     assert text.rstrip().endswith("Note.")
+
+
+def test_a_flow_that_wrote_nothing_has_not_abstained():
+    class Silent:
+        def ask(self, name, states):
+            assert (name, states) == ("hallucination_detection", [])
+            return []
+
+    turn = Turn("q", State((Message("user", "Q?"),)), "Q?", frozenset({"p"}), standalone=True)
+    said = taken("Q?", "I don't know the answer", ())
+    assert _outcomes([turn, turn], [DecodingError("nothing"), said], Silent()) == [None, Outcome(False, False)]
