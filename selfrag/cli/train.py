@@ -39,7 +39,7 @@ Rate = Annotated[float | None, typer.Option("--lr", min=0.0, help="peak learning
 RowRate = Annotated[float | None, typer.Option("--row-lr", min=0.0, help="peak rate of the reflection rows")]
 Length = Annotated[int | None, typer.Option("--max-length", min=16, help="longest row in tokens; passages give way")]
 Seed = Annotated[int | None, typer.Option(help="of the order of rows and of new weights")]
-Start = Annotated[Path | None, typer.Option(help="run folder of an earlier stage to begin with")]
+Start = Annotated[Path | None, typer.Option(help="earlier stage to begin with: folder of a run, or of an adapter")]
 LeaveLong = Annotated[bool, typer.Option("--leave-long", help="leave out, and count, rows whose target is too long")]
 Dry = Annotated[bool, typer.Option("--dry-run", help="say what it would take, and train nothing")]
 

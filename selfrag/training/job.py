@@ -28,7 +28,7 @@ class Job:
         config: what decides the result.
         scale: for the Trainer; None for the CPU loop.
         recipe: name of the recipe, for the model card.
-        start: run of an earlier stage to begin with.
+        start: earlier stage to begin with: folder of a run, or of an adapter.
         leave_long: leave rows out whose target does not fit; else they are an error.
     """
 

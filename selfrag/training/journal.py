@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from selfrag.training.run import TrainingConfig
 
+CHECKPOINT = "checkpoint.pt"
 _VERSIONS = ("torch", "transformers", "peft", "tokenizers", "accelerate", "deepspeed")
 
 
@@ -43,21 +44,6 @@ def fingerprint(*paths: Path) -> str:
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror}") from error
     return digest.hexdigest()
-
-
-def load_parameters(run_dir: Path, parameters: Mapping[str, Parameter]) -> str:
-    """Set parameters to those of another run, and return the fingerprint of its checkpoint.
-
-    Raises:
-        UserError: there is no checkpoint, or it is of a model of another shape.
-    """
-    path = run_dir / "checkpoint.pt"
-    digest = fingerprint(path)
-    found = torch.load(path, weights_only=True)["parameters"]
-    if {name: value.shape for name, value in found.items()} != {n: p.shape for n, p in parameters.items()}:
-        raise UserError(f"{path} is of another model, method or adapter size; start from a run of the same kind")
-    _set(parameters, found)
-    return digest
 
 
 class Journal:
@@ -83,7 +69,7 @@ class Journal:
         setting: Mapping[str, Any] | None = None,
     ) -> None:
         self._log = run_dir / "log.jsonl"
-        self._checkpoint = run_dir / "checkpoint.pt"
+        self._checkpoint = run_dir / CHECKPOINT
         self._best = run_dir / "best.pt"
         with writing(run_dir):
             run_dir.mkdir(parents=True, exist_ok=True)
@@ -146,7 +132,7 @@ class Journal:
         """Set parameters to the best ones; False if none were kept."""
         if not self._best.exists():
             return False
-        _set(parameters, torch.load(self._best, weights_only=True)["parameters"])
+        set_parameters(parameters, torch.load(self._best, weights_only=True)["parameters"])
         return True
 
     def records(self) -> list[dict[str, Any]]:
@@ -160,7 +146,7 @@ class Journal:
             self._best.unlink(missing_ok=True)
             return 0
         state = torch.load(self._checkpoint, weights_only=True)
-        _set(parameters, state["parameters"])
+        set_parameters(parameters, state["parameters"])
         optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["rng"])
         done = int(state["step"])
@@ -173,7 +159,8 @@ class Journal:
         _replace(self._log, "".join(line + "\n" for line in lines).encode())
 
 
-def _set(parameters: Mapping[str, Parameter], values: Mapping[str, torch.Tensor]) -> None:
+def set_parameters(parameters: Mapping[str, Parameter], values: Mapping[str, torch.Tensor]) -> None:
+    """Copy `values`, which have the same names and shapes."""
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(values[name])

@@ -21,13 +21,14 @@ from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec
 from selfrag.training.batching import Step, plan_epoch
 from selfrag.training.bounds import check
-from selfrag.training.journal import Journal, fingerprint, load_parameters
+from selfrag.training.journal import Journal, fingerprint
 from selfrag.training.model import DTYPES, Lora, Method, Precision, Reach, Trainee, load_trainee
 from selfrag.training.optimizer import optimizer_for
 from selfrag.training.packing import Pack, Weighting, pack
 from selfrag.training.progress import Tally, measure
 from selfrag.training.rows import read_rows
 from selfrag.training.schedule import rate
+from selfrag.training.stages import load_parameters
 from selfrag.training.targets import Example, RowTooLongError, TargetLayout
 from selfrag.training.validation import Validation, improved, keep_best
 
@@ -131,7 +132,7 @@ def train(
         base_dir: the base checkpoint.
         run_dir: directory of the run.
         config: what decides the result, next to the files.
-        start: directory of a finished run whose parameters this one begins with: an earlier stage.
+        start: an earlier stage whose parameters this run begins with: directory of a finished run, or of an adapter.
 
     Raises:
         UserError: bad rows or base model, `start` holds no run of the same model and method, or `run_dir` holds a run
@@ -191,7 +192,7 @@ def fit(
         base_dir: the base checkpoint.
         run_dir: directory of the run.
         config: what decides the result, next to the examples.
-        start: directory of a finished run whose parameters this one begins with: an earlier stage.
+        start: an earlier stage whose parameters this run begins with: directory of a finished run, or of an adapter.
 
     Writes `manifest.json`, `log.jsonl` (one line a step), `checkpoint.pt` and, with held-out examples, `best.pt` into
     `run_dir`.
@@ -211,7 +212,7 @@ def fit(
     prepared = prepare(trainee.tokenizer)
     inputs = {**prepared.inputs, "base": fingerprint(*sorted(base_dir.glob("*.safetensors")))}
     if start is not None:
-        inputs["start"] = load_parameters(start, trainee.parameters)
+        inputs["start"] = load_parameters(start, trainee.parameters, config.lora)
     steps = plan(prepared, config)
     tokens = sum(map(len, prepared.examples))
     facts = {**prepared.facts, "tokens": tokens, "steps": len(steps), "packed": not trainee.rowwise}

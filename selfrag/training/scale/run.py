@@ -17,11 +17,12 @@ import torch
 from retrieval.atomic import writing
 from selfrag.errors import UserError, require
 from selfrag.training import attention
-from selfrag.training.journal import Journal, fingerprint, load_parameters
+from selfrag.training.journal import Journal, fingerprint
 from selfrag.training.model import DTYPES, Precision, Trainee, load_trainee
 from selfrag.training.run import Prepare, TrainingConfig, plan
 from selfrag.training.scale.loads import Loads
 from selfrag.training.scale.settings import Scale
+from selfrag.training.stages import load_parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ def fit_scaled(
         run_dir: directory of the run; every process sees the same.
         config: what decides the result; `workers` and `device` belong to the CPU loop and are not used.
         scale: where and how to compute.
-        start: directory of a finished run of the CPU loop to begin with; not with shards.
+        start: directory of a finished run of the CPU loop, or of an adapter, to begin with; not with shards.
 
     Writes `manifest.json`, `log.jsonl` (one line a step) and `trainer/checkpoint-N` into `run_dir`.
 
@@ -67,7 +68,7 @@ def fit_scaled(
         raise UserError("patience (early stopping) is for the loop for one process; take a recipe without [scale]")
     inputs = {**prepared.inputs, "base": fingerprint(*sorted(base_dir.glob("*.safetensors")))}
     if start is not None:
-        inputs["start"] = load_parameters(start, trainee.parameters)
+        inputs["start"] = load_parameters(start, trainee.parameters, config.lora)
     steps = plan(prepared, replace(config, workers=1))
     loads = Loads(prepared.examples, steps, config.weighting, processes(), scale.micro_tokens)
     # Not before the model is loaded: from here on transformers would load shards.
