@@ -81,10 +81,10 @@ def load(directory: str) -> CriticEntailment:
     Raises:
         UserError: there is no such directory. At the first verdict: it holds no critic, or the engine cannot load it.
     """
+    from critic.names import resolve_critic
     from selfrag.experiments.runner_manifest import model_files
-    from selfrag.loading import resolve_model
 
-    path = resolve_model(directory)
+    path = resolve_critic(directory)
     return CriticEntailment(_Late(path), f"critic {path.name}", {"model": directory, "files": model_files(path)})
 
 

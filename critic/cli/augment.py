@@ -21,7 +21,7 @@ READ, JUDGE, CHOOSE, WORK = "What is read", "How it is judged", "What is written
 
 def augment(
     pairs: Annotated[str, typer.Argument(help="JSONL file, folder of a saved data set, or name of one on the hub.")],
-    critic: Annotated[str, typer.Option(help="Folder of a trained critic, or 'lexical' (shared words).")],
+    critic: Annotated[str, typer.Option(help="Folder of a trained critic, 'demo', or 'lexical' (shared words).")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; started again, it goes on.")],
     index: Annotated[Path | None, typer.Option(help="Folder made by `selfrag index build`.")] = None,
     encoder: Annotated[

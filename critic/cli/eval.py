@@ -10,7 +10,7 @@ import typer
 
 def evaluate(
     rows: Annotated[Path, typer.Argument(help="Labelled cases, JSONL.")],
-    critic: Annotated[str | None, typer.Option(help="Folder or hub name of a trained critic.")] = None,
+    critic: Annotated[str | None, typer.Option(help="Folder or hub name of a trained critic, or 'demo'.")] = None,
     base: Annotated[
         str | None, typer.Option(help="Untrained base model, asked with the teacher's prompt; folder or hub name.")
     ] = None,
@@ -18,7 +18,9 @@ def evaluate(
         Path | None, typer.Option(help="Training rows (or data folder) for majority label and tf-idf.")
     ] = None,
     engine: Annotated[str | None, typer.Option(help="vllm or transformers.", show_default="the best one")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write figures and judgments as JSON.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write figures and judgments as JSON; killed, it goes on.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the intervals.")] = 0,
 ) -> None:
     """Accuracy, macro-F1, calibration and confusion for every group, beside baselines and the paper's figures."""

@@ -27,21 +27,24 @@ class Evaluation:
         parts: group -> name of a part -> figures; names are `human`, `derived`, and `dataset/rule`.
         seconds: time taken by the judging.
         judgments: one a row, in the order of the rows.
+        shortened: rows of which a prompt could not hold every part whole.
     """
 
     groups: Mapping[str, Figures]
     parts: Mapping[str, Mapping[str, Figures]]
     seconds: float = 0.0
     judgments: Sequence[Judgment | None] = field(default=(), repr=False)
+    shortened: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON, without single judgments."""
+        """Plain values, ready for JSON, without single judgments; `shortened` only where there are such rows."""
         return {
             "groups": {group: found.as_dict() for group, found in self.groups.items()},
             "parts": {
                 group: {name: found.as_dict() for name, found in parts.items()} for group, parts in self.parts.items()
             },
             "seconds": self.seconds,
+            **({"shortened": self.shortened} if self.shortened else {}),
         }
 
 

@@ -5,6 +5,7 @@ The same words that a hosted teacher gets, so the figure says what prompting alo
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,7 +43,10 @@ class PromptedCodec:
         return cls(HFTextCodec(tokenizer), int(tokenizer.eos_token_id), max_length)
 
     def prompt(self, case: Case) -> Prompt:
-        """The teacher's prompt; labels that its form does not offer have no ids."""
+        """The teacher's prompt; labels that its form does not offer have no ids.
+
+        One that is too long loses the end of its passage, then its own beginning (`task`), both told in `dropped`.
+        """
         surfaces = {label: surface for surface, label in answers(form_of(case)).items()}
         asked = tuple(self.text.encode(prompt(case)))
         options = tuple(
@@ -51,5 +55,9 @@ class PromptedCodec:
         room = self.max_length - 1 - max(map(len, options)) - len(self.text.bos_ids)
         if len(asked) > room and case.evidence is not None and (words := case.evidence.text.split())[1:]:
             shorter = replace(case.evidence, text=" ".join(words[: max(1, len(words) - len(asked) + room)]))
-            return self.prompt(replace(case, evidence=shorter))
-        return Prompt((*self.text.bos_ids, *asked[-room:]), options)
+            made = self.prompt(replace(case, evidence=shorter))
+            dropped = Counter({"task": made.dropped.get("task", 0)})
+            dropped["evidence"] = len(self.text.bos_ids) + len(asked) - len(made.ids) - dropped["task"]
+            return replace(made, dropped=+dropped)  # without zeros: not every form shows the passage
+        dropped = Counter({"task": len(asked) - room})
+        return Prompt((*self.text.bos_ids, *asked[-room:]), options, +dropped)

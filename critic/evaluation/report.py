@@ -26,6 +26,7 @@ def report(evaluations: Named, main: str) -> str:
     sections = [
         "## Accuracy, all rows\n",
         _across(evaluations, groups, None),
+        *_shortened(evaluations),
         "## Accuracy, rows labelled by people\n",
         _across(evaluations, groups, HUMAN),
         "## Macro-F1, all rows\n",
@@ -56,6 +57,12 @@ def _across(evaluations: Named, groups: list[str], part: str | None, figure: str
     if figure == "accuracy" and part is None:
         rows += [(name, *[f"{known[g]:.3f}" for g in groups]) for name, known in ACCURACY.items()]
     return markdown(("critic", *groups), rows)
+
+
+def _shortened(evaluations: Named) -> list[str]:
+    """One line on rows that a prompt could not hold whole; none where there are no such rows."""
+    found = [f"{name} {one.shortened} of {len(one.judgments)}" for name, one in evaluations.items() if one.shortened]
+    return [f"Rows with a part shortened to fit the prompt: {'; '.join(found)}.\n"] if found else []
 
 
 def _verdicts(evaluations: Named, main: str, groups: list[str], part: str | None) -> str:

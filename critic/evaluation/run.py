@@ -1,6 +1,7 @@
 """An evaluation from files to figures: loads critics one after another, writes JSON with a manifest.
 
-Prints nothing but a bar, on a terminal.
+Killed at any moment and started again it ends with the same figures: what models judged is in a journal beside them
+until they are complete. Prints nothing but a bar, on a terminal.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 
 from critic.cases import Critic, Labelled, read_labelled, rows_file
 from critic.evaluation.baselines import MajorityCritic, TfidfCritic
-from critic.evaluation.evaluate import Evaluation, evaluate
+from critic.evaluation.evaluate import Evaluation, compare, evaluate
+from critic.evaluation.judging import Journal, judged
 from critic.evaluation.prompted import PromptedCodec
 from critic.student.judge import StudentCritic, load_critic
 from retrieval.atomic import write_json, writing
@@ -60,8 +62,8 @@ def run_evaluation(
     Args:
         rows_path: labelled rows.
         subjects: what is evaluated.
-        out: where to write figures, manifest and every single judgment, as JSON; written anew after each critic, so
-            that a kill costs the one at work.
+        out: where to write figures, manifest and every single judgment, as JSON; written anew after each critic. Until
+            the last one is done, `OUT.journal` holds what models judged, for the same evaluation started again.
         seed: of the intervals.
         say: told what is done next.
 
@@ -69,54 +71,61 @@ def run_evaluation(
         Name of a critic -> its evaluation; the trained one first.
 
     Raises:
-        UserError: a file, a row or a model cannot be used.
+        UserError: a file, a row or a model cannot be used, or `OUT.journal` is of another evaluation.
     """
     rows = list(read_labelled(rows_path, judgeable=True))
     if not rows:
         raise UserError(f"{rows_path} holds no rows")
     train = None if subjects.train is None else list(read_labelled(rows_file(subjects.train)))
+    # Fitted first: rows that nothing can be fitted to are better named before a model has judged for an hour.
+    fitted: dict[str, Critic] = (
+        {} if train is None else {TFIDF: TfidfCritic.fit(train), MAJORITY: MajorityCritic.fit(train)}
+    )
     about: dict[str, Any] = {}
     if out is not None:
         with writing(out):  # better said before an hour of judging
             out.parent.mkdir(parents=True, exist_ok=True)
         about = _manifest(rows_path, subjects, seed)
     found: dict[str, Evaluation] = {}
-    for name, opened in _critics(subjects, train):
-        say(f"{name}: {len(rows)} cases")
-        with opened() as critic:
-            found[name] = _evaluated(critic, rows, seed)
-        if out is not None:
-            write_json(out, _record(about, rows, found))
+    with _journal(out, about) as journal:
+        waiting: list[tuple[str, Callable[[], Evaluation]]] = [
+            *((name, partial(_asked, name, opened, rows, journal, seed)) for name, opened in _models(subjects)),
+            *((name, partial(evaluate, critic, rows, seed=seed)) for name, critic in fitted.items()),
+        ]
+        for name, evaluation in waiting:
+            say(f"{name}: {len(rows)} cases")
+            found[name] = evaluation()
+            if out is not None:
+                write_json(out, _record(about, rows, found))
     return found
 
 
-def _evaluated(critic: Critic, rows: list[Labelled], seed: int) -> Evaluation:
-    if not isinstance(critic, StudentCritic):
-        return evaluate(critic, rows, seed=seed)
-    from tqdm import tqdm
-
-    with tqdm(total=len(rows), unit="case", disable=None) as bar:
-        return evaluate(replace(critic, progress=bar.update), rows, seed=seed)
-
-
-def _critics(subjects: Subjects, train: list[Labelled] | None) -> Iterator[tuple[str, Callable[[], Any]]]:
-    # Fitted first: rows that nothing can be fitted to are better named before a model has judged for an hour.
-    fitted: dict[str, Critic] = (
-        {} if train is None else {TFIDF: TfidfCritic.fit(train), MAJORITY: MajorityCritic.fit(train)}
-    )
-    if subjects.critic is not None:
-        folder = subjects.critic
-        yield Path(folder).name, lambda: load_critic(folder, subjects.engine)
-    if subjects.base is not None:
-        base = subjects.base
-        yield PROMPTED, lambda: _prompted(base, subjects.engine)
-    for name, critic in fitted.items():
-        yield name, partial(_kept, critic)
-
-
 @contextmanager
-def _kept(critic: Critic) -> Iterator[Critic]:
-    yield critic
+def _journal(out: Path | None, about: Mapping[str, Any]) -> Iterator[Journal | None]:
+    """What an evaluation that was interrupted left beside `out`; goes when all figures are written."""
+    if out is None or not about["models"]:
+        yield None
+        return
+    path = out.with_name(f"{out.name}.journal")
+    with Journal(path, _identity(about)) as journal:
+        yield journal
+    path.unlink(missing_ok=True)
+
+
+def _asked(
+    name: str, opened: Callable[[], StudentCritic], rows: list[Labelled], journal: Journal | None, seed: int
+) -> Evaluation:
+    cases = [row.case for row in rows]
+    found = judged(name, opened, cases, journal)
+    evaluation = compare(rows, found.judgments(cases), seed=seed, seconds=found.seconds)
+    return replace(evaluation, shortened=found.shortened)
+
+
+def _models(subjects: Subjects) -> Iterator[tuple[str, Callable[[], StudentCritic]]]:
+    if subjects.critic is not None:
+        yield Path(subjects.critic).name, partial(load_critic, subjects.critic, subjects.engine)
+    if subjects.base is not None:
+        yield PROMPTED, partial(_prompted, subjects.base, subjects.engine)
 
 
 def _prompted(base: str | Path, engine: str | None) -> StudentCritic:
@@ -129,12 +138,13 @@ def _prompted(base: str | Path, engine: str | None) -> StudentCritic:
 
 
 def _manifest(rows_path: Path, subjects: Subjects, seed: int) -> dict[str, Any]:
+    from critic.names import resolve_critic
     from selfrag.experiments.provenance import commit, sha256
     from selfrag.experiments.runner_manifest import model_files
     from selfrag.experiments.speed.machine import machine
     from selfrag.loading import resolve_model
 
-    models = {"critic": subjects.critic, "base": subjects.base}
+    models = {"critic": (subjects.critic, resolve_critic), "base": (subjects.base, resolve_model)}
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
@@ -143,7 +153,20 @@ def _manifest(rows_path: Path, subjects: Subjects, seed: int) -> dict[str, Any]:
         "engine": subjects.engine,
         "rows": {rows_path.name: sha256(rows_path)},
         "train": None if subjects.train is None else sha256(rows_file(subjects.train)),
-        "models": {name: model_files(resolve_model(given)) for name, given in models.items() if given is not None},
+        "models": {name: model_files(find(given)) for name, (given, find) in models.items() if given is not None},
+    }
+
+
+def _identity(about: Mapping[str, Any]) -> dict[str, Any]:
+    """All that decides what the models judge: not the training rows and the seed, whose figures are made anew."""
+    from critic.teacher.prompts import fingerprint
+    from selfrag.engines.select import choose_engine
+
+    return {
+        "rows": [*about["rows"].values()],
+        **about["models"],
+        "engine": about["engine"] or choose_engine()[0],
+        "prompt": fingerprint(),
     }
 
 

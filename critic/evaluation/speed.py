@@ -161,12 +161,12 @@ class Counting:
 
 
 def race(
-    model_dir: Path, cases: Sequence[Case], *, repeats: int = 3, say: Callable[[str], None] = lambda _: None
+    name: str | Path, cases: Sequence[Case], *, repeats: int = 3, say: Callable[[str], None] = lambda _: None
 ) -> Race:
     """Label the cases in every way.
 
     Args:
-        model_dir: a trained critic.
+        name: a trained critic; as `resolve_critic` takes it.
         cases: what is labelled.
         repeats: runs of ours, of which the fastest counts; the rival, who takes minutes, runs once.
         say: told what is measured next.
@@ -174,11 +174,13 @@ def race(
     Raises:
         UserError: the model cannot be loaded.
     """
+    from critic.names import resolve_critic
     from critic.student.card import read_card
     from selfrag.experiments.speed.machine import machine
     from selfrag.experiments.speed.served import serve
     from selfrag.loading import load_tokenizer
 
+    model_dir = resolve_critic(name)
     codec = read_card(model_dir, load_tokenizer(model_dir))
     config = VLLMConfig(str(model_dir), max_model_len=codec.max_length + ANSWER_TOKENS)
     say("loading with prefix caching")

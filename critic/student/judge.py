@@ -110,6 +110,10 @@ class StudentCritic:
             for number, (case, prompt) in enumerate(zip(cases, prompts, strict=True))
         ]
 
+    def shortened(self, cases: Sequence[Case]) -> int:
+        """How many cases are asked with less than they hold, because their prompts would be too long."""
+        return sum(bool(self.codec.prompt(case).dropped) for case in cases)
+
     def _options(self, prompt: Prompt) -> tuple[Ids, ...]:
         """What is scored of the labels that are offered."""
         offered = tuple(ids for ids in prompt.options if ids)
@@ -144,7 +148,7 @@ def load_critic(
     """Load a critic that `train_critic` wrote.
 
     Args:
-        model_dir: directory of the checkpoint with its `critic.json`.
+        model_dir: directory of the checkpoint with its `critic.json`; `demo` for the critic of the package.
         engine: as for `load_engine`.
         exact: as in `StudentCritic`.
         options: of the engine.
@@ -152,11 +156,12 @@ def load_critic(
     Raises:
         UserError: the directory holds no critic, or the engine cannot load it.
     """
+    from critic.names import resolve_critic
     from critic.student.card import read_card
     from selfrag.engines.select import load_engine
-    from selfrag.loading import load_tokenizer, resolve_model
+    from selfrag.loading import load_tokenizer
 
-    directory = resolve_model(model_dir)
+    directory = resolve_critic(model_dir)
     codec = read_card(directory, load_tokenizer(directory))
     return StudentCritic(load_engine(engine, directory, **options), codec, exact=exact)
 

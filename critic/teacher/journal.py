@@ -1,14 +1,10 @@
 """The append-only file of replies that a run leaves. Killed at any moment, nothing in it is lost or doubled.
 
-The first line says by what teacher; every further line is one reply, written in one piece. A line that a crash or a
-full disk cut short is dropped when the file is opened again. Knows no teacher and no network.
+The first line says by what teacher; every further line is one reply. Knows no teacher and no network.
 """
 
 from __future__ import annotations
 
-import errno
-import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,10 +12,10 @@ from typing import Any
 from critic.cases import GROUPS
 from critic.teacher.base import Outcome, Reply
 from critic.teacher.questions import Question, digest
-from retrieval.atomic import writing
+from critic.whole_lines import Kind, WholeLines
 from retrieval.errors import UserError
 
-_FORMAT = "critic-replies/1"
+_KIND = Kind("critic-replies/1", "replies", "a teacher", "choose another directory")
 
 
 class Journal:
@@ -34,25 +30,16 @@ class Journal:
     """
 
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
-        self._path = path
         self._replies: dict[str, tuple[str, Reply]] = {}
         self.prompt_tokens = self.completion_tokens = self.requests = 0
         """Totals over all lines, those of failed attempts included."""
-        with writing(path):
-            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            if self._read(json.loads(json.dumps(identity))) == 0:
-                self._write({"format": _FORMAT, "identity": identity})
-        except BaseException:
-            os.close(self._handle)
-            raise
+        self._file = WholeLines(path, _KIND, identity, self._take)
 
     def __enter__(self) -> Journal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.fsync(self._handle)
-        os.close(self._handle)
+        self._file.__exit__()
 
     def reply(self, question: Question) -> Reply | None:
         """What is known about a question; the last reply where it was asked again.
@@ -65,7 +52,8 @@ class Journal:
             return None
         if found[0] != digest(question.case):
             raise UserError(
-                f"{self._path}: {question.id!r} was answered for another case; choose another directory for new cases"
+                f"{self._file.path}: {question.id!r} was answered for another case;"
+                " choose another directory for new cases"
             )
         return found[1]
 
@@ -76,52 +64,17 @@ class Journal:
             UserError: the disk is full, or the file cannot be written; the file ends with the last whole line.
         """
         record = {"id": question.id, "group": question.case.group, "case": digest(question.case)}
-        self._write({**record, **_as_dict(reply)})
+        self._file.append({**record, **_as_dict(reply)})
         self._count(question.id, digest(question.case), reply)
+
+    def _take(self, record: Mapping[str, Any]) -> None:
+        self._count(str(record["id"]), str(record["case"]), _parse(record))
 
     def _count(self, key: str, case: str, reply: Reply) -> None:
         self._replies[key] = (case, reply)
         self.requests += reply.requests
         self.prompt_tokens += reply.prompt_tokens
         self.completion_tokens += reply.completion_tokens
-
-    def _write(self, record: Mapping[str, Any]) -> None:
-        line = json.dumps(record).encode("ascii") + b"\n"
-        size = os.fstat(self._handle).st_size
-        with writing(self._path):
-            try:
-                if os.write(self._handle, line) != len(line):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            except OSError:
-                os.ftruncate(self._handle, size)
-                raise
-
-    def _read(self, identity: Any) -> int:
-        """Load what is there and cut a torn last line; the number of whole lines."""
-        content = self._path.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        os.ftruncate(self._handle, whole)
-        lines = content[:whole].splitlines()
-        for number, line in enumerate(lines, 1):
-            try:
-                record = json.loads(line)
-                if number == 1:
-                    self._same_teacher(record, identity)
-                else:
-                    self._count(str(record["id"]), str(record["case"]), _parse(record))
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-                raise UserError(f"{self._path}:{number}: damaged ({error}); remove this line") from error
-        return len(lines)
-
-    def _same_teacher(self, record: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
-        if record.get("format") != _FORMAT:
-            raise UserError(f"{self._path} is no journal of replies; choose another directory")
-        found = record["identity"]
-        if differing := [key for key in sorted({*found, *identity}) if found.get(key) != identity.get(key)]:
-            raise UserError(
-                f"{self._path} holds replies of a teacher with other {', '.join(differing)}:"
-                " give the same settings to resume it, or choose another directory"
-            )
 
 
 def _as_dict(reply: Reply) -> dict[str, Any]:

@@ -8,6 +8,6 @@ from __future__ import annotations
 
 from selfrag.demo.corpus import index_path
 from selfrag.demo.download import encoder_path
-from selfrag.demo.model import model_path
+from selfrag.demo.model import base_path, model_path
 
-__all__ = ["encoder_path", "index_path", "model_path"]
+__all__ = ["base_path", "encoder_path", "index_path", "model_path"]

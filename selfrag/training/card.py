@@ -91,7 +91,7 @@ tags: [self-rag, retrieval-augmented-generation]
 - **Base**: {_cell(base)}, SHA-256 of its weights `{run["inputs"]["base"]}`.
 - **Rows**: SHA-256 `{run["inputs"].get("rows", "")}`; {facts.get("rows", "?")} rows, {facts["tokens"]} tokens a pass;
   {facts.get("rows_with_shortened_passages", 0)} with a shortened passage, no target was shortened;
-  {facts.get("rows_left_out", 0)} too long and left out.
+  {_left_out(facts.get("rows_left_out", 0))}.
 - **Run**: recipe `{_cell(recipe)}`, {len(records)} steps, {tokens} tokens in {seconds / 60:.1f} minutes of computing
   ({tokens / max(seconds, 1e-9):.0f} tokens a second). All settings, versions and the commit: `training.json`.
 
@@ -114,6 +114,13 @@ Training rows, not an evaluation: loss in nats, and how often the target was the
 Measure it on rows that were not trained on, say here what it is good and bad at, and add the licences of the base model
 and of the data: this card knows none of that.
 """
+
+
+def _left_out(count: int | dict[str, int]) -> str:
+    """Of a generator's rows there is one reason; of a critic's, the manifest names each."""
+    if isinstance(count, int):
+        return f"{count} too long and left out"
+    return "; ".join(f"{rows} left out ({_cell(reason)})" for reason, rows in count.items()) or "none left out"
 
 
 def last_figures(records: Sequence[dict[str, Any]]) -> Iterable[tuple[str, int, float, float]]:

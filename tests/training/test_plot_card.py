@@ -72,6 +72,19 @@ def test_curves_are_by_group():
     }
 
 
+@pytest.mark.parametrize(
+    ("left_out", "said"),
+    [
+        (3, "3 too long and left out."),
+        ({"IsSup needs 'output'": 2}, "2 left out (IsSup needs 'output')."),
+        ({}, "none left out."),
+    ],
+)
+def test_rows_left_out_are_counted_with_their_reason(left_out, said):
+    facts = {"tokens": 7, "sources": {}, "rows": 1, "rows_left_out": left_out}
+    assert said in render(CHECKPOINT, "base", "cpu", {"config": {}, "facts": facts, "inputs": {"base": "0"}}, [])
+
+
 def test_names_from_files_cannot_break_the_card():
     run_record = {
         "config": {"method": "full"},

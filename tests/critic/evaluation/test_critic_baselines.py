@@ -79,6 +79,45 @@ def test_a_prompt_too_long_loses_its_passage_first_and_always_fits(group):
     assert tiny.byte_level_tokenizer(reflection=False).decode(made.ids).rstrip().endswith(":")
 
 
+class Words:
+    """A tokenizer to count with: one id a word."""
+
+    bos_ids = (7,)
+
+    def encode(self, text):
+        return [len(word) for word in text.split()]
+
+
+@pytest.mark.parametrize(
+    ("room", "kept", "dropped"),
+    [
+        (0, 20, {}),
+        (-1, 19, {"evidence": 1}),
+        (-19, 1, {"evidence": 19}),
+        (-20, 1, {"evidence": 19, "task": 1}),  # one word of the passage stays, and the beginning goes
+        (-30, 1, {"evidence": 19, "task": 11}),
+    ],
+)
+def test_what_a_prompt_loses_is_counted_in_tokens(room, kept, dropped):
+    from critic.teacher.prompts import prompt
+
+    case = Case("IsRel", "Q?", evidence=Passage("p", " ".join(f"{'x' * 100}" for _ in range(20))))
+    # BOS, the prompt, the longest label of a word, and EOS
+    whole = 1 + len(prompt(case).split()) + 1 + 1
+    made = PromptedCodec(Words(), 0, whole + room).prompt(case)
+    assert made.dropped == dropped
+    assert made.ids.count(100) == kept
+    assert len(made.ids) == whole - 2 + room
+
+
+def test_a_passage_that_the_form_does_not_show_is_not_what_a_prompt_loses():
+    from critic.teacher.prompts import prompt
+
+    case = Case("IsUse", "Q?", "", "So it is.", Passage("p", "one two three"))
+    made = PromptedCodec(Words(), 0, 1 + len(prompt(case).split()) + 1 + 1 - 2).prompt(case)
+    assert made.dropped == {"task": 2}
+
+
 @pytest.mark.engine
 def test_a_label_that_is_not_offered_has_no_probability(tmp_path):
     from selfrag.engines.transformers import TransformersConfig, TransformersEngine

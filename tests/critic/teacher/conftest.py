@@ -1,4 +1,4 @@
-"""Makes `teaching_server` importable from the tests in this folder, and gives a running one."""
+"""Makes `teaching_server` and `full_disk` importable from the tests in this folder, and gives a running one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from teaching_server import TeachingServer
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import resource
 import sys
 
 import pytest
+from full_disk import disk_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from teaching_server import questions
@@ -93,20 +92,10 @@ def test_a_damaged_line_is_named(tmp_path, line) -> None:
 
 
 def test_a_foreign_file_is_refused(tmp_path) -> None:
-    (tmp_path / "j").write_text('{"a": 1}\n')
+    (tmp_path / "j").write_text('{"a": 1}\n{"b": 2}')
     with pytest.raises(UserError, match="is no journal of replies"):
         Journal(tmp_path / "j", TEACHER)
-
-
-@contextlib.contextmanager
-def disk_of(size):
-    """No file of this process may grow beyond `size` bytes: a write ends in the middle, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (tmp_path / "j").read_text() == '{"a": 1}\n{"b": 2}'
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits on the size of files")

@@ -1,0 +1,20 @@
+"""The critic of the package: an adapter of the demo model's base, merged with it at the first use. Loads nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from selfrag.demo.model import merged_path
+
+ADAPTER = Path(__file__).parent / "adapter"
+
+
+def critic_path() -> Path:
+    """Folder of the critic as a checkpoint with its `critic.json`, made on the first call.
+
+    Raises:
+        UserError: the base model cannot be downloaded, or the disk is full.
+    """
+    from critic.student.card import NAME
+
+    return merged_path(ADAPTER, "critic", beside=(NAME,))

@@ -1,0 +1,315 @@
+"""An evaluation killed at any point and started again ends with the same bytes, and asks no model twice."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import pytest
+import tiny
+from full_disk import disk_of
+from student_cases import labelled
+
+from critic.cases import Case, Labelled
+from critic.evaluation import judging, run
+from critic.evaluation.report import report
+from critic.evaluation.run import MAJORITY, PROMPTED, Subjects, run_evaluation
+from critic.student.codec import Prompt
+from critic.student.judge import StudentCritic
+from retrieval.passage import Passage
+from selfrag.engines.scripted import ScriptedEngine
+from selfrag.errors import UserError
+from selfrag.jsonl import write_jsonl
+from selfrag.reflection.judgment import Judgment
+
+ROWS = [
+    Labelled(f"r{i}", Case("IsRel", f"Question {i}?", evidence=Passage("p", "Text.")), label, "set", "human", "rule")
+    for i, label in enumerate(("Relevant", "Irrelevant") * 3)
+]
+"""Of which CHUNK=4 makes two chunks, of 4 and of 2."""
+
+
+class Kept:
+    """The prompts of a test: two of the rows do not fit."""
+
+    eos_id, max_length = 0, 10
+
+    def prompt(self, case: Case) -> Prompt:
+        return Prompt((1,), ((2,), (3,)), {"evidence": 5} if case.instruction in ("Question 1?", "Question 5?") else {})
+
+
+@dataclass(frozen=True)
+class Shifting(StudentCritic):
+    """Its numbers depend on how many cases it is asked at once; `world` hears of every call and may end it."""
+
+    world: World | None = None
+
+    def judge(self, cases):
+        self.world.judge(len(cases))
+        start = 0.6 if len(cases) == 4 else 0.3
+        shares = [start + int(case.instruction.split()[1][:-1]) / 100 for case in cases]
+        judged = [Judgment(case.labels, "case", (p, 1 - p), 0.5) for case, p in zip(cases, shares, strict=True)]
+        return [None if case.instruction == "Question 3?" else one for case, one in zip(cases, judged, strict=True)]
+
+
+class World:
+    """A folder with rows and two models whose critics are `Shifting`.
+
+    Attributes:
+        opened: names of the models, as they were loaded.
+        asked: cases of each call, killed ones included.
+        killed: number of the call, from 1, that does not come back.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.opened, self.asked, self.killed = [], [], 0
+        self.rows, self.out = folder / "rows.jsonl", folder / "out" / "figures.json"
+        self.journal = folder / "out" / "figures.json.journal"
+        write_jsonl(self.rows, [row.as_dict() for row in ROWS])
+        for name in ("critic", "base"):
+            (folder / name).mkdir()
+            (folder / name / "config.json").write_text("{}")
+        self.subjects = Subjects(folder / "critic", folder / "base", self.rows, "transformers")
+
+    def load(self, name, folder, engine):
+        self.opened.append(name)
+        return Shifting(ScriptedEngine(None, 0), Kept(), world=self)
+
+    def judge(self, cases):
+        self.asked.append(cases)
+        if len(self.asked) == self.killed:
+            raise KeyboardInterrupt
+
+    def run(self, killed=0, subjects=None):
+        self.opened, self.asked, self.killed = [], [], killed
+        return run_evaluation(self.rows, subjects or self.subjects, out=self.out)
+
+    def kill(self, at):
+        with pytest.raises(KeyboardInterrupt):
+            self.run(killed=at)
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    class Noon(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls(2026, 1, 1, 12, tzinfo=UTC)
+
+    world = World(tmp_path)
+    ticks = itertools.count()
+    monkeypatch.setattr(judging, "CHUNK", 4)
+    monkeypatch.setattr(run, "datetime", Noon)
+    monkeypatch.setattr("time.perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr(run, "load_critic", partial(world.load, "critic"))
+    monkeypatch.setattr(run, "_prompted", partial(world.load, "base"))
+    return world
+
+
+@pytest.fixture
+def whole(world):
+    """What an evaluation writes that nothing interrupts."""
+    world.run()
+    assert world.asked == [4, 2, 4, 2]
+    assert list(world.out.parent.iterdir()) == [world.out]
+    content = world.out.read_bytes()
+    shutil.rmtree(world.out.parent)
+    return content
+
+
+def test_the_figures_are_those_of_the_chunks(whole):
+    written = json.loads(whole)
+    assert written["judgments"]["critic"]["r2"] == pytest.approx({"Relevant": 0.62, "Irrelevant": 0.38})
+    assert written["judgments"]["critic"]["r3"] is None
+    assert written["judgments"]["critic"]["r4"] == pytest.approx({"Relevant": 0.34, "Irrelevant": 0.66})
+    # r0 and r2 are called Relevant and are, r5 Irrelevant; r1 is wrong, r3 has no judgment, r4 is wrong.
+    assert written["critics"]["critic"]["groups"]["IsRel"]["accuracy"]["value"] == 0.5
+    assert written["critics"]["critic"]["seconds"] == 2.0  # one tick a chunk
+    assert written["judgments"][PROMPTED] == written["judgments"]["critic"]
+
+
+@pytest.mark.parametrize(
+    ("killed", "opened", "asked"),
+    [
+        (1, ["critic", "base"], [4, 2, 4, 2]),
+        (2, ["critic", "base"], [2, 4, 2]),
+        (3, ["base"], [4, 2]),
+        (4, ["base"], [2]),
+    ],
+)
+def test_killed_in_any_chunk_it_goes_on_with_that_chunk(world, whole, killed, opened, asked):
+    world.kill(killed)
+    world.run()
+    assert (world.opened, world.asked) == (opened, asked)
+    assert world.out.read_bytes() == whole
+    assert list(world.out.parent.iterdir()) == [world.out]
+
+
+def test_killed_again_and_again_it_gets_through(world, whole):
+    for _ in range(3):
+        world.kill(2)  # one chunk more each time
+    world.run()
+    assert world.asked == [2]
+    assert world.out.read_bytes() == whole
+
+
+def test_a_journal_cut_anywhere_costs_the_torn_chunk_only(world, whole):
+    world.kill(4)
+    content = world.journal.read_bytes()
+    ends = [at + 1 for at, byte in enumerate(content) if byte == ord("\n")]
+    assert len(ends) == 4  # what the run was, three chunks
+    for cut in [0, 9, *(end + more for end in ends[:-1] for more in (-1, 0, 1, 40)), len(content) - 1]:
+        world.journal.write_bytes(content[:cut])
+        kept = max(0, content[:cut].count(b"\n") - 1)
+        world.kill(4 - kept)  # once more, so that what follows the torn line is read again
+        assert world.asked == [4, 2, 4, 2][kept:], cut
+        world.run()
+        assert world.asked == [2], cut
+        assert world.out.read_bytes() == whole, cut
+
+
+def test_killed_after_the_last_figures_it_asks_nobody(world, whole, monkeypatch):
+    def last(path, value):
+        write(path, value)
+        if MAJORITY in value["critics"]:
+            raise KeyboardInterrupt
+
+    write = run.write_json
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "write_json", last)
+        world.kill(0)
+    assert world.journal.exists()
+    world.run()
+    assert (world.opened, world.asked) == ([], [])
+    assert world.out.read_bytes() == whole
+    assert not world.journal.exists()
+
+
+def test_without_a_file_to_write_the_chunks_are_the_same(world, whole):
+    found = run_evaluation(world.rows, world.subjects)
+    assert [round(one.probability("Relevant"), 9) for one in found["critic"].judgments if one] == [
+        *(0.6, 0.61, 0.62),
+        *(0.34, 0.35),
+    ]
+    assert [one.site for one in found["critic"].judgments if one] == [f"case {n}" for n in (0, 1, 2, 4, 5)]
+    assert not world.out.parent.exists()
+
+
+def change_rows(world):
+    write_jsonl(world.rows, [row.as_dict() for row in ROWS[:5]])
+
+
+def change_critic(world):
+    (world.subjects.critic / "critic.json").write_text("{}")
+
+
+def change_engine(world):
+    world.subjects = Subjects(world.subjects.critic, world.subjects.base, world.rows, "vllm")
+
+
+def leave_the_base_out(world):
+    world.subjects = Subjects(world.subjects.critic, None, world.rows, "transformers")
+
+
+def change_the_prompt(world):
+    world.patch.setattr("critic.teacher.prompts.fingerprint", lambda: "another")
+
+
+def change_the_chunks(world):
+    world.patch.setattr(judging, "CHUNK", 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (change_rows, "rows"),
+        (change_critic, "critic"),
+        (change_engine, "engine"),
+        (leave_the_base_out, "base"),
+        (change_the_prompt, "prompt"),
+        (change_the_chunks, "chunk"),
+    ],
+)
+def test_the_journal_of_another_evaluation_is_refused(world, monkeypatch, change, named):
+    world.kill(2)
+    before = world.journal.read_bytes()
+    world.patch = monkeypatch
+    change(world)
+    said = rf"journal holds judgments of an evaluation with other {named}: give the same settings .* remove it"
+    with pytest.raises(UserError, match=said):
+        world.run()
+    assert world.opened == []
+    assert world.journal.read_bytes() == before
+
+
+def test_a_damaged_line_is_named(world):
+    world.kill(2)
+    with world.journal.open("a") as file:
+        file.write('{"critic": "critic", "chunk": 1, "seconds": 1, "shortened": 0, "scores": [7]}\n')
+    with pytest.raises(UserError, match=r"figures\.json\.journal:3: damaged .*remove this line"):
+        world.run()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits on the size of files")
+def test_a_full_disk_is_one_line_and_the_next_run_finishes(world, whole):
+    world.kill(3)
+    ends = [at + 1 for at, byte in enumerate(world.journal.read_bytes()) if byte == ord("\n")]
+    shutil.rmtree(world.out.parent)
+    # The first line does not fit, nor a part of the first chunk, nor the second chunk, nor the figures.
+    for room, file, kept in [
+        (0, ".journal", 0),
+        (ends[0] + 7, ".journal", 1),
+        (ends[1], ".journal", 2),
+        (ends[2], "", 3),
+    ]:
+        with disk_of(room), pytest.raises(UserError, match=rf"no space left while writing .*figures\.json{file} "):
+            world.run()
+        assert world.journal.read_bytes().count(b"\n") == kept
+    world.run()
+    assert world.asked == [4, 2]
+    assert world.out.read_bytes() == whole
+
+
+def test_rows_that_were_shortened_are_counted_and_told(world, whole):
+    written = json.loads(whole)["critics"]
+    assert written[PROMPTED]["shortened"] == 2
+    assert "shortened" not in written[MAJORITY]
+    world.kill(4)
+    text = report(world.run(), "critic")
+    assert f"\nRows with a part shortened to fit the prompt: critic 2 of 6; {PROMPTED} 2 of 6.\n" in text
+    assert "shortened" not in report(run_evaluation(world.rows, Subjects(train=world.rows)), MAJORITY)
+
+
+@pytest.mark.engine
+def test_a_real_model_judges_in_chunks_as_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(judging, "CHUNK", 5)
+    base, rows = tiny.save_llama(tmp_path / "base", reflection=False, context=4096), labelled(each=1)
+    write_jsonl(tmp_path / "rows.jsonl", [row.as_dict() for row in rows])
+    start = partial(
+        run_evaluation, tmp_path / "rows.jsonl", Subjects(base=base, engine="transformers"), out=tmp_path / "o.json"
+    )
+    real, calls = judging._judged, []
+
+    def second_dies(critic, cases):
+        calls.append(len(cases))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(critic, cases)
+
+    monkeypatch.setattr(judging, "_judged", second_dies)
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    found = start()[PROMPTED].judgments
+    assert calls == [5, 5, 5, 3]
+    with run._prompted(base, "transformers") as critic:
+        at_once = critic.judge([row.case for row in rows])
+    for one, other in zip(found, at_once, strict=True):
+        assert one.distribution == pytest.approx(other.distribution, rel=1e-3)
+        assert one.coverage == pytest.approx(other.coverage, rel=1e-3)
+        assert (one.labels, one.site, one.source) == (other.labels, other.site, other.source)
