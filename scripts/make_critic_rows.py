@@ -1,9 +1,9 @@
 """Add rows from neighbouring annotations to the critic's training rows, for longer runs.
 
     python scripts/make_critic_rows.py --data DATA --out runs/c/rows.jsonl
-    python scripts/train_critic.py --data runs/c/rows.jsonl --base BASE --out runs/c/1
+    python scripts/train_critic.py --data runs/c/rows.jsonl --out runs/c/1
     python scripts/make_critic_rows.py --data DATA --rows runs/demo/rows/*/rows.jsonl --out runs/c/more.jsonl
-    python scripts/train_critic.py --data runs/c/more.jsonl --base BASE --start runs/c/1/run --out runs/c/2
+    python scripts/train_critic.py --data runs/c/more.jsonl --start runs/c/1/run --out runs/c/2
 
 DATA is the folder with train/, dev/ and intrinsics/; --rows are the rows of scripts/make_demo_rows.py, whose passages
 become IsRel rows. Rows that share twelve words with dev/critic.jsonl are left out.

@@ -4,7 +4,8 @@
 
 DATA is a JSONL file of labelled cases, or a folder that holds train/critic.jsonl.gz. RUN/model is the critic that
 scripts/eval_critic.py, scripts/bench_critic.py and `critic augment` load; scripts/ship_critic.py puts RUN/adapter into
-the package.
+the package. A run with --start goes on from an earlier one, or from an adapter, with most rows where the first critics
+were weak (IsRel); scripts/make_critic_rows.py makes more of those. The packaged critic had no such run.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ CONFIG = CriticConfig(
     training=replace(DEFAULT_TRAINING, lora=Lora(rank=3, alpha=12.0)),
 )
 """An hour on two cores."""
+FURTHER = CriticConfig(
+    per_label={"Retrieve": 100, "IsRel": 1500, "IsSup": 250, "IsUse": 250},
+    training=replace(CONFIG.training, seed=31, learning_rate=5e-4, row_learning_rate=1e-3),
+)
+"""Some fifty minutes."""
 
 
 def main() -> None:
@@ -31,9 +37,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", type=Path, required=True, help="file of labelled cases, or folder with train/")
     parser.add_argument("--base", default="demo-base", help="base checkpoint; default: the demo's")
+    parser.add_argument("--start", type=Path, help="earlier run, or adapter, to go on from")
     parser.add_argument("--out", type=Path, required=True, help="directory of the run, the adapter and the checkpoint")
     given = parser.parse_args()
-    print(train_critic(given.data, resolve_model(given.base), given.out, CONFIG))
+    config = CONFIG if given.start is None else FURTHER
+    print(train_critic(given.data, resolve_model(given.base), given.out, config, start=given.start))
 
 
 if __name__ == "__main__":
