@@ -53,6 +53,7 @@ def ship(run: Path, report: Path, to: Path, note: str | None) -> Path:
     """
     adapter, model = run / "adapter", run / "model"
     try:
+        training = (model / "training.json").read_text(encoding="utf-8")
         text = card((model / "README.md").read_text(encoding="utf-8"), report.read_text(encoding="utf-8"), note)
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{run} or {report} is not complete: {error}") from error
@@ -61,7 +62,7 @@ def ship(run: Path, report: Path, to: Path, note: str | None) -> Path:
     shutil.rmtree(to, ignore_errors=True)
     with published(to) as draft:
         shutil.copytree(adapter, draft, dirs_exist_ok=True)
-        shutil.copy(model / "training.json", draft)
+        write_text(draft / "training.json", training)
         write_text(draft / "README.md", text)
     return to
 

@@ -41,12 +41,12 @@ def base_path() -> Path:
         return target
     packed = fetch(BASE_MODEL) / next(iter(BASE_MODEL.files))
 
-    def convert(draft: Path) -> None:
+    def build(draft: Path) -> None:
         from selfrag.training.gguf import convert
 
         convert(packed, draft)
 
-    return _made(target, "base", convert)
+    return _made(target, "base", build)
 
 
 def checkpoint_path() -> Path:
@@ -70,14 +70,14 @@ def merged_path(adapter: Path, name: str, *, beside: Sequence[str] = ()) -> Path
         return target
     base = base_path()
 
-    def merge(draft: Path) -> None:
+    def build(draft: Path) -> None:
         from selfrag.training.export import merge
 
         merge(base, adapter, draft)
         for file in beside:
             shutil.copy(adapter / file, draft / file)
 
-    return _made(target, name, merge)
+    return _made(target, name, build)
 
 
 def _made(target: Path, name: str, make: Callable[[Path], None]) -> Path:

@@ -79,6 +79,7 @@ def test_the_card_gets_tables_licences_and_use(run, ship):
         (lambda base: (base / "report.md").write_text("nothing"), "not as training and evaluation wrote them"),
         (lambda base: (base / "report.md").write_bytes(b"\xff\xfe"), "not complete"),
         (lambda base: (base / "run" / "model" / "README.md").unlink(), "not complete"),
+        (lambda base: (base / "run" / "model" / "training.json").unlink(), "not complete"),
         (lambda base: (base / "run" / "adapter" / "critic.json").unlink(), "no adapter of a critic"),
     ],
 )
