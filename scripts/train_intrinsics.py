@@ -2,6 +2,7 @@
 
     python scripts/train_intrinsics.py --data DATA/intrinsics --base demo --out runs/intrinsics
     python scripts/train_intrinsics.py --data DATA/intrinsics --base demo --out runs/intrinsics --only answerability
+    python scripts/train_intrinsics.py --data DATA/intrinsics --base demo --out runs/intrinsics --start ADAPTERS
 
 The same for a model of 7B on a GPU: --base OWNER/MODEL --preset paper --device cuda. Each adapter is written to
 OUT/NAME/adapter; `selfrag eval intrinsics --model BASE --adapters OUT` measures them.
@@ -32,6 +33,7 @@ def main() -> int:
     parser.add_argument("--seen", type=Path, help="rows that the base was trained on; uncertainty leaves them out")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--max-steps", type=int, help="optimiser steps of each adapter at most")
+    parser.add_argument("--start", type=Path, help="folder with an adapter of each name to begin with")
     given = parser.parse_args()
     try:
         base = resolve_model(given.base)
@@ -48,6 +50,7 @@ def main() -> int:
                 preset=settings.name,
                 seen=given.seen,
                 base_name=base_name(given.base),
+                start=given.start and given.start / name,
             )
             print(run(job))
     except UserError as error:

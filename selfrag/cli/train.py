@@ -101,9 +101,9 @@ def adapter(
         intrinsic.refuse(given, what)
         _train("adapter", Path(what), base, out, recipe or "cpu", changes, start, processes, leave_long, dry_run)
         return
-    others = {"--recipe": recipe, "--start": start, "--processes": processes, "--row-lr": row_lr}
+    others = {"--recipe": recipe, "--processes": processes, "--row-lr": row_lr}
     others["--leave-long"] = leave_long or None
-    intrinsic.train(name, base, out, given, changes, others, dry_run=dry_run)
+    intrinsic.train(name, base, out, given, changes, others, start=start, dry_run=dry_run)
 
 
 @app.command()

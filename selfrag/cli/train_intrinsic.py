@@ -69,6 +69,7 @@ def train(
     changes: Mapping[str, Any],
     others: Mapping[str, Any],
     *,
+    start: Path | None,
     dry_run: bool,
 ) -> None:
     """Train, or say what it would take.
@@ -102,6 +103,7 @@ def train(
         settings.name,
         given.seen,
         base_name=base_name(base),
+        start=start,
     )
     if dry_run:
         typer.echo(_estimated(job))

@@ -81,7 +81,8 @@ class Journal:
             found = json.loads(path.read_text())
             for key, value in identity.items():
                 known = {**before[key], **found.get(key, {})}
-                differing = [k for k in value if known.get(k) != value[k]]
+                compared = value.keys() | known.keys() if key == "inputs" else value.keys()
+                differing = sorted(k for k in compared if known.get(k) != value.get(k))
                 if differing:
                     raise UserError(
                         f"{run_dir} holds a run with other {key} ({', '.join(differing)}):"

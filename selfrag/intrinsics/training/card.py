@@ -132,6 +132,7 @@ def render(card: AdapterCard, run: dict[str, Any], log: list[dict[str, Any]], *,
             f"best of {len(looks)} looks at {facts['held_out']} held-out examples after step {best[0]}: loss"
             f" {best[1]['loss']:.3f}, {accuracy:.1%} of the tokens of the answer most probable"
         )
+    begun = f"\n- **Begun with** an adapter, SHA-256 `{start}`." if (start := run["inputs"].get("start")) else ""
     sources = "\n".join(f"| {_cell(name)} | {count} |" for name, count in facts["sources"].items())
     kind = "activated LoRA (aLoRA)" if card.invocation else "LoRA"
     layers = config["reach"]["last_layers"]
@@ -143,7 +144,7 @@ tags: [retrieval-augmented-generation, intrinsic]
 
 Dialect `{card.dialect}`, rank {card.rank}, {"all layers" if layers is None else f"the last {layers} layers"}.
 
-- **Base**: {_cell(base)}, SHA-256 of its weights `{run["inputs"]["base"]}`.
+- **Base**: {_cell(base)}, SHA-256 of its weights `{run["inputs"]["base"]}`.{begun}
 - **Run**: settings `{_cell(preset)}`, {len(log)} steps, {tokens} tokens in {seconds / 60:.1f} minutes of computing
   ({tokens / max(seconds, 1e-9):.0f} tokens a second); all settings, versions and the commit: `training.json`.
 - **Held out**: {held}.

@@ -55,6 +55,7 @@ class AdapterJob:
         preset: name of the settings, for the card.
         seen: for uncertainty: a file of rows the base model was trained on; questions in it are left out.
         base_name: what the card calls the base; the name of its directory by default.
+        start: adapter, or finished run, to begin with: of the same size, and on a base that is no stranger to it.
     """
 
     intrinsic: str
@@ -68,6 +69,7 @@ class AdapterJob:
     preset: str = ""
     seen: Path | None = None
     base_name: str = ""
+    start: Path | None = None
 
     @property
     def adapter(self) -> Path:
@@ -106,7 +108,7 @@ def run(job: AdapterJob) -> Path:
     def prepare(tokenizer: Any) -> Prepared:
         return prepared(rows, codec, Renderer.of(tokenizer), replace(job, config=config), more)
 
-    trainee = fit(prepare, job.base, job.run_dir, config)
+    trainee = fit(prepare, job.base, job.run_dir, config, start=job.start)
     card = AdapterCard.of(codec, config, base=shape(trainee.causal), invocation=config.reach.invocation)
     if not job.adapter.exists():
         save_adapter(trainee, job.adapter, beside={AdapterCard.FILE: card.as_dict()})

@@ -103,8 +103,8 @@ class Split:
 def mix(sources: Sources, mixture: Mixture) -> Split:
     """Make all rows. The same sources and mixture give the same rows in the same order."""
     drafts = sorted(set(_all(sources, mixture)), key=lambda d: (d.source, d.instruction, repr(d.target)))
-    kept = [d for d in drafts for _ in range(d.copies) if not _set_aside(d.instruction, mixture)]
-    aside = [d for d in drafts if _set_aside(d.instruction, mixture)]
+    kept = [d for d in drafts for _ in range(d.copies) if not set_aside(d.instruction, mixture)]
+    aside = [d for d in drafts if set_aside(d.instruction, mixture)]
     shuffle = random.Random(mixture.seed).shuffle  # noqa: S311 - no cryptography
     shuffle(kept)
     shuffle(aside)
@@ -165,7 +165,8 @@ def _rows(drafts: Sequence[Draft], start: int) -> tuple[Row, ...]:
     )
 
 
-def _set_aside(instruction: str, mixture: Mixture) -> bool:
+def set_aside(instruction: str, mixture: Mixture) -> bool:
+    """Whether rows with this instruction are held out, in every stage with the same `heldout_seed`."""
     digest = hashlib.sha256(f"{mixture.heldout_seed}/{instruction}".encode()).digest()
     return int.from_bytes(digest[:4], "big") % 1000 < mixture.heldout_per_mille
 

@@ -20,6 +20,7 @@ from selfrag.intrinsics.training.own_answers import own_answers
 from selfrag.intrinsics.training.presets import PRESETS, Making, preset
 from selfrag.intrinsics.training.questions import read_questions
 from selfrag.loading import load_tokenizer
+from selfrag.training.journal import fingerprint
 from selfrag.training.model import Lora, Reach
 
 SMALL = {"lora": Lora(4, 8), "reach": Reach(token_rows=False), "max_steps": 3, "max_length": 2000, "validate_steps": 2}
@@ -47,6 +48,19 @@ def test_each_intrinsic_trains_and_vllm_could_serve_it(name, data, chat_llama, t
     before = (adapter / "adapter_model.safetensors").read_bytes()
     assert run(one) == adapter  # finished: nothing is trained again
     assert (adapter / "adapter_model.safetensors").read_bytes() == before
+
+
+def test_a_job_may_begin_with_an_adapter_and_its_card_says_so(data, chat_llama, tmp_path):
+    first = run(job("answerability", data, chat_llama, tmp_path / "a"))
+    second = run(job("answerability", data, chat_llama, tmp_path / "b", start=first))
+    manifest = json.loads((second / "training.json").read_text())
+    start = fingerprint(first / "adapter_model.safetensors")
+    assert manifest["inputs"]["start"] == start
+    assert f"Begun with** an adapter, SHA-256 `{start}`" in (second / "README.md").read_text()
+    assert "Begun with" not in (first / "README.md").read_text()
+    again = replace(job("answerability", data, chat_llama, tmp_path / "b"), start=None)
+    with pytest.raises(UserError, match="another"):
+        run(again)
 
 
 def test_an_activated_adapter_says_what_switches_it_on(data, chat_llama, tmp_path):

@@ -1,0 +1,85 @@
+"""scripts/train_demo.py on a tiny model: three annotated stages and one of a critic's rows, whole or the last alone."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+import tiny
+from lettered import passage, row
+from trained import config, write
+
+from selfrag.training.journal import fingerprint
+from selfrag.training.rows import Row
+
+SPEC = importlib.util.spec_from_file_location("train_demo", Path(__file__).parents[2] / "scripts" / "train_demo.py")
+script = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(script)
+
+
+def held_out(stage: int) -> list[Row]:
+    """One passage that answers and two that do not, no two stages alike."""
+    good, bad = [passage("Water boils at 100."), "[Relevant]", "At 100."], ["[Irrelevant]", "No answer."]
+    return [
+        row("[Retrieval]", *good, instruction=f"Question {stage}?", id="g", source="nq/gold"),
+        row("[Retrieval]", passage(f"Wet {stage}."), *bad, id="u", source="squad2/unanswerable"),
+        row("[Retrieval]", passage(f"Cold {stage}."), *bad, id="v", source="squad2/unanswerable"),
+    ]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """Rows of four stages, a base, and settings for seconds."""
+    for stage in range(1, 5):
+        write(tmp_path / "rows" / str(stage) / "rows.jsonl")
+        if stage < 4:
+            write(tmp_path / "rows" / str(stage) / "heldout.jsonl", held_out(stage))
+    tiny.save_llama(tmp_path / "base", reflection=False)
+    monkeypatch.setattr(script, "ANNOTATED", tuple(config(max_steps=1, seed=seed) for seed in (20, 21, 22)))
+    monkeypatch.setattr(script, "DISTILLED", config(max_steps=1, seed=23))
+    return tmp_path
+
+
+@pytest.fixture
+def command(here, monkeypatch):
+    def run(out: str, *more: str) -> int:
+        words = ["--rows", str(here / "rows"), "--base", str(here / "base"), "--out", str(here / out), *more]
+        monkeypatch.setattr("sys.argv", ["train_demo.py", *words])
+        return script.main()
+
+    return run
+
+
+def made(folder: Path) -> dict:
+    return json.loads((folder / "training.json").read_text())
+
+
+def test_four_stages_in_one_command_and_the_last_alone_give_the_same_adapter(here, command):
+    assert command("whole") == 0
+    whole = made(here / "whole" / "adapter")
+    seeds = [stage["config"]["seed"] for stage in whole["stages"] if "config" in stage]
+    assert seeds == [20, 21, 22, 23]
+    before = made(here / "whole" / "annotated")
+    assert whole["stages"] == [*before["stages"], {"calibration": before["calibration"]}, whole["stages"][-1]]
+    for one in (before, whole):
+        assert one["calibration"]["taken"][1] <= script.MOST_TAKEN
+
+    assert command("last", "--start", str(here / "whole" / "annotated")) == 0
+
+    weights = [here / run / "adapter" / "adapter_model.safetensors" for run in ("whole", "last")]
+    assert fingerprint(weights[0]) == fingerprint(weights[1])
+    assert not (here / "last" / "1").exists()
+
+
+def test_the_command_again_only_finds_what_is_there(here, command, capsys):
+    assert command("whole") == 0
+    stamp = (here / "whole" / "adapter" / "adapter_model.safetensors").stat().st_mtime_ns
+    assert command("whole") == 0
+    assert (here / "whole" / "adapter" / "adapter_model.safetensors").stat().st_mtime_ns == stamp
+
+
+def test_a_start_without_its_history_is_one_line(here, command, capsys):
+    assert command("x", "--start", str(here / "nothing")) == 2
+    assert "training.json" in capsys.readouterr().err
