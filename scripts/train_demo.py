@@ -37,7 +37,7 @@ DISTILLED = TrainingConfig(
     seed=23,
     learning_rate=4e-4,
     row_learning_rate=5e-4,
-    max_length=1200,
+    max_length=1600,
     max_passage=256,
     weighting=Weighting(isrel=2.0, isuse=0.0),
 )

@@ -27,7 +27,7 @@ class Calibration:
     """What was moved, and what it changed on the rows it was chosen on.
 
     Attributes:
-        shift: taken off the log-odds of Relevant; negative where a model was too strict.
+        shift: taken off the log-odds of Relevant at the mean state; negative where a model was too strict.
         missed: shares of relevant passages called Irrelevant, before and after.
         taken: shares of irrelevant passages called Relevant, before and after.
         rows: numbers of relevant and of irrelevant rows.
@@ -86,9 +86,10 @@ def restrain_relevance(trainee: Trainee, examples: Iterable[Example], *, most_ta
     good = torch.tensor(wanted, device=hidden.device)
     with torch.no_grad():
         before = hidden @ (rows[row] - rows[TOKENS.index(IRRELEVANT)])
-        shift = threshold_for(before[~good].tolist(), most_taken)
-        mean = hidden.mean(0)
-        rows[row] -= shift * mean / (mean @ mean)
+        direction = hidden.mean(0) / hidden.mean(0).square().sum()
+        slope = (hidden @ direction).clamp_min(1e-6)  # near 1; where it is not above 0, no shift helps
+        shift = threshold_for((before / slope)[~good].tolist(), most_taken)
+        rows[row] -= shift * direction
         after = hidden @ (rows[row] - rows[TOKENS.index(IRRELEVANT)])
     trainee.refresh()
     return Calibration(

@@ -86,3 +86,13 @@ def test_rows_of_one_label_are_refused(trained_base, tmp_path):
     trainee, examples = load(trained_base, tmp_path)
     with pytest.raises(UserError, match="both IsRel labels"):
         restrain_relevance(trainee, examples[::2], most_taken=0.34)
+
+
+def test_exactly_the_share_asked_for_is_left_however_unlike_the_states_are(trained_base, tmp_path):
+    trainee, _ = load(trained_base, tmp_path)
+    layout = layout_for(trainee.tokenizer, config())
+    rows = [judged("[Irrelevant]", f"Passage {n} {'and on ' * n}", n) for n in range(20)]
+    rows.append(judged("[Relevant]", "Snow is white.", 99))
+    for most in (0.3, 0.6):  # stricter first, then looser again
+        found = restrain_relevance(trainee, [layout.example(one) for one in rows], most_taken=most)
+        assert found.taken[1] == pytest.approx(most)
