@@ -1,4 +1,4 @@
-"""scripts/train_demo.py on a tiny model: three annotated stages and one of a critic's rows, whole or the last alone."""
+"""scripts/train_demo.py on a tiny model: stages of annotated rows, of a critic's, and of annotated ones again."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ def here(tmp_path, monkeypatch):
     tiny.save_llama(tmp_path / "base", reflection=False)
     monkeypatch.setattr(script, "ANNOTATED", tuple(config(max_steps=1, seed=seed) for seed in (20, 21, 22)))
     monkeypatch.setattr(script, "DISTILLED", config(max_steps=1, seed=23))
+    monkeypatch.setattr(script, "AGAIN", config(max_steps=1, seed=24))
     return tmp_path
 
 
@@ -56,13 +57,13 @@ def made(folder: Path) -> dict:
     return json.loads((folder / "training.json").read_text())
 
 
-def test_four_stages_in_one_command_and_the_last_alone_give_the_same_adapter(here, command):
+def test_five_stages_in_one_command_and_the_last_two_alone_give_the_same_adapter(here, command):
     assert command("whole") == 0
     whole = made(here / "whole" / "adapter")
     seeds = [stage["config"]["seed"] for stage in whole["stages"] if "config" in stage]
-    assert seeds == [20, 21, 22, 23]
+    assert seeds == [20, 21, 22, 23, 24]
     before = made(here / "whole" / "annotated")
-    assert whole["stages"] == [*before["stages"], {"calibration": before["calibration"]}, whole["stages"][-1]]
+    assert whole["stages"] == [*before["stages"], {"calibration": before["calibration"]}, *whole["stages"][-2:]]
     for one in (before, whole):
         assert one["calibration"]["taken"][1] <= script.MOST_TAKEN
 

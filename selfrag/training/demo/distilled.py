@@ -1,4 +1,4 @@
-"""The last stage of the demo model: rows that a critic wrote (D_gen), with annotated rows so that those are remembered.
+"""The fourth stage of the demo model: rows that a critic wrote (D_gen), with annotated ones so that these stay known.
 
 Left out of D_gen are rows that go on after an irrelevant or contradicting passage. Their outputs come from the pair,
 not from the passage: in the paper's mixture they teach a model of 7B to answer from memory. A model of 135M parameters

@@ -17,7 +17,7 @@ from selfrag.errors import UserError
 
 PACKAGES = ("selfrag", "critic", "retrieval")
 DATA = {".safetensors", ".json", ".md", ".toml", ".yaml", ".html", ".js", ".css", ".svg"}
-MOST_BYTES = 25 * 2**20
+MOST_BYTES = 25 * 10**6
 FILES = {
     "README.md",
     "adapter_config.json",

@@ -1,4 +1,4 @@
-"""The demo model's last stage: which rows of a critic it learns from, and what it sees again of the annotated ones."""
+"""The demo model's fourth stage: which rows of a critic it learns from, and which annotated ones it sees again."""
 
 from __future__ import annotations
 
