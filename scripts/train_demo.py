@@ -33,7 +33,7 @@ ANNOTATED = (
     TrainingConfig(seed=21, learning_rate=6e-4, row_learning_rate=1e-3, max_length=900, max_passage=256),
     TrainingConfig(seed=22, learning_rate=5e-4, row_learning_rate=1e-3, max_length=900, max_passage=256),
 )
-# What the critic is worst at counts least: of IsRel, annotated rows know more; its IsUse is no better than tf-idf's.
+# The critic's weak points count less: of IsRel, annotated rows know more; on people's IsUse tf-idf is as good.
 DISTILLED = TrainingConfig(
     seed=23,
     learning_rate=4e-4,
