@@ -1,6 +1,6 @@
 """Fine-tune the demo model: LoRA and reflection rows on SmolLM2-135M-Instruct. Resumes by itself when started again.
 
-    python scripts/make_demo_rows.py --data DATA --dgen DGEN --out runs/demo/rows
+    python scripts/make_demo_rows.py --data DATA --dgen DGEN/rows --out runs/demo/rows
     python scripts/train_demo.py --rows runs/demo/rows --base demo-base --out runs/demo/train
     python scripts/train_demo.py --rows runs/demo/rows --out runs/demo/train --start ADAPTER   # the last two stages
 
