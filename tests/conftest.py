@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -18,6 +19,22 @@ import tiny
 
 settings.register_profile("selfrag", deadline=None)  # wall-clock deadlines fail on a busy machine
 settings.load_profile("selfrag")
+
+
+@pytest.fixture(scope="session")
+def demo_files() -> None:
+    """Model, encoder and index of the demo, made where they are not: by a process that may use every core."""
+    code = "from selfrag.demo import encoder_path, index_path, model_path; model_path(), encoder_path(), index_path()"
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    made = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+
+
+@pytest.fixture(autouse=True)
+def demo_files_first(request: pytest.FixtureRequest) -> None:
+    """Tests that are marked `demo` find them."""
+    if request.node.get_closest_marker("demo"):
+        request.getfixturevalue("demo_files")
 
 
 @pytest.fixture(scope="session")
