@@ -203,7 +203,7 @@ class SelfRAG:
     def _policy(self, options: dict[str, Any]) -> Decoding:
         base = options.pop("decoding", self.defaults)
         if not isinstance(base, Decoding):
-            raise UserError(f"decoding={base!r}: give a selfrag.Decoding, or its fields one by one")
+            raise UserError(f"decoding={base!r:.80}: give a selfrag.Decoding, or its fields one by one")
         known = [field.name for field in fields(Decoding)]
         unknown = sorted(set(options) - set(known))
         if unknown:

@@ -21,20 +21,45 @@ settings.register_profile("selfrag", deadline=None)  # wall-clock deadlines fail
 settings.load_profile("selfrag")
 
 
-@pytest.fixture(scope="session")
-def demo_files() -> None:
-    """Model, encoder and index of the demo, made where they are not: by a process that may use every core."""
-    code = "from selfrag.demo import encoder_path, index_path, model_path; model_path(), encoder_path(), index_path()"
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    made = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
+MAKING = pytest.StashKey["subprocess.Popen[bytes]"]()
+MAKE_DEMO_FILES = (
+    "from selfrag.demo import encoder_path, index_path, model_path; model_path(), encoder_path(), index_path()"
+)
+
+
+def _is_demo(item: pytest.Item) -> bool:
+    return item.get_closest_marker("demo") is not None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that are marked `demo` come last: what they need is made beside the others."""
+    items.sort(key=_is_demo)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Make model, encoder and index of the demo where they are not, in a process that may use every core."""
+    if any(map(_is_demo, session.items)) and not session.config.option.collectonly:
+        environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+        session.config.stash[MAKING] = subprocess.Popen(
+            [sys.executable, "-c", MAKE_DEMO_FILES],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """A session that ends early does not go on in the background; the next one continues the index."""
+    if MAKING in config.stash:
+        config.stash[MAKING].kill()
+        config.stash[MAKING].wait()
 
 
 @pytest.fixture(autouse=True)
-def demo_files_first(request: pytest.FixtureRequest) -> None:
-    """Tests that are marked `demo` find them."""
-    if request.node.get_closest_marker("demo"):
-        request.getfixturevalue("demo_files")
+def _demo_files(request: pytest.FixtureRequest) -> None:
+    """A test that is marked `demo` waits for its files; where they could not be made it will find out why."""
+    if _is_demo(request.node):
+        request.config.stash[MAKING].wait()
 
 
 @pytest.fixture(scope="session")

@@ -119,12 +119,12 @@ def parts(given: Any, kind: type[Part]) -> tuple[Part, ...]:
     """
     items = [given] if isinstance(given, str | Joined | Gate) else given
     if not isinstance(items, Iterable):
-        raise UserError(f"{given!r}: give a list of {kind.__name__} or of their strings")
+        raise UserError(f"{given!r:.80}: give a list of {kind.__name__} or of their strings")
     found = []
     for item in items:
         made = kind.parse(item) if isinstance(item, str) else item
         if not isinstance(made, kind):
-            raise UserError(f"{item!r}: give a {kind.__name__} or its string")
+            raise UserError(f"{item!r:.80}: give a {kind.__name__} or its string")
         found.append(made)
     keys = [(part.reflector, part.effect if isinstance(part, Gate) else "") for part in found]
     if twice := next((name for name, effect in keys if keys.count((name, effect)) > 1), None):
@@ -150,7 +150,7 @@ def _check_name(name: object) -> None:
 
 def _check_number(what: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise UserError(f"{what}: {value!r} is not a finite number")
+        raise UserError(f"{what}: {value!r:.80} is not a finite number")
 
 
 def _one_of(value: str, known: Iterable[str], where: str) -> str:

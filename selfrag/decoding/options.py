@@ -114,13 +114,13 @@ def string_vote(trace: Trace) -> str | None:
 
 def _check(options: Sequence[str], length: str) -> None:
     if isinstance(options, str) or len(options) < 2:
-        raise UserError(f"options={options!r}: give at least two")
+        raise UserError(f"options={options!r:.80}: give at least two")
     if any(not isinstance(option, str) or not option.strip() for option in options):
         raise UserError("an option is blank or not text")
     if len(set(options)) != len(options):
         raise UserError("two options are equal")
     if length not in get_args(Length):
-        raise UserError(f"length={length!r}: give one of {', '.join(get_args(Length))}")
+        raise UserError(f"length={length!r:.80}: give one of {', '.join(get_args(Length))}")
 
 
 def _contexts(tree: Tree, prompt: Ids, passages: Sequence[Passage]) -> list[_Context]:

@@ -30,11 +30,15 @@ def constraint(given: Mapping[str, str | Iterable[str]] | None) -> Constraint:
     """
     known = {labels.role for labels in CRITIQUES}
     result: dict[Role, frozenset[str]] = {}
+    if not isinstance(given, Mapping | None):
+        raise UserError(
+            f'constraint {given!r:.80}: give groups and their labels, such as {{"issup": "Fully supported"}}'
+        )
     for name, wanted in (given or {}).items():
         labels = group(name)
         if labels.role not in known:
             raise UserError(f"constraint on {name!r}: only {', '.join(sorted(known))} can be constrained")
-        names = [wanted] if isinstance(wanted, str) else list(wanted)
+        names = [wanted] if isinstance(wanted, str) or not isinstance(wanted, Iterable) else list(wanted)
         if not names:
             raise UserError(f"constraint on {name!r} names no label; known: {', '.join(labels.names)}")
         result[labels.role] = frozenset(labels.names[labels.index(item)] for item in names)
@@ -85,18 +89,18 @@ class Decoding:
             value, hint = getattr(self, item.name), hints[item.name]
             choices = [choice for choice in get_args(hint) if isinstance(choice, str)]
             if choices and value not in choices:
-                raise UserError(f"{item.name}={value!r}: choose one of {', '.join(choices)}")
+                raise UserError(f"{item.name}={value!r:.80}: choose one of {', '.join(choices)}")
             if hint is int and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise UserError(f"{item.name}={value!r}: give a whole number of at least 1")
+                raise UserError(f"{item.name}={value!r:.80}: give a whole number of at least 1")
             if hint is bool and not isinstance(value, bool):
-                raise UserError(f"{item.name}={value!r}: give True or False")
+                raise UserError(f"{item.name}={value!r:.80}: give True or False")
         threshold = self.threshold
         if threshold is not None:
             number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
             if not number or not 0 <= threshold <= 1:
-                raise UserError(f"threshold={threshold!r}: give a number from 0 to 1, or None for the argmax")
+                raise UserError(f"threshold={threshold!r:.80}: give a number from 0 to 1, or None for the argmax")
         if not isinstance(self.weights, Weights):
-            raise UserError(f"weights={self.weights!r}: give selfrag.Weights(isrel=.., issup=.., isuse=..)")
+            raise UserError(f"weights={self.weights!r:.80}: give selfrag.Weights(isrel=.., issup=.., isuse=..)")
         self._check_reflectors()
         object.__setattr__(self, "require", constraint(self.require))
         object.__setattr__(self, "forbid", constraint(self.forbid))
@@ -130,10 +134,10 @@ class Decoding:
         counts = self.survivors
         whole = isinstance(counts, tuple | list) and all(type(n) is int and n >= 1 for n in counts)
         if not whole or len(counts) != 3:
-            raise UserError(f"survivors={counts!r}: give three whole numbers of at least 1, such as (8, 4, 2)")
+            raise UserError(f"survivors={counts!r:.80}: give three whole numbers of at least 1, such as (8, 4, 2)")
         object.__setattr__(self, "survivors", tuple(counts))
         if not isinstance(self.abstention, str) or not self.abstention.strip():
-            raise UserError(f"abstention={self.abstention!r}: give the text of an answer that is none")
+            raise UserError(f"abstention={self.abstention!r:.80}: give the text of an answer that is none")
         known = {part.reflector for part in self.reflectors if part.replaces is None}
         if unknown := next((name for name in dict(self.weights.joined) if name not in known), None):
             raise UserError(f"weight of {unknown!r}: no reflector of that name joins the score")

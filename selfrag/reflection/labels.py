@@ -90,11 +90,11 @@ class LabelSet:
         Raises:
             UserError: no such label; the message lists the known ones.
         """
-        wanted = name.strip().casefold()
+        wanted = name.strip().casefold() if isinstance(name, str) else None
         for position, label in enumerate(self.labels):
             if wanted in (label.name.casefold(), label.token.casefold()):
                 return position
-        raise UserError(f"unknown {self.role} label {name!r}; known: {', '.join(self.names)}")
+        raise UserError(f"unknown {self.role} label {name!r:.80}; known: {', '.join(map(repr, self.names))}")
 
 
 RETRIEVE = LabelSet(
@@ -148,7 +148,8 @@ def group(name: str) -> LabelSet:
     Raises:
         UserError: no such group.
     """
+    wanted = name.strip().casefold() if isinstance(name, str) else None
     for labels in GROUPS:
-        if labels.role == name.strip().casefold():
+        if labels.role == wanted:
             return labels
-    raise UserError(f"unknown reflection group {name!r}; known: {', '.join(labels.role for labels in GROUPS)}")
+    raise UserError(f"unknown reflection group {name!r:.80}; known: {', '.join(labels.role for labels in GROUPS)}")

@@ -41,7 +41,7 @@ class Weights:
         object.__setattr__(self, "joined", tuple(sorted(pairs.items())))
         for name, value in (*((term, getattr(self, term)) for term in TOKEN_TERMS), *pairs.items()):
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise UserError(f"weight {name}={value!r} is not a finite number")
+                raise UserError(f"weight {name}={value!r:.80} is not a finite number")
 
     def __str__(self) -> str:
         own = [f"{term}={_number(getattr(self, term))}" for term in TOKEN_TERMS]

@@ -148,7 +148,7 @@ def test_a_forbidden_continuation_ends_the_answer_before_it() -> None:
 
 
 def test_unknown_labels_name_the_known_ones() -> None:
-    with pytest.raises(UserError, match=r"unknown issup label 'Somewhat'; known: Fully supported, Partially"):
+    with pytest.raises(UserError, match=r"unknown issup label 'Somewhat'; known: 'Fully supported', 'Partially"):
         run({}, require={"issup": "Somewhat"})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -205,11 +205,22 @@ def test_settings_that_need_an_unjudged_candidate_are_approximate() -> None:
         ({"survivors": (1, 2)}, "three whole numbers"),
         ({"weights": Weights(joined={"x": 1})}, "no reflector of that name"),
         ({"abstention": " "}, "abstention"),
+        ({"require": {"isuse": 5}}, "unknown isuse label 5; known: '1', '2'"),
+        ({"forbid": {"isuse": [4, 5]}}, "unknown isuse label 4"),
+        ({"forbid": {3: "5"}}, "unknown reflection group 3"),
     ],
 )
 def test_wrong_settings_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         Decoding(**options)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Decoding)])
+def test_a_setting_of_any_size_is_refused_in_one_short_line(name: str) -> None:
+    with pytest.raises(UserError) as caught:
+        Decoding(**{name: [["long\n" * 1000]]})
+    assert len(str(caught.value)) < 250
+    assert "\n" not in str(caught.value)
 
 
 def test_a_reflector_that_is_not_there_is_named() -> None:

@@ -30,7 +30,9 @@ def test_labels_are_found_by_name_or_token_in_any_case():
 
 
 def test_unknown_names_list_the_known_ones():
-    with pytest.raises(UserError, match="unknown issup label 'maybe'; known: Fully supported, Partially supported, No"):
+    with pytest.raises(
+        UserError, match="unknown issup label 'maybe'; known: 'Fully supported', 'Partially supported', 'No"
+    ):
         ISSUP.index("maybe")
     with pytest.raises(UserError, match="unknown reflection group 'isfun'; known: retrieve, isrel, issup, isuse"):
         group("isfun")

@@ -1,0 +1,26 @@
+"""A real `vllm serve` that dies in the middle; last by name of the modules that use it, so none starts it again."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from pump import prompt, serve
+
+from selfrag.decoding.requests import Generate
+from selfrag.engines.http import HTTPEngine
+from selfrag.engines.http_config import HTTPConfig
+from selfrag.errors import EngineError
+
+pytestmark = pytest.mark.engine
+
+
+def test_server_killed_in_the_middle_is_one_clear_line(vllm_server, tiny_llama):
+    engine = HTTPEngine.load(HTTPConfig(vllm_server.url, model_dir=str(tiny_llama), retries=1, backoff=0.1))
+    for i in range(7):
+        engine.submit(Generate(prompt(10, i), 240))
+    threading.Timer(0.1, vllm_server.kill).start()
+    with pytest.raises(EngineError, match=f"no server at {vllm_server.url} after 2 attempts") as caught:
+        serve(engine, [Generate(prompt(10, 9), 240)])
+    assert "\n" not in str(caught.value)
+    engine.close()
