@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from retrieval.checks import whole
 from retrieval.errors import UserError
 
 Span: TypeAlias = tuple[int, int]
@@ -40,10 +41,8 @@ class Splitting:
     sentences: str = "rules"
 
     def __post_init__(self) -> None:
-        if self.words < 1:
-            raise UserError(f"words={self.words}; a passage needs at least 1 word")
-        if self.overlap < 0:
-            raise UserError(f"overlap={self.overlap}; it cannot be negative")
+        whole("words", self.words)
+        whole("overlap", self.overlap, 0)
 
 
 def count_words(text: str) -> int:

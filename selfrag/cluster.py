@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from retrieval.checks import whole
 from selfrag.errors import UserError, require
 
 WAVE = 1024
@@ -37,8 +38,7 @@ class Actors:
     wave: int = WAVE
 
     def __post_init__(self) -> None:
-        if self.workers < 1:
-            raise UserError(f"workers={self.workers}; at least 1 is needed")
+        whole("workers", self.workers)
 
 
 def require_ray() -> None:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from critic.augment.augmented import Augmented, Segment
-from retrieval.errors import UserError
+from retrieval.checks import choice, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,8 @@ class Balance:
 
     def __post_init__(self) -> None:
         for name in ("keep_unretrieved", "irrelevant"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(f"balance {name}={getattr(self, name)}; it is a share from 0 to 1")
-        if self.mode not in ("add", "swap"):
-            raise UserError(f"balance mode={self.mode!r}: choose one of add, swap")
+            number(f"balance {name}", getattr(self, name), 0, 1)
+        choice("balance mode", self.mode, ("add", "swap"))
 
 
 BALANCES: Mapping[str, Balance] = MappingProxyType(

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args, get_type_hints
 
 from critic.augment.balance import BALANCES, Balance
+from retrieval.checks import choice, number, whole
 from retrieval.errors import UserError
 
 
@@ -57,14 +58,14 @@ class Augmenting:
         hints = get_type_hints(type(self))
         for item in fields(self):
             value, choices = getattr(self, item.name), get_args(hints[item.name])
-            if choices and value not in choices:
-                raise UserError(f"{item.name}={value!r}: choose one of {', '.join(choices)}")
-        if self.passages < 1:
-            raise UserError(f"passages={self.passages}; a search needs at least 1")
-        if not 0 <= self.threshold < 1:
-            raise UserError(f"threshold={self.threshold}; it is a probability from 0 to below 1")
-        if self.shortest < 0 or not 1 <= self.longest <= LONGEST:
-            raise UserError(f"shortest={self.shortest}, longest={self.longest}; from 0, and from 1 to {LONGEST}")
+            if choices:
+                choice(item.name, value, choices)
+        whole("passages", self.passages)
+        number("threshold", self.threshold, 0, 1)
+        if self.threshold == 1:
+            raise UserError("threshold=1: no critic is that sure; give a number below 1")
+        whole("shortest", self.shortest, 0)
+        whole("longest", self.longest, 1, LONGEST)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

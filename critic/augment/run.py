@@ -19,6 +19,7 @@ from critic.augment.shards import Shard, augment_shard, sharded
 from critic.augment.sources import Source
 from critic.cases import Critic
 from retrieval.atomic import write_json, write_text, writing
+from retrieval.checks import whole
 from retrieval.errors import UserError
 from retrieval.lock import locked_directory
 from retrieval.passage import Retriever
@@ -71,8 +72,7 @@ def augment_pairs(
         UserError: a bad row, another run in `out`, pairs that changed since the run began, a full disk, or what the
             critic raises. Finished shards stay for the next call.
     """
-    if shard < 1:
-        raise UserError(f"shard={shard}; a shard needs at least 1 item")
+    whole("shard", shard)
     path = Path(out)
     identity = {
         "format": FORMAT,

@@ -10,6 +10,7 @@ from critic.sources.formats import Format
 from critic.sources.language import detector
 from critic.sources.raw import Outcome, Skipped
 from critic.sources.reading import Source, raw_rows
+from retrieval.checks import whole
 from retrieval.errors import UserError
 
 
@@ -30,8 +31,7 @@ class Reading:
     language: str | None = None
 
     def __post_init__(self) -> None:
-        if self.most_words < 1:
-            raise UserError(f"most_words={self.most_words}; a text has at least 1")
+        whole("most_words", self.most_words)
 
 
 def load(source: Source, form: Format, reading: Reading | None = None) -> Iterator[Outcome]:

@@ -14,7 +14,8 @@ from typing import Any
 
 from critic.cases import GROUPS, Case
 from critic.student.layout import Layout, body
-from selfrag.errors import UserError, VocabularyError
+from retrieval.checks import whole
+from selfrag.errors import VocabularyError
 from selfrag.reflection.labels import LabelSet
 from selfrag.tokenization import HFTextCodec, TextCodec
 
@@ -40,8 +41,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if not isinstance(value, int) or value < 2:
-                raise UserError(f"limit of {name} is {value!r}; it must be a whole number of at least 2")
+            whole(f"limit of {name}", value, 2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import urlsplit
 
 from critic.teacher.base import TeacherError
+from retrieval.checks import number, web_address, whole
 
 
 class Constraint(StrEnum):
@@ -69,9 +69,7 @@ class EndpointConfig:
     longest_wait: float = 300.0
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise TeacherError(f"url {self.url!r} is not a web address; give one like http://127.0.0.1:8000")
+        parts = web_address(self.url)
         if parts.username or parts.password or parts.query or parts.fragment:
             raise TeacherError(
                 f"the url of {parts.hostname} holds more than an address; give it without user, password, query"
@@ -79,23 +77,17 @@ class EndpointConfig:
             )
         if not self.model.strip():
             raise TeacherError("the name of the model is empty; give the name that the endpoint knows")
-        bounds = {
-            "concurrency": (self.concurrency, 1, 1024),
-            "max_tokens": (self.max_tokens, 1, 1_000_000),
-            "retries": (self.retries, 0, 100),
-            "temperature": (self.temperature, 0, 2),
-            "min_coverage": (self.min_coverage, 0, 1),
-            "timeout": (self.timeout, 0.001, 86_400),
-            "connect_timeout": (self.connect_timeout, 0.001, 86_400),
-            "backoff": (self.backoff, 0, 3_600),
-            "longest_wait": (self.longest_wait, 0, 86_400),
-            "requests_per_minute": (self.requests_per_minute or 1, 0.001, 1e6),
-        }
-        for name, (value, low, high) in bounds.items():
-            if not (math.isfinite(value) and low <= value <= high):
-                raise TeacherError(f"{name}={value:g}; give a number from {low:g} to {high:g}")
-        if self.requests_per_minute == 0:
-            raise TeacherError("requests_per_minute=0; give a number above 0, or none for no limit")
+        whole("concurrency", self.concurrency, 1, 1024)
+        whole("max_tokens", self.max_tokens, 1, 1_000_000)
+        whole("retries", self.retries, 0, 100)
+        number("temperature", self.temperature, 0, 2)
+        number("min_coverage", self.min_coverage, 0, 1)
+        number("timeout", self.timeout, 0, 86_400, above=True)
+        number("connect_timeout", self.connect_timeout, 0, 86_400, above=True)
+        number("backoff", self.backoff, 0, 3_600)
+        number("longest_wait", self.longest_wait, 0, 86_400)
+        if self.requests_per_minute is not None:
+            number("requests_per_minute", self.requests_per_minute, 0, 1e6, above=True)
 
     @property
     def route(self) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from critic.teacher.config import Constraint, EndpointConfig
 from critic.teacher.prompts import prompt
 from critic.teacher.questions import Question
+from retrieval.checks import number
 from retrieval.errors import UserError
 
 TokenCount = Callable[[str], int]
@@ -29,9 +30,8 @@ class Prices:
     completion: float
 
     def __post_init__(self) -> None:
-        for value in (self.prompt, self.completion):
-            if not (math.isfinite(value) and value >= 0):
-                raise UserError(f"a price of {value} per million tokens; give a number of at least 0")
+        number("price of a million prompt tokens", self.prompt)
+        number("price of a million completion tokens", self.completion)
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
         """What so many tokens cost."""

@@ -145,7 +145,7 @@ def distinct_roles(joined: Iterable[Joined]) -> None:
 
 def _check_name(name: object) -> None:
     if not isinstance(name, str) or not NAME.fullmatch(name) or name in TOKEN_TERMS:
-        raise UserError(f"{name!r} is no name of a reflector")
+        raise UserError(f"{name!r:.80} is no name of a reflector")
 
 
 def _check_number(what: str, value: object) -> None:

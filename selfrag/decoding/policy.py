@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import groupby
 from typing import Any, Literal, get_args, get_type_hints
 
+from retrieval.checks import choice, whole
 from selfrag.decoding.critics import as_label
 from selfrag.decoding.joining import REPLACEABLE, Gate, Joined, distinct_roles, parts
 from selfrag.errors import UserError
@@ -88,10 +89,10 @@ class Decoding:
         for item in fields(self):
             value, hint = getattr(self, item.name), hints[item.name]
             choices = [choice for choice in get_args(hint) if isinstance(choice, str)]
-            if choices and value not in choices:
-                raise UserError(f"{item.name}={value!r:.80}: choose one of {', '.join(choices)}")
-            if hint is int and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise UserError(f"{item.name}={value!r:.80}: give a whole number of at least 1")
+            if choices:
+                choice(item.name, value, choices)
+            if hint is int:
+                whole(item.name, value)
             if hint is bool and not isinstance(value, bool):
                 raise UserError(f"{item.name}={value!r:.80}: give True or False")
         threshold = self.threshold

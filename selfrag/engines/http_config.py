@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
+from retrieval.checks import number, web_address, whole
 from selfrag.engines.base import Limits
 from selfrag.errors import EngineError
 
@@ -47,16 +47,13 @@ class HTTPConfig:
     max_logprobs: int = 20
 
     def __post_init__(self) -> None:
-        try:
-            parts = urlsplit(self.url)
-        except ValueError as error:
-            raise EngineError(f"url {self.url!r} is not a web address: {error}") from error
-        if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise EngineError(f"url {self.url!r} is not a web address; give one like http://127.0.0.1:8000")
-        if self.max_concurrency < 1 or self.retries < 0 or self.max_logprobs < 1:
-            raise EngineError("max_concurrency and max_logprobs must be at least 1, retries at least 0")
-        if min(self.connect_timeout, self.read_timeout) <= 0 or self.backoff < 0:
-            raise EngineError("connect_timeout and read_timeout must be above 0, backoff at least 0")
+        web_address(self.url)
+        whole("max_concurrency", self.max_concurrency)
+        whole("max_logprobs", self.max_logprobs)
+        whole("retries", self.retries, 0)
+        number("connect_timeout", self.connect_timeout, above=True)
+        number("read_timeout", self.read_timeout, above=True)
+        number("backoff", self.backoff)
 
     @property
     def headers(self) -> dict[str, str]:

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from retrieval.checks import choice, whole
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.activation import dormant
 from selfrag.engines.base import Limits, Ticket, refusal
 from selfrag.engines.prefixes import PrefixCache
-from selfrag.errors import EngineError, UserError
+from selfrag.errors import EngineError
 
 if TYPE_CHECKING:
     from selfrag.engines.transformers_batch import Batch
@@ -50,12 +51,10 @@ class TransformersConfig:
     adapters: Mapping[str, str | Path] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.dtype not in (known := ("auto", "float32", "bfloat16", "float16")):
-            raise UserError(f"dtype={self.dtype!r}; known: {', '.join(known)}")
+        choice("dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
         for name, least in (("max_batch", 1), ("max_model_len", 2), ("max_prefill_tokens", 1), ("prefix_cache_mib", 0)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise UserError(f"{name}={value}; it must be at least {least}")
+            if (value := getattr(self, name)) is not None:
+                whole(name, value, least)
 
 
 class TransformersEngine:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from retrieval.checks import number, whole
 from selfrag.engines.lora import Adapter, max_lora_rank
 from selfrag.errors import EngineError
 
@@ -53,12 +54,13 @@ class VLLMConfig:
     engine_args: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.kv_cache_gib is not None and self.kv_cache_gib <= 0:
-            raise EngineError(f"kv_cache_gib={self.kv_cache_gib}; it must be above 0")
-        for name in ("max_model_len", "max_num_seqs", "tensor_parallel_size"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise EngineError(f"{name}={value}; it must be at least 1")
+        if self.kv_cache_gib is not None:
+            number("kv_cache_gib", self.kv_cache_gib, above=True)
+        for name in ("max_model_len", "max_num_seqs"):
+            if (value := getattr(self, name)) is not None:
+                whole(name, value)
+        whole("tensor_parallel_size", self.tensor_parallel_size)
+        number("gpu_memory_utilization", self.gpu_memory_utilization, 0, 1, above=True)
 
 
 def check_model(model: str) -> None:

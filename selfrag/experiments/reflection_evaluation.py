@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from retrieval.checks import whole
 from selfrag.decoding.trace import decoding_dict
-from selfrag.errors import UserError
 from selfrag.experiments.intervals import Estimate
 from selfrag.experiments.items import Item, read_items
 from selfrag.experiments.provenance import commit, sha256
@@ -50,8 +50,8 @@ def evaluate(
     from selfrag.api import SelfRAG
     from selfrag.loading import resolve_model
 
-    if limit is not None and limit < 1:
-        raise UserError(f"--limit {limit}: give a number of at least 1")
+    if limit is not None:
+        whole("limit", limit)
     items = {path: _sample(read_items(path, where), limit, seed) for path in files}
     report: dict[str, dict[str, Estimate]] = {}
     values: dict[str, Any] = {}

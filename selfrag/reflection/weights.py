@@ -34,10 +34,13 @@ class Weights:
     joined: Mapping[str, float] | tuple[tuple[str, float], ...] = field(default=())
 
     def __post_init__(self) -> None:
-        pairs = dict(self.joined)
+        try:
+            pairs = dict(self.joined)
+        except (TypeError, ValueError):
+            raise UserError(f"joined={self.joined!r:.80}: give names of joined reflectors and their weights") from None
         for name in pairs:
             if not isinstance(name, str) or not NAME.fullmatch(name) or name in TOKEN_TERMS:
-                raise UserError(f"weight of {name!r}: that is no name of a joined reflector")
+                raise UserError(f"weight of {name!r:.80}: that is no name of a joined reflector")
         object.__setattr__(self, "joined", tuple(sorted(pairs.items())))
         for name, value in (*((term, getattr(self, term)) for term in TOKEN_TERMS), *pairs.items()):
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):

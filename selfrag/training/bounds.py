@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, get_args
 
-from selfrag.errors import UserError
+from retrieval.checks import choice, number, whole
 
 if TYPE_CHECKING:
     from selfrag.training.run import TrainingConfig
@@ -40,17 +39,13 @@ def check(config: TrainingConfig) -> None:
     from selfrag.training.model import Method, Precision
 
     for name, choices in (("method", get_args(Method)), ("precision", get_args(Precision))):
-        if (value := getattr(config, name)) not in choices:
-            raise UserError(f"{name} = {value!r}: choose one of {', '.join(choices)}")
+        choice(name, getattr(config, name), choices)
     for name in _COUNTS:
-        value = getattr(config, name)
-        if value is not None and value < 1:
-            raise UserError(f"{name} = {value}: give a whole number of at least 1")
-    if config.max_passage < 0:
-        raise UserError(f"max_passage = {config.max_passage}: give a whole number of at least 0")
-    if config.lora.rank < 1:
-        raise UserError(f"lora rank = {config.lora.rank}: give a whole number of at least 1")
-    for names, high, said in ((_SHARES, 1.0, "from 0 to 1"), (_AMOUNTS, math.inf, "of at least 0")):
-        for name in names:
-            if not 0 <= (value := getattr(config, name)) <= high:
-                raise UserError(f"{name} = {value:g}: give a number {said}")
+        if (value := getattr(config, name)) is not None:
+            whole(name, value)
+    whole("max_passage", config.max_passage, 0)
+    whole("lora rank", config.lora.rank)
+    for name in _SHARES:
+        number(name, getattr(config, name), 0, 1)
+    for name in _AMOUNTS:
+        number(name, getattr(config, name))

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from retrieval.checks import whole
 from selfrag.errors import UserError
 from selfrag.training import attention
 from selfrag.training.expansion import Expansion, expand, unexpanded
@@ -59,8 +60,8 @@ class Reach:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "invocation", tuple(self.invocation))
-        if self.last_layers is not None and self.last_layers < 1:
-            raise UserError(f"last_layers={self.last_layers}; it must be at least 1, or none for all layers")
+        if self.last_layers is not None:
+            whole("last_layers", self.last_layers)
         if self.invocation and self.token_rows:
             raise UserError("an activated LoRA leaves the vocabulary as it is: set token_rows = false")
 

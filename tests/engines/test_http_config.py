@@ -7,7 +7,7 @@ import json
 import pytest
 
 from selfrag.engines.http_config import HTTPConfig, served
-from selfrag.errors import EngineError
+from selfrag.errors import EngineError, UserError
 
 URL = "http://127.0.0.1:8000"
 ONE = {"data": [{"id": "m", "root": "/models/m", "max_model_len": 99}]}
@@ -15,13 +15,13 @@ ONE = {"data": [{"id": "m", "root": "/models/m", "max_model_len": 99}]}
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "http://", "http://[bad", ""])
 def test_urls_that_are_none(url):
-    with pytest.raises(EngineError, match="is not a web address"):
+    with pytest.raises(UserError, match="is not a web address"):
         HTTPConfig(url)
 
 
 @pytest.mark.parametrize("bad", [{"max_concurrency": 0}, {"retries": -1}, {"read_timeout": 0}, {"connect_timeout": -1}])
 def test_senseless_settings(bad):
-    with pytest.raises(EngineError, match=next(iter(bad))):
+    with pytest.raises(UserError, match=next(iter(bad))):
         HTTPConfig(URL, **bad)
 
 

@@ -42,10 +42,10 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"dtype": "int8"}, "dtype='int8'; known: auto, float32, bfloat16, float16"),
-            ({"max_batch": 0}, "max_batch=0; it must be at least 1"),
-            ({"max_model_len": 1}, "max_model_len=1; it must be at least 2"),
-            ({"prefix_cache_mib": -1}, "prefix_cache_mib=-1; it must be at least 0"),
+            ({"dtype": "int8"}, "dtype='int8': choose one of auto, float32, bfloat16, float16"),
+            ({"max_batch": 0}, "max_batch=0: give a whole number of at least 1"),
+            ({"max_model_len": 1}, "max_model_len=1: give a whole number of at least 2"),
+            ({"prefix_cache_mib": -1}, "prefix_cache_mib=-1: give a whole number of at least 0"),
         ],
     )
     def test_nonsense_is_named(self, options, message):

@@ -8,7 +8,7 @@ import pytest
 
 from selfrag.engines.lora import Adapter
 from selfrag.engines.vllm_config import VLLMConfig, build_environment, check_model, engine_arguments
-from selfrag.errors import EngineError
+from selfrag.errors import EngineError, UserError
 
 
 def test_cpu_gets_small_blocks_an_explicit_cache_and_no_compilation():
@@ -58,7 +58,7 @@ def test_a_cache_size_in_the_environment_stands_unless_the_config_names_one():
 
 @pytest.mark.parametrize("bad", [{"kv_cache_gib": 0}, {"max_model_len": 0}, {"max_num_seqs": 0}])
 def test_senseless_settings_are_named(bad):
-    with pytest.raises(EngineError, match=next(iter(bad))):
+    with pytest.raises(UserError, match=next(iter(bad))):
         VLLMConfig("m", **bad)
 
 

@@ -188,7 +188,7 @@ def test_bad_options_are_refused_with_their_line(tmp_path: Path) -> None:
     for options, reason in ((["x", "x"], "equal"), (["x", " "], "blank"), (["x", "x "], "equal")):
         with pytest.raises(UserError, match=rf"set\.jsonl:2: .*{reason}"):
             read_task(write(tmp_path, ROW, ROW | {"id": "d", "options": options}), form="texts")
-    with pytest.raises(UserError, match="--choices words: give one of letters, texts"):
+    with pytest.raises(UserError, match="choices='words': choose one of letters, texts"):
         read_task(write(tmp_path, ROW), form="words")  # type: ignore[arg-type]
 
 

@@ -54,7 +54,7 @@ def test_files_are_read_before_the_model_is_loaded(rows: Path, tmp_path: Path) -
     rows.write_text(rows.read_text() + "{}\n")
     with pytest.raises(UserError, match=r"rows\.jsonl:4: "):
         evaluate(str(tmp_path / "no-model"), [rows])
-    with pytest.raises(UserError, match="--limit 0"):
+    with pytest.raises(UserError, match="limit=0"):
         evaluate("no-model", [rows], limit=0)
 
 

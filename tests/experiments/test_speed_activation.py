@@ -54,5 +54,5 @@ def test_activated_adapters_compute_the_conversation_once(tmp_path):
 
 @pytest.mark.parametrize("wrong", [{"tokens": 10}, {"rank": 0}, {"repeats": 0}, {"max_tokens": 0}])
 def test_sizes_that_measure_nothing_are_refused(wrong):
-    with pytest.raises(UserError, match="must be at least"):
+    with pytest.raises(UserError, match="of at least"):
         Sizes(**wrong)

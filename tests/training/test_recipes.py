@@ -60,7 +60,7 @@ def test_a_file_extends_a_recipe_and_tables_merge(tmp_path):
         ("[training]\nmethod = 'qlora'\n", "method = 'qlora': wrong kind"),
         ("[training.lora]\nsize = 3\n", "unknown size; known: rank, alpha"),
         ("[scale]\nsharding = 'zero2'\n", "sharding = 'zero2'"),
-        ("[scale]\nmicro_tokens = 0\n", "micro_tokens = 0"),
+        ("[scale]\nmicro_tokens = 0\n", "micro_tokens=0"),
         ("[train]\n", "unknown train"),
         ("scale = 3\n", "must be a table"),
         ("epochs = \n", "recipe .*mine.toml: "),

@@ -163,14 +163,14 @@ def test_the_manifest_says_what_was_run(base_dir, rows, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"epochs": 0}, "epochs = 0: give a whole number of at least 1"),
-        ({"step_tokens": 0}, "step_tokens = 0"),
-        ({"max_passage": -1}, "max_passage = -1"),
-        ({"lora": Lora(rank=0)}, "lora rank = 0"),
-        ({"learning_rate": -1e-4}, "learning_rate = -0.0001: give a number of at least 0"),
-        ({"clip": float("nan")}, "clip = nan"),
-        ({"warmup": 1.5}, "warmup = 1.5: give a number from 0 to 1"),
-        ({"method": "prefix"}, "method = 'prefix': choose one of lora, full"),
+        ({"epochs": 0}, "epochs=0: give a whole number of at least 1"),
+        ({"step_tokens": 0}, "step_tokens=0"),
+        ({"max_passage": -1}, "max_passage=-1"),
+        ({"lora": Lora(rank=0)}, "lora rank=0"),
+        ({"learning_rate": -1e-4}, "learning_rate=-0.0001: give a number of at least 0"),
+        ({"clip": float("nan")}, "clip=nan"),
+        ({"warmup": 1.5}, "warmup=1.5: give a number from 0 to 1"),
+        ({"method": "prefix"}, "method='prefix': choose one of lora, full"),
     ],
 )
 def test_settings_with_which_nothing_can_be_learned_are_refused(changes, said):

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from retrieval.checks import whole
 from retrieval.passage import Passage
 from selfrag.errors import UserError, require
 from selfrag.experiments.speed.conversation import conversation
@@ -46,8 +47,7 @@ class Sizes:
 
     def __post_init__(self) -> None:
         for name, least in (("tokens", 200), ("rank", 1), ("repeats", 1), ("max_tokens", 1)):
-            if getattr(self, name) < least:
-                raise UserError(f"{name}={getattr(self, name)}; it must be at least {least}")
+            whole(name, getattr(self, name), least)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from retrieval.checks import whole
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
 from selfrag.experiments.systems.finetuned import FineTuned
@@ -136,8 +137,6 @@ def _counts(given: Mapping[str, Any], passages: int) -> tuple[int, int]:
     for key, value in given.items():
         if key not in values:
             raise UserError(f"unknown setting {key!r}; known: {', '.join(values)}")
-        least = 0 if key == "passages" else 1
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise UserError(f"{key}={value!r}: give a whole number of at least {least}")
+        whole(key, value, 0 if key == "passages" else 1)
         values[key] = value
     return values["passages"], values["passage_tokens"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
+from retrieval.checks import choice, whole
 from selfrag.errors import UserError
 from selfrag.experiments.items import Item, read_items
 from selfrag.experiments.metrics.registry import metrics
@@ -72,10 +73,9 @@ def read_task(
         UserError: a row is bad, an id occurs twice, the file is empty, its rows are of several kinds, or a metric that
             it names is unknown; names `file:line` where it can.
     """
-    if limit is not None and limit < 1:
-        raise UserError(f"--limit {limit}: give a number of at least 1")
-    if form not in get_args(Form):
-        raise UserError(f"--choices {form}: give one of {', '.join(get_args(Form))}")
+    if limit is not None:
+        whole("limit", limit)
+    choice("choices", form, get_args(Form))
     given = source if isinstance(source, Given) else Given(source)
     if given.preset is None:
         check = _Check(form, searched)

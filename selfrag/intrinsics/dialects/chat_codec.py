@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from retrieval.checks import whole
 from retrieval.splitting import SentenceFinder
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import (
@@ -145,7 +146,6 @@ def _limit(made: Mapping[str, Any]) -> int:
     name = next((name for name in _LIMITS if made.get(name) is not None), None)
     if name is None:
         return _DEFAULT_TOKENS
-    limit = made[name]
-    if type(limit) is not int or limit < 1:
-        raise UserError(f"{name} = {limit!r:.40}: give a whole number of at least 1")
+    limit: int = made[name]
+    whole(name, limit)
     return limit

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from urllib.parse import urlsplit
 
+from retrieval.checks import number, web_address, whole
 from selfrag.errors import EngineError
 
 
@@ -50,15 +51,15 @@ class EndpointConfig:
     backoff: float = 0.5
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise EngineError(f"url {self.url!r} is not a web address; give one like http://127.0.0.1:8000/v1")
+        web_address(self.url, "http://127.0.0.1:8000/v1")
         if not self.model.strip():
             raise EngineError("the name of the model is empty; give the name that the endpoint knows")
-        if self.max_concurrency < 1 or self.retries < 0 or not 0 <= self.top_logprobs <= 20:
-            raise EngineError("max_concurrency must be at least 1, retries at least 0, top_logprobs 0 to 20")
-        if min(self.connect_timeout, self.read_timeout) <= 0 or self.backoff < 0:
-            raise EngineError("connect_timeout and read_timeout must be above 0, backoff at least 0")
+        whole("max_concurrency", self.max_concurrency)
+        whole("retries", self.retries, 0)
+        whole("top_logprobs", self.top_logprobs, 0, 20)
+        number("connect_timeout", self.connect_timeout, above=True)
+        number("read_timeout", self.read_timeout, above=True)
+        number("backoff", self.backoff)
 
     @property
     def base(self) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from retrieval.checks import choice
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.aside import Service
-from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Finding, Reflection, Reflector, State
 from selfrag.intrinsics.flows.progress import ABSTENTION, Progress, Run, Staging, first_score, need
 from selfrag.intrinsics.flows.writers import abstention
@@ -35,8 +35,7 @@ class CertaintyFilter:
 
     def __post_init__(self) -> None:
         need(self.reflector, Role.CERTAINTY, "CertaintyFilter")
-        if self.by not in ("decile", "expectation"):
-            raise UserError(f"by={self.by!r}: choose one of decile, expectation")
+        choice("by", self.by, ("decile", "expectation"))
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
         """Keep, order, or end; an undefined judgment keeps nothing."""

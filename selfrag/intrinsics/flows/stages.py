@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from retrieval.checks import choice, whole
 from retrieval.passage import Passage
 from selfrag.decoding.aside import Service
 from selfrag.decoding.requests import Failed, Retrieve, Retrieved
@@ -38,8 +39,7 @@ class Rewrite:
 
     def __post_init__(self) -> None:
         need(self.reflector, Role.REWRITE, "Rewrite")
-        if self.rewrite_scope not in ("retrieval", "conversation", "alone"):
-            raise UserError(f"rewrite_scope={self.rewrite_scope!r}: choose one of retrieval, conversation, alone")
+        choice("rewrite_scope", self.rewrite_scope, ("retrieval", "conversation", "alone"))
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
         """Set the query; where the model wrote no rewrite, the question stays."""
@@ -80,10 +80,8 @@ class Search:
     by: Literal["question", "answer"] = "question"
 
     def __post_init__(self) -> None:
-        if isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 1:
-            raise UserError(f"k={self.k!r}: give a whole number of at least 1")
-        if self.by not in ("question", "answer"):
-            raise UserError(f"by={self.by!r}: choose one of question, answer")
+        whole("k", self.k)
+        choice("by", self.by, ("question", "answer"))
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
         """Set the passages; those that came with the conversation make a search needless.
@@ -195,8 +193,7 @@ class Write:
     samples: int = 1
 
     def __post_init__(self) -> None:
-        if isinstance(self.samples, bool) or not isinstance(self.samples, int) or self.samples < 1:
-            raise UserError(f"samples={self.samples!r}: give a whole number of at least 1")
+        whole("samples", self.samples)
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
         """Set the answers.

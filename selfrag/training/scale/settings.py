@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from selfrag.errors import UserError
+from retrieval.checks import choice, whole
 
 Sharding = Literal["none", "fsdp", "zero3"]
 Attention = Literal["auto", "packed", "sdpa", "flash_attention_2"]
@@ -35,7 +35,6 @@ class Scale:
             "attention": (self.attention, ("auto", "packed", "sdpa", "flash_attention_2")),
         }
         for name, (value, known) in choices.items():
-            if value not in known:
-                raise UserError(f"{name} = {value!r}: choose one of {', '.join(known)}")
-        if self.micro_tokens < 1:
-            raise UserError(f"micro_tokens = {self.micro_tokens}: give a number of at least 1")
+            choice(name, value, known)
+        whole("micro_tokens", self.micro_tokens)
+        whole("loader_workers", self.loader_workers, 0)

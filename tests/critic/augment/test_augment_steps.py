@@ -304,7 +304,7 @@ def test_provenance_says_why() -> None:
     [
         ({"choice": "best"}, "choice='best'"),
         ({"passages": 0}, "passages=0"),
-        ({"threshold": 1.0}, "threshold=1.0"),
+        ({"threshold": 1.0}, "threshold=1: "),
         ({"longest": 0}, "longest=0"),
         ({"gold": "yes"}, "off, join, only"),
     ],

@@ -178,7 +178,7 @@ def test_a_bad_argument_is_one_line(argument, message, tmp_path, capsys):
 def test_a_bad_number_of_words_is_one_line(tmp_path, capsys):
     source = f"flan_v2={SAMPLES / 'flan.jsonl'}"
     assert main(["pairs", source, "--most-words", "0", "-o", str(tmp_path / "out.jsonl")]) == 2
-    assert capsys.readouterr().err == "critic: most_words=0; a text has at least 1\n"
+    assert capsys.readouterr().err == "critic: most_words=0: give a whole number of at least 1\n"
 
 
 def test_a_file_name_may_hold_any_character():

@@ -135,5 +135,5 @@ def test_a_base_model_is_asked_in_words_and_not_in_tokens():
 def test_bad_settings_are_refused():
     with pytest.raises(UserError, match=r"unknown label style 'emoji'"):
         Layout("emoji")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match=r"limit of evidence is 1"):
+    with pytest.raises(UserError, match=r"limit of evidence=1"):
         Limits(evidence=1)

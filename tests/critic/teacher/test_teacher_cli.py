@@ -223,5 +223,5 @@ def test_the_estimate_counts_prompts_and_prices() -> None:
     assert expected.most_cost == pytest.approx((expected.prompt_tokens + 30 * 10) / 1e6)
     scoring = forecast(rows, EndpointConfig("http://h", "m", constraint=Constraint.LOGPROBS), None)
     assert (scoring.most_completion_tokens, scoring.most_cost, scoring.least_minutes) == (3, None, None)
-    with pytest.raises(UserError, match="a price of -1"):
+    with pytest.raises(UserError, match="price of a million prompt tokens=-1"):
         Prices(-1, 0)

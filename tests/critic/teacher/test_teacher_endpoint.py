@@ -13,6 +13,7 @@ from critic.cases import Case
 from critic.teacher.base import Outcome, TeacherError
 from critic.teacher.config import Api, Constraint, EndpointConfig
 from critic.teacher.endpoint import EndpointTeacher
+from retrieval.errors import UserError
 
 FAST = {"backoff": 0.01, "retries": 2, "timeout": 30.0}
 
@@ -342,7 +343,7 @@ def test_inside_a_running_event_loop(server) -> None:
         ({"url": "https://user:hunter2@host/v1"}, "without user, password"),
         ({"url": "https://host/v1?api-key=hunter2"}, "without user, password"),
         ({"model": " "}, "name of the model is empty"),
-        ({"concurrency": 0}, "concurrency=0; give a number from 1"),
+        ({"concurrency": 0}, "concurrency=0: give a whole number from 1"),
         ({"timeout": float("nan")}, "timeout=nan"),
         ({"requests_per_minute": 0}, "requests_per_minute=0"),
         ({"requests_per_minute": -1}, "requests_per_minute=-1"),
@@ -350,7 +351,7 @@ def test_inside_a_running_event_loop(server) -> None:
     ],
 )
 def test_settings_out_of_bounds_are_one_line(options, message) -> None:
-    with pytest.raises(TeacherError, match=message) as caught:
+    with pytest.raises(UserError, match=message) as caught:
         EndpointConfig(**{"url": "http://127.0.0.1:1", "model": "judge", **options})
     assert "hunter2" not in str(caught.value)
 

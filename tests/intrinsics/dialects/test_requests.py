@@ -196,7 +196,7 @@ def test_the_published_name_is_the_adapter():
 @pytest.mark.parametrize("limit", ["many", "6", 0, -1, 2.5, True, [6]])
 def test_a_limit_that_is_no_number_of_tokens_is_one_line(limit):
     made = codec_of_spec(read_spec("any", {}), options=Options(exact=False, find=find))
-    with pytest.raises(UserError, match=r"max_completion_tokens = .*: give a whole number of at least 1"):
+    with pytest.raises(UserError, match=r"max_completion_tokens=.*: give a whole number of at least 1"):
         made.encode(State((Message("user", "q"),), extra={"max_completion_tokens": limit}))
 
 

@@ -9,7 +9,7 @@ import math
 import pytest
 from chat_server import ChatServer, said
 
-from selfrag.errors import EngineError
+from selfrag.errors import EngineError, UserError
 from selfrag.intrinsics import Answerability, HallucinationDetection, QueryRewrite
 from selfrag.intrinsics.contract import (
     ChatPrompt,
@@ -209,7 +209,7 @@ def test_it_runs_inside_an_event_loop_too():
     [({"url": "localhost"}, "web address"), ({"model": " "}, "empty"), ({"top_logprobs": 99}, "top_logprobs")],
 )
 def test_wrong_settings_are_refused(options, said_):
-    with pytest.raises(EngineError, match=said_):
+    with pytest.raises(UserError, match=said_):
         EndpointConfig(**{"url": "http://h", "model": "m", **options})
 
 

@@ -1,0 +1,74 @@
+"""Checks of settings: one wording for all of them, whatever was given in their place. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from urllib.parse import SplitResult, urlsplit
+
+from retrieval.errors import UserError
+
+
+def whole(name: str, value: object, least: int = 1, most: int | None = None) -> None:
+    """Refuse what is no whole number within the bounds; a truth value is none.
+
+    Args:
+        name: of the setting, for the message.
+        value: what was given.
+        least: smallest value that will do.
+        most: largest; None for any.
+
+    Raises:
+        UserError: names the setting, the value (shortened) and the bounds.
+    """
+    fits = isinstance(value, int) and not isinstance(value, bool) and value >= least and (most is None or value <= most)
+    if not fits:
+        bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise UserError(f"{name}={value!r:.80}: give a whole number {bounds}")
+
+
+def number(name: str, value: object, least: float = 0.0, most: float = math.inf, *, above: bool = False) -> None:
+    """Refuse what is no finite number within the bounds; a truth value is none.
+
+    Args:
+        name: of the setting, for the message.
+        value: what was given.
+        least: smallest value that will do.
+        most: largest.
+        above: `least` itself will not do.
+
+    Raises:
+        UserError: names the setting, the value (shortened) and the bounds.
+    """
+    found = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    if not (least <= found <= most and abs(found) < math.inf) or (above and found == least):
+        low = f"above {least:g}" if above else f"of at least {least:g}"
+        bounds = low if most == math.inf else f"{low} and at most {most:g}" if above else f"from {least:g} to {most:g}"
+        raise UserError(f"{name}={value!r:.80}: give a number {bounds}")
+
+
+def choice(name: str, value: object, known: Iterable[str]) -> None:
+    """Refuse what is none of the known values.
+
+    Raises:
+        UserError: names the setting, the value (shortened) and the known ones.
+    """
+    known = tuple(known)
+    if value not in known:
+        raise UserError(f"{name}={value!r:.80}: choose one of {', '.join(known)}")
+
+
+def web_address(url: object, example: str = "http://127.0.0.1:8000") -> SplitResult:
+    """The parts of an address that requests can be sent to.
+
+    Raises:
+        UserError: it is none.
+    """
+    try:
+        parts = urlsplit(url) if isinstance(url, str) else None
+    except ValueError:
+        parts = None
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        shown = url.rpartition("@")[2] if isinstance(url, str) else url  # a password is not printed
+        raise UserError(f"url {shown!r:.80} is not a web address; give one like {example}")
+    return parts
