@@ -86,16 +86,13 @@ def save_checkpoint(trainee: Trainee, out_dir: Path, state: Mapping[str, Any] | 
         state: as in `save_adapter`; for `full` only.
 
     Raises:
-        UserError: `out_dir` is in use.
+        UserError: `out_dir` is in use, or `state` lacks weights.
     """
     if _adapted(trainee):
         model = _merged(trainee.model)
     else:
         trainee.fused.write_back()
-        model = trainee.model
-        if state is not None:
-            model.load_state_dict(state, assign=True)
-            model.tie_weights()
+        model = trainee.model if state is None else _gathered(trainee.model, state)
         model.to(torch.bfloat16)
     model.config.use_cache = True
     return _save(model, trainee.tokenizer, out_dir)
@@ -144,6 +141,20 @@ def _merged(adapted: Any) -> Any:
     """The base model of a PEFT model, with the very weights that training computed with."""
     fuse(adapted).write_back()
     return adapted.unload()
+
+
+def _gathered(sharded: Any, state: Mapping[str, Any]) -> Any:
+    """A model like `sharded` with the weights of `state`: one that is cut into shards takes no whole weights back."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    with torch.device("meta"):  # nothing is computed with it; `from_config` would cut this one into shards, too
+        model = MODEL_FOR_CAUSAL_LM_MAPPING[type(sharded.config)](sharded.config)
+    model.generation_config = sharded.generation_config
+    model.load_state_dict(state, strict=False, assign=True)  # tied weights may be there once
+    model.tie_weights()
+    if hollow := [name for name, parameter in model.named_parameters() if parameter.is_meta]:
+        raise UserError(f"{len(hollow)} weights did not come back from the shards, such as {hollow[0]}")
+    return model
 
 
 def _save(model: Any, tokenizer: Any, out_dir: Path) -> Path:

@@ -63,6 +63,12 @@ def fit_scaled(
     if start is not None and sharded:
         raise UserError("a later stage begins from the merged checkpoint of the one before: give it as the base model")
     trainee = _load(base_dir, config, scale)
+    tied = trainee.causal.config.tie_word_embeddings
+    if scale.sharding == "fsdp" and config.method == "lora" and tied and trainee.expansion.token_ids:
+        raise UserError(
+            f"FSDP cannot cut the reflection rows of {base_dir.name}, whose tied embeddings share them:"
+            " take sharding = 'zero3' or 'none', or train all weights"
+        )
     prepared = prepare(trainee.tokenizer)
     if config.patience is not None:
         raise UserError("patience (early stopping) is for the loop for one process; take a recipe without [scale]")
