@@ -153,7 +153,7 @@ def _gathered(sharded: Any, state: Mapping[str, Any]) -> Any:
     model.load_state_dict(state, strict=False, assign=True)  # tied weights may be there once
     model.tie_weights()
     if hollow := [name for name, parameter in model.named_parameters() if parameter.is_meta]:
-        raise UserError(f"{len(hollow)} weights did not come back from the shards, such as {hollow[0]}")
+        raise UserError(f"{hollow[0]} and {len(hollow) - 1} other weights did not come back from the shards")
     return model
 
 

@@ -146,3 +146,21 @@ def test_a_fully_trained_model_has_no_adapter_but_a_checkpoint(tmp_path):
         save_adapter(trainee, tmp_path / "adapter")
     model = AutoModelForCausalLM.from_pretrained(save_checkpoint(trainee, tmp_path / "merged"))
     assert model.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("tie", [True, False])
+def test_weights_gathered_from_shards_make_the_same_checkpoint_or_none(tmp_path, tie):
+    base = tiny.save_gpt2(tmp_path / "base", reflection=False, tie=tie)
+    trainee = train(write(tmp_path / "rows.jsonl"), base, tmp_path / "run", config(method="full"))
+    trainee.fused.write_back()
+    state = {name: value.clone() for name, value in trainee.model.state_dict().items()}
+    lacking = {name: value for name, value in state.items() if name != "transformer.ln_f.weight"}
+    with pytest.raises(UserError, match=r"transformer\.ln_f\.weight and 0 other weights did not come back"):
+        save_checkpoint(trainee, tmp_path / "hollow", lacking)
+    assert not (tmp_path / "hollow").exists()
+    if tie:
+        del state["lm_head.weight"]  # there once, as DeepSpeed gathers it
+    gathered = weights(save_checkpoint(trainee, tmp_path / "gathered", state))
+    whole = weights(save_checkpoint(trainee, tmp_path / "whole"))
+    assert set(gathered) == set(whole)
+    assert all(torch.equal(gathered[name], whole[name]) for name in whole)
