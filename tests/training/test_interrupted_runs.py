@@ -12,9 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-import tiny
 import torch
-from trained import config, write
+from trained import config
 
 from selfrag.errors import UserError
 from selfrag.training.journal import Journal
@@ -30,16 +29,6 @@ from trained import config
 from selfrag.training.run import train
 train(Path({rows!r}), Path({base!r}), Path({out!r}), config(epochs=40, checkpoint_steps=3))
 """
-
-
-@pytest.fixture(scope="module")
-def base_dir(tmp_path_factory):
-    return tiny.save_llama(tmp_path_factory.mktemp("base") / "m", reflection=False, tie=True)
-
-
-@pytest.fixture
-def rows(tmp_path):
-    return write(tmp_path / "rows.jsonl")
 
 
 def log(run_dir):

@@ -9,10 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import tiny
 import torch
 from families import save_base
-from trained import config, write
+from trained import config
 
 from selfrag.errors import UserError
 from selfrag.training.export import merge, save_adapter, save_checkpoint
@@ -23,16 +22,6 @@ from selfrag.training.scale.settings import Scale
 from selfrag.training.scale.trainer import COMPLETE, Record
 
 SCALED = Path(__file__).with_name("scaled.py")
-
-
-@pytest.fixture(scope="module")
-def base_dir(tmp_path_factory):
-    return tiny.save_llama(tmp_path_factory.mktemp("base") / "m", reflection=False, tie=True)
-
-
-@pytest.fixture
-def rows(tmp_path):
-    return write(tmp_path / "rows.jsonl")
 
 
 def log(run_dir):

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
 import torch
 import yaml
 from safetensors.torch import load_file
-from trained import config, write
+from trained import config
 
 from selfrag.errors import UserError
 from selfrag.training.recipes import launch_file
@@ -25,16 +24,6 @@ from selfrag.training.scale.settings import Scale
 
 HERE = Path(__file__).parent
 CONFIG = {"epochs": 4, "learning_rate": 3e-3, "row_learning_rate": 3e-3, "precision": "fp32", "checkpoint_steps": 2}
-
-
-@pytest.fixture(scope="module")
-def base_dir(tmp_path_factory):
-    return tiny.save_llama(tmp_path_factory.mktemp("base") / "m", reflection=False, tie=True)
-
-
-@pytest.fixture
-def rows(tmp_path):
-    return write(tmp_path / "rows.jsonl")
 
 
 def environment(sharding: str, folder: Path) -> dict[str, str]:

@@ -6,7 +6,6 @@ import json
 import re
 
 import pytest
-import tiny
 import torch
 from lettered import row
 from trained import ROWS, config, write
@@ -15,16 +14,6 @@ from selfrag.errors import UserError
 from selfrag.training.journal import Journal
 from selfrag.training.model import Lora
 from selfrag.training.run import train
-
-
-@pytest.fixture(scope="module")
-def base_dir(tmp_path_factory):
-    return tiny.save_llama(tmp_path_factory.mktemp("base") / "m", reflection=False, tie=True)
-
-
-@pytest.fixture
-def rows(tmp_path):
-    return write(tmp_path / "rows.jsonl")
 
 
 def state(trainee):
