@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+import os
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from retrieval.passage import Passage, Retriever
 from selfrag.conversing import Conversing, Scope, Turns, is_conversation, last_question
 from selfrag.decoding.answer import Answer, Segment, Usage
-from selfrag.decoding.driver import Answered, Broken, Committed, drive
+from selfrag.decoding.aside import Service, SharedRetriever
+from selfrag.decoding.driver import Answered, Broken, Committed, Event, adrive, drive
 from selfrag.decoding.option_scores import Length
 from selfrag.decoding.options import decode_options
 from selfrag.decoding.policy import Decoding
+from selfrag.decoding.sessions import close as close_engine
 from selfrag.decoding.trace import Trace
 from selfrag.decoding.tree import Decoder
-from selfrag.engines.base import Engine
+from selfrag.engines.base import Engine, check_process
 from selfrag.errors import UserError
 from selfrag.prompting import SELFRAG, Layout, Prompting
 from selfrag.reflection.vocabulary import Vocabulary
@@ -37,6 +42,9 @@ Evidence = Sequence[Passage] | Sequence[Sequence[Passage] | None]
 class SelfRAG:
     """Answers questions with retrieval on demand, citations and self-criticism.
 
+    Any number of threads and event loops may ask at the same time; their questions share the engine's batches. The
+    retriever, and reflectors that run beside the engine, are called by one thread at a time.
+
     Attributes:
         prompting: tokenizer, vocabulary and prompt layout of the model.
         engine: where tokens come from.
@@ -52,6 +60,12 @@ class SelfRAG:
     retriever: Retriever | None = None
     defaults: Decoding = Decoding()  # noqa: RUF009 - frozen value
     reflectors: tuple[Reflector, ...] = ()
+    _shared: SharedRetriever = field(init=False, repr=False, compare=False)
+    _serving: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
+    _pid: int = field(default_factory=os.getpid, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._shared = SharedRetriever(lambda queries, k: cast(Retriever, self.retriever)(queries, k))
 
     @classmethod
     def from_pretrained(
@@ -134,18 +148,32 @@ class SelfRAG:
         Raises:
             UserError: a wrong option, or the one question failed.
         """
-        policy = self._policy(options)
-        how = self._how(policy, flow, rewrite_scope)
-        if isinstance(question, str) or is_conversation(question):
-            one: Any = question
-            (result,) = self._run([how.decoder(one, _evidence(evidence))], how)
-            return _or_raise(result)
-        if not isinstance(question, Sequence):
-            raise UserError(f"the question must be text or a list of texts, not {type(question).__name__}")
-        given = _evidence_lists(evidence, len(question))
-        many: Sequence[Any] = question
-        results = self._run([how.decoder(q, e) for q, e in zip(many, given, strict=True)], how)
-        return [_or_failed(result, last_question(q), policy) for result, q in zip(results, many, strict=True)]
+        asked = self._asked(question, evidence, flow, rewrite_scope, options)
+        return asked.answers([*drive(asked.decoders, self.engine, self._search, services=asked.services)])
+
+    @overload
+    async def agenerate(
+        self, question: str | Turns, *, evidence: Sequence[Passage] | None = None, **options: Any
+    ) -> Answer: ...
+
+    @overload
+    async def agenerate(
+        self, question: Sequence[str | Turns], *, evidence: Evidence | None = None, **options: Any
+    ) -> list[Answer]: ...
+
+    async def agenerate(
+        self,
+        question: str | Turns | Sequence[str | Turns],
+        *,
+        evidence: Evidence | None = None,
+        flow: Flow | str | None = None,
+        rewrite_scope: Scope = "retrieval",
+        **options: Any,
+    ) -> Answer | list[Answer]:
+        """`generate` for an event loop, which is free meanwhile. Cancelling aborts what is still running."""
+        asked = self._asked(question, evidence, flow, rewrite_scope, options)
+        events = adrive(asked.decoders, self.engine, self._search, services=asked.services)
+        return asked.answers([event async for event in events])
 
     def choose(
         self,
@@ -169,8 +197,8 @@ class SelfRAG:
         policy = self._policy(options)
         given = _evidence(evidence)
         decoder = decode_options(question, choices, self.prompting, policy, passages=given, length=length)
-        (one,) = self._run([decoder], self._how(policy))
-        return _or_raise(one)
+        chosen = _Asked([decoder], {}, policy).answers(drive([decoder], self.engine, self._search))
+        return cast(Answer, chosen)
 
     def stream(
         self,
@@ -185,12 +213,37 @@ class SelfRAG:
 
         The answer counts: stages of a flow after the writing may change it.
         """
-        how = self._how(self._policy(options), flow, rewrite_scope)
-        return self._events(how.decoder(question, _evidence(evidence)), how)
+        asked = self._asked(_one(question), evidence, flow, rewrite_scope, options)
+
+        def pieces() -> Iterator[Segment | Answer]:
+            for event in drive(asked.decoders, self.engine, self._search, services=asked.services):
+                yield _piece(event)
+
+        return pieces()
+
+    def astream(
+        self,
+        question: str | Turns,
+        *,
+        evidence: Sequence[Passage] | None = None,
+        flow: Flow | str | None = None,
+        rewrite_scope: Scope = "retrieval",
+        **options: Any,
+    ) -> AsyncIterator[Segment | Answer]:
+        """`stream` for an event loop, which is free meanwhile. Leaving early aborts what is still running."""
+        asked = self._asked(_one(question), evidence, flow, rewrite_scope, options)
+
+        async def pieces() -> AsyncIterator[Segment | Answer]:
+            events = adrive(asked.decoders, self.engine, self._search, services=asked.services)
+            async with aclosing(events):
+                async for event in events:
+                    yield _piece(event)
+
+        return pieces()
 
     def close(self) -> None:
         """Free the engine."""
-        self.engine.close()
+        close_engine(self.engine)
 
     def __enter__(self) -> SelfRAG:
         return self
@@ -201,6 +254,7 @@ class SelfRAG:
         self.close()
 
     def _policy(self, options: dict[str, Any]) -> Decoding:
+        check_process(self._pid)
         base = options.pop("decoding", self.defaults)
         if not isinstance(base, Decoding):
             raise UserError(f"decoding={base!r:.80}: give a selfrag.Decoding, or its fields one by one")
@@ -210,34 +264,79 @@ class SelfRAG:
             raise UserError(f"unknown option {unknown[0]!r}; known: {', '.join(known)}")
         return replace(base, **options)
 
-    def _how(self, policy: Decoding, flow: Flow | str | None = None, scope: Scope = "retrieval") -> Conversing:
-        return Conversing(self.prompting, policy, self.engine, self.reflectors, flow, scope)
+    def _asked(
+        self, question: Any, evidence: Any, flow: Flow | str | None, scope: Scope, options: dict[str, Any]
+    ) -> _Asked:
+        """One question or conversation, or many, as decoders."""
+        policy = self._policy(options)
+        how = Conversing(self.prompting, policy, self.engine, self.reflectors, flow, scope)
+        if isinstance(question, str) or is_conversation(question):
+            return _Asked([how.decoder(question, _evidence(evidence))], self._services(how), policy)
+        if not isinstance(question, Sequence):
+            raise UserError(f"the question must be text or a list of texts, not {type(question).__name__}")
+        given = _evidence_lists(evidence, len(question))
+        decoders = [how.decoder(one, passages) for one, passages in zip(question, given, strict=True)]
+        return _Asked(decoders, self._services(how), policy, tuple(map(last_question, question)))
 
-    def _run(self, decoders: Sequence[Decoder], how: Conversing) -> list[Answer | UserError]:
-        """For each decoder its answer, or why it has none."""
-        results: dict[int, Answer | UserError] = {}
-        for event in drive(decoders, self.engine, self.retriever, services=how.services()):
-            if not isinstance(event, Committed):
-                results[event.index] = event.answer if isinstance(event, Answered) else event.error
-        return [results[index] for index in range(len(decoders))]
+    @property
+    def _search(self) -> Retriever | None:
+        return None if self.retriever is None else self._shared
 
-    def _events(self, decoder: Decoder, how: Conversing) -> Iterator[Segment | Answer]:
-        for event in drive([decoder], self.engine, self.retriever, services=how.services()):
-            if isinstance(event, Broken):
-                raise event.error
-            yield event.segment if isinstance(event, Committed) else event.answer
+    def _services(self, how: Conversing) -> dict[str, Service]:
+        """Services of reflectors, which are called by one thread at a time: they may share a model."""
 
+        def alone(service: Service) -> Service:
+            def serve(payloads: Sequence[Any]) -> Sequence[Any]:
+                with self._serving:
+                    return service(payloads)
 
-def _or_raise(result: Answer | UserError) -> Answer:
-    if isinstance(result, UserError):
-        raise result
-    return result
+            return serve
+
+        return {name: alone(service) for name, service in how.services().items()}
 
 
-def _or_failed(result: Answer | UserError, question: str, policy: Decoding) -> Answer:
-    if isinstance(result, UserError):
-        return Answer(question, "", (), Usage(), Trace(question, policy, (), (), None), error=str(result))
-    return result
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One call of `SelfRAG`.
+
+    Attributes:
+        decoders: of its questions.
+        services: that these need.
+        policy: settings.
+        questions: of a list, for reports; None for a single question, whose failure is raised.
+    """
+
+    decoders: Sequence[Decoder]
+    services: Mapping[str, Service]
+    policy: Decoding
+    questions: Sequence[str] | None = None
+
+    def answers(self, events: Iterable[Event]) -> Answer | list[Answer]:
+        """What the caller gets of all that happened."""
+        ends = {event.index: event for event in events if not isinstance(event, Committed)}
+        if self.questions is None:
+            if isinstance(ends[0], Broken):
+                raise ends[0].error
+            return ends[0].answer
+        return [self._listed(ends[index], question) for index, question in enumerate(self.questions)]
+
+    def _listed(self, end: Answered | Broken, question: str) -> Answer:
+        if isinstance(end, Answered):
+            return end.answer
+        return Answer(question, "", (), Usage(), Trace(question, self.policy, (), (), None), error=str(end.error))
+
+
+def _piece(event: Event) -> Segment | Answer:
+    if isinstance(event, Broken):
+        raise event.error
+    return event.segment if isinstance(event, Committed) else event.answer
+
+
+def _one(question: Any) -> Any:
+    """The question of a stream; a list of several cannot be streamed."""
+    if isinstance(question, str) or is_conversation(question) or not isinstance(question, Sequence):
+        return question
+    raise UserError("stream takes one question or conversation; generate takes a list")
 
 
 def _evidence(given: Any) -> tuple[Passage, ...] | None:

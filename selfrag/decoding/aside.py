@@ -7,8 +7,9 @@ two of them may share a model.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any, Generic, TypeAlias, TypeGuard, TypeVar
 
 from retrieval.errors import UserError
@@ -34,7 +35,17 @@ class _Line(Generic[Owner]):
 class Aside(Generic[Owner]):
     """Queues requests for an owner, and gives back each owner's results."""
 
-    def __init__(self, retriever: Retriever | None, services: Mapping[str, Service]) -> None:
+    def __init__(
+        self, retriever: Retriever | None, services: Mapping[str, Service], ring: Callable[[], None] = lambda: None
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            retriever: serves searches, if any are asked for.
+            services: by name.
+            ring: called, in some thread, whenever results have arrived.
+        """
+        self._ring = ring
         self._searcher = ThreadPoolExecutor(1, thread_name_prefix="selfrag-search")
         self._reflector = ThreadPoolExecutor(1, thread_name_prefix="selfrag-reflect")
         self._search: _Line[Owner] = _Line(lambda requests: search(retriever, requests), self._searcher)
@@ -56,12 +67,7 @@ class Aside(Generic[Owner]):
             if line.future is None and line.wanted:
                 line.served, line.wanted = line.wanted, []
                 line.future = line.pool.submit(line.serve, [request for *_, request in line.served])
-
-    def wait(self, seconds: float) -> None:
-        """Wait until something is done, at most so long; not at all where nothing runs."""
-        running = [line.future for line in self._all() if line.future is not None]
-        if running:
-            wait(running, timeout=seconds, return_when="FIRST_COMPLETED")
+                line.future.add_done_callback(lambda _: self._ring())
 
     def collect(self) -> Iterator[tuple[tuple[Owner, int], Result]]:
         """What is done, with its owner and position."""
@@ -139,3 +145,44 @@ def _retrieved(passages: object, k: int) -> Result:
 
 def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+class SharedRetriever:
+    """A retriever for several threads: one search at a time, for all queries that have gathered meanwhile."""
+
+    def __init__(self, retriever: Retriever) -> None:
+        self._retriever = retriever
+        self._searching, self._changing = Lock(), Lock()
+        self._waiting: list[tuple[Sequence[str], int, Future[Sequence[Sequence[Passage]]]]] = []
+
+    def __call__(self, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
+        """Up to `k` passages for each query, best first; raises what the retriever raises."""
+        mine: Future[Sequence[Sequence[Passage]]] = Future()
+        with self._changing:
+            self._waiting.append((queries, k, mine))
+        with self._searching:
+            with self._changing:
+                together, self._waiting = self._waiting, []
+            if len(together) == 1 or not self._serve_together(together):
+                for queries_alone, k_alone, future in together:
+                    try:
+                        future.set_result(self._retriever(queries_alone, k_alone))
+                    except BaseException as error:  # belongs to the thread that asked
+                        future.set_exception(error)
+        return mine.result()
+
+    def _serve_together(
+        self, together: Sequence[tuple[Sequence[str], int, Future[Sequence[Sequence[Passage]]]]]
+    ) -> bool:
+        """One search for all; False where it cannot be told whose queries went wrong, or there is nothing to do."""
+        every = [query for queries, *_ in together for query in queries]
+        try:
+            found = self._retriever(every, max((k for _, k, _ in together), default=0)) if every else []
+        except Exception:
+            return False
+        if not _is_list(found) or len(found) != len(every) or not all(map(_is_list, found)):
+            return False
+        rest = iter(found)
+        for queries, k, future in together:
+            future.set_result([next(rest)[:k] for _ in queries])
+        return True

@@ -1,40 +1,29 @@
 """The driver: pumps any number of decoders against one engine and one retriever, with no barrier between questions.
 
-Each decoder advances the moment its own results are there. Requests of all live questions share the engine's batch;
-searches and services run beside it (`selfrag.decoding.aside`).
+Each decoder advances the moment its own results are there. Requests of all live questions, of this and of other calls
+in any thread, share the engine's batches (`selfrag.decoding.sessions`); searches and services run beside it
+(`selfrag.decoding.aside`). `drive` is for plain code, `adrive` for an event loop.
 """
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Container, Generator, Iterable, Iterator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from retrieval.errors import UserError
 from retrieval.passage import Retriever
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.aside import Aside, Service
-from selfrag.decoding.requests import Failed, Generate, Generated, Result
+from selfrag.decoding.requests import Generate, Result
+from selfrag.decoding.sessions import Serving, Session, open_session, session
 from selfrag.decoding.tree import Commit, Decoder
-from selfrag.errors import DecodingError, EngineError
-
-
-class Serving(Protocol):
-    """The part of `selfrag.engines.base.Engine` that driving needs."""
-
-    def submit(self, request: Generate) -> int:
-        """Queue a request."""
-        ...
-
-    def step(self) -> Sequence[tuple[int, Generated | Failed]]:
-        """Work, and return what finished."""
-        ...
-
-    def abort(self, tickets: Iterable[int]) -> None:
-        """Forget requests."""
-        ...
+from selfrag.errors import DecodingError
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +71,16 @@ class _Task:
         return self.missing == 0
 
 
+MAX_LIVE = 256
+"""Questions of one call in flight, unless told otherwise."""
+
 PATIENCE = 0.1
-"""Seconds to wait for a search where nothing else runs, before looking again for cancelled questions."""
+"""Seconds to wait for results before looking again for cancelled questions."""
 
 
 @dataclass(slots=True)
 class _Driver:
-    engine: Serving
+    engine: Session
     aside: Aside[_Task]
     running: dict[int, tuple[_Task, int]] = field(default_factory=dict)  # ticket -> task, position in its batch
     tasks: dict[int, _Task] = field(default_factory=dict)
@@ -146,17 +138,32 @@ class _Driver:
         if not task.over and task.fill(position, result):
             yield from self.advance(task, [r for r in task.results if r is not None])
 
-    def poll(self) -> Iterator[Event]:
-        """Do one round: start what is asked aside, step the engine, deliver what is there."""
+    def poll(self) -> Iterator[Event | None]:
+        """Do one round: send what is asked, deliver what has arrived; None if nothing has."""
         self.aside.start()
-        if self.running:
-            for ticket, generated in self.engine.step():
-                if ticket in self.running:
-                    yield from self.deliver(*self.running.pop(ticket), generated)
-        else:
-            self.aside.wait(PATIENCE)
-        for (task, position), result in self.aside.collect():
+        arrived: list[tuple[_Task, int, Result]] = [
+            (*self.running.pop(ticket), result) for ticket, result in self.engine.step()
+        ]
+        arrived += [(*place, result) for place, result in self.aside.collect()]
+        if not arrived:
+            yield None
+        for task, position, result in arrived:
             yield from self.deliver(task, position, result)
+
+    def events(
+        self, decoders: Iterable[Decoder], max_live: int, cancelled: Container[int]
+    ) -> Generator[Event | None, None, None]:
+        """Everything that happens; None where there is nothing to do until something arrives."""
+        waiting, more = enumerate(decoders), True
+        while more or self.tasks:
+            while more and len(self.tasks) < max_live:
+                fresh = next(waiting, None)
+                more = fresh is not None
+                if fresh is not None:
+                    yield from self.start(*fresh)
+            yield from self.cancel(cancelled)
+            if self.tasks:
+                yield from self.poll()
 
 
 def drive(
@@ -164,7 +171,7 @@ def drive(
     engine: Serving,
     retriever: Retriever | None,
     *,
-    max_live: int = 256,
+    max_live: int = MAX_LIVE,
     cancelled: Container[int] = (),
     services: Mapping[str, Service] = MappingProxyType({}),
 ) -> Iterator[Event]:
@@ -172,7 +179,7 @@ def drive(
 
     Args:
         decoders: started lazily, at most `max_live` at a time; the position of each is its index in events.
-        engine: serves `Generate`.
+        engine: serves `Generate`; other threads may drive it at the same time.
         retriever: serves `Retrieve`; None if the decoders never search.
         max_live: questions in flight, which bounds memory.
         cancelled: indices of questions to give up; may grow while the driver runs.
@@ -181,23 +188,38 @@ def drive(
     Yields:
         Events as they happen; one `Answered` or `Broken` for each decoder. Leaving early aborts what is still running.
     """
-    waiting = enumerate(decoders)
-    aside: Aside[_Task] = Aside(retriever, services)
-    driver = _Driver(engine, aside)
+    bell = threading.Event()
+    with session(engine, bell.set) as own, closing(Aside[_Task](retriever, services, bell.set)) as aside:
+        for event in _Driver(own, aside).events(decoders, max_live, cancelled):
+            if event is not None:
+                yield event
+                continue
+            bell.wait(PATIENCE)
+            bell.clear()
+
+
+async def adrive(
+    decoders: Iterable[Decoder],
+    engine: Serving,
+    retriever: Retriever | None,
+    *,
+    services: Mapping[str, Service] = MappingProxyType({}),
+) -> AsyncGenerator[Event, None]:
+    """`drive` for an event loop, which is free while the engine works. Cancelling aborts what is still running."""
+    bell, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def ring() -> None:
+        with suppress(RuntimeError):  # the loop was closed before the engine came back
+            loop.call_soon_threadsafe(bell.set)
+
+    own, aside = open_session(engine, ring), Aside[_Task](retriever, services, ring)
     try:
-        more = True
-        while more or driver.tasks:
-            while more and len(driver.tasks) < max_live:
-                fresh = next(waiting, None)
-                more = fresh is not None
-                if fresh is not None:
-                    yield from driver.start(*fresh)
-            yield from driver.cancel(cancelled)
-            yield from driver.poll()
-    except EngineError:
-        driver.running.clear()  # a dead engine has nothing to abort, and must not hide why it died
-        raise
+        for event in _Driver(own, aside).events(decoders, MAX_LIVE, ()):
+            if event is not None:
+                yield event
+                continue
+            await bell.wait()
+            bell.clear()
     finally:
         aside.close()
-        if driver.running:
-            engine.abort(driver.running)
+        own.close(wait=False)

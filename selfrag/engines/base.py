@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from selfrag.decoding.requests import Failed, Generate, Generated
+from selfrag.errors import EngineError
 
 Ticket: TypeAlias = int
 
@@ -31,6 +33,7 @@ class Limits:
 class Engine(Protocol):
     """A source of next tokens with continuous batching.
 
+    Methods are called by one thread at a time; `selfrag.decoding.sessions` lets any number of threads share an engine.
     Tickets are the engine's own, unique for its lifetime. After `abort` nothing comes back for the ticket. An engine
     that dies raises `EngineError` from `submit` or `step`; a request that it cannot serve comes back as `Failed` from
     `step`.
@@ -56,6 +59,19 @@ class Engine(Protocol):
     def close(self) -> None:
         """Free the model and its threads. Further calls raise `EngineError`; closing twice is fine."""
         ...
+
+
+def check_process(pid: int) -> None:
+    """Refuse an engine in a forked child: its threads, locks and device are the parent's.
+
+    Args:
+        pid: process that loaded the engine.
+
+    Raises:
+        EngineError: this is another process.
+    """
+    if os.getpid() != pid:
+        raise EngineError(f"the engine was loaded in process {pid} and cannot be used in its fork; load it there anew")
 
 
 def refusal(request: Generate, limits: Limits) -> str | None:

@@ -6,6 +6,7 @@ Requests run on a thread with an event loop; `submit`, `step` and `abort` stay a
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import threading
 import uuid
@@ -13,15 +14,15 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from selfrag.decoding.requests import Failed, Generate, Generated
-from selfrag.engines.base import Limits, Ticket, refusal
+from selfrag.engines.base import Limits, Ticket, check_process, refusal
 from selfrag.engines.http_client import Client
 from selfrag.engines.http_config import HTTPConfig
 from selfrag.errors import EngineError
 
 T = TypeVar("T")
 
-WAIT = 0.05
-"""Seconds that `step` waits for a first result; short, so that Ctrl-C and new requests are noticed."""
+WAIT = 0.01
+"""Seconds that `step` waits for a first result; short, so that new requests of other threads are noticed."""
 
 
 class HTTPEngine:
@@ -39,6 +40,7 @@ class HTTPEngine:
         self._live: set[Ticket] = set()
         self._next: Ticket = 0
         self._closed = False
+        self._pid = os.getpid()
         self._session = uuid.uuid4().hex
         # Touched by the loop's thread only:
         self._tasks: dict[Ticket, asyncio.Task[None]] = {}
@@ -79,7 +81,7 @@ class HTTPEngine:
         return ticket
 
     def step(self) -> Sequence[tuple[Ticket, Generated | Failed]]:
-        """Return what arrived; waits a twentieth of a second for a first answer while any is due."""
+        """Return what arrived; waits a hundredth of a second for a first answer while any is due."""
         self._check_open()
         done: list[tuple[Ticket, Generated | Failed]] = []
         while self._live:
@@ -115,6 +117,7 @@ class HTTPEngine:
         self._loop.close()
 
     def _check_open(self) -> None:
+        check_process(self._pid)
         if self._closed:
             raise EngineError("the HTTP engine is closed; load it again")
 

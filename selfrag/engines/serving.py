@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator, Sequence
 from typing import TypeVar
 
 from selfrag.decoding.requests import Failed, Generate, Generated
+from selfrag.decoding.sessions import session
 from selfrag.engines.base import Engine
 
 T = TypeVar("T")
@@ -17,16 +19,17 @@ def serve(engine: Engine, requests: Sequence[Generate]) -> list[Generated | Fail
     Raises:
         EngineError: the engine died.
     """
-    waiting = {engine.submit(request): position for position, request in enumerate(requests)}
+    bell = threading.Event()
     results: list[Generated | Failed | None] = [None] * len(requests)
-    try:
+    with session(engine, bell.set) as own:
+        waiting = {own.submit(request): position for position, request in enumerate(requests)}
         while waiting:
-            for ticket, result in engine.step():
-                if ticket in waiting:
-                    results[waiting.pop(ticket)] = result
-    finally:
-        if waiting:
-            engine.abort(list(waiting))
+            done = own.step()
+            for ticket, result in done:
+                results[waiting.pop(ticket)] = result
+            if not done:
+                bell.wait()
+                bell.clear()
     return [result for result in results if result is not None]
 
 

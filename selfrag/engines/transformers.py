@@ -7,6 +7,7 @@ result does not depend on what else is in the batch; in 16-bit formats near-ties
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from retrieval.checks import choice, whole
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.activation import dormant
-from selfrag.engines.base import Limits, Ticket, refusal
+from selfrag.engines.base import Limits, Ticket, check_process, refusal
 from selfrag.engines.prefixes import PrefixCache
 from selfrag.errors import EngineError
 
@@ -58,7 +59,7 @@ class TransformersConfig:
 
 
 class TransformersEngine:
-    """An `Engine` on a transformers model in this process. Not for use from several threads at once."""
+    """An `Engine` on a transformers model in this process."""
 
     def __init__(self, model: LoadedModel, config: TransformersConfig) -> None:
         self._model: LoadedModel | None = model
@@ -71,6 +72,7 @@ class TransformersEngine:
         self._started: set[Ticket] = set()
         self._next: Ticket = 0
         self._death: str | None = None
+        self._pid = os.getpid()
 
     @classmethod
     def load(cls, config: TransformersConfig) -> TransformersEngine:
@@ -204,6 +206,7 @@ class TransformersEngine:
         return self._model
 
     def _require_alive(self) -> None:
+        check_process(self._pid)
         if self._death is not None:
             raise EngineError(self._death)
 

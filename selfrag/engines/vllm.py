@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from selfrag.decoding.requests import Failed, Generate, Generated
-from selfrag.engines.base import Limits, Ticket, refusal
+from selfrag.engines.base import Limits, Ticket, check_process, refusal
 from selfrag.engines.compiler import has_compiler
 from selfrag.engines.cpu_lora import multiply_by_groups
 from selfrag.engines.environment import environment
@@ -67,6 +67,7 @@ class VLLMEngine:
         self._ended: list[tuple[Ticket, Failed]] = []
         self._next: Ticket = 0
         self._gone: str | None = None
+        self._pid = os.getpid()
 
     @classmethod
     def load(cls, config: VLLMConfig) -> VLLMEngine:
@@ -181,6 +182,7 @@ class VLLMEngine:
             engine.engine_core.shutdown()
 
     def _check_open(self) -> None:
+        check_process(self._pid)
         if self._gone is not None:
             raise EngineError(self._gone)
 

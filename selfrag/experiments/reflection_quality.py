@@ -13,8 +13,9 @@ from typing import Any
 
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.beam import decode
-from selfrag.decoding.driver import Answered, Broken, Serving, drive
+from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.policy import Decoding
+from selfrag.decoding.sessions import Serving
 from selfrag.decoding.trace import UNUSABLE
 from selfrag.experiments.containment import abstains, contains_any, normalise
 from selfrag.experiments.intervals import Estimate, mean, pooled_auc

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.lock import locked_directory
-from selfrag.decoding.driver import Serving
+from selfrag.decoding.sessions import Serving
 from selfrag.experiments.items import Item
 from selfrag.experiments.metrics.metric import Part
 from selfrag.experiments.metrics.output import Output

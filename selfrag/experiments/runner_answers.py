@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from selfrag.decoding.driver import Answered, Broken, Serving, drive
+from selfrag.decoding.driver import Answered, Broken, drive
+from selfrag.decoding.sessions import Serving
 from selfrag.experiments.items import Item
 from selfrag.experiments.metrics.output import Output, output_of
 from selfrag.experiments.systems.system import System

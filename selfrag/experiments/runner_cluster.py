@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from selfrag.cluster import ERROR, Actors, on_actors, require_ray
-from selfrag.decoding.driver import Serving
+from selfrag.decoding.sessions import Serving
 from selfrag.errors import UserError
 from selfrag.experiments.runner_answers import MAX_LIVE, Execute, Finished, Work, answer
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.beam import decode
-from selfrag.decoding.driver import Answered, Broken, Serving, drive
+from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.policy import Decoding
+from selfrag.decoding.sessions import Serving
 from selfrag.errors import DecodingError
 from selfrag.experiments.speed.workload import Item
 from selfrag.prompting import Prompting

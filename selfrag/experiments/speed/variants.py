@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from selfrag.decoding.driver import Serving
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated
+from selfrag.decoding.sessions import Serving
 from selfrag.engines.vllm_wire import finish
 
 MISSING = -100.0

@@ -9,7 +9,8 @@ from typing import Any
 from retrieval.passage import Retriever
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.aside import Service
-from selfrag.decoding.driver import Answered, Broken, Serving, drive
+from selfrag.decoding.driver import Answered, Broken, drive
+from selfrag.decoding.sessions import Serving
 from selfrag.decoding.tree import Decoder
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Reflector, State
