@@ -104,7 +104,7 @@ class SelfRAG:
             if folders and (engine is None or isinstance(engine, str)) and "url" not in engine_options:
                 engine_options["adapters"] = {**engine_options.get("adapters", {}), **folders}
         path = resolve_model(name_or_path)
-        tokenizer = load_tokenizer(path)
+        tokenizer = load_tokenizer(path, trust_remote_code=engine_options.get("trust_remote_code", False))
         prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer), layout)
         found = load_retriever(retriever, demo=name_or_path == DEMO)
         ready = load_engine(engine, path, **engine_options) if engine is None or isinstance(engine, str) else engine

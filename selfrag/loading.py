@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from retrieval import pretrained
 from retrieval.passage import Retriever
 from selfrag.errors import UserError, require
 
@@ -73,15 +74,14 @@ def resolve_adapter(name_or_path: str | Path) -> Path:
     return found / folder
 
 
-def load_tokenizer(path: Path) -> Any:
-    """The tokenizer of a checkpoint; no code of the checkpoint is run.
+def load_tokenizer(path: Path, *, trust_remote_code: bool = False) -> Any:
+    """The tokenizer of a checkpoint; no code of the checkpoint is run unless the user trusts it.
 
     Raises:
         UserError: there is none that transformers can read.
     """
-    transformers = require("transformers", extra="cpu")
     try:
-        return transformers.AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+        return pretrained.load("AutoTokenizer", path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # whatever its files make of it
         raise UserError(f"{path} has no usable tokenizer: {error}") from error
 

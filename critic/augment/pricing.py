@@ -63,7 +63,10 @@ def price(
     Raises:
         UserError: the folder holds no critic, or a bad row stops.
     """
+    import torch
+
     from critic.student.card import read_card
+    from retrieval.pretrained import training_format
     from selfrag.loading import load_tokenizer, resolve_model
     from selfrag.training.estimate import EFFICIENCY, read_shape
     from selfrag.training.measuring import measured_rate
@@ -81,8 +84,9 @@ def price(
     judged = sum(times for _, times in counts)
     tokens = round(found.judgments * sum(length * times for length, times in counts) / max(1, judged))
     work = tokens * 2 * shape.body + found.judgments * 2 * shape.head
-    rate = measured_rate(workers).alone * EFFICIENCY
-    return Price(tokens, work / rate, 2 * (shape.body + shape.vocabulary) / 2**30)
+    dtype = training_format("cuda" if torch.cuda.is_available() else "cpu").name
+    rate = measured_rate(workers, dtype=dtype).alone * EFFICIENCY
+    return Price(tokens, work / rate, getattr(torch, dtype).itemsize * (shape.body + shape.vocabulary) / 2**30)
 
 
 def cases(pair: Pair, options: Augmenting, find: SentenceFinder, longest: int) -> Iterator[tuple[Case, int]]:

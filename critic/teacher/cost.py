@@ -11,6 +11,7 @@ from critic.teacher.prompts import prompt
 from critic.teacher.questions import Question
 from retrieval.checks import number
 from retrieval.errors import UserError
+from retrieval.pretrained import load
 
 TokenCount = Callable[[str], int]
 
@@ -68,10 +69,8 @@ def by_tokenizer(name: str) -> TokenCount:
     Raises:
         UserError: there is no such tokenizer.
     """
-    from transformers import AutoTokenizer
-
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        tokenizer = load("AutoTokenizer", name)
     except (OSError, ValueError) as error:
         raise UserError(
             f"tokenizer {name!r} cannot be loaded ({str(error)[:200]}); give a directory or hub name"

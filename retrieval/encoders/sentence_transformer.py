@@ -12,6 +12,10 @@ from numpy.typing import NDArray
 from retrieval.encoders.card import EncoderCard, short_name
 from retrieval.encoders.fingerprint import parameters_fingerprint
 from retrieval.errors import UserError, require
+from retrieval.pretrained import own_code_refused, wants_own_code
+
+_SAFE_VERSION = 6
+"""Older ones import whatever class a local model names, without being told to."""
 
 
 class SentenceTransformerEncoder:
@@ -29,9 +33,17 @@ class SentenceTransformerEncoder:
 
     def __init__(self, source: str | Path, *, name: str | None = None, device: str = "cpu") -> None:
         library = require("sentence_transformers", extra="encoders")
+        if int(library.__version__.split(".")[0]) < _SAFE_VERSION:
+            found = library.__version__
+            raise UserError(
+                f"sentence-transformers {found} runs code of a model; run: pip install -U 'selfrag[encoders]'"
+            )
         try:
-            self._model = library.SentenceTransformer(str(source), device=device)
+            self._model = library.SentenceTransformer(str(source), device=device, trust_remote_code=False)
+            dim = int(self._model.encode(["dimension"], show_progress_bar=False).shape[1])
         except (OSError, ValueError) as error:
+            if wants_own_code(error):
+                raise own_code_refused(source) from error
             raise UserError(f"encoder {source} cannot be loaded: {str(error)[:300]}") from error
         self._lock = Lock()
         modules = " ".join(type(module).__name__ for module in self._model)
@@ -39,7 +51,7 @@ class SentenceTransformerEncoder:
         self.card = EncoderCard(
             name=name or short_name(source),
             fingerprint=parameters_fingerprint(self._model, self._model.tokenizer, f"{modules} {length}"),
-            dim=int(self._model.encode(["dimension"], show_progress_bar=False).shape[1]),
+            dim=dim,
             pooling="sentence-transformers",
             normalized="Normalize" in modules,
             max_tokens=length,

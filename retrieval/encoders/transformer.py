@@ -16,6 +16,7 @@ from retrieval.encoders.card import EncoderCard, short_name
 from retrieval.encoders.fingerprint import parameters_fingerprint
 from retrieval.encoders.settings import EncoderSettings, stated_settings
 from retrieval.errors import UserError
+from retrieval.pretrained import load
 
 _CHARACTERS_PER_TOKEN = 64  # far above any prose; what lies behind is not even tokenised
 
@@ -141,12 +142,12 @@ def _quiet() -> Iterator[None]:
 def _load(directory: Path, source: str | Path, device: str) -> tuple[Any, Any]:
     import torch
     from safetensors import SafetensorError
-    from transformers import AutoModel, AutoTokenizer
 
     try:
         with _quiet():
-            tokenizer = AutoTokenizer.from_pretrained(directory)
-            model, report = AutoModel.from_pretrained(directory, dtype=torch.float32, output_loading_info=True)
+            tokenizer = load("AutoTokenizer", directory)
+            # Float32 on every machine: the vectors of an index must not depend on where they were made.
+            model, report = load("AutoModel", directory, dtype=torch.float32, output_loading_info=True)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise UserError(f"encoder {source} cannot be loaded: {str(error)[:300]}") from error
     missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))

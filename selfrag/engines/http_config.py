@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.checks import number, web_address, whole
+from retrieval.pretrained import load
 from selfrag.engines.base import Limits
 from selfrag.errors import EngineError
 
@@ -31,6 +32,7 @@ class HTTPConfig:
         retries: repetitions after a failed connection and after status 429, 502, 503 and 504.
         backoff: seconds before the first repetition; doubled for each further one.
         max_logprobs: `--max-logprobs` of the server, which bounds the watched ids of a request to one less.
+        trust_remote_code: let Python code of the tokenizer in `model_dir` run, with all your rights. Read it first.
     """
 
     url: str
@@ -45,6 +47,7 @@ class HTTPConfig:
     retries: int = 3
     backoff: float = 0.5
     max_logprobs: int = 20
+    trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
         web_address(self.url)
@@ -93,9 +96,7 @@ def _vocab_size(config: HTTPConfig, served_name: str) -> int:
     if file.is_file():
         values = json.loads(file.read_text(encoding="utf-8"))
     else:
-        from transformers import AutoConfig
-
-        values = AutoConfig.from_pretrained(config.model_dir).to_dict()
+        values = load("AutoConfig", config.model_dir, trust_remote_code=config.trust_remote_code).to_dict()
     size = values.get("vocab_size") or (values.get("text_config") or {}).get("vocab_size")
     if not isinstance(size, int):
         raise EngineError(f"{config.model_dir} does not tell its vocab_size; pass vocab_size=")

@@ -33,13 +33,15 @@ class TransformersConfig:
 
     Attributes:
         model: directory or hub name of a causal language model.
-        dtype: number format of the weights; `auto` is what the checkpoint was saved in.
+        dtype: number format of the weights; `auto` is what the checkpoint was saved in, or float32 on a CPU without
+            instructions for that.
         device: `auto` (CUDA where there is one), or a torch device.
         max_batch: sequences that run together.
         max_model_len: prompt and new tokens together; None is what the model was made for.
         max_prefill_tokens: prompt tokens computed in one pass, padding included; bounds the memory of a pass.
         prefix_cache_mib: memory for keys and values of earlier prompts; 0 shares only among waiting requests.
         adapters: name to directory of LoRA adapters, plain or activated, that requests may ask for.
+        trust_remote_code: let Python code that a checkpoint brings run, with all your rights. Read it first.
     """
 
     model: str
@@ -50,6 +52,7 @@ class TransformersConfig:
     max_prefill_tokens: int = 8192
     prefix_cache_mib: int = 512
     adapters: Mapping[str, str | Path] = field(default_factory=dict)
+    trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
         choice("dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
@@ -89,6 +92,7 @@ class TransformersEngine:
             device=config.device,
             max_model_len=config.max_model_len,
             adapters=config.adapters,
+            trust_remote_code=config.trust_remote_code,
         )
         return cls(model, config)
 

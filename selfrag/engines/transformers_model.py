@@ -17,12 +17,12 @@ import torch
 import transformers
 from torch import Tensor
 
+from retrieval import pretrained
 from selfrag.decoding.requests import Generate
 from selfrag.engines.grammar import Grammars, Matcher
 from selfrag.engines.vllm_config import check_model
-from selfrag.errors import EngineError, require
+from selfrag.errors import EngineError, UserError, require
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ATTENTION = {"full_attention", "sliding_attention"}
 
 
@@ -38,6 +38,7 @@ class LoadedModel:
         eos_ids: ids that end every sequence.
         adapters: names of the loaded LoRA adapters.
         invocations: for each activated LoRA among them the tokens from which on it acts.
+        trust_remote_code: code of the checkpoint may run.
     """
 
     module: Any
@@ -47,6 +48,7 @@ class LoadedModel:
     eos_ids: frozenset[int]
     adapters: frozenset[str] = frozenset()
     invocations: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    trust_remote_code: bool = False
     _name: str = ""
     _peft: Any = None
     _active: str | None = field(default=None)
@@ -90,7 +92,7 @@ class LoadedModel:
             return None
         if self._grammars is None:
             try:
-                tokenizer = transformers.AutoTokenizer.from_pretrained(self._name)
+                tokenizer = _tokenizer(self._name, trust_remote_code=self.trust_remote_code)
             except Exception as error:
                 raise EngineError(f"constraints need the tokenizer of {self._name}: {reason(error)}") from error
             self._grammars = Grammars(tokenizer, self.vocab_size)
@@ -117,16 +119,23 @@ def reason(error: BaseException) -> str:
 
 
 def load(
-    name: str, *, dtype: str, device: str, max_model_len: int | None, adapters: Mapping[str, str | Path]
+    name: str,
+    *,
+    dtype: str,
+    device: str,
+    max_model_len: int | None,
+    adapters: Mapping[str, str | Path],
+    trust_remote_code: bool = False,
 ) -> LoadedModel:
     """Load a checkpoint and its adapters.
 
     Args:
         name: directory or hub name.
-        dtype: `auto` (as saved) or one of `DTYPES`.
+        dtype: `float32`, `bfloat16`, `float16`, or `auto`, see `retrieval.pretrained.number_format`.
         device: `auto` or a torch device.
         max_model_len: None for what the model was made for.
         adapters: name to directory of LoRA adapters, plain or activated.
+        trust_remote_code: let code of the checkpoint run.
 
     Raises:
         EngineError: the checkpoint, an adapter or a setting is unusable; one line says why.
@@ -135,22 +144,28 @@ def load(
     place = _device(device)
     try:
         with _quiet():
-            config = transformers.AutoConfig.from_pretrained(name)
+            config = pretrained.load("AutoConfig", name, trust_remote_code=trust_remote_code)
             length = _context(config, name, max_model_len)
-            module, found = transformers.AutoModelForCausalLM.from_pretrained(
-                name, config=config, dtype="auto" if dtype == "auto" else DTYPES[dtype], output_loading_info=True
+            module, found = pretrained.load(
+                "AutoModelForCausalLM",
+                name,
+                trust_remote_code=trust_remote_code,
+                config=config,
+                dtype=pretrained.number_format(dtype, name, place.type).name,
+                output_loading_info=True,
             )
             if lacking := sorted(found["missing_keys"]):  # transformers would go on with random values
                 raise EngineError(f"model {name!r} lacks {len(lacking)} of its weights, such as {lacking[0]}")
             module = module.to(place).eval().requires_grad_(requires_grad=False)
-    except EngineError:
+    except UserError:
         raise
     except Exception as error:
         raise EngineError(f"model {name!r} cannot be loaded: {reason(error)}") from error
     if getattr(module, "_is_stateful", False) or "position_ids" not in inspect.signature(module.forward).parameters:
         raise EngineError(f"model {name!r} ({type(module).__name__}) keeps no key-value cache; use the vllm engine")
     vocabulary = int(module.get_input_embeddings().weight.shape[0])
-    model = LoadedModel(module, place, length, vocabulary, _eos(module, name), frozenset(adapters), _name=name)
+    eos = _eos(module, name, trust_remote_code=trust_remote_code)
+    model = LoadedModel(module, place, length, vocabulary, eos, frozenset(adapters), {}, trust_remote_code, name)
     for adapter, path in adapters.items():
         _add_adapter(model, adapter, Path(path))
     return model
@@ -184,13 +199,17 @@ def _context(config: Any, name: str, wanted: int | None) -> int:
     return wanted or most or 0
 
 
-def _eos(module: Any, name: str) -> frozenset[int]:
+def _tokenizer(name: str, *, trust_remote_code: bool) -> Any:
+    return pretrained.load("AutoTokenizer", name, trust_remote_code=trust_remote_code)
+
+
+def _eos(module: Any, name: str, *, trust_remote_code: bool) -> frozenset[int]:
     found: set[int] = set()
     for config in (module.generation_config, module.config.get_text_config()):
         value = getattr(config, "eos_token_id", None)
         found.update(value if isinstance(value, list | tuple) else () if value is None else (value,))
     try:
-        eos = transformers.AutoTokenizer.from_pretrained(name).eos_token_id
+        eos = _tokenizer(name, trust_remote_code=trust_remote_code).eos_token_id
         found.update(() if eos is None else (eos,))
     except Exception:  # a checkpoint without a tokenizer still generates; its own configuration names EOS
         if not found:
@@ -201,18 +220,20 @@ def _eos(module: Any, name: str) -> frozenset[int]:
 def _add_adapter(model: LoadedModel, name: str, path: Path) -> None:
     if problem := adapter_problem(path):
         raise EngineError(f"adapter {name!r} ({path}): {problem}")
-    peft = require("peft", extra="train")
+    require("peft", extra="train")
     try:
-        config = peft.PeftConfig.from_pretrained(path)
+        config = pretrained.adapter_config(path)
         if invocation := getattr(config, "alora_invocation_tokens", None):
             # The batch runs what comes before the invocation without it; from there on it is a LoRA like any other.
             model.invocations[name] = tuple(invocation)
             config.alora_invocation_tokens = None
         if model._peft is None:
-            model._peft = peft.PeftModel.from_pretrained(model.module, path, adapter_name=name, config=config)
+            model._peft = pretrained.load_adapter(model.module, path, adapter_name=name, config=config)
         else:
             model._peft.add_adapter(name, config)
             model._peft.load_adapter(path, adapter_name=name)
+    except UserError as error:
+        raise EngineError(str(error)) from error
     except Exception as error:
         raise EngineError(f"adapter {name!r} ({path}) cannot be loaded: {reason(error)}") from error
     model._peft.eval().requires_grad_(requires_grad=False)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from retrieval.pretrained import own_code_refused, wants_own_code
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.base import Limits, Ticket, check_process, refusal
 from selfrag.engines.compiler import has_compiler
@@ -96,6 +97,8 @@ class VLLMEngine:
                 try:
                     engine = LLMEngine.from_engine_args(EngineArgs(**arguments), usage_context=UsageContext.LLM_CLASS)
                 except Exception as error:
+                    if wants_own_code(error):
+                        raise own_code_refused(config.model) from error
                     raise EngineError(f"vLLM cannot load {config.model}: {_one_line(error)}") from error
             self = cls(engine, adapters)
             self._load_adapters()

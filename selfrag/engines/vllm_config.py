@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.checks import number, whole
+from retrieval.pretrained import number_format
 from selfrag.engines.lora import Adapter, max_lora_rank
 from selfrag.errors import EngineError
 
@@ -28,7 +29,7 @@ class VLLMConfig:
     Attributes:
         model: checkpoint directory, or a name on the model hub.
         max_model_len: longest prompt and answer together; the model's own limit by default.
-        dtype: `auto` takes the checkpoint's.
+        dtype: `auto` is what the checkpoint was saved in, or float32 on a CPU without instructions for that.
         max_num_seqs: sequences computed at once; 64 on a CPU, vLLM's own default on a GPU.
         kv_cache_gib: memory for keys and values, in GiB; 2 on a CPU, what `gpu_memory_utilization` leaves on a GPU.
         enable_prefix_caching: share the computed prefix of prompts.
@@ -37,6 +38,7 @@ class VLLMConfig:
         adapters: name to directory of the LoRA adapters that requests may ask for.
         seed: of vLLM; greedy decoding does not depend on it.
         enforce_eager: no graph compilation; True on a CPU (a minute of loading for 4% speed), False on a GPU.
+        trust_remote_code: let Python code that a checkpoint brings run, with all your rights. Read it first.
         engine_args: further arguments of vLLM's `EngineArgs`; they win over everything above.
     """
 
@@ -51,6 +53,7 @@ class VLLMConfig:
     adapters: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
     enforce_eager: bool | None = None
+    trust_remote_code: bool = False
     engine_args: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -82,7 +85,8 @@ def engine_arguments(config: VLLMConfig, adapters: Sequence[Adapter], *, cpu: bo
     arguments: dict[str, Any] = {
         "model": str(Path(config.model).expanduser()) if config.model.startswith("~") else config.model,
         "max_model_len": config.max_model_len,
-        "dtype": config.dtype,
+        "dtype": number_format(config.dtype, config.model, "cpu" if cpu else "cuda").name,
+        "trust_remote_code": config.trust_remote_code,
         "max_num_seqs": config.max_num_seqs or (CPU_MAX_NUM_SEQS if cpu else None),
         "enable_prefix_caching": config.enable_prefix_caching,
         "tensor_parallel_size": config.tensor_parallel_size,

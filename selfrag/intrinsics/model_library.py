@@ -63,7 +63,7 @@ class Library:
 
         given = _adapters(name_or_path, adapters)
         path = resolve_model(name_or_path)
-        tokenizer = load_tokenizer(path)
+        tokenizer = load_tokenizer(path, trust_remote_code=engine_options.get("trust_remote_code", False))
         if engine is not None and engine.startswith(("http://", "https://")):
             loaded = load_engine("http", path, url=engine, **engine_options)
             names = {name: str(adapter) for name, adapter in given.items() if str(adapter) in loaded.limits.adapters}

@@ -10,7 +10,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from retrieval.pretrained import load
 from selfrag.errors import UserError
 from selfrag.training.batching import Step
 from selfrag.training.measuring import Rate, measured_rate
@@ -98,8 +100,8 @@ def estimate(
     trained = shape.adapter if config.method == "lora" else parameters
     shards = 1 if scale is None or scale.sharding == "none" else processes
     share = sum(targets[row] for row in rows) / sum(lengths[row] for row in rows)
-    gpus, threads = _places(config, scale, processes)
-    rate = measured_rate(threads)
+    gpus, threads, dtype = _places(config, scale, processes)
+    rate = measured_rate(threads, dtype=str(dtype).removeprefix("torch."))
     work = sum(_work(shape, config, scale, lengths[row], targets[row]) for row in rows)
     return Estimate(
         steps=len(steps),
@@ -108,7 +110,7 @@ def estimate(
         largest_load=load,
         parameters=parameters,
         trained=trained,
-        memory=_memory(shape, config, scale, load, share, parameters, trained, shards),
+        memory=_memory(shape, config, scale, load, share, parameters, trained, shards, dtype.itemsize),
         rate=rate,
         seconds=work / (rate.alone * EFFICIENCY * gpus),
     )
@@ -139,13 +141,18 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{max(1, round(seconds))} s"
 
 
-def _places(config: TrainingConfig, scale: Scale | None, processes: int) -> tuple[int, int]:
-    """GPUs that compute side by side (1 for CPUs), and threads of this machine's CPU."""
+def _places(config: TrainingConfig, scale: Scale | None, processes: int) -> tuple[int, int, Any]:
+    """GPUs that compute side by side (1 for CPUs), threads of this machine's CPU, and what they compute in."""
     import torch
 
-    if torch.cuda.is_available():
-        return (1 if scale is None else processes), 1
-    return 1, config.workers if scale is None else min(os.cpu_count() or 1, max(processes, torch.get_num_threads()))
+    from selfrag.training.model import DTYPES, chosen_precision
+
+    gpu = torch.cuda.is_available()
+    dtype = DTYPES[chosen_precision(config.precision, "cuda" if gpu else "cpu")[0]]
+    if gpu:
+        return (1 if scale is None else processes), 1, dtype
+    several = min(os.cpu_count() or 1, max(processes, torch.get_num_threads()))
+    return 1, config.workers if scale is None else several, dtype
 
 
 def read_shape(base_dir: Path, config: TrainingConfig) -> Shape:
@@ -155,13 +162,13 @@ def read_shape(base_dir: Path, config: TrainingConfig) -> Shape:
         UserError: there is none that transformers knows as a causal language model.
     """
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
     from transformers.pytorch_utils import Conv1D
 
     try:
-        settings = AutoConfig.from_pretrained(base_dir)
+        settings = load("AutoConfig", base_dir)
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(settings)
+            model = AutoModelForCausalLM.from_config(settings, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise UserError(f"{base_dir} holds no causal language model: {error}") from error
     inputs, outputs = model.get_input_embeddings().weight, model.get_output_embeddings().weight
@@ -201,14 +208,15 @@ def _memory(
     parameters: int,
     trained: int,
     shards: int,
+    size: int,
 ) -> dict[str, float]:
-    """Bytes by purpose."""
+    """Bytes by purpose; `size` is that of one computed number."""
     lora = config.method == "lora"
-    # LoRA: bf16 base and a merged copy of the body; full: float32 originals and bf16 copies.
-    weights = (2 * parameters + 2 * shape.body) if lora else 6 * parameters
-    kept = 2 * (10 * shape.width + 4 * shape.inner)  # bf16 activations of one token in one layer
+    # LoRA: base and a merged copy of the body; full: float32 originals and copies to compute with.
+    weights = size * (parameters + shape.body) if lora else (4 + size) * parameters
+    kept = size * (10 * shape.width + 4 * shape.inner)  # activations of one token in one layer
     checkpointing = scale is not None and scale.checkpointing
-    activations = load * ((shape.layers * 2 * shape.width + kept) if checkpointing else shape.layers * kept)
+    activations = load * ((shape.layers * size * shape.width + kept) if checkpointing else shape.layers * kept)
     rows = shape.head / shape.width
     return {
         "weights": weights / shards,

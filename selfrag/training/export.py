@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from retrieval.pretrained import load, load_adapter
 from selfrag.errors import UserError
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
@@ -113,12 +114,9 @@ def merge(base_dir: Path, adapter_dir: Path, out_dir: Path) -> Path:
         UserError: a directory is not what it should be, or base and adapter do not belong together.
     """
     expected = _read_reflection(adapter_dir)
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     try:
-        tokenizer = AutoTokenizer.from_pretrained(base_dir)
-        model = AutoModelForCausalLM.from_pretrained(base_dir, dtype=torch.bfloat16)
+        tokenizer = load("AutoTokenizer", base_dir)
+        model = load("AutoModelForCausalLM", base_dir, dtype=torch.bfloat16)
     except (OSError, ValueError) as error:
         raise UserError(f"{base_dir} holds no causal language model with its tokenizer: {error}") from error
     expansion = expand(model, tokenizer)
@@ -129,7 +127,7 @@ def merge(base_dir: Path, adapter_dir: Path, out_dir: Path) -> Path:
                 f"the adapter {adapter_dir} was trained on another base model than {base_dir}:"
                 f" {key} is {expected[key]} there and {value} here"
             )
-    adapted = PeftModel.from_pretrained(model, adapter_dir)
+    adapted = load_adapter(model, adapter_dir)
     return _save(_merged(adapted), tokenizer, out_dir)
 
 
@@ -167,10 +165,8 @@ def _save(model: Any, tokenizer: Any, out_dir: Path) -> Path:
 
 def _verify(directory: Path, model: Any) -> None:
     """Read back what was written; a checkpoint with a hole in it must not appear under its name."""
-    from transformers import AutoConfig, AutoTokenizer
-
-    vocabulary = Vocabulary.from_tokenizer(AutoTokenizer.from_pretrained(directory))
-    rows = int(AutoConfig.from_pretrained(directory).vocab_size)
+    vocabulary = Vocabulary.from_tokenizer(load("AutoTokenizer", directory))
+    rows = int(load("AutoConfig", directory).vocab_size)
     ids = [vocabulary.ids[token] for token in TOKENS]
     if max(ids) >= rows:
         raise UserError(f"reflection token id {max(ids)} has no row: the matrix has {rows} rows")

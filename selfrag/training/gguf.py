@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from retrieval.pretrained import load
 from selfrag.errors import UserError
 from selfrag.training.directories import published
 
@@ -27,11 +28,13 @@ def convert(gguf_path: Path, out_dir: Path) -> Path:
     """
     _check(gguf_path)
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     source: dict[str, Any] = {"gguf_file": gguf_path.name, "local_files_only": True}
-    tokenizer = AutoTokenizer.from_pretrained(gguf_path.parent, **source)
-    loaded = AutoModelForCausalLM.from_pretrained(gguf_path.parent, dtype=torch.bfloat16, **source)
+    try:
+        tokenizer = load("AutoTokenizer", gguf_path.parent, **source)
+        loaded = load("AutoModelForCausalLM", gguf_path.parent, dtype=torch.bfloat16, **source)
+    except (OSError, ValueError, KeyError, IndexError, AttributeError, RuntimeError) as error:  # whatever it holds
+        raise UserError(f"{gguf_path} cannot be read ({str(error)[:200]}); download it again") from error
     # A model read from GGUF would save its quantisation config too, and loaders would then look for packed weights.
     config = type(loaded.config)(**{k: v for k, v in loaded.config.to_dict().items() if k != "quantization_config"})
     config.dtype = torch.bfloat16

@@ -46,6 +46,15 @@ def fingerprint(*paths: Path) -> str:
     return digest.hexdigest()
 
 
+def recorded(run_dir: Path) -> dict[str, Any]:
+    """The configuration of the run in a directory; empty where there is none."""
+    try:
+        found: dict[str, Any] = json.loads((run_dir / "manifest.json").read_text())["config"]
+    except FileNotFoundError:
+        return {}
+    return {"precision": "bf16", **found}  # what it was before it was a setting
+
+
 class Journal:
     """The directory of one run.
 
@@ -75,7 +84,7 @@ class Journal:
             run_dir.mkdir(parents=True, exist_ok=True)
         identity = {"config": _plain(asdict(config)) | _plain(setting or {}), "inputs": dict(inputs)}
         # A manifest older than a setting was written when that setting had its default.
-        before = {"config": _plain(asdict(type(config)())), "inputs": {}}
+        before = {"config": _plain(asdict(type(config)(precision="bf16"))), "inputs": {}}
         path = run_dir / "manifest.json"
         if path.exists():
             found = json.loads(path.read_text())

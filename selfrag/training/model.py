@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from retrieval.checks import whole
+from retrieval.pretrained import load, training_format
 from selfrag.errors import UserError
 from selfrag.training import attention
 from selfrag.training.expansion import Expansion, expand, unexpanded
@@ -25,7 +26,7 @@ from selfrag.training.packing import Pack
 from selfrag.training.token_rows import TokenRows, replaceable, token_ids
 
 Method = Literal["lora", "full"]
-Precision = Literal["bf16", "fp32"]
+Precision = Literal["auto", "bf16", "fp32"]
 DTYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
@@ -159,8 +160,6 @@ def load_trainee(
         UserError: the directory holds no causal language model, or one that cannot be expanded; `reach` does not go
             with the rest.
     """
-    from transformers import AutoTokenizer
-
     reach, place = reach or Reach(), device_of(device)
     if method == "full" and reach != Reach():
         raise UserError("token_rows, last_layers and invocation are for LoRA; method 'full' trains everything")
@@ -168,7 +167,7 @@ def load_trainee(
         raise UserError("an activated LoRA is trained by the loop for one process; take a recipe without [scale]")
     attention.register()
     try:
-        tokenizer = AutoTokenizer.from_pretrained(base_dir)
+        tokenizer = load("AutoTokenizer", base_dir)
         model, rowwise = _loaded(base_dir, dtype, attend)
     except (OSError, ValueError) as error:
         raise UserError(f"{base_dir} holds no causal language model with its tokenizer: {error}") from error
@@ -190,20 +189,27 @@ def load_trainee(
 
 def _loaded(base_dir: Path, dtype: torch.dtype, attend: str) -> tuple[Any, bool]:
     """The model, and whether its rows must be computed one after the other, with transformers' own attention."""
-    from transformers import AutoModelForCausalLM
 
-    def load(kind: str | None) -> Any:
-        model = AutoModelForCausalLM.from_pretrained(base_dir, dtype=dtype, attn_implementation=kind)
+    def attending(kind: str | None) -> Any:
+        model = load("AutoModelForCausalLM", base_dir, dtype=dtype, attn_implementation=kind)
         _without_dropout(model)
         return model
 
     try:
-        model = load(attend)
+        model = attending(attend)
         if isolates(model):
             return model, False
     except (KeyError, ImportError):  # families whose attention is a class of a fixed list
         pass
-    return load(None), True
+    return attending(None), True
+
+
+def chosen_precision(wanted: Precision, device: str) -> tuple[Precision, str]:
+    """`bf16` or `fp32`, and why: what was asked for, or for `auto` what the device is fast in."""
+    if wanted != "auto":
+        return wanted, "as asked for"
+    found = training_format(device)
+    return ("bf16" if found.name == "bfloat16" else "fp32"), found.reason
 
 
 def device_of(name: str) -> torch.device:

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -21,8 +21,8 @@ from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec
 from selfrag.training.batching import Step, plan_epoch
 from selfrag.training.bounds import check
-from selfrag.training.journal import Journal, fingerprint
-from selfrag.training.model import DTYPES, Lora, Method, Precision, Reach, Trainee, load_trainee
+from selfrag.training.journal import Journal, fingerprint, recorded
+from selfrag.training.model import DTYPES, Lora, Method, Precision, Reach, Trainee, chosen_precision, load_trainee
 from selfrag.training.optimizer import optimizer_for
 from selfrag.training.packing import Pack, Weighting, pack
 from selfrag.training.progress import Tally, measure
@@ -64,7 +64,8 @@ class TrainingConfig:
         patience: looks without a lower held-out loss after which the run stops; None trains to the end. The product
             has the parameters of the best look.
         device: where to compute; `cuda` wants one worker.
-        precision: what to compute in, `bf16` or `fp32`. In `bf16`, whatever is trained stays float32 beside it.
+        precision: what to compute in, `bf16` or `fp32`; `auto` is `bf16` where the device has instructions for it. In
+            `bf16`, whatever is trained stays float32 beside it.
         reach: what of the model an adapter changes.
     """
 
@@ -92,7 +93,7 @@ class TrainingConfig:
     validate_steps: int = 25
     patience: int | None = None
     device: str = "cpu"
-    precision: Precision = "bf16"
+    precision: Precision = "auto"
     reach: Reach = field(default_factory=Reach)
 
     def __post_init__(self) -> None:
@@ -200,6 +201,7 @@ def fit(
     Raises:
         UserError: as `train`, and whatever `prepare` raises.
     """
+    config, why = settled(config, run_dir, config.device)
     trainee = load_trainee(
         base_dir,
         method=config.method,
@@ -215,12 +217,19 @@ def fit(
         inputs["start"] = load_parameters(start, trainee.parameters, config.lora)
     steps = plan(prepared, config)
     tokens = sum(map(len, prepared.examples))
-    facts = {**prepared.facts, "tokens": tokens, "steps": len(steps), "packed": not trainee.rowwise}
+    facts = {**prepared.facts, "tokens": tokens, "steps": len(steps), "packed": not trainee.rowwise, "precision": why}
     journal = Journal(run_dir, config, inputs=inputs, facts=facts)
     validation = Validation(prepared.validation, config.weighting, config.validate_steps, config.patience)
     _run(trainee, prepared.examples, steps, config, journal, validation)
     keep_best(trainee, journal)
     return trainee
+
+
+def settled(config: TrainingConfig, run_dir: Path, device: str) -> tuple[TrainingConfig, str]:
+    """The configuration with a precision in place of `auto`, and why this one. A run keeps the one it began with."""
+    before = recorded(run_dir).get("precision") if config.precision == "auto" else None
+    precision, why = (before, "as at the first start") if before else chosen_precision(config.precision, device)
+    return replace(config, precision=precision), why
 
 
 def not_finite(step: int, learning_rate: float) -> UserError:

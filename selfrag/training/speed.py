@@ -187,7 +187,7 @@ def _trl(contest: Contest, prepare: Prepare, scratch: Path) -> Curves:
 
 def _batches(contest: Contest, prepare: Prepare) -> tuple[Any, list[list[Any]]]:
     """The model as PEFT makes it, and the rows of each step in the order of our plan."""
-    from selfrag.training.model import DTYPES, load_trainee
+    from selfrag.training.model import DTYPES, chosen_precision, load_trainee
 
     config = contest.settings
     trainee = load_trainee(
@@ -195,7 +195,7 @@ def _batches(contest: Contest, prepare: Prepare) -> tuple[Any, list[list[Any]]]:
         method=config.method,
         lora=config.lora,
         seed=config.seed,
-        dtype=DTYPES[config.precision],
+        dtype=DTYPES[chosen_precision(config.precision, config.device)[0]],
         attend="sdpa",
         plain=True,
     )

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from retrieval import pretrained
 from selfrag.cli.checks.finding import Finding
-from selfrag.errors import VocabularyError
+from selfrag.errors import UserError, VocabularyError
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
 
@@ -29,11 +30,16 @@ def check_checkpoint(name: str, folder: Path | None) -> Iterator[Finding]:
         name: what the user called it.
         folder: where its files are; None if only its tokenizer can be had.
     """
-    from transformers import AutoTokenizer
-
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder or name), local_files_only=folder is not None)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # whatever its files make of it
+        tokenizer = pretrained.load("AutoTokenizer", str(folder or name), local_files_only=folder is not None)
+    except (
+        UserError,
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+    ) as error:  # whatever its files make of it
         yield Finding("tokenizer", f"{name}: {_first_line(error)}", "broken", _A_CHECKPOINT)
         return
     try:
@@ -59,11 +65,9 @@ def _first_line(error: Exception) -> str:
 
 def _check_architecture(folder: Path) -> Iterator[Finding]:
     """Whether transformers knows the kind of model; engines refuse it otherwise."""
-    from transformers import AutoConfig
-
     try:
-        AutoConfig.from_pretrained(str(folder), local_files_only=True)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        pretrained.load("AutoConfig", str(folder), local_files_only=True)
+    except (UserError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         yield Finding("model", f"config.json: {_first_line(error)}", "broken", _A_CHECKPOINT)
 
 

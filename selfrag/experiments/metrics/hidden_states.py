@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from retrieval.pretrained import load
 from selfrag.errors import UserError, require
 from selfrag.experiments.metrics.entailment.batches import batches
 from selfrag.experiments.ranking import Floats
@@ -46,9 +47,8 @@ class HiddenStates:
         """
         path = resolve_model(source)
         torch = require("torch", extra="cpu")
-        transformers = require("transformers", extra="cpu")
         try:
-            model = transformers.AutoModel.from_pretrained(path, dtype=torch.float32)
+            model = load("AutoModel", path, dtype=torch.float32)
         except (OSError, ValueError) as error:
             raise UserError(f"{source} cannot be loaded: {str(error).splitlines()[0]}") from error
         device = "cuda" if torch.cuda.is_available() else "cpu"

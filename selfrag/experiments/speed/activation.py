@@ -14,6 +14,7 @@ from typing import Any
 
 from retrieval.checks import whole
 from retrieval.passage import Passage
+from retrieval.pretrained import load
 from selfrag.errors import UserError, require
 from selfrag.experiments.speed.conversation import conversation
 from selfrag.intrinsics.catalog import PAPER
@@ -162,14 +163,14 @@ def make_adapters(
     base: Path, invocation: Sequence[int], names: Sequence[str], rank: int, folder: Path
 ) -> dict[str, Path]:
     """A plain and an activated adapter for each name, equal in size, that begin as no change."""
-    peft, transformers = require("peft", extra="train"), require("transformers", extra="cpu")
+    peft = require("peft", extra="train")
     made = {}
     for kind in KINDS:
         tokens = list(invocation) if kind == "activated" else None
         config = peft.LoraConfig(
             task_type="CAUSAL_LM", r=rank, lora_alpha=rank, target_modules="all-linear", alora_invocation_tokens=tokens
         )
-        model = peft.get_peft_model(transformers.AutoModelForCausalLM.from_pretrained(base), config)
+        model = peft.get_peft_model(load("AutoModelForCausalLM", base), config)
         for name in names:
             made[f"{kind}-{name}"] = folder / f"{kind}-{name}"
             model.save_pretrained(made[f"{kind}-{name}"])

@@ -19,7 +19,7 @@ from selfrag.errors import UserError, require
 from selfrag.training import attention
 from selfrag.training.journal import Journal, fingerprint
 from selfrag.training.model import DTYPES, Precision, Trainee, load_trainee
-from selfrag.training.run import Prepare, TrainingConfig, plan
+from selfrag.training.run import Prepare, TrainingConfig, plan, settled
 from selfrag.training.scale.loads import Loads
 from selfrag.training.scale.settings import Scale
 from selfrag.training.stages import load_parameters
@@ -62,6 +62,8 @@ def fit_scaled(
     sharded = scale.sharding != "none"
     if start is not None and sharded:
         raise UserError("a later stage begins from the merged checkpoint of the one before: give it as the base model")
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    config, why = settled(config, run_dir, accelerator.type if accelerator else "cpu")
     trainee = _load(base_dir, config, scale)
     tied = trainee.causal.config.tie_word_embeddings
     if scale.sharding == "fsdp" and config.method == "lora" and tied and trainee.expansion.token_ids:
@@ -86,7 +88,7 @@ def fit_scaled(
         )
     journal = None
     tokens = sum(map(len, prepared.examples))
-    facts = {**prepared.facts, "tokens": tokens, "steps": len(steps), "packed": not trainee.rowwise}
+    facts = {**prepared.facts, "tokens": tokens, "steps": len(steps), "packed": not trainee.rowwise, "precision": why}
     if arguments.process_index == 0:
         setting = {"scale": asdict(scale), "processes": arguments.world_size}
         journal = Journal(run_dir, config, inputs=inputs, facts=facts, setting=setting)

@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from retrieval import pretrained
 from selfrag.errors import UserError, require
 from selfrag.experiments.metrics.entailment.batches import batches
 from selfrag.experiments.metrics.entailment.protocol import Pair, Verdicts
@@ -63,10 +64,9 @@ class ClassifierEntailment:
         if threshold is not None and not 0 < threshold < 1:
             raise UserError(f"threshold={threshold:g}; give a probability between 0 and 1")
         path = resolve_model(source)
-        transformers = require("transformers", extra="cpu")
         require("torch", extra="cpu")
         try:
-            config = transformers.AutoConfig.from_pretrained(path)
+            config = pretrained.load("AutoConfig", path)
         except (OSError, ValueError) as error:
             raise _no_classifier(source, error) from error
         tokenizer, names = load_tokenizer(path), dict(config.id2label)
@@ -131,13 +131,13 @@ class ClassifierEntailment:
 
 
 def _open(path: Path, source: str) -> Any:
-    torch = require("torch", extra="cpu")
-    transformers = require("transformers", extra="cpu")
+    device = "cuda" if require("torch", extra="cpu").cuda.is_available() else "cpu"
     try:
-        model = transformers.AutoModelForSequenceClassification.from_pretrained(path)
+        dtype = pretrained.number_format("auto", path, device).name
+        model = pretrained.load("AutoModelForSequenceClassification", path, dtype=dtype)
     except (OSError, ValueError) as error:
         raise _no_classifier(source, error) from error
-    return model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
+    return model.eval().to(device)
 
 
 def _no_classifier(source: str, error: Exception) -> UserError:

@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from retrieval import pretrained
 from selfrag.errors import UserError, require
 from selfrag.experiments.metrics.entailment.batches import batches
 from selfrag.experiments.metrics.entailment.protocol import Pair, Verdicts
@@ -56,9 +57,8 @@ class TrueEntailment:
         """
         path = resolve_model(source)
         torch = require("torch", extra="cpu")
-        transformers = require("transformers", extra="cpu")
         try:
-            config = transformers.AutoConfig.from_pretrained(path)
+            config = pretrained.load("AutoConfig", path)
         except (OSError, ValueError) as error:
             raise _no_seq2seq(source, error) from error
         if not getattr(config, "is_encoder_decoder", False):
@@ -115,10 +115,9 @@ class TrueEntailment:
 
 def _open(path: Path, source: str, dtype: Any) -> Any:
     torch = require("torch", extra="cpu")
-    transformers = require("transformers", extra="cpu")
     placed = {"device_map": "auto"} if torch.cuda.is_available() else {}
     try:
-        return transformers.AutoModelForSeq2SeqLM.from_pretrained(path, dtype=dtype, **placed).eval()
+        return pretrained.load("AutoModelForSeq2SeqLM", path, dtype=dtype, **placed).eval()
     except (OSError, ValueError) as error:
         raise _no_seq2seq(source, error) from error
 

@@ -1,0 +1,327 @@
+"""No checkpoint's own code runs: hostile checkpoints under every loader, with a standard input that says yes.
+
+Each library is asked in a process of its own, by directory and by hub name, and must neither run the code, nor ask, nor
+end in anything but a result or one line. What trusts the code does run it, so the checkpoints are hostile indeed.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+OPTION = "trust_remote_code=True"
+
+CODE = """
+from pathlib import Path
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+with (Path({marker!r})).open("a") as file:
+    file.write(__name__ + chr(10))
+class Config(LlamaConfig):
+    model_type = "hostile"
+class Model(LlamaForCausalLM):
+    config_class = Config
+class Tokenizer(PreTrainedTokenizerFast):
+    pass
+def generate(model, *args, **kwargs):
+    return model
+"""
+
+MODELS = ("AutoModel", "AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForSequenceClassification")
+
+CHILD = """
+import json, sys
+from pathlib import Path
+from retrieval.errors import UserError
+
+def text_of(result):
+    return [str(one) for one in result] if hasattr(result, "__next__") else "loaded"
+
+def outcome(do):
+    try:
+        return text_of(do())
+    except UserError as error:
+        return f"UserError: {error}"
+    except BaseException as error:
+        return f"TRACEBACK {type(error).__name__}: {error}"
+
+def engine(source, name, **options):
+    from selfrag.engines.select import load_engine
+    load_engine(name, source, max_model_len=128, **options).close()
+
+def front_door(source, name):
+    from selfrag import SelfRAG
+    SelfRAG.from_pretrained(source, engine=name, max_model_len=128)
+
+def training(source):
+    from selfrag.training.model import load_trainee
+    load_trainee(Path(source))
+
+def merging(source):
+    from selfrag.training.export import merge
+    adapter = Path(sys.argv[2]) / "adapter"
+    adapter.mkdir(exist_ok=True)
+    (adapter / "reflection.json").write_text('{"base": {}, "token_ids": {}}')
+    merge(Path(source), adapter, Path(sys.argv[2]) / "merged")
+
+def estimate(source):
+    from selfrag.training.estimate import read_shape
+    from selfrag.training.run import TrainingConfig
+    read_shape(Path(source), TrainingConfig())
+
+def encoder(source):
+    from retrieval.encoders import TransformerEncoder
+    TransformerEncoder(source)
+
+def sentence_transformer(source):
+    from retrieval.encoders import SentenceTransformerEncoder
+    SentenceTransformerEncoder(source)
+
+def classifier(source):
+    from selfrag.experiments.metrics.entailment.classifier import ClassifierEntailment, _open
+    ClassifierEntailment.load(source, label="LABEL_1")
+    _open(Path(source), source)
+
+def true(source):
+    from selfrag.experiments.metrics.entailment.true import TrueEntailment, _open
+    import torch
+    try:
+        TrueEntailment.load(source)
+    finally:
+        _open(Path(source), source, torch.float32)
+
+def mauve(source):
+    from selfrag.experiments.metrics.hidden_states import HiddenStates
+    HiddenStates.load(source)
+
+def cost(source):
+    from critic.teacher.cost import by_tokenizer
+    by_tokenizer(str(source))
+
+def speed(source):
+    from selfrag.experiments.speed.activation import make_adapters
+    make_adapters(source, [1], [], 2, Path(sys.argv[2]) / "speed")
+
+def doctor(source):
+    from selfrag.cli.checks.model import check_model
+    return iter(list(check_model(str(source))))
+
+def served(source):
+    from selfrag.engines.http_config import HTTPConfig, _vocab_size
+    _vocab_size(HTTPConfig("http://127.0.0.1:1", model_dir=str(source)), "x")
+
+def tokenizer(source):
+    from selfrag.loading import load_tokenizer, resolve_model
+    load_tokenizer(resolve_model(source))
+
+ANY = {"engine": lambda s: engine(s, "transformers"), "front door": lambda s: front_door(s, "transformers"),
+       "encoder": encoder, "classifier": classifier, "true": true, "mauve": mauve, "cost": cost, "doctor": doctor,
+       "served": served, "tokenizer": tokenizer}
+FOLDERS = {"training": training, "merging": merging, "estimate": estimate, "speed": speed}
+VLLM = {"engine": lambda s: engine(s, "vllm", kv_cache_gib=0.05)}
+SENTENCES = {"sentence-transformers": sentence_transformer}
+found = {}
+for source in json.loads(sys.argv[3]):
+    for name, load in {**globals()[sys.argv[1]],
+                       **(FOLDERS if sys.argv[1] == "ANY" and Path(source).is_dir() else {})}.items():
+        found[f"{name} {source.rpartition('/')[2]}{'' if Path(source).is_dir() else ' on the hub'}"] = outcome(
+            lambda: load(source)
+        )
+Path(sys.argv[2], "found.json").write_text(json.dumps(found))
+"""
+
+
+class Hostile:
+    """A folder of hostile checkpoints, the same ones as if they came from the hub, and whether their code ran."""
+
+    def __init__(self, home: Path, llama: Path) -> None:
+        self.home, self.marker = home, home / "ran.txt"
+        self.folders = [
+            self._make(llama, "unknown-kind", config={"model_type": "hostile"}),
+            self._make(llama, "known-kind", config={}),
+            self._make(llama, "tokenizer", tokenizer={"tokenizer_class": "Tokenizer"}),
+            self._make(llama, "modules"),
+        ]
+        self.names = [self._on_the_hub(folder) for folder in self.folders]
+
+    def _make(self, llama: Path, name: str, config: dict | None = None, tokenizer: dict | None = None) -> Path:
+        folder = self.home / name
+        shutil.copytree(llama, folder)
+        (folder / "hostile.py").write_text(CODE.format(marker=str(self.marker)))
+        (folder / "custom_generate").mkdir()
+        (folder / "custom_generate" / "generate.py").write_text(CODE.format(marker=str(self.marker)))
+        if name == "modules":
+            modules = [{"idx": 0, "name": "0", "path": "", "type": "hostile.Model"}]
+            (folder / "modules.json").write_text(json.dumps(modules))
+        models = dict.fromkeys(MODELS, "hostile.Model")
+        for file, changes, added in (
+            ("config.json", config, {"AutoConfig": "hostile.Config", **models}),
+            ("tokenizer_config.json", tokenizer, {"AutoTokenizer": ["hostile.Tokenizer", "hostile.Tokenizer"]}),
+        ):
+            if changes is not None:
+                settings = json.loads((folder / file).read_text())
+                (folder / file).write_text(json.dumps({**settings, **changes, "auto_map": added}))
+        return folder
+
+    def _on_the_hub(self, folder: Path) -> str:
+        """Put a checkpoint where a download of it would be."""
+        place = self.home / "hub" / f"models--evil--{folder.name}"
+        shutil.copytree(folder, place / "snapshots" / ("0" * 40))
+        (place / "refs").mkdir()
+        (place / "refs" / "main").write_text("0" * 40)
+        return f"evil/{folder.name}"
+
+    def under(self, loaders: str, sources: Sequence[Path | str]) -> dict[str, str | list[str]]:
+        """What loaders made of checkpoints."""
+        out = self.home / loaders.lower()
+        out.mkdir()
+        done = subprocess.run(
+            [sys.executable, "-c", CHILD, loaders, str(out), json.dumps([str(source) for source in sources])],
+            input="y\n" * 200,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            env={**os.environ, "HF_HUB_CACHE": str(self.home / "hub"), "HF_MODULES_CACHE": str(out / "modules")},
+        )
+        assert "[y/N]" not in done.stdout + done.stderr, "it asked"
+        assert done.returncode == 0, done.stderr
+        return json.loads((out / "found.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def hostile(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Hostile:
+    return Hostile(tmp_path_factory.mktemp("hostile"), tiny_llama)
+
+
+def check(hostile: Hostile, found: dict[str, str | list[str]]) -> None:
+    assert not hostile.marker.exists(), f"code ran: {hostile.marker.read_text()}"
+    assert found
+    assert {name: said for name, said in found.items() if "TRACEBACK" in str(said)} == {}
+    # Without code there is no such model; the tokenizer beside it and the vocabulary's size need none.
+    free = ("cost", "doctor", "tokenizer", "served")
+    refused = {name: said for name, said in found.items() if "unknown-kind" in name and name.split()[0] not in free}
+    assert {name: said for name, said in refused.items() if not said.startswith("UserError")} == {}
+    for said in refused.values():
+        assert "\n" not in said
+    assert [name for name, said in refused.items() if OPTION not in said or "unknown-kind" not in said] == []
+
+
+@pytest.mark.engine
+def test_no_loader_runs_a_checkpoints_code_or_asks_whether_it_may(hostile: Hostile) -> None:
+    found = hostile.under("ANY", [*hostile.folders, *hostile.names])
+    check(hostile, found)
+    for name in ("engine", "front door", "training", "estimate", "mauve", "speed"):  # a known kind needs no code
+        assert found[f"{name} known-kind"] == "loaded", name
+    assert any(OPTION in one for one in found["doctor unknown-kind"])
+
+
+@pytest.mark.engine
+def test_vllm_runs_no_checkpoints_code(hostile: Hostile) -> None:
+    pytest.importorskip("vllm", reason="vllm is not installed")
+    found = hostile.under("VLLM", [*hostile.folders[:2], hostile.names[0]])
+    check(hostile, found)
+    assert found["engine known-kind"] == "loaded"
+
+
+@pytest.mark.engine
+def test_sentence_transformers_runs_no_checkpoints_code(hostile: Hostile) -> None:
+    pytest.importorskip("sentence_transformers")
+    check(hostile, hostile.under("SENTENCES", [*hostile.folders, *hostile.names]))
+
+
+TRUSTING = """
+import sys
+from selfrag.engines.select import load_engine
+engine = load_engine("transformers", sys.argv[1], max_model_len=128, trust_remote_code=True)
+engine.close()
+"""
+
+
+@pytest.mark.engine
+def test_the_option_lets_the_code_run(tiny_llama: Path, tmp_path: Path) -> None:
+    made = Hostile(tmp_path, tiny_llama)
+    environment = {**os.environ, "HF_MODULES_CACHE": str(tmp_path / "modules")}
+    command = [sys.executable, "-c", TRUSTING, str(made.folders[0])]
+    subprocess.run(command, check=True, env=environment, timeout=120, capture_output=True)
+    assert made.marker.exists()
+
+
+@pytest.mark.engine
+def test_an_adapter_cannot_name_a_module_to_import(tiny_llama: Path, tmp_path: Path) -> None:
+    """PEFT imports whatever `megatron_core` names when `megatron_config` is there."""
+    from lora_on_the_spot import save_adapter
+
+    from retrieval.errors import UserError
+    from retrieval.pretrained import load, load_adapter
+    from selfrag.engines.select import load_engine
+
+    folder = save_adapter(tiny_llama, tmp_path / "adapter")
+    settings = json.loads((folder / "adapter_config.json").read_text())
+    settings |= {"megatron_config": {"a": 1}, "megatron_core": "antigravity"}
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    with pytest.raises(UserError, match="megatron_config"):
+        load_adapter(load("AutoModelForCausalLM", tiny_llama), folder)
+    with pytest.raises(UserError, match="megatron_config"):
+        load_engine("transformers", tiny_llama, adapters={"a": folder})
+    assert "antigravity" not in sys.modules
+
+
+def bare_loads(source: str) -> list[int]:
+    """Lines that load a checkpoint by themselves, or build a model of a configuration that may name code."""
+    lines = []
+    for node in ast.walk(ast.parse(source)):
+        named = isinstance(node, ast.Constant) and node.value in ("from_pretrained", "from_config")
+        taken = isinstance(node, ast.Attribute) and node.attr in ("from_pretrained", "pipeline")
+        ours = taken and isinstance(node.value, ast.Name) and node.value.id in ("SelfRAG", "Library")
+        open_call = (
+            isinstance(node, ast.Call)
+            and (node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", ""))
+            in ("from_config", "pipeline", "SentenceTransformer", "CrossEncoder")
+            and not any(
+                word.arg == "trust_remote_code" and isinstance(word.value, ast.Constant) and word.value.value is False
+                for word in node.keywords
+            )
+        )
+        if named or (taken and not ours) or open_call:
+            lines.append(node.lineno)
+    return sorted(set(lines))
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "tokenizer = AutoTokenizer.from_pretrained(path)",
+        "model = transformers.AutoModel.from_pretrained(path, trust_remote_code=False)",
+        "make = AutoModel.from_pretrained\nmake(path)",
+        "getattr(AutoModel, 'from_pretrained')(path)",
+        "PeftModel.from_pretrained(model, path)",
+        "AutoModelForCausalLM.from_config(config)",
+        "AutoModelForCausalLM.from_config(config, trust_remote_code=True)",
+        "SentenceTransformer(path, device=device)",
+        "transformers.pipeline('text-generation', path)",
+    ],
+)
+def test_the_rule_finds_a_planted_load(planted: str) -> None:
+    assert bare_loads(planted)
+
+
+def test_the_rule_lets_our_own_names_pass() -> None:
+    assert bare_loads("SelfRAG.from_pretrained('demo')\nAutoModel.from_config(c, trust_remote_code=False)") == []
+
+
+def test_checkpoints_are_loaded_in_one_place() -> None:
+    files = [file for folder in ("selfrag", "critic", "retrieval", "scripts") for file in (ROOT / folder).rglob("*.py")]
+    assert len(files) > 100
+    found = {str(file.relative_to(ROOT)): bare_loads(file.read_text(encoding="utf-8")) for file in files}
+    helper = found.pop("retrieval/pretrained.py")
+    assert helper
+    assert {name: lines for name, lines in found.items() if lines} == {}
