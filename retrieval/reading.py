@@ -48,14 +48,17 @@ def regular_file(path: str | Path) -> Path:
         UserError: it is none, or may not be read.
     """
     found = user_path(path)
+    fault = None
     if not found.exists():
-        raise UserError(f"no file {found}")
-    if found.is_dir():
-        raise UserError(f"{found} is a directory; name its files, such as {found}/*.md")
-    if not stat.S_ISREG(found.stat().st_mode):
-        raise UserError(f"{found} is a pipe or a device; save what it gives in a file and name that")
-    if not os.access(found, os.R_OK):
-        raise UserError(f"cannot read {found}: Permission denied")
+        fault = "no file is there"
+    elif found.is_dir():
+        fault = f"it is a directory; name its files, such as {found}/*.md"
+    elif not stat.S_ISREG(found.stat().st_mode):
+        fault = "it is a pipe or a device; save what it gives in a file and name that"
+    elif not os.access(found, os.R_OK):
+        fault = "Permission denied"
+    if fault:
+        raise UserError(f"{found}: cannot be read: {fault}")
     return found
 
 
@@ -71,9 +74,9 @@ def opened(path: str | Path) -> Iterator[BinaryIO]:
         with cast(BinaryIO, gzip.open(found) if found.suffix == ".gz" else found.open("rb")) as file:
             yield file
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{found}: damaged gzip file ({error}); fetch or write it again") from error
+        raise UserError(f"{found}: cannot be read: damaged gzip file ({error}); fetch or write it again") from error
     except OSError as error:
-        raise UserError(f"cannot read {found}: {error.strerror or error}") from error
+        raise UserError(f"{found}: cannot be read: {error.strerror or error}") from error
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
@@ -120,18 +123,19 @@ def read_json(path: str | Path) -> Any:
     return parse_json(read_whole(path), str(path))
 
 
-def parse_json(text: str | bytes, where: str) -> Any:
-    """The value of a JSON text, read strictly: no NaN or infinity, and no key twice in an object.
+def parse_json(text: str | bytes, where: str, *, nan: bool = False) -> Any:
+    """The value of a JSON text, read strictly: no key twice in an object.
 
     Args:
         text: the JSON; bytes are UTF-8.
         where: the file and line, for the message.
+        nan: take NaN and infinity, which JSON does not have, as Python writes them.
 
     Raises:
         UserError: it is no such text, is nested too deeply, or holds a number of thousands of digits.
     """
     try:
-        return json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+        return json.loads(text, object_pairs_hook=_once, parse_constant=None if nan else _no_constant)
     except json.JSONDecodeError as error:
         place = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno} column {error.colno}"
         raise UserError(f"{where}: not JSON ({error.msg} at {place})") from error
