@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterable, Sequence
@@ -10,18 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from retrieval.atomic import publish, write_json, writing
+from retrieval.checks import whole
 from retrieval.corpus import Corpus, check_replaceable
 from retrieval.dense import DenseRetriever
 from retrieval.encoders import load_encoder
 from retrieval.encoders.card import Encoder
 from retrieval.encoding import encode_corpus
 from retrieval.errors import UserError
-from retrieval.finished import sizes
-from retrieval.layout import CORPUS, MANIFEST, VECTORS, IndexManifest, building_directory, load_manifest
+from retrieval.finished import MANIFEST, sizes
+from retrieval.layout import CORPUS, VECTORS, IndexManifest, building_directory, load_manifest
 from retrieval.lock import locked_directory
 from retrieval.opening import open_index
 from retrieval.passage import Passage
 from retrieval.readers import Row, read_files
+from retrieval.reading import read_json, user_path
 from retrieval.splitting import Splitting
 from retrieval.template import Template
 
@@ -80,7 +81,8 @@ def index_passages(
     Raises:
         UserError: a bad passage, a bad encoder, a full disk, or another process that builds the same index.
     """
-    target = Path(os.path.abspath(out))  # noqa: PTH100 - resolve() would follow a link and replace what it points to
+    whole("batch_size", batch_size)
+    target = Path(os.path.abspath(user_path(out)))  # noqa: PTH100 - resolve() would follow a link and replace what it points to
     check_replaceable(target, {CORPUS, VECTORS, MANIFEST})
     encoder = load_encoder(encoder)
     with locked_directory(building_directory(target)) as building:
@@ -93,7 +95,8 @@ def index_passages(
                 shutil.rmtree(building, ignore_errors=True)
             raise
         plan = IndexManifest(len(corpus), corpus.digest, encoder.card, template or Template())
-        if not _is_built(target, plan):
+        built = _built(target, plan, encoder)
+        if built is None:
             _keep_vectors_of(plan, building)
             files = draft / VECTORS, building / _JOURNAL
             encode_corpus(corpus, encoder, plan.template, *files, batch_size=batch_size, progress=progress)
@@ -101,7 +104,7 @@ def index_passages(
                 write_json(draft / MANIFEST, replace(plan, files=sizes(draft)).as_dict())
                 publish(draft, target)
         shutil.rmtree(building, ignore_errors=True)
-    return open_index(target, encoder)
+    return built or open_index(target, encoder)
 
 
 def _sweep(building: Path) -> None:
@@ -110,19 +113,20 @@ def _sweep(building: Path) -> None:
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
-def _is_built(target: Path, plan: IndexManifest) -> bool:
+def _built(target: Path, plan: IndexManifest, encoder: Encoder) -> DenseRetriever | None:
+    """The index at `target` if it is sound and is what was asked for."""
     try:
-        return load_manifest(target).same_vectors(plan)
-    except UserError:  # missing, half-written or older: to be replaced
-        return False
+        return open_index(target, encoder) if load_manifest(target).identity() == plan.identity() else None
+    except UserError:  # missing, half-written, damaged or older: to be replaced
+        return None
 
 
 def _keep_vectors_of(plan: IndexManifest, building: Path) -> None:
     """Throw away what an interrupted build of other passages or with another encoder has left."""
-    wanted = {name: value for name, value in plan.as_dict().items() if name != "versions"}
+    wanted = plan.identity()
     try:
-        left = json.loads((building / _PLAN).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        left = read_json(building / _PLAN)
+    except UserError:
         left = None
     if left != wanted:
         (building / _JOURNAL).unlink(missing_ok=True)

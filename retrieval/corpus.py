@@ -8,19 +8,41 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, overload
 
 from retrieval.atomic import new_directory, write_json
+from retrieval.checks import whole
 from retrieval.errors import UserError
-from retrieval.finished import check_finished, sizes
+from retrieval.finished import MANIFEST, check_finished, sizes
 from retrieval.passage import Passage
 from retrieval.readers.row import Place, Row
+from retrieval.reading import user_path
 
-_FILE = "passages.arrow"
+FILE = "passages.arrow"
 _FORMAT = "selfrag-corpus-1"
 _ROWS, _CHARACTERS = 2048, 4_000_000  # a record batch ends at either
+_COLUMNS = ("id", "title", "text")
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusManifest:
+    """What a corpus directory holds.
+
+    Attributes:
+        passages: number of passages.
+        digest: of all ids, titles and texts in their order.
+        files: bytes by relative file name.
+    """
+
+    passages: int
+    digest: str
+    files: dict[str, int]
+
+    def __post_init__(self) -> None:
+        whole("passages", self.passages)
 
 
 class Corpus(Sequence[Passage]):
@@ -34,7 +56,7 @@ class Corpus(Sequence[Passage]):
     def __init__(self, directory: Path, table: Any, digest: str) -> None:
         self.directory = directory
         self.digest = digest
-        self._columns = [table.column(name) for name in ("id", "title", "text")]
+        self._columns = [table.column(name) for name in _COLUMNS]
         self._ends = list(accumulate(len(chunk) for chunk in self._columns[0].chunks))
 
     @classmethod
@@ -42,17 +64,44 @@ class Corpus(Sequence[Passage]):
         """Memory-map a corpus that `build` wrote.
 
         Raises:
-            UserError: there is none, or it is half-written.
+            UserError: there is none, it is half-written, or the file does not fit its manifest.
         """
         import pyarrow as pa
 
-        path = Path(directory)
-        manifest = check_finished(path, _FORMAT, "corpus")
+        path = user_path(directory)
+        manifest = check_finished(path, CorpusManifest, _FORMAT, "corpus", [FILE])
         try:
-            table = pa.ipc.open_stream(pa.memory_map(str(path / _FILE))).read_all()
-        except pa.ArrowInvalid as error:
+            table = pa.ipc.open_stream(pa.memory_map(str(path / FILE))).read_all()
+            table.validate()
+        except (pa.ArrowException, OSError) as error:
             raise UserError(f"corpus {path} is damaged ({error}); build it again") from error
-        return cls(path, table, manifest["digest"])
+        if table.schema != _schema() or len(table) != manifest.passages:
+            raise UserError(
+                f"corpus {path} is damaged: {FILE} holds {len(table)} rows of {', '.join(table.column_names)}, "
+                f"{MANIFEST} says {manifest.passages} passages; build it again"
+            )
+        return cls(path, table, manifest.digest)
+
+    def check_content(self) -> None:
+        """Read every passage and compare with the digest; the time grows with the corpus.
+
+        Raises:
+            UserError: the passages are not those that were written.
+        """
+        import pyarrow as pa
+
+        digest = _Digest()
+        try:
+            for column in self._columns:
+                column.validate(full=True)
+            for passage in self:
+                digest.add((passage.id, passage.title, passage.text))
+        except (pa.ArrowException, UserError) as error:
+            raise UserError(f"corpus {self.directory} is damaged ({error}); build it again") from error
+        if digest.value() != self.digest:
+            raise UserError(
+                f"corpus {self.directory} holds other passages than were written (by its digest); build it again"
+            )
 
     @classmethod
     def build(cls, passages: Iterable[Passage | Row], directory: str | Path) -> Corpus:
@@ -65,21 +114,21 @@ class Corpus(Sequence[Passage]):
         Raises:
             UserError: no passages, a passage without id or text, an id that occurs twice, or a full disk.
         """
-        path = Path(directory)
-        check_replaceable(path, {_FILE, "manifest.json"})
+        path = user_path(directory)
+        check_replaceable(path, {FILE, MANIFEST})
         with new_directory(path) as partial:
-            count, digest = _write(passages, partial / _FILE)
+            count, digest = _write(passages, partial / FILE)
             if count == 0:
                 raise UserError("no passages: an empty corpus cannot be searched")
-            manifest = {"format": _FORMAT, "passages": count, "digest": digest, "files": sizes(partial)}
-            write_json(partial / "manifest.json", manifest)
+            manifest = CorpusManifest(count, digest, sizes(partial))
+            write_json(partial / MANIFEST, {"format": _FORMAT, **asdict(manifest)})
         return cls.open(path)
 
     def dataset(self) -> Any:
         """The same file as a `datasets.Dataset`, memory-mapped."""
         from datasets import Dataset
 
-        return Dataset.from_file(str(self.directory / _FILE))
+        return Dataset.from_file(str(self.directory / FILE))
 
     def __len__(self) -> int:
         return self._ends[-1]
@@ -121,12 +170,35 @@ def check_replaceable(path: Path, known: set[str]) -> None:
             raise UserError(f"{path} holds other files ({', '.join(foreign[:3])}); choose a new directory")
 
 
+def _schema() -> Any:
+    import pyarrow as pa
+
+    return pa.schema([(name, pa.large_string()) for name in _COLUMNS])
+
+
+class _Digest:
+    """Fingerprint of passages in their order."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    def add(self, fields: tuple[str, str, str]) -> None:
+        """One passage: its id, title and text."""
+        for field in fields:
+            data = field.encode()
+            self._hash.update(len(data).to_bytes(8, "little") + data)
+
+    def value(self) -> str:
+        """Of all that were added."""
+        return self._hash.hexdigest()
+
+
 def _write(passages: Iterable[Passage | Row], file: Path) -> tuple[int, str]:
     """Write all rows and return their count and digest."""
     import pyarrow as pa
 
-    schema = pa.schema([(name, pa.large_string()) for name in ("id", "title", "text")])
-    digest = hashlib.blake2b(digest_size=16)
+    schema = _schema()
+    digest = _Digest()
     places: dict[str, Place] = {}
     batch: list[tuple[str, str, str]] = []
     waiting = 0
@@ -140,9 +212,7 @@ def _write(passages: Iterable[Passage | Row], file: Path) -> tuple[int, str]:
         for number, given in enumerate(passages, start=1):
             row = given if isinstance(given, Row) else Row(given, Place("passages", number, "row"))
             fields = _checked(row, places)
-            for field in fields:
-                data = field.encode()
-                digest.update(len(data).to_bytes(8, "little") + data)
+            digest.add(fields)
             batch.append(fields)
             waiting += sum(map(len, fields))
             if len(batch) == _ROWS or waiting > _CHARACTERS:
@@ -150,7 +220,7 @@ def _write(passages: Iterable[Passage | Row], file: Path) -> tuple[int, str]:
                 waiting = 0
         if batch:
             flush()
-    return len(places), digest.hexdigest()
+    return len(places), digest.value()
 
 
 def _checked(row: Row, places: dict[str, Place]) -> tuple[str, str, str]:

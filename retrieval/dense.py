@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from retrieval.checks import whole
 from retrieval.corpus import Corpus
 from retrieval.encoders.card import Encoder, checked_encode
 from retrieval.errors import UserError
@@ -64,10 +65,10 @@ class DenseRetriever:
         Raises:
             UserError: `queries` is not a list of texts, or `k` is negative.
         """
-        if isinstance(queries, str) or not all(isinstance(query, str) for query in queries):
+        listed = isinstance(queries, Iterable) and not isinstance(queries, str)
+        if not listed or not all(isinstance(query, str) for query in queries):
             raise UserError(f"queries must be a list of texts, not {repr(queries)[:80]}")
-        if k < 0:
-            raise UserError(f"k={k}; it cannot be negative")
+        whole("k", k, 0)
         if k == 0:
             return [[] for _ in queries]
         distinct = list(dict.fromkeys(queries))

@@ -9,12 +9,16 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
+_LONGEST = 2000  # characters of a message; the middle of a longer one is left out
+
 
 class UserError(Exception):
     """Something outside the code is wrong. `str(error)` is one line: the value at fault, then what to do."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
+        line = " ".join(message.split())
+        half = _LONGEST // 2
+        super().__init__(line if len(line) <= _LONGEST else f"{line[:half]} ... {line[-half:]}")
 
 
 class MissingExtraError(UserError):

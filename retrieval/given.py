@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from retrieval.checks import whole
 from retrieval.dense import DenseRetriever
 from retrieval.errors import UserError
 from retrieval.passage import Passage, Retriever
@@ -27,25 +29,28 @@ class FixedPassages:
     def __init__(self, passages: Sequence[PassageLike] | Mapping[str, Sequence[PassageLike]]) -> None:
         self._by_query: dict[str, list[Passage]] = {}
         if isinstance(passages, Mapping):
-            self._by_query = {query: _passages(given, f"for {query[:60]!r}") for query, given in passages.items()}
+            for query, given in passages.items():
+                if not isinstance(query, str):
+                    raise UserError(f"a query that passages are given for must be text, not {query!r:.80}")
+                self._by_query[query] = _passages(given, f"for {query[:60]!r}")
         else:
             self._by_query = {"": _passages(passages, "given")}
+        self._lengths = sorted({len(query) for query in self._by_query}, reverse=True)
 
     def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
         """For each query the first `k` of its passages.
 
         Raises:
-            UserError: no passages are given for a query.
+            UserError: no passages are given for a query, or `k` is negative.
         """
-        return [self._of(query)[: max(0, k)] for query in queries]
+        whole("k", k, 0)
+        return [self._of(query)[:k] for query in queries]
 
     def _of(self, query: str) -> list[Passage]:
-        if query in self._by_query:
-            return self._by_query[query]
-        beginnings = [known for known in self._by_query if query.startswith(known)]
-        if not beginnings:
+        known = next((query[:length] for length in self._lengths if query[:length] in self._by_query), None)
+        if known is None:
             raise UserError(f"no passages are given for the query {query[:80]!r}")
-        return self._by_query[max(beginnings, key=len)]
+        return self._by_query[known]
 
 
 class CheckedRetriever:
@@ -115,7 +120,7 @@ def _passage(value: Any, where: str) -> Passage:
         found = ", ".join(map(str, value)) or "nothing"
         raise UserError(f"{where} has no {' and no '.join(missing)} (found: {found})")
     score = value.get("score")
-    if score is not None and not isinstance(score, int | float):
-        raise UserError(f"{where}: score must be a number, not {type(score).__name__}")
+    if score is not None and not (isinstance(score, int | float) and abs(score) <= sys.float_info.max):
+        raise UserError(f"{where}: score must be a number, finite and not {score!r:.80}")
     identifier = str(value["id"]) if isinstance(value["id"], int) else value["id"]
     return Passage(identifier, value["text"], value.get("title") or "", None if score is None else float(score))

@@ -8,19 +8,24 @@ DIR.building/      an unfinished build, which the same command continues
 
 from __future__ import annotations
 
+import hashlib
+import json
 import platform
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from retrieval.checks import choice, whole
+from retrieval.corpus import FILE as PASSAGES
 from retrieval.encoders.card import EncoderCard
 from retrieval.errors import UserError
-from retrieval.finished import check_finished
+from retrieval.finished import MANIFEST, check_finished
+from retrieval.reading import user_path
 from retrieval.template import Template
 
 FORMAT = "selfrag-index-1"
-CORPUS, VECTORS, MANIFEST = "corpus", "vectors.npy", "manifest.json"
+CORPUS, VECTORS = "corpus", "vectors.npy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,7 @@ class IndexManifest:
         metric: similarity of two vectors.
         files: bytes by relative file name.
         versions: of Python and of the libraries that made the numbers.
+        digest: of all this but the encoder's name and source, as it was written; empty in older manifests.
     """
 
     passages: int
@@ -46,44 +52,52 @@ class IndexManifest:
     metric: str = "inner_product"
     files: dict[str, int] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=lambda: _versions())
+    digest: str = ""
+
+    def __post_init__(self) -> None:
+        whole("passages", self.passages)
+        choice("metric", self.metric, ["inner_product"])
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {"format": FORMAT, **asdict(self)}
+        return {"format": FORMAT, **asdict(self), "digest": self.own_digest()}
 
-    def same_vectors(self, other: IndexManifest) -> bool:
-        """Whether both describe the same vectors of the same passages."""
-        mine, theirs = (
-            (own.corpus, own.passages, own.encoder.fingerprint, own.encoder.dim, own.template, own.kind, own.metric)
-            for own in (self, other)
-        )
-        return mine == theirs
+    def identity(self) -> dict[str, Any]:
+        """What decides the vectors: equal for two that describe the same vectors of the same passages."""
+        values = asdict(self)
+        encoder = {name: values["encoder"][name] for name in ("fingerprint", "dim")}
+        return {name: values[name] for name in ("passages", "corpus", "template", "kind", "metric")} | encoder
+
+    def own_digest(self) -> str:
+        """Digest of the values that `digest` covers."""
+        values = {name: value for name, value in asdict(self).items() if name != "digest"}
+        del values["encoder"]["name"], values["encoder"]["source"]  # they may differ for one encoder
+        return hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def building_directory(directory: Path) -> Path:
     """Where an unfinished build of `directory` lies."""
-    return directory.with_name(f"{directory.name}.building")
+    return directory.parent / f"{directory.name}.building"
 
 
-def load_manifest(directory: Path) -> IndexManifest:
+def load_manifest(directory: str | Path) -> IndexManifest:
     """The manifest of a finished index.
 
     Raises:
         UserError: there is none, it is unfinished or half-written, or its manifest is damaged.
     """
-    unfinished = building_directory(directory)
-    if not directory.exists() and unfinished.exists():
+    path = user_path(directory)
+    unfinished = building_directory(path)
+    if not path.exists() and unfinished.exists():
         raise UserError(
-            f"the index {directory} is not finished: its build was interrupted ({unfinished}); "
+            f"the index {path} is not finished: its build was interrupted ({unfinished}); "
             "run the same build again to continue it"
         )
-    values = dict(check_finished(directory, FORMAT, "index"))
-    try:
-        values.pop("format")
-        encoder, template = EncoderCard.from_dict(values.pop("encoder")), Template(**values.pop("template"))
-        return IndexManifest(encoder=encoder, template=template, **values)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"index {directory} is damaged: its manifest does not fit ({error}); build it again") from error
+    needed = [VECTORS, *(f"{CORPUS}/{name}" for name in (MANIFEST, PASSAGES))]
+    manifest = check_finished(path, IndexManifest, FORMAT, "index", needed)
+    if manifest.digest not in ("", manifest.own_digest()):
+        raise UserError(f"index {path} is damaged: {MANIFEST} was changed after it was written; build it again")
+    return manifest
 
 
 def _versions() -> dict[str, str]:

@@ -10,7 +10,10 @@ from retrieval.encoders import load_encoder
 from retrieval.encoders.card import Encoder
 from retrieval.errors import UserError
 from retrieval.layout import CORPUS, VECTORS, load_manifest
+from retrieval.reading import user_path
 from retrieval.vectors import KINDS
+
+_READ_THROUGH = 1 << 26  # bytes of an index up to which every opening reads all of it, in about a tenth of a second
 
 
 def open_index(directory: str | Path, encoder: Encoder | str | Path | None = None) -> DenseRetriever:
@@ -23,11 +26,22 @@ def open_index(directory: str | Path, encoder: Encoder | str | Path | None = Non
     Raises:
         UserError: the index is missing, unfinished, half-written or damaged, or was built with another encoder.
     """
-    path = Path(directory)
+    path = user_path(directory)
     manifest = load_manifest(path)
     built_with = manifest.encoder
     if manifest.kind not in KINDS:
-        raise UserError(f"index {path} is of kind {manifest.kind!r}; known: {', '.join(KINDS)}; build it again")
+        raise UserError(f"index {path} is of kind {manifest.kind!r:.80}; known: {', '.join(KINDS)}; build it again")
+    corpus, vectors = Corpus.open(path / CORPUS), KINDS[manifest.kind](path / VECTORS)
+    stated = manifest.passages, manifest.corpus, built_with.dim
+    if stated != (len(corpus), corpus.digest, vectors.dim) or len(corpus) != len(vectors):
+        raise UserError(
+            f"index {path} is damaged: its manifest says {stated[0]} passages ({stated[1]:.40}) and vectors of "
+            f"{stated[2]}, its files hold {len(corpus)} ({corpus.digest:.40}) and {len(vectors)} vectors of "
+            f"{vectors.dim}; build it again"
+        )
+    if sum(manifest.files.values()) <= _READ_THROUGH:
+        corpus.check_content()
+        vectors.check_content()
     if encoder is None:
         if not built_with.source:
             raise UserError(
@@ -35,9 +49,9 @@ def open_index(directory: str | Path, encoder: Encoder | str | Path | None = Non
             )
         encoder = built_with.source
     loaded = load_encoder(encoder)
-    if loaded.card.fingerprint != built_with.fingerprint:
+    if loaded.card.identity() != built_with.identity():
         raise UserError(
-            f"index {path} was built with another encoder: {built_with.name!r} ({built_with.fingerprint}), "
-            f"not {loaded.card.name!r} ({loaded.card.fingerprint}); open it with that one, or build it again"
+            f"index {path} was built with another encoder: {built_with.name!r} ({built_with.fingerprint:.40}), "
+            f"not {loaded.card.name!r} ({loaded.card.fingerprint:.40}); open it with that one, or build it again"
         )
-    return DenseRetriever(Corpus.open(path / CORPUS), KINDS[manifest.kind](path / VECTORS), loaded, manifest.template)
+    return DenseRetriever(corpus, vectors, loaded, manifest.template)

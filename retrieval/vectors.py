@@ -47,6 +47,10 @@ class VectorIndex(Protocol):
         """Length of a vector, d."""
         ...
 
+    def check_content(self) -> None:
+        """Read every vector; a `UserError` where one cannot be compared."""
+        ...
+
     def search(self, queries: Matrix, k: int) -> Hits:
         """The min(k, n) best rows for each of the queries [m, d]."""
         ...
@@ -81,10 +85,10 @@ class FlatIndex:
             UserError: it is not a float32 matrix.
         """
         try:
-            vectors = np.load(file, mmap_mode="r", allow_pickle=False)
+            vectors = np.lib.format.open_memmap(file, mode="r")  # type: ignore[no-untyped-call]
         except (OSError, ValueError, EOFError) as error:
             raise UserError(f"{file} is not a readable vector file ({error}); build the index again") from error
-        if vectors.ndim != 2 or vectors.dtype != np.float32:
+        if not vectors.flags.c_contiguous or vectors.ndim != 2 or vectors.dtype != np.float32:
             raise UserError(
                 f"{file} holds {vectors.dtype} {vectors.shape}, not a float32 matrix; build the index again"
             )
@@ -97,6 +101,15 @@ class FlatIndex:
     def dim(self) -> int:
         """Length of a vector."""
         return int(self._vectors.shape[1])
+
+    def check_content(self) -> None:
+        """Read every vector.
+
+        Raises:
+            UserError: one holds values that are not finite.
+        """
+        if not all(np.isfinite(self._vectors[n : n + _BLOCK]).all() for n in range(0, len(self), _BLOCK)):
+            raise UserError("the index holds vectors that are not finite; build it again")
 
     def search(self, queries: Matrix, k: int) -> Hits:
         """The min(k, n) best rows for each of the queries [m, d]."""

@@ -5,17 +5,16 @@ Knows no schema. A file ending in `.gz` is gzipped; everything is UTF-8.
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import os
 import tempfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 from retrieval.errors import UserError
+from retrieval.reading import parse_json, read_lines
 
 T = TypeVar("T")
 
@@ -42,22 +41,16 @@ def read_jsonl(path: str | Path, parse: Callable[[dict[str, Any]], T]) -> Iterat
     Raises:
         UserError: the file cannot be read, a line is not a JSON object, or `parse` refused it; names `file:line`.
     """
-    path = Path(path)
-    try:
-        with _open_bytes(path) as stream:
-            for number, line in enumerate(stream, 1):
-                try:
-                    record = json.loads(line.decode("utf-8"))
-                    if not isinstance(record, dict):
-                        raise UserError(f"a row must be an object, not {type(record).__name__}")
-                    value = parse(record)
-                except UnicodeDecodeError as error:
-                    raise UserError(f"{path}:{number}: not UTF-8 ({error.reason}); fix this line") from error
-                except (ValueError, RecursionError, UserError) as error:  # a number of thousands of digits, too
-                    raise UserError(f"{path}:{number}: {error}; fix this line") from error
-                yield value
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error
+    for number, line in enumerate(read_lines(path), 1):
+        where = f"{path}:{number}"
+        record = parse_json(line, where, nan=True)
+        try:
+            if not isinstance(record, dict):
+                raise UserError(f"a row must be an object, not {type(record).__name__}")
+            value = parse(record)
+        except (ValueError, RecursionError, UserError) as error:
+            raise UserError(f"{where}: {error}; fix this line") from error
+        yield value
 
 
 def read_identified(path: str | Path, parse: Callable[[dict[str, Any]], Row]) -> Iterator[Row]:
@@ -104,7 +97,3 @@ def write_jsonl(path: str | Path, records: Iterable[Mapping[str, Any]]) -> int:
         Path(temporary).unlink(missing_ok=True)
         raise
     return count
-
-
-def _open_bytes(path: Path) -> BinaryIO:
-    return cast("BinaryIO", gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")

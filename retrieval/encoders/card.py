@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from retrieval.checks import whole
 from retrieval.errors import UserError
 
 
@@ -35,28 +35,16 @@ class EncoderCard:
     max_tokens: int | None = None
     source: str = ""
 
+    def __post_init__(self) -> None:
+        whole("dim", self.dim)
+
+    def identity(self) -> dict[str, Any]:
+        """What decides the vectors: all but the name and the source."""
+        return {name: value for name, value in asdict(self).items() if name not in ("name", "source")}
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> EncoderCard:
-        """The inverse of `as_dict`.
-
-        Raises:
-            UserError: keys are missing or unknown.
-        """
-        known = {field.name for field in fields(cls)}
-        if not {"name", "fingerprint", "dim"} <= set(values) <= known:
-            raise UserError(
-                f"the manifest's encoder entry holds {', '.join(values) or 'nothing'}; build the index again"
-            )
-        return cls(**values)
-
-
-def short_name(source: str | Path) -> str:
-    """The last two parts of a directory or hub name: many model directories are all called `model`."""
-    return "/".join(Path(source).parts[-2:])
 
 
 class Encoder(Protocol):

@@ -9,10 +9,10 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.encoders.card import EncoderCard, short_name
+from retrieval.encoders.card import EncoderCard
 from retrieval.encoders.fingerprint import parameters_fingerprint
+from retrieval.encoders.loading import canonical_source, check_encoder, encoder_directory, loading, short_name
 from retrieval.errors import UserError, require
-from retrieval.pretrained import own_code_refused, wants_own_code
 
 _SAFE_VERSION = 6
 """Older ones import whatever class a local model names, without being told to."""
@@ -28,7 +28,7 @@ class SentenceTransformerEncoder:
 
     Raises:
         MissingExtraError: sentence-transformers is not installed.
-        UserError: the model cannot be loaded.
+        UserError: the model cannot be loaded, or cannot tell two texts apart.
     """
 
     def __init__(self, source: str | Path, *, name: str | None = None, device: str = "cpu") -> None:
@@ -38,25 +38,22 @@ class SentenceTransformerEncoder:
             raise UserError(
                 f"sentence-transformers {found} runs code of a model; run: pip install -U 'selfrag[encoders]'"
             )
-        try:
-            self._model = library.SentenceTransformer(str(source), device=device, trust_remote_code=False)
-            dim = int(self._model.encode(["dimension"], show_progress_bar=False).shape[1])
-        except (OSError, ValueError) as error:
-            if wants_own_code(error):
-                raise own_code_refused(source) from error
-            raise UserError(f"encoder {source} cannot be loaded: {str(error)[:300]}") from error
+        directory, place = encoder_directory(source), canonical_source(source)
         self._lock = Lock()
-        modules = " ".join(type(module).__name__ for module in self._model)
-        length = self._model.max_seq_length
-        self.card = EncoderCard(
-            name=name or short_name(source),
-            fingerprint=parameters_fingerprint(self._model, self._model.tokenizer, f"{modules} {length}"),
-            dim=dim,
-            pooling="sentence-transformers",
-            normalized="Normalize" in modules,
-            max_tokens=length,
-            source=str(Path(source).resolve()) if Path(source).is_dir() else str(source),
-        )
+        with loading(source):
+            self._model = library.SentenceTransformer(str(directory), device=device, trust_remote_code=False)
+            modules = " ".join(type(module).__name__ for module in self._model)
+            length = self._model.max_seq_length
+            self.card = EncoderCard(
+                name=name or short_name(place),
+                fingerprint=parameters_fingerprint(self._model, self._model.tokenizer, f"{modules} {length}"),
+                dim=int(self._model.encode(["dimension"], show_progress_bar=False).shape[1]),
+                pooling="sentence-transformers",
+                normalized="Normalize" in modules,
+                max_tokens=length,
+                source=place,
+            )
+            check_encoder(self, lambda texts: self._model.tokenizer(list(texts))["input_ids"])
 
     def encode(self, texts: Sequence[str], batch_size: int = 64) -> NDArray[np.float32]:
         """Vectors [n, dim] of n texts, in their order."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from retrieval.checks import choice, whole
 from retrieval.errors import UserError
+from retrieval.reading import read_json, user_path
+
+T = TypeVar("T", list[Any], dict[str, Any])
 
 _POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
 
@@ -27,8 +30,9 @@ class EncoderSettings:
     max_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        if self.pooling not in _POOLINGS.values():
-            raise UserError(f"unknown pooling {self.pooling!r}; known: {', '.join(_POOLINGS.values())}")
+        choice("pooling", self.pooling, _POOLINGS.values())
+        if self.max_tokens is not None:
+            whole("max_tokens", self.max_tokens)
 
 
 class UnsupportedModulesError(UserError):
@@ -41,19 +45,24 @@ def stated_settings(directory: Path) -> EncoderSettings:
     Raises:
         UnsupportedModulesError: it needs sentence-transformers itself.
     """
-    modules = _read(directory / "modules.json", [])
+    modules = _read(directory / "modules.json", list)
     if not modules:
         return EncoderSettings()
+    if not all(isinstance(module, dict) and isinstance(module.get("path", ""), str) for module in modules):
+        raise UserError(f"{directory / 'modules.json'} must hold objects with a path; fetch the encoder again")
     kinds = [str(module.get("type", "")).rsplit(".", 1)[-1] for module in modules]
     if set(kinds) - {"Transformer", "Pooling", "Normalize"} or kinds[0] != "Transformer":
         raise UnsupportedModulesError(
             f"encoder {directory} has the modules {', '.join(kinds)}; use SentenceTransformerEncoder"
         )
-    pooling = "mean"
-    if "Pooling" in kinds:
-        pooling = _pooling(_read(directory / modules[kinds.index("Pooling")]["path"] / "config.json", {}), directory)
-    length = _read(directory / modules[0].get("path", "") / "sentence_bert_config.json", {}).get("max_seq_length")
-    return EncoderSettings(pooling, "Normalize" in kinds, length)
+    folders = {kind: directory / module.get("path", "") for kind, module in zip(kinds, modules, strict=True)}
+    pooling = _pooling(_read(folders["Pooling"] / "config.json", dict), directory) if "Pooling" in kinds else "mean"
+    stated = folders["Transformer"] / "sentence_bert_config.json"
+    length = _read(stated, dict).get("max_seq_length")
+    try:
+        return EncoderSettings(pooling, "Normalize" in kinds, length)
+    except UserError as error:
+        raise UserError(f"{stated}: {error}; fetch the encoder again") from error
 
 
 def _pooling(config: dict[str, Any], directory: Path) -> str:
@@ -67,10 +76,9 @@ def _pooling(config: dict[str, Any], directory: Path) -> str:
     return _POOLINGS[chosen[0]]
 
 
-def _read(path: Path, default: Any) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return default
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON ({error}); fetch the encoder again") from error
+def _read(path: Path, kind: type[T]) -> T:
+    """The list or object in a file; an empty one where there is no file."""
+    value = read_json(path) if user_path(path).exists() else kind()
+    if not isinstance(value, kind):
+        raise UserError(f"{path} must hold a {kind.__name__}, not {type(value).__name__}; fetch the encoder again")
+    return value

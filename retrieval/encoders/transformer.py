@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.encoders.card import EncoderCard, short_name
+from retrieval.encoders.card import EncoderCard
 from retrieval.encoders.fingerprint import parameters_fingerprint
+from retrieval.encoders.loading import canonical_source, check_encoder, encoder_directory, loading, short_name
 from retrieval.encoders.settings import EncoderSettings, stated_settings
 from retrieval.errors import UserError
 from retrieval.pretrained import load
@@ -32,7 +33,7 @@ class TransformerEncoder:
         device: a torch device.
 
     Raises:
-        UserError: the source cannot be loaded, or lacks weights.
+        UserError: the source cannot be loaded, lacks weights, or cannot tell two texts apart.
     """
 
     def __init__(
@@ -43,23 +44,25 @@ class TransformerEncoder:
         name: str | None = None,
         device: str = "cpu",
     ) -> None:
-        directory = local_directory(source)
+        directory = encoder_directory(source)
         settings = settings or stated_settings(directory)
-        self._tokenizer, self._model = _load(directory, source, device)
-        limit = min(
-            self._tokenizer.model_max_length, getattr(self._model.config, "max_position_embeddings", None) or 512
-        )
-        self._settings = replace(settings, max_tokens=min(settings.max_tokens or limit, limit))
+        place = canonical_source(source)
         self._lock = Lock()
-        self.card = EncoderCard(
-            name=name or short_name(source),
-            fingerprint=parameters_fingerprint(self._model, self._tokenizer, repr(self._settings)),
-            dim=self._model.config.hidden_size,
-            pooling=self._settings.pooling,
-            normalized=self._settings.normalize,
-            max_tokens=self._settings.max_tokens,
-            source=str(directory.resolve()) if Path(source).is_dir() else str(source),
-        )
+        with loading(source):
+            self._tokenizer, self._model = _load(directory, source, device)
+            positions = getattr(self._model.config, "max_position_embeddings", None) or 512
+            limit = int(min(self._tokenizer.model_max_length, positions))
+            self._settings = replace(settings, max_tokens=min(settings.max_tokens or limit, limit))
+            self.card = EncoderCard(
+                name=name or short_name(place),
+                fingerprint=parameters_fingerprint(self._model, self._tokenizer, repr(self._settings)),
+                dim=self._model.config.hidden_size,
+                pooling=self._settings.pooling,
+                normalized=self._settings.normalize,
+                max_tokens=self._settings.max_tokens,
+                source=place,
+            )
+            check_encoder(self, self._token_ids)
 
     def encode(self, texts: Sequence[str], batch_size: int = 64) -> NDArray[np.float32]:
         """Vectors [n, dim] of n texts, in their order; texts of like length share a batch."""
@@ -101,28 +104,6 @@ class TransformerEncoder:
         return result
 
 
-def local_directory(source: str | Path) -> Path:
-    """The model directory itself, or the cached snapshot of a hub name (downloaded once).
-
-    Raises:
-        UserError: neither.
-    """
-    path = Path(source)
-    if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise UserError(f"{path} is no encoder directory: it has no config.json")
-        return path
-    if path.is_absolute() or str(source).startswith(".") or str(source).count("/") > 1 or path.exists():
-        raise UserError(f"no encoder directory {source}")
-    from huggingface_hub import snapshot_download
-
-    try:
-        wanted = ["*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model.bin"]
-        return Path(snapshot_download(str(source), allow_patterns=wanted, ignore_patterns=["onnx/*", "openvino/*"]))
-    except Exception as error:  # the hub client raises many unrelated types: network, HTTP, validation
-        raise UserError(f"no encoder {source!r}: not a directory here, and the hub says: {str(error)[:200]}") from error
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
     """No bar and no report of unused poolers: they would be all that a search prints on stderr."""
@@ -141,16 +122,21 @@ def _quiet() -> Iterator[None]:
 
 def _load(directory: Path, source: str | Path, device: str) -> tuple[Any, Any]:
     import torch
-    from safetensors import SafetensorError
 
-    try:
-        with _quiet():
-            tokenizer = load("AutoTokenizer", directory)
-            # Float32 on every machine: the vectors of an index must not depend on where they were made.
-            model, report = load("AutoModel", directory, dtype=torch.float32, output_loading_info=True)
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise UserError(f"encoder {source} cannot be loaded: {str(error)[:300]}") from error
+    with _quiet():
+        tokenizer = load("AutoTokenizer", directory)
+        # Float32 on every machine: the vectors of an index must not depend on where they were made.
+        model, report = load("AutoModel", directory, dtype=torch.float32, output_loading_info=True)
     missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
     if missing:
         raise UserError(f"encoder {source} lacks weights ({missing[0]} and {len(missing) - 1} more); fetch it again")
+    parts = {name for name, _ in model.named_children()} - {"pooler"}
+    unused = sorted(
+        key for key in report["unexpected_keys"] if key.split(".")[0] in parts and "position_ids" not in key
+    )
+    if unused:
+        raise UserError(
+            f"encoder {source} holds weights that its config.json has no place for ({unused[0]} and "
+            f"{len(unused) - 1} more); fetch it again"
+        )
     return tokenizer, model.eval().to(device)

@@ -11,6 +11,7 @@ from retrieval.readers.documents import document_names, read_document
 from retrieval.readers.jsonl import read_jsonl
 from retrieval.readers.row import Place, Row
 from retrieval.readers.tables import read_parquet, read_separated
+from retrieval.reading import regular_file, user_path
 from retrieval.splitting import Splitting, sentence_finder
 
 __all__ = ["Place", "Row", "read_files"]
@@ -47,13 +48,12 @@ def read_files(files: Sequence[str | Path], splitting: Splitting | None = None) 
     """
     if isinstance(files, str | Path):
         files = [files]
-    paths = [Path(file) for file in files]
+    paths = [user_path(file) for file in files]
     if not paths:
         raise UserError("no files to read; name at least one")
     kinds = [_kind(path) for path in paths]
     for path in paths:
-        if not path.exists():
-            raise UserError(f"no file {path}")
+        regular_file(path)
     return _rows(paths, kinds, splitting or Splitting())
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from retrieval.readers.lines import read_whole
 from retrieval.readers.row import Place, Row
+from retrieval.reading import read_whole
 from retrieval.splitting import SentenceFinder, Splitting, split
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 from retrieval.errors import UserError
-from retrieval.readers.lines import read_lines
 from retrieval.readers.row import Row, to_row
+from retrieval.reading import parse_json, read_lines
 
 
 def read_jsonl(path: Path) -> Iterator[Row]:
@@ -20,12 +19,7 @@ def read_jsonl(path: Path) -> Iterator[Row]:
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
-        try:
-            value = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise UserError(f"{path}:{number}: not JSON ({error.msg} at column {error.colno})") from error
-        except (RecursionError, ValueError) as error:
-            raise UserError(f"{path}:{number}: JSON that cannot be read ({error})") from error
+        value = parse_json(line, f"{path}:{number}")
         if not isinstance(value, dict):
             raise UserError(
                 f'{path}:{number}: {type(value).__name__} where an object {{"id", "title", "text"}} is needed'

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from retrieval.errors import UserError
-from retrieval.readers.lines import read_lines
 from retrieval.readers.row import Row, to_row
+from retrieval.reading import read_lines, regular_file
 
 
 def _check_columns(path: Path, columns: list[str]) -> None:
     if "text" not in columns or not {"id", "_id"} & set(columns):
         found = ", ".join(column[:40] for column in columns[:20]) or "none"
         raise UserError(f"{path}: the header must name the columns id and text (title is optional); found: {found}")
-    repeated = sorted({column for column in columns if columns.count(column) > 1})
+    repeated = sorted(column for column, count in Counter(columns).items() if count > 1)
     if repeated:
         raise UserError(f"{path}: the header names {', '.join(repeated)} more than once")
 
@@ -53,11 +54,9 @@ def read_parquet(path: Path) -> Iterator[Row]:
     import pyarrow as pa
     from pyarrow import parquet
 
-    if not path.is_file():
-        raise UserError(f"no file {path}")
     try:
-        file = parquet.ParquetFile(path)
-    except (pa.ArrowInvalid, OSError) as error:
+        file = parquet.ParquetFile(regular_file(path))
+    except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path}: not a readable Parquet file ({error})") from error
     with file:
         names = list(file.schema_arrow.names)
@@ -69,5 +68,5 @@ def read_parquet(path: Path) -> Iterator[Row]:
                 for fields in batch.to_pylist():
                     number += 1
                     yield to_row(fields, path, number, unit="row")
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise UserError(f"{path}: damaged after row {number} ({error})") from error

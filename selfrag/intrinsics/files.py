@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from retrieval.passage import Passage
 from retrieval.readers import read_files
-from retrieval.readers.lines import read_whole
+from retrieval.reading import read_json
 from selfrag.errors import UserError
 from selfrag.intrinsics.conversation import read_passages, read_state
 from selfrag.intrinsics.state import Message
@@ -25,11 +24,7 @@ def read_conversation(path: Path) -> tuple[tuple[Message, ...], tuple[Passage, .
     Raises:
         UserError: the file cannot be read, is no JSON, or holds no conversation.
     """
-    try:
-        given = json.loads(read_whole(path))
-    except (ValueError, RecursionError) as error:
-        reason = str(error) if isinstance(error, ValueError) else "nested too deeply"
-        raise UserError(f"{path}: not JSON: {reason}; give a list of turns") from error
+    given = read_json(path)
     passages: Any = ()
     if isinstance(given, Mapping):
         passages = _one_of(given, "documents", "passages") or ()

@@ -104,7 +104,7 @@ def test_statements_of_sentence_transformers_are_read(tmp_path):
     with pytest.raises(UnsupportedModulesError, match="pooling_mode_max_tokens"):
         stated_settings(tmp_path)
     (tmp_path / "modules.json").write_text("{")
-    with pytest.raises(UserError, match=r"modules\.json is not JSON"):
+    with pytest.raises(UserError, match=r"modules\.json: not JSON"):
         stated_settings(tmp_path)
 
 

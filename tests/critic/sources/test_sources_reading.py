@@ -200,7 +200,11 @@ def test_a_bad_json_file_is_named_by_line(content, message, tmp_path):
     ("name", "content", "message"),
     [
         ("a.jsonl", b'{"a": 1}\nnonsense\n', r"a.jsonl:2: "),
-        ("a.jsonl", b'{"a": 1}\n{"a": ' + b"1" * 5000 + b"}\n", r"a.jsonl:2: Exceeds the limit .* fix this line"),
+        (
+            "a.jsonl",
+            b'{"a": 1}\n{"a": ' + b"1" * 5000 + b"}\n",
+            r"a.jsonl:2: JSON that cannot be read \(Exceeds the limit",
+        ),
         ("a.jsonl", b'{"a": 1}\n[1]\n', r"a.jsonl:2: a row must be an object, not list"),
         ("a.json", b'[{"a": "\xff"}]', "cannot be read"),
         ("a.json.gz", b"not gzip", "cannot be read"),

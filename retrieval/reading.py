@@ -1,0 +1,184 @@
+"""Files that a user names, read so that whatever is wrong with one is a single line. Knows no record format.
+
+The path, the kind of file, the bytes, the text and the JSON in it: each fault names the file and what to do.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from retrieval.errors import UserError
+
+_MOST = 1 << 28  # bytes of a line, or of a text that is read whole
+_UNPACKED, _RATIO = 1 << 26, 200  # a gzip file may always give so many bytes, and beyond them so many a packed byte
+
+
+def user_path(path: str | Path) -> Path:
+    """The path with `~` replaced by the home folder; there need be nothing at it.
+
+    Raises:
+        UserError: no file can be there: a loop of links, a NUL, lone surrogates, a name too long, a closed folder.
+    """
+    try:
+        found = Path(path).expanduser()
+        if "\0" in str(found):
+            raise ValueError("it holds a NUL character")
+        found.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: `~nobody`
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"no usable path {str(path)!r:.120}: {reason}; give another") from error
+    return found
+
+
+def regular_file(path: str | Path) -> Path:
+    """The path of a file that can be read to its end: no folder, pipe or device.
+
+    Raises:
+        UserError: it is none, or may not be read.
+    """
+    found = user_path(path)
+    fault = None
+    if not found.exists():
+        fault = "no file is there"
+    elif found.is_dir():
+        fault = f"it is a directory; name its files, such as {found}/*.md"
+    elif not stat.S_ISREG(found.stat().st_mode):
+        fault = "it is a pipe or a device; save what it gives in a file and name that"
+    elif not os.access(found, os.R_OK):
+        fault = "Permission denied"
+    if fault:
+        raise UserError(f"{found}: cannot be read: {fault}")
+    return found
+
+
+@contextmanager
+def opened(path: str | Path) -> Iterator[BinaryIO]:
+    """A file of bytes, unpacked where its name ends in `.gz`. Do nothing but read it in the block.
+
+    Raises:
+        UserError: it cannot be read, or is a damaged gzip file.
+    """
+    found = regular_file(path)
+    try:
+        with cast(BinaryIO, gzip.open(found) if found.suffix == ".gz" else found.open("rb")) as file:
+            yield file
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(f"{found}: cannot be read: damaged gzip file ({error}); fetch or write it again") from error
+    except OSError as error:
+        raise UserError(f"{found}: cannot be read: {error.strerror or error}") from error
+
+
+def read_lines(path: str | Path) -> Iterator[str]:
+    """Lines with their ends, decoded one by one; a byte-order mark is skipped. At most one line is in memory.
+
+    Raises:
+        UserError: the file cannot be read, is not UTF-8 text (names line and offset), has a line that is too long, or
+            unpacks to far more than its size.
+    """
+    with opened(path) as file:
+        most, offset, number = _most_bytes(file, path), 0, 0
+        while line := file.readline(_MOST + 1):
+            number += 1
+            if len(line) > _MOST:
+                raise UserError(f"{path}:{number}: a line of more than {_MOST >> 20} MiB; cut it into several rows")
+            if offset + len(line) > most:
+                raise UserError(f"{path}:{number}: {_bomb(most)}")
+            yield _decode(line, path, number, offset)
+            offset += len(line)
+
+
+def read_whole(path: str | Path) -> str:
+    """The whole text of a file with line ends of one kind.
+
+    Raises:
+        UserError: the file cannot be read, is too long, or is not UTF-8 text.
+    """
+    with opened(path) as file:
+        most = _most_bytes(file, path)
+        data = file.read(min(_MOST, most) + 1)
+    if len(data) > min(_MOST, most):
+        raise UserError(
+            f"{path}: {f'more than {_MOST >> 20} MiB; cut it into several files' if most >= _MOST else _bomb(most)}"
+        )
+    return _decode(data, path, 1, 0).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_json(path: str | Path) -> Any:
+    """The value of a JSON file.
+
+    Raises:
+        UserError: as `read_whole` and `parse_json`.
+    """
+    return parse_json(read_whole(path), str(path))
+
+
+def parse_json(text: str | bytes, where: str, *, nan: bool = False) -> Any:
+    """The value of a JSON text, read strictly: no key twice in an object.
+
+    Args:
+        text: the JSON; bytes are UTF-8.
+        where: the file and line, for the message.
+        nan: take NaN and infinity, which JSON does not have, as Python writes them.
+
+    Raises:
+        UserError: it is no such text, is nested too deeply, or holds a number of thousands of digits.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_once, parse_constant=None if nan else _no_constant)
+    except json.JSONDecodeError as error:
+        place = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno} column {error.colno}"
+        raise UserError(f"{where}: not JSON ({error.msg} at {place})") from error
+    except RecursionError as error:
+        raise UserError(f"{where}: JSON that cannot be read (it is nested too deeply)") from error
+    except ValueError as error:  # not UTF-8, a constant, a key twice, too many digits
+        raise UserError(f"{where}: JSON that cannot be read ({error})") from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {twice[:60]!r} occurs twice")
+    return values
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON value")
+
+
+def _most_bytes(file: BinaryIO, path: str | Path) -> int:
+    packed = os.fstat(file.fileno()).st_size
+    return max(_UNPACKED, _RATIO * packed) if Path(path).suffix == ".gz" else sys.maxsize
+
+
+def _bomb(most: int) -> str:
+    return f"it unpacks to more than {most >> 20} MiB, far beyond its size; unpack it first if that is right"
+
+
+def _decode(data: bytes, path: str | Path, line: int, offset: int) -> str:
+    """UTF-8 as text without a byte-order mark; `line` and `offset` are those of the first byte."""
+    try:
+        text, wrong = data.decode("utf-8"), data.find(b"\0")
+    except UnicodeDecodeError as error:
+        text, wrong = "", error.start
+    if wrong < 0:
+        return text.removeprefix("\ufeff") if offset == 0 else text
+    line += data.count(b"\n", 0, wrong)
+    byte = f"0x{data[wrong]:02x} at offset {offset + wrong}"
+    wide = offset == 0 and (data[:2] in (b"\xff\xfe", b"\xfe\xff") or data[:2].find(b"\0") >= 0)
+    raise UserError(
+        f"{path}:{line}: not UTF-8 (byte {byte}); "
+        f"convert it, for example: iconv -f {'utf-16' if wide else 'latin1'} -t utf-8"
+    )
