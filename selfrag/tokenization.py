@@ -7,9 +7,12 @@ Knows one tokenizer; knows no prompt layout. Instructions, histories and passage
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
+from threading import Lock
 from typing import Any, Protocol
 
 from selfrag.reflection.labels import TOKENS
+from selfrag.untrusted import whole
 
 
 class TextCodec(Protocol):
@@ -29,6 +32,64 @@ class TextCodec(Protocol):
         ...
 
 
+class ReadOnlyTokenizer:
+    """A Hugging Face tokenizer that nothing changes, so any number of threads may use it at once.
+
+    Whether surfaces of special tokens are split, where text is cut and how it is padded is state of a fast tokenizer that
+    every call may set. A private copy of it has them set once. A tokenizer that cannot be copied is asked under a lock.
+    """
+
+    def __init__(self, tokenizer: Any, *, split_special_tokens: bool) -> None:
+        """Copy a tokenizer as it is now.
+
+        Args:
+            tokenizer: fast or slow; not changed.
+            split_special_tokens: whether surfaces of special tokens are text.
+        """
+        self._tokenizer, self._lock, self._core = tokenizer, Lock(), _copy(tokenizer)
+        self._options = {"split_special_tokens": split_special_tokens, "verbose": False}
+        if self._core is not None:
+            self._core.encode_special_tokens = split_special_tokens
+
+    def ids(self, texts: Sequence[str], *, add_special_tokens: bool = False) -> list[list[int]]:
+        """Ids of each text."""
+        if self._core is None:
+            with self._lock:
+                found = self._tokenizer(list(texts), add_special_tokens=add_special_tokens, **self._options)["input_ids"]
+            return [list(ids) for ids in found]
+        if len(texts) == 1:
+            return [self._core.encode(texts[0], add_special_tokens=add_special_tokens).ids]
+        return [one.ids for one in self._core.encode_batch(list(texts), add_special_tokens=add_special_tokens)]
+
+    def places(self, text: str) -> list[tuple[int, int, int]] | None:
+        """Each id of a text with the characters it stands for, from and to; None where the tokenizer does not know."""
+        if self._core is None:
+            return None
+        found = self._core.encode(text, add_special_tokens=False)
+        return [(i, begin, end) for i, (begin, end) in zip(found.ids, found.offsets, strict=True)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids, special tokens included."""
+        if self._core is None:
+            options = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
+            with self._lock:
+                return str(self._tokenizer.decode(list(ids), **options))
+        return str(self._core.decode(list(ids), skip_special_tokens=False))
+
+
+def _copy(tokenizer: Any) -> Any:
+    """The Rust part of a fast tokenizer, apart from it; None where there is none, or a part of it is Python."""
+    if not tokenizer.is_fast:
+        return None
+    try:
+        core = deepcopy(tokenizer.backend_tokenizer)
+    except Exception:  # the library raises nothing more special for a part that it cannot write down
+        return None
+    core.no_truncation()
+    core.no_padding()
+    return core
+
+
 class HFTextCodec:
     """A `TextCodec` over a Hugging Face tokenizer (fast or slow).
 
@@ -39,7 +100,7 @@ class HFTextCodec:
     """
 
     def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
+        self._tokens = ReadOnlyTokenizer(tokenizer, split_special_tokens=True)
         added = {i: str(token) for i, token in tokenizer.added_tokens_decoder.items()}
         control = {i for i, surface in added.items() if surface.strip()} | set(tokenizer.all_special_ids)
         vocabulary = tokenizer.get_vocab()
@@ -47,7 +108,7 @@ class HFTextCodec:
         self._control = frozenset(control)
         self._cuttable = self._control - {tokenizer.unk_token_id}
         eos = tokenizer.eos_token_id
-        with_special = list(tokenizer("", add_special_tokens=True)["input_ids"])
+        (with_special,) = self._tokens.ids([""], add_special_tokens=True)
         self._bos_ids = tuple(i for i in with_special if i != eos or i == tokenizer.bos_token_id)
 
     @property
@@ -62,20 +123,15 @@ class HFTextCodec:
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`, none of them a control id. Lone surrogates become U+FFFD."""
-        if not text.isascii():
-            text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        return self._encode([text]) if text else []
+        return self._encode([whole(text)]) if text else []
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of `ids`; control ids are left out."""
-        text: str = self._tokenizer.decode(
-            [i for i in ids if i not in self._control], skip_special_tokens=False, clean_up_tokenization_spaces=False
-        )
-        return text
+        return self._tokens.decode([i for i in ids if i not in self._control])
 
     def _encode(self, pieces: list[str]) -> list[int]:
         ids: list[int] = []
-        for piece, found in zip(pieces, self._call(pieces)["input_ids"], strict=True):
+        for piece, found in zip(pieces, self._tokens.ids(pieces), strict=True):
             if not self._cuttable.isdisjoint(found):
                 ids += self._encode(smaller) if (smaller := self._cut(piece)) else []
             elif self._control.isdisjoint(found):
@@ -88,17 +144,14 @@ class HFTextCodec:
         """`text` in pieces, cut in the middle of every token that must not be; each piece is shorter than `text`."""
         if len(text) == 1:
             return []
-        if not self._tokenizer.is_fast:
+        found = self._tokens.places(text)
+        if found is None:
             return [text[: len(text) // 2], text[len(text) // 2 :]]
-        found = self._call([text], return_offsets_mapping=True)
         pieces, at = [], 0
-        for token_id, (start, end) in zip(found["input_ids"][0], found["offset_mapping"][0], strict=True):
+        for token_id, start, end in found:
             if token_id in self._cuttable and end > start:
                 middle = (start + end) // 2
                 pieces.append(text[at:middle])
                 at = middle if end - start > 1 else end
         pieces = [piece for piece in (*pieces, text[at:]) if piece]
         return pieces if pieces != [text] else [text[: len(text) // 2], text[len(text) // 2 :]]
-
-    def _call(self, texts: list[str], **options: bool) -> Any:
-        return self._tokenizer(texts, add_special_tokens=False, split_special_tokens=True, verbose=False, **options)

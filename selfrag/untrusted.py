@@ -1,23 +1,76 @@
-"""Text that others wrote, made harmless for a terminal, a log or a prompt. Knows no mark-up of its own."""
+"""Text that others wrote, made harmless for a terminal, a log, or a server that tokenises what it is sent."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
-_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ud800-\udfff\ufdd0-\ufdef\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+    "|(?<=[\u200c\u200d\ufe0e\ufe0f])[\u200c\u200d\ufe0e\ufe0f]"
+)
+"""What a reader cannot see, or what rearranges a line. Tabs and line feeds are none.
+
+Controls, halves of characters, marks of writing direction, separators of lines, invisible characters, tags and the
+variation selectors that only hide data. One joiner (U+200C, U+200D) stays where it stands, since many scripts cannot be
+written without them, and so does one of the selectors for text and emoji (U+FE0E, U+FE0F); a row of them is no writing.
+"""
+
+_OPEN, _CLOSE = "<\u226e\ufe64\uff1c", ">\u226f\ufe65\uff1e"
+_LEFT, _RIGHT = "\\[\ufe47\uff3b", "\\]\ufe48\uff3d"
+_BAR = "|\uff5c"
+
+_MARKER = re.compile(
+    # <s>, </s>, <|im_end|>, <\uff5cUser\uff5c>, <think>, <0x0A>; but no sentence tag of a dialect, such as <c12>
+    rf"[{_OPEN}](?! |[cri][0-9]++>)(?=[^{_OPEN}{_CLOSE}]*+(?:[{_CLOSE}]|\Z))"
+    # [INST], [PAD], [Utility:5]; but no citation [1], [2, 3], no JSON, no heading [Document 7]
+    rf"|[{_LEFT}](?! |Document |[{{\"]|[0-9 ,;.:\u2013-]*+[{_RIGHT}])(?=[^{_LEFT}{_RIGHT}]*+(?:[{_RIGHT}]|\Z))"
+    rf"|[{_OPEN}](?=[{_BAR}])|[{_LEFT}{_RIGHT}](?=\w{{0,2}}~)"  # <|, ]~b], [e~[
+    rf"|[{_OPEN}{_CLOSE}](?<=>>)(?! )(?=[^{_OPEN}{_CLOSE}]*+<<)"  # >>TITLE<<
+    rf"|[{_BAR}](?=\w[^\s{_BAR}{_OPEN}{_CLOSE}]*+[{_BAR}])"  # |NEWLINE|
+)
 
 
 def printable(text: str) -> str:
-    """The text with control characters, reversals of the writing direction and lone surrogates replaced by U+FFFD.
-
-    Tabs and line feeds stay.
-    """
-    return _UNPRINTABLE.sub("\ufffd", text)
+    """The text with U+FFFD for every character of `UNSEEN`."""
+    return UNSEEN.sub("\ufffd", text)
 
 
 def whole(text: str) -> str:
     """The text with lone surrogates replaced by U+FFFD, so that it can be written as UTF-8.
 
-    Python makes them of bytes on a command line that are no UTF-8.
+    Python makes them of bytes on a command line that are no UTF-8, and of escapes in JSON.
     """
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def unmarked(text: str, own: Iterable[str] = ()) -> str:
+    r"""The text with a space after every bracket that may open a control token, as in `< |im_end|>` and `[ INST]`.
+
+    For servers that tokenise what they are sent, whatever their model: it goes by the form of markers, not by names.
+    Brackets that Unicode folds into others count (`\uff1c`), and so does one that nothing closes before the text ends,
+    since what follows may come from elsewhere. A space stays under every normalisation; invisible characters do not.
+    Markers that no bracket opens, such as `eng_Latn`, are not known.
+
+    Args:
+        text: of others, or with text of others in it. Lone surrogates become U+FFFD.
+        own: markers that the caller's own wording has, such as `<guardian>`, which stay.
+    """
+    kept = tuple(own)
+
+    def spaced(found: re.Match[str]) -> str:
+        return found[0] if kept and found.string.startswith(kept, found.start()) else f"{found[0]} "
+
+    return _MARKER.sub(spaced, whole(text))
+
+
+def markers(text: str) -> frozenset[str]:
+    """What `unmarked` would change in a text, each with the bracket that closes it."""
+    ends = {found.start(): re.compile(rf"[{_CLOSE}{_RIGHT}]").search(text, found.end()) for found in _MARKER.finditer(text)}
+    return frozenset(text[begin : end.end()] for begin, end in ends.items() if end is not None)

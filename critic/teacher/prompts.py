@@ -1,28 +1,21 @@
 """A case as the text a teacher reads. Pure; the same function renders demonstrations and items.
 
 Texts to be judged are untrusted. Every line of them but the first is indented, so that none can pass for a field of the
-form, and what chat templates take for control tokens is broken by a space (`<|im_end|>` becomes `< |im_end|>`), since a
-server may read them in message text. That covers the usual families, it cannot cover every template.
+form, and what may be a control token of some model is broken by a space (`selfrag.untrusted.unmarked`), since a server
+reads them in message text. The labels in the form's own text stay as they are.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator, Mapping
 from string import ascii_uppercase
 
 from critic.cases import Case
 from critic.teacher.catalogue import FORMS, form_of
 from critic.teacher.forms import Form, values
-from selfrag.untrusted import printable
+from selfrag.untrusted import printable, unmarked
 
-_CONTROL_TOKEN = re.compile(
-    r"<(?=[|\uff5c])"
-    r"|<(?=/?(?:s|bos|eos|pad|unk|mask|think|start_of_turn|end_of_turn)>)"
-    r"|<(?=<SYS>>|</SYS>>)"
-    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\])"
-)
 INDENT = "  "
 
 
@@ -82,4 +75,4 @@ def _fields(form: Form, case: Case) -> Iterator[str]:
 
 def neutral(text: str) -> str:
     """Text without control characters and chat control tokens, and with line feeds for all kinds of line ends."""
-    return _CONTROL_TOKEN.sub(lambda found: f"{found[0]} ", printable("\n".join(text.splitlines())))
+    return unmarked(printable("\n".join(text.splitlines())))

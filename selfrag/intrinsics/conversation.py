@@ -1,6 +1,6 @@
 """Whatever a caller has as a `State`: a question, a list of turns, or an `Answer` of ours. Strict, never mutating.
 
-Refuses what is no conversation at all; which roles and passages make sense is each intrinsic's own matter.
+Refuses what is no conversation at all; which turns and passages make sense is each intrinsic's own matter.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer
 from selfrag.errors import UserError
-from selfrag.intrinsics.state import Message, State
+from selfrag.intrinsics.state import ROLES, Message, State
 
 Conversation: TypeAlias = str | Sequence[Message | Mapping[str, Any]] | Answer | State
 """A plain question, turns oldest first (`{"role": "user", "content": "..."}`), an `Answer`, or a `State`."""
@@ -31,7 +31,7 @@ def read_state(
         arguments: what a template of the intrinsic asks for.
 
     Raises:
-        UserError: not a conversation, a turn without role or text, or a passage without text.
+        UserError: not a conversation, a turn without text or with an unknown role, or a passage without text.
     """
     given = None if passages is None else read_passages(passages)
     if isinstance(conversation, State):
@@ -78,7 +78,7 @@ def _turn(given: Any, number: int) -> Message:
         )
     role, content = given.get("role"), given.get("content")
     if not isinstance(role, str) or not role:
-        raise UserError(f"turn {number} has no role; write user, assistant or system")
+        raise UserError(f"turn {number} has no role; write one of {', '.join(ROLES)}")
     if not isinstance(content, str):
         raise UserError(f"turn {number} ({role}): content must be text, not {type(content).__name__}")
     return Message(role, content)

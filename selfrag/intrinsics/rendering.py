@@ -1,22 +1,31 @@
 """Prompts and replies of a request as token ids, the same for inference and training. Knows a tokenizer, no model.
 
 What a caller, a passage or a model wrote is tokenised apart from the template around it, so no text becomes a control
-token, whatever it contains. A reply is tokenised in one piece, so a label has the ids that it has in ordinary text.
+token, whatever it contains. A chat template is given a mark in the place of each text, and never sees the text itself;
+what it does to the mark shows what it would have done to the text. A reply is tokenised in one piece, so a label has the
+ids that it has in ordinary text.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from selfrag.errors import UserError
+from selfrag.intrinsics.state import ROLES
 from selfrag.intrinsics.wire import ChatPrompt, Piece, Slot, TextPrompt
-from selfrag.tokenization import HFTextCodec, TextCodec
+from selfrag.tokenization import HFTextCodec, ReadOnlyTokenizer, TextCodec
 
-_MARK = re.compile("\ue000([0-9]+)\ue001")  # private use: no template has them
+_MARK = re.compile("\ue000([0-9]+)([^\ue000\ue001]*)\ue001")  # private use: no template has them
+_PROBE = 'aA"<'
+"""Inside a mark: comes out changed where a template changes letters, quotes or brackets."""
+_AS_JSON = json.dumps(_PROBE)[1:-1]
+_SHOWN = ("content", "text", "title")
+"""Fields that a template must show; an id may be left out, or shown twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +46,16 @@ class Renderer:
     """Renders for one tokenizer.
 
     Attributes:
-        tokenizer: of Hugging Face, with a chat template where chat prompts are to be rendered.
+        tokenizer: of Hugging Face, with a chat template where chat prompts are to be rendered. Tokenises nothing.
         text: safe tokenisation with it.
         end_id: ends a turn of the assistant.
+        trusted: tokenisation of the template's own text, in which control tokens are meant.
     """
 
     tokenizer: Any
     text: TextCodec
     end_id: int
+    trusted: ReadOnlyTokenizer | None = None
 
     @classmethod
     def of(cls, tokenizer: Any) -> Renderer:
@@ -55,7 +66,8 @@ class Renderer:
         """
         if tokenizer.eos_token_id is None:
             raise UserError("the tokenizer has no EOS token; set tokenizer.eos_token first")
-        return cls(tokenizer, HFTextCodec(tokenizer), int(tokenizer.eos_token_id))
+        trusted = ReadOnlyTokenizer(tokenizer, split_special_tokens=False)
+        return cls(tokenizer, HFTextCodec(tokenizer), int(tokenizer.eos_token_id), trusted)
 
     def prompt(self, prompt: TextPrompt | ChatPrompt) -> tuple[int, ...]:
         """Ids of a prompt, up to where the reply begins.
@@ -66,8 +78,15 @@ class Renderer:
         pieces = prompt.pieces if isinstance(prompt, TextPrompt) else self._chat(prompt)
         ids: list[int] = list(self.text.bos_ids) if isinstance(prompt, TextPrompt) else []
         for control, run in groupby(pieces, key=lambda piece: piece.control):
-            ids += self._ids("".join(piece.text for piece in run), control=control)
+            text = "".join(piece.text for piece in run)
+            ids += self.control(text) if control else self.text.encode(text)
         return tuple(ids)
+
+    def control(self, text: str) -> list[int]:
+        """Ids of text that a template wrote, control tokens included. Never call it with the text of others."""
+        if self.trusted is None:
+            raise ValueError("a renderer without `trusted` has no control tokens; make it by Renderer.of")
+        return self.trusted.ids([text])[0]
 
     def reply(self, prefill: str, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Ids of a reply: those of the prefill, and those after it.
@@ -92,27 +111,13 @@ class Renderer:
             raise UserError(f"this tokenizer cannot tell the labels apart: {', '.join(map(repr, slot.surfaces[:8]))}")
         return SlotPaths(whole[0][:border], paths)
 
-    def _ids(self, text: str, *, control: bool) -> list[int]:
-        if not control:
-            return self.text.encode(text)
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return ids
-
     def _chat(self, prompt: ChatPrompt) -> list[Piece]:
         """The template's own text as control pieces, what it was given as text pieces."""
         if not getattr(self.tokenizer, "chat_template", None):
             raise UserError("the tokenizer has no chat template; give a chat model, or a dialect that renders prompts")
-        texts: list[str] = []
-
-        def marked(text: str) -> str:
-            texts.append(text)
-            return f"\ue000{len(texts) - 1}\ue001"
-
-        messages = [{"role": one.role, "content": marked(one.content)} for one in prompt.messages]
-        documents = [
-            {key: marked(value) if key in ("text", "title") else value for key, value in one.items()}
-            for one in prompt.documents
-        ]
+        marks = _Marks()
+        messages = [{"role": marks.role(one.role), "content": marks.put(one.content)} for one in prompt.messages]
+        documents = [marks.document(one) for one in prompt.documents]
         options = {"documents": documents} if documents else {}
         try:
             rendered = self.tokenizer.apply_chat_template(
@@ -121,12 +126,75 @@ class Renderer:
         except Exception as error:  # templates are programs and raise what they like
             reason = " ".join(str(error).split())[:200]
             raise UserError(f"the model's chat template cannot be rendered: {reason}") from error
-        pieces = [Piece(part) if at % 2 else Piece(part, control=True) for at, part in enumerate(_MARK.split(rendered))]
-        used = [int(piece.text) for piece in pieces if not piece.control]
-        if sorted(used) != list(range(len(texts))):
+        return marks.filled(rendered)
+
+
+class _Marks:
+    """The texts of one prompt, and the marks that stand for them while a template is rendered."""
+
+    def __init__(self) -> None:
+        self._texts: list[tuple[str, str, str]] = []
+        self._needed: list[int] = []
+
+    def put(self, text: str, *, needed: bool = True) -> str:
+        """The mark of a text. White space around it stays, so that a template can strip it; blank text has no mark."""
+        core = text.strip()
+        if not core:
+            return text
+        before, _, after = text.partition(core)
+        if needed:
+            self._needed.append(len(self._texts))
+        self._texts.append((before, core, after))
+        return f"{before}\ue000{len(self._texts) - 1}{_PROBE}\ue001{after}"
+
+    def role(self, role: str) -> str:
+        """A known role as it is, since templates compare roles; of any other one only a known first word."""
+        if role in ROLES:
+            return role
+        first, space, rest = role.partition(" ")
+        return f"{first}{space}{self.put(rest, needed=False)}" if first == "document" else self.put(role, needed=False)
+
+    def document(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """A document with a mark for every text in it.
+
+        Raises:
+            UserError: a field is no plain name, so it cannot be told from text.
+        """
+        odd = next((key for key in given if not (isinstance(key, str) and key.isascii() and key.isidentifier())), None)
+        if odd is not None:
+            raise UserError(f"a document has the field {odd!r:.60}; fields are plain names such as text, title, doc_id")
+        return {key: self._any(value, needed=key in _SHOWN) for key, value in given.items()}
+
+    def _any(self, value: Any, *, needed: bool) -> Any:
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        return self.put(value if isinstance(value, str) else json.dumps(value, default=str), needed=needed)
+
+    def filled(self, rendered: str) -> list[Piece]:
+        """What a template made, with the texts in the places of their marks.
+
+        Raises:
+            UserError: a text is missing, comes twice, or was changed in another way than JSON changes quotes.
+        """
+        if set("\ue000\ue001") & set(_MARK.sub("", rendered)):
+            raise UserError("the model's chat template changes what it is given; use a dialect that renders")
+        template, *parts = _MARK.split(rendered)
+        pieces, used = [], []
+        for number, probe, following in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+            if probe not in (_PROBE, _AS_JSON):
+                raise UserError("the model's chat template changes what it is given; use a dialect that renders")
+            before, core, after = self._texts[int(number)]
+            # White space that the template has left belongs to the text again.
+            before = before if template.endswith(before) else ""
+            after = after if following.startswith(after) else ""
+            core = core if probe == _PROBE else json.dumps(core, ensure_ascii=False)[1:-1]
+            pieces += [Piece(template.removesuffix(before), control=True), Piece(f"{before}{core}{after}")]
+            used.append(int(number))
+            template = following.removeprefix(after)
+        pieces.append(Piece(template, control=True))
+        if sorted(one for one in used if one in set(self._needed)) != self._needed:
             raise UserError("the model's chat template drops or repeats what it is given; use a dialect that renders")
-        filled = [piece if piece.control else Piece(texts[int(piece.text)]) for piece in pieces]
-        return [piece for piece in filled if piece.text]
+        return [piece for piece in pieces if piece.text]
 
 
 def _common(sequences: Sequence[tuple[int, ...]]) -> int:

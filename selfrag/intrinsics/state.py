@@ -1,25 +1,30 @@
 """What an intrinsic looks at: a conversation, passages, arguments; and `Site`, a place in their original strings.
 
-Knows no wire format and checks no roles: codecs accept what the public libraries accept, the front door refuses.
+Knows no wire format. Which order of roles makes sense is each intrinsic's matter; that they are roles is checked here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
 from retrieval.passage import Passage
+from selfrag.errors import UserError
+from selfrag.untrusted import whole
+
+ROLES = ("user", "assistant", "system", "developer", "tool")
+"""Who speaks in a conversation. A chat template compares roles and prints them, so nobody can make one up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn. Roles are free text, because some dialects carry documents or instructions as roles.
+    """One turn.
 
     Attributes:
-        role: such as `user`, `assistant`, `system`.
+        role: one of `ROLES`; in a prompt also a document of a dialect that shows documents as turns, `document 7`.
         content: untrusted; nothing in it can become a control token or a sentence tag.
     """
 
@@ -74,10 +79,10 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The input of an intrinsic; never mutated.
+    """The input of an intrinsic; never mutated. Lone surrogates in any of its texts are replaced by U+FFFD.
 
     Attributes:
-        messages: the conversation, oldest first.
+        messages: the conversation, oldest first. A role that is none of `ROLES` raises a `UserError`.
         passages: in the caller's order; empty ones keep their place.
         arguments: what a template of the intrinsic asks for, such as `requirement`.
         extra: fields of the caller's chat request that a dialect passes on, such as `temperature`.
@@ -89,8 +94,13 @@ class State:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "arguments", MappingProxyType(dict(self.arguments)))
-        object.__setattr__(self, "extra", MappingProxyType(dict(self.extra)))
+        for number, message in enumerate(self.messages, 1):
+            if message.role not in ROLES:
+                raise UserError(f"turn {number}: role {message.role!r:.60} is none of {', '.join(ROLES)}")
+        for name in ("messages", "passages"):
+            object.__setattr__(self, name, tuple(map(_whole, getattr(self, name))))
+        object.__setattr__(self, "arguments", MappingProxyType(_whole(dict(self.arguments))))
+        object.__setattr__(self, "extra", MappingProxyType(_whole(dict(self.extra))))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return State, (self.messages, self.passages, dict(self.arguments), dict(self.extra))
@@ -131,3 +141,18 @@ class State:
             index = site.message or 0
             original = self.messages[index].content if index < len(self.messages) else ""
         return original[site.begin : site.end] == site.text
+
+
+def _whole(value: Any) -> Any:
+    """A value with every text in it `whole`; the value itself where nothing is to be changed."""
+    if isinstance(value, str):
+        return whole(value)
+    if isinstance(value, Message):
+        content = whole(value.content)
+        return value if content is value.content else replace(value, content=content)
+    if isinstance(value, Passage):
+        texts = {name: whole(getattr(value, name)) for name in ("id", "text", "title")}
+        return replace(value, **texts) if any(texts[name] is not getattr(value, name) for name in texts) else value
+    if isinstance(value, Mapping):
+        return {_whole(key): _whole(one) for key, one in value.items()}
+    return [_whole(one) for one in value] if isinstance(value, list | tuple) else value

@@ -29,9 +29,15 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class TextPrompt:
-    """A prompt that the client renders. Neighbouring pieces of one kind are tokenised as one text."""
+    """A prompt that the client renders. Neighbouring pieces of one kind are tokenised as one text.
+
+    Attributes:
+        pieces: in order.
+        own: wording of the codec itself, see `ChatPrompt`.
+    """
 
     pieces: tuple[Piece, ...]
+    own: str = ""
 
     @property
     def text(self) -> str:
@@ -47,11 +53,14 @@ class ChatPrompt:
         messages: turns, tags and instruction included.
         documents: `{"doc_id", "text"}` (and `title` if the dialect has it) for templates that take documents.
         extra: further fields of the request body, as an OpenAI-compatible server expects them.
+        own: wording of the codec itself. Words in brackets that it has, such as `<guardian>`, reach a server that
+            tokenises text as they are; others get a space, because they may be control tokens.
     """
 
     messages: tuple[Message, ...]
     documents: tuple[Mapping[str, str], ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
+    own: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from selfrag.experiments.interpretation.template import ANSWER, LABELS
 
 _BRACKETS = re.compile(r"\[([^\[\]\n]*)\]")
-_LABELLED = re.compile(r"^\W*(?:explanation|reason(?:ing)?|why|because)\b\W*[:\n]", re.IGNORECASE | re.MULTILINE)
+_LABELLED = re.compile(
+    r"^[^\w\n]*(?:explanation|reason(?:ing)?|why|because)\b[^\w\n:]*[:\n]", re.IGNORECASE | re.MULTILINE
+)
 _LISTED = re.compile(r"\s*(?:[-*\u2022]|\d+[.)])\s")
 _BEGINS = re.compile(
     r"(?<=[.!?\]])\s+(?=(?:I (?:think|believe|would|gave|chose|followed)|My answer|This (?:is|answer|would)|That is why"
     r"|The (?:answer|reason|order|same|context|passage)|If the|Even if|Because|Since|Based on|According|Regardless"
     r"|It would|No(?:,|thing)|Context)\b)"
 )
-_WITHIN = re.compile(r",?\s+because\b", re.IGNORECASE)
+_WITHIN = re.compile(r"(?:,|(?<![,\s]))\s+because\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,10 @@ def split(text: str) -> tuple[str, str | None]:
     list, at a sentence that begins as explanations do, at `because`.
     """
     if heading := _LABELLED.search(text):
-        return _parts(text[: heading.start()], text[heading.end() :], text)
+        before = text[: heading.start()].split("\n")
+        while before and not re.search(r"\w", before[-1]):  # a line of dashes or stars belongs to the heading
+            before.pop()
+        return _parts("\n".join(before), text[heading.end() :], text)
     paragraphs = re.split(r"\n\s*\n", text, maxsplit=1)
     if len(paragraphs) == 2:
         return _parts(paragraphs[0], paragraphs[1], text)

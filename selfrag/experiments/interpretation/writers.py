@@ -70,7 +70,8 @@ class PromptWriter:
         """The prompt as the executor takes it."""
         text = self.template.render(trial.asked, trial.question, trial.contexts, trial.examples)
         state = State((Message("user", trial.question),), trial.passages)
-        return Request(state, _prompt(text, self.layout), self.max_tokens)
+        prompt = _prompt(text, self.layout, self.template.instruction(trial.asked, len(trial.examples)))
+        return Request(state, prompt, self.max_tokens)
 
     def close(self) -> None:
         """Free the executor's engine, if it has one."""
@@ -79,8 +80,8 @@ class PromptWriter:
             close()
 
 
-def _prompt(text: str, layout: Layout) -> ChatPrompt | TextPrompt:
-    return ChatPrompt((Message("user", text),)) if layout == "chat" else TextPrompt((Piece(text),))
+def _prompt(text: str, layout: Layout, own: str) -> ChatPrompt | TextPrompt:
+    return ChatPrompt((Message("user", text),), own=own) if layout == "chat" else TextPrompt((Piece(text),), own)
 
 
 def _written(completion: Completion) -> Written:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-_MARK = re.compile(r"\s*\[(\d+(?:\s*[,;]\s*\d+)*)\]")
+_MARK = re.compile(r"(?<!\s)\s*+\[(\d{1,9}(?:\s*[,;]\s*\d{1,9})*)\]")
 
 
 def first_line(text: str) -> str:

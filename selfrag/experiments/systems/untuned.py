@@ -16,7 +16,7 @@ from selfrag.experiments.systems.plain import Prompt, choose, write
 from selfrag.experiments.tasks.choices import choices
 from selfrag.experiments.tasks.task import Task
 from selfrag.prompting import SELFRAG, passage_ids
-from selfrag.tokenization import TextCodec
+from selfrag.tokenization import ReadOnlyTokenizer, TextCodec
 
 _SLOT = "SELFRAGCONTENTSLOT"
 PASSAGES = "Use these passages to answer the question.\n\n"
@@ -56,8 +56,8 @@ class Chat:
         before, slot, after = text.partition(_SLOT)
         if not slot or _SLOT in after:
             raise UserError("the chat template of the base model changes or repeats the user's words")
-        ids = [tuple(tokenizer(part, add_special_tokens=False)["input_ids"]) for part in (before, after)]
-        return cls(ids[0], ids[1], "chat_template")
+        ids = ReadOnlyTokenizer(tokenizer, split_special_tokens=False).ids((before, after))
+        return cls(tuple(ids[0]), tuple(ids[1]), "chat_template")
 
 
 @dataclass(frozen=True, slots=True)

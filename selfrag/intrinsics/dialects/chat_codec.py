@@ -95,6 +95,7 @@ class ChatCodec:
             tuple(Message(turn["role"], turn["content"]) for turn in made["messages"]),
             tuple(extra_body.get("documents", ())),
             {key: value for key, value in {**made, **extra_body}.items() if key not in _OWN},
+            self.spec.instruction or "",
         )
         request = Request(
             state,

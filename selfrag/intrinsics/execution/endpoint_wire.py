@@ -1,24 +1,26 @@
 """The text routes of OpenAI-compatible servers: our calls as JSON, their replies as completions. Pure.
 
 Such a server tokenises what it is sent. What a caller or a passage wrote is sent with its control-token look-alikes
-broken up (`<|im_end|>` gets an invisible space), because nobody knows here which ones the model has.
+broken up (`selfrag.untrusted.unmarked`), because nobody knows here which ones the model has.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
-from selfrag.intrinsics.contract import ChatPrompt, Completion, Constraint, Piece, TextPrompt, TokenLogprob
+from selfrag.intrinsics.contract import ChatPrompt, Completion, Constraint, TextPrompt, TokenLogprob
 from selfrag.intrinsics.execution.endpoint_config import Holding
+from selfrag.untrusted import markers, unmarked
 
 CHAT, TEXT = "/chat/completions", "/completions"
 
-_LOOKALIKE = re.compile(r"<(?=\|[^\s|<>]{1,40}\|>|/?s>|(?:start|end)_of_turn>)|\[(?=/?INST\])")
+_RENDERED = ("tools", "functions", "chat_template_kwargs")
+"""Fields of a caller's request, beside messages and documents, that a chat template shows."""
 
 
 class BadReplyError(ValueError):
@@ -59,28 +61,51 @@ def body(call: Call, model: str, holding: Holding) -> dict[str, Any]:
     if call.temperature is not None:
         content["temperature"] = call.temperature
     if isinstance(call.prompt, TextPrompt):
-        content["prompt"] = "".join(map(_sent, (*call.prompt.pieces, Piece(call.begun))))
+        content["prompt"] = _text(call.prompt) + _begun(call.begun)
         if call.top_logprobs:
             content["logprobs"] = call.top_logprobs
     else:
-        content = {**call.prompt.extra, **content, **_chat(call.prompt, call.begun, holding)}
+        rendered = {key: _broken(value) for key, value in call.prompt.extra.items() if key in _RENDERED}
+        content = {**call.prompt.extra, **rendered, **content, **_chat(call.prompt, call.begun, holding)}
         if call.top_logprobs:
             content |= {"logprobs": True, "top_logprobs": call.top_logprobs}
     return content | _held(call.constraint, holding)
 
 
 def _chat(prompt: ChatPrompt, begun: str, holding: Holding) -> dict[str, Any]:
-    turns = [{"role": m.role, "content": _broken(m.content)} for m in prompt.messages]
+    own = markers(prompt.own)
+    turns = [{"role": unmarked(m.role), "content": unmarked(m.content, own)} for m in prompt.messages]
     content: dict[str, Any] = {"messages": turns}
     if prompt.documents:
-        content["documents"] = [{key: _broken(value) for key, value in d.items()} for d in prompt.documents]
+        content["documents"] = [_broken(document) for document in prompt.documents]
     if begun and holding is Holding.STRUCTURED:
-        turns.append({"role": "assistant", "content": _broken(begun)})
+        turns.append({"role": "assistant", "content": _begun(begun)})
         content |= {"add_generation_prompt": False, "continue_final_message": True}
     elif begun:
-        asked = f"\n\nYour reply begins like this; write only what comes next, without repeating it:\n{_broken(begun)}"
+        asked = f"\n\nYour reply begins like this; write only what comes next, without repeating it:\n{_begun(begun)}"
         turns[-1] = {**turns[-1], "content": turns[-1]["content"] + asked}
     return content
+
+
+def _text(prompt: TextPrompt) -> str:
+    """Control pieces as they are; neighbouring text pieces are one text, so that halves in two of them do not join."""
+    own = markers(prompt.own)
+    runs = [(control, "".join(p.text for p in run)) for control, run in groupby(prompt.pieces, lambda p: p.control)]
+    return "".join(text if control else unmarked(text, own) for control, text in runs)
+
+
+def _begun(text: str) -> str:
+    """The beginning of a reply, which may end with an open bracket of the codec's own."""
+    return unmarked(text) if text.endswith(" ") else unmarked(text).removesuffix(" ")
+
+
+def _broken(value: Any) -> Any:
+    """A JSON value with every text in it `unmarked`, names of fields included."""
+    if isinstance(value, str):
+        return unmarked(value)
+    if isinstance(value, Mapping):
+        return {_broken(key): _broken(one) for key, one in value.items()}
+    return [_broken(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _held(constraint: Constraint | None, holding: Holding) -> dict[str, Any]:
@@ -96,14 +121,6 @@ def _held(constraint: Constraint | None, holding: Holding) -> dict[str, Any]:
     if constraint.regex is not None:
         return {"structured_outputs": {"regex": constraint.regex}}
     return {"structured_outputs": {"choice": list(constraint.choice or ())}}
-
-
-def _sent(piece: Piece) -> str:
-    return piece.text if piece.control else _broken(piece.text)
-
-
-def _broken(text: str) -> str:
-    return _LOOKALIKE.sub(lambda found: f"{found[0]}\u200b", text)
 
 
 def parse(content: bytes, call: Call) -> Completion:

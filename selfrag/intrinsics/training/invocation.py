@@ -21,7 +21,8 @@ def invocation_of(renderer: Renderer) -> tuple[int, ...]:
     )
     if not opened.startswith(closed) or opened == closed:
         raise UserError("the chat template does not open the assistant's turn; train a plain LoRA")
-    ids = tuple(renderer.tokenizer(opened[len(closed) :], add_special_tokens=False)["input_ids"])
-    if renderer.text.encode(renderer.tokenizer.decode(list(ids))) == list(ids):
+    opening = opened[len(closed) :]
+    ids = tuple(renderer.control(opening))
+    if renderer.text.encode(opening) == list(ids):
         raise UserError("the assistant's turn begins with ordinary text; train a plain LoRA")
     return ids

@@ -146,7 +146,7 @@ def test_rendered_prompts_go_to_the_text_route():
         request = Request(STATE, prompt, 1, constraint=Constraint(choice=tuple("0123456789")), top_logprobs=5)
         [result] = executor(server).run([request])
     assert server.paths == ["/v1/completions"]
-    assert server.bodies[0]["prompt"] == "<|start_of_role|>user<|end_of_role|>Hi <\u200b|end_of_text|>"
+    assert server.bodies[0]["prompt"] == "<|start_of_role|>user<|end_of_role|>Hi < | end_of_text|>"
     assert result.tokens[0].top == (("7", -0.1), ("8", -2.4))
 
 
@@ -155,8 +155,8 @@ def test_text_cannot_end_a_turn_on_a_server_that_tokenises():
     sent = json.dumps(body(Call(prompt, 1), "m", Holding.NONE), ensure_ascii=False)
     for token in ("<|im_end|>", "</s>", "[/INST]", "<|im_start|>"):
         assert token not in sent
-        assert token in sent.replace("\u200b", "")
-    harmless = "if a < b | c > d: [x] <b>"
+        assert token in sent.replace(" ", "")
+    harmless = "if a < b | c > d: x[0] = 3 as in [1, 2] and [3]"
     assert harmless in json.dumps(body(Call(ChatPrompt((Message("user", harmless),)), 1), "m", Holding.NONE))
 
 
