@@ -9,6 +9,10 @@ from urllib.parse import SplitResult, urlsplit
 from retrieval.errors import UserError
 
 
+MOST_BYTES = 200
+"""Of a name; file systems take 255, and endings are to fit."""
+
+
 def whole(name: str, value: object, least: int = 1, most: int | None = None) -> None:
     """Refuse what is no whole number within the bounds; a truth value is none.
 
@@ -58,6 +62,23 @@ def choice(name: str, value: object, known: Iterable[str]) -> None:
         raise UserError(f"{name}={value!r:.80}: choose one of {', '.join(known)}")
 
 
+def component(name: str, value: object) -> None:
+    """Refuse what is no plain name of one file or folder inside another.
+
+    Args:
+        name: of the setting, for the message.
+        value: what was given.
+
+    Raises:
+        UserError: it has a separator, is hidden, `.`, `..` or empty, too long, or cannot be shown.
+    """
+    fits = isinstance(value, str) and value.isprintable() and bool(value.strip()) and len(value.encode()) <= MOST_BYTES
+    if not fits or str(value).startswith(".") or set(str(value)) & {"/", "\\"}:
+        raise UserError(
+            f"{name}={value!r:.80}: give a plain name of at most {MOST_BYTES} bytes, without / and not beginning with a dot"
+        )
+
+
 def web_address(url: object, example: str = "http://127.0.0.1:8000") -> SplitResult:
     """The parts of an address that requests can be sent to.
 
@@ -65,10 +86,13 @@ def web_address(url: object, example: str = "http://127.0.0.1:8000") -> SplitRes
         UserError: it is none.
     """
     try:
-        parts = urlsplit(url) if isinstance(url, str) else None
+        parts = urlsplit(url) if isinstance(url, str) and url.isprintable() and " " not in url else None
+        if parts is not None:
+            # Both raise a ValueError: a port beyond 65535, and a name that no name server could know.
+            parts = parts if parts.port != 0 and (parts.hostname or "").encode("idna") else None
     except ValueError:
         parts = None
-    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+    if parts is None or parts.scheme not in ("http", "https"):
         shown = url.rpartition("@")[2] if isinstance(url, str) else url  # a password is not printed
         raise UserError(f"url {shown!r:.80} is not a web address; give one like {example}")
     return parts

@@ -7,6 +7,9 @@ machine can get wrong is a `UserError`, which the command line prints as a singl
 from __future__ import annotations
 
 import importlib
+import shlex
+import sys
+from pathlib import Path
 from types import ModuleType
 
 _LONGEST = 2000  # characters of a message; the middle of a longer one is left out
@@ -40,4 +43,20 @@ def require(module: str, *, extra: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.split(".")[0] != module.split(".")[0]:
             raise
-        raise MissingExtraError(f"{module} is not installed; run: pip install 'selfrag[{extra}]'") from error
+        raise MissingExtraError(f"{module} is not installed; run: {installing(extra)}") from error
+
+
+def installing(extra: str) -> str:
+    """The command that installs an extra where this package runs: from an index, or in a checkout by its own script."""
+    root = Path(__file__).resolve().parents[1]
+    script = root / "scripts" / "setup_env.py"
+    if not script.is_file():
+        return f"pip install 'selfrag[{extra}]'"
+    here = Path.cwd() == root
+    python, script, prefix = (
+        str(path.relative_to(root) if here and path.is_relative_to(root) else path)
+        for path in (Path(sys.executable), script, Path(sys.prefix))
+    )
+    if sys.prefix == sys.base_prefix:
+        return shlex.join([python, "-m", "pip", "install", "-e", f"{'.' if here else root}[{extra}]"])
+    return shlex.join([python, script, "--venv", prefix, "--extras", extra])

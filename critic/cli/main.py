@@ -9,6 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from selfrag.cli.commands import Commands
 from selfrag.cli.running import run
 
 COMMANDS: dict[str, str] = {
@@ -36,14 +37,14 @@ class _OnDemand(TyperGroup):
         module, _, attribute = COMMANDS[cmd_name].partition(":")
         target = getattr(importlib.import_module(module), attribute)
         if not isinstance(target, typer.Typer):
-            function, target = target, typer.Typer(add_completion=False)
+            function, target = target, Commands(add_completion=False)
             target.command(cmd_name)(function)
         command = typer.main.get_command(target)
         command.name = cmd_name
         return command
 
 
-app = typer.Typer(
+app = Commands(
     name="critic", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, cls=_OnDemand
 )
 

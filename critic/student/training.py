@@ -126,13 +126,10 @@ def planned(
     Raises:
         UserError: as `train_critic`, for rows, tokenizer and settings.
     """
-    from selfrag.loading import load_tokenizer
     from selfrag.training.estimate import estimate
-    from selfrag.training.expansion import add_tokens
+    from selfrag.training.expansion import expanded_tokenizer
 
-    tokenizer = load_tokenizer(base_dir)
-    add_tokens(tokenizer)
-    prepared = prepared_rows(*load_rows(rows_path, config), codec_for(tokenizer, config), config)
+    prepared = prepared_rows(*load_rows(rows_path, config), codec_for(expanded_tokenizer(base_dir), config), config)
     return prepared.facts, estimate(prepared, base_dir, config.training, scale, processes=processes)
 
 

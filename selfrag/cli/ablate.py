@@ -22,6 +22,7 @@ from selfrag.cli.sweep import (
     show,
     written,
 )
+from selfrag.errors import require
 
 
 def ablate(
@@ -49,6 +50,7 @@ def ablate(
     base = parse_settings(changes or [])
     based(base)  # a bad setting is refused before a model is loaded
 
+    require("matplotlib", extra="eval")  # for the plots at the end
     from selfrag.cli.session import quiet
     from selfrag.experiments.runner_models import Model, Source
     from selfrag.experiments.steering.ablate import ablate as run

@@ -40,7 +40,7 @@ def ask(
     segments: options.Segments = None,
 ) -> None:
     """Answer a question: text with citations, the passages cited, the model's judgments, and what it cost."""
-    text = _piped() if question == "-" else whole(question)
+    text = _piped() if question == "-" else question
     decoding = options.decoding(
         policy,
         {
@@ -58,10 +58,12 @@ def ask(
     )
     if not text.strip():
         raise UserError("the question is empty; write one in quotes")
-    if trace is not None and not trace.absolute().parent.is_dir():
-        raise UserError(f"--trace {trace}: there is no folder {trace.parent}; make it first")
-    if trace is not None and trace.exists() and not trace.is_file():
-        raise UserError(f"--trace {trace} is not a file; name one")
+    if trace is not None:
+        trace = trace.resolve()  # a link keeps leading to what is written
+        if trace.is_dir():
+            raise UserError(f"--trace {trace} is a folder; name a file")
+        if not trace.parent.is_dir():
+            raise UserError(f"--trace {trace}: there is no folder {trace.parent}; make it first")
 
     from selfrag.cli.session import answering
 
@@ -79,7 +81,7 @@ def _piped() -> str:
         UserError: it is not UTF-8.
     """
     try:
-        return whole(sys.stdin.read())
+        return whole(sys.stdin.read()) if sys.stdin is not None else ""
     except UnicodeDecodeError as error:
         raise UserError(f"the question on the standard input is not {error.encoding.upper()}; convert it") from error
 

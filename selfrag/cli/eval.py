@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from selfrag.cli.commands import Commands
 from selfrag.cli.eval_export import export
 from selfrag.cli.eval_facts import facts
 from selfrag.cli.eval_judge import judge
@@ -16,7 +17,7 @@ from selfrag.cli.eval_run import run
 from selfrag.cli.eval_tasks import tasks
 from selfrag.untrusted import printable
 
-app = typer.Typer(name="eval", help="Measure a model on held-out data.", no_args_is_help=True)
+app = Commands(name="eval", help="Measure a model on held-out data.", no_args_is_help=True)
 app.command()(run)
 app.command()(tasks)
 app.command()(report)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selfrag.errors import UserError
+from selfrag.errors import UserError, require
 
 if TYPE_CHECKING:
     from selfrag.experiments.items import Item
@@ -69,6 +69,7 @@ def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowled
         raise UserError("facts need a knowledge source; give its index with --knowledge, or demo")
     made = None
     if "mauve" in wanted:
+        require("mauve", extra="mauve")
         from selfrag.experiments.metrics.hidden_states import ALCE_FEATURES, HiddenStates
 
         made = HiddenStates.load(features or ALCE_FEATURES)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from retrieval.checks import component
 from selfrag.cli.options import ASKED, Choices
 from selfrag.errors import UserError
 from selfrag.untrusted import printable
@@ -67,9 +68,11 @@ def run(
     kinds = list(dict.fromkeys(system or [DEFAULT]))
     if unknown := [kind for kind in kinds if kind not in SYSTEMS]:
         raise UserError(f"--system {unknown[0]}: known are {', '.join(SYSTEMS)}")
-    if name and len(kinds) > 1:
+    if name is not None and len(kinds) > 1:
         raise UserError("--name names one run; give one --system with it")
-    names = {name or kind: kind for kind in kinds}
+    if name is not None:
+        component("--name", name)
+    names = {kind if name is None else name: kind for kind in kinds}
     if against is not None and against not in names:
         raise UserError(f"--against {against}: the runs are {', '.join(names)}")
 

@@ -10,11 +10,12 @@ import typer
 
 from retrieval import Passage, build_index
 from retrieval.splitting import Splitting
+from selfrag.cli.commands import Commands
 from selfrag.errors import UserError
 from selfrag.loading import load_index
-from selfrag.untrusted import printable, whole
+from selfrag.untrusted import printable
 
-app = typer.Typer(name="index", help="Build and search an index of your own documents.", no_args_is_help=True)
+app = Commands(name="index", help="Build and search an index of your own documents.", no_args_is_help=True)
 
 _DEFAULT = Splitting()
 _SHOWN = 300  # characters of a passage on the terminal
@@ -56,7 +57,6 @@ def search(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Print the passages of an index that match a query best."""
-    query = whole(query)
     if not query.strip():
         raise UserError("the query is empty; write one in quotes")
     passages = load_index(directory, encoder)([query], k)[0]

@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from selfrag.cli.commands import Commands
 from selfrag.untrusted import printable
 
-app = typer.Typer(name="interpret", help="Ask a model why it answered so, and test what it says.", no_args_is_help=True)
+app = Commands(name="interpret", help="Ask a model why it answered so, and test what it says.", no_args_is_help=True)
 
 WHAT, GRID, ASKED = "What answers", "The grid", "What is asked"
 

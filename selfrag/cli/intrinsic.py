@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from selfrag.errors import UserError
-from selfrag.untrusted import whole
 
 if TYPE_CHECKING:
     from selfrag.intrinsics.model_library import Library
@@ -78,15 +77,15 @@ def intrinsic(
     if (question is None) == (conversation is None):
         raise UserError("give a question or --conversation FILE, one of the two")
     turns: list[Message] = []
-    found = read_passages([whole(text) for text in passage or ()])
+    found = read_passages(passage or ())
     if conversation is not None:
         messages, beside = read_conversation(conversation)
         turns += messages
         found = beside + found
     else:
-        turns.append(Message("user", whole(question or "")))
+        turns.append(Message("user", question or ""))
     if response is not None:
-        turns.append(Message("assistant", whole(response)))
+        turns.append(Message("assistant", response))
     found += read_passage_files(passages or [])
     state = kind.state(turns, found, **_arguments(argument or ()))
 
@@ -135,5 +134,5 @@ def _arguments(pairs: Sequence[str]) -> dict[str, str]:
             raise UserError(f"--argument {pair!r}: write it as NAME=VALUE, such as requirement='be polite'")
         if name.strip() in result:
             raise UserError(f"--argument {name.strip()!r} is given twice")
-        result[name.strip()] = whole(value)
+        result[name.strip()] = value
     return result

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import typer
-
 from selfrag.cli.ablate import ablate
 from selfrag.cli.ask import ask
+from selfrag.cli.commands import Commands
 from selfrag.cli.demo import demo
 from selfrag.cli.doctor import doctor
 from selfrag.cli.eval import app as evaluate
@@ -18,7 +17,7 @@ from selfrag.cli.running import run
 from selfrag.cli.sweep import sweep
 from selfrag.cli.train import app as train
 
-app = typer.Typer(
+app = Commands(
     name="selfrag",
     help="Cited answers from a language model that retrieves on demand and criticises its own writing.",
     no_args_is_help=True,

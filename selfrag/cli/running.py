@@ -1,13 +1,18 @@
 """Running a command: what went wrong becomes one line and an exit code. Knows no command.
 
-Exit codes: 0 done, 1 a command found something broken, 2 an error the user can act on, 130 interrupted. Errors that
-are nobody's fault but ours keep their traceback.
+Exit codes: 0 done, 1 a command found something broken, 2 an error the user can act on, 130 interrupted, 141 nobody reads
+the output any more. Errors that are nobody's fault but ours keep their traceback.
 """
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
 
 import typer
 
@@ -16,6 +21,10 @@ from selfrag.untrusted import printable
 
 USER_ERROR = 2
 INTERRUPTED = 130
+UNREAD = 141
+"""As of a program that SIGPIPE ends."""
+_LONGEST = 600
+"""Characters of an error line."""
 
 
 def run(app: typer.Typer, program: str, argv: Sequence[str] | None = None) -> int:
@@ -29,13 +38,31 @@ def run(app: typer.Typer, program: str, argv: Sequence[str] | None = None) -> in
     Returns:
         The exit code.
     """
+
+    if sys.stderr is None:  # closed by whoever started the program
+        sys.stderr = Path(os.devnull).open("w")
+    if sys.stdout is None:
+        return _fail(program, "the standard output is closed; open it, or send it to /dev/null")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a character is no reason to fail
     try:
+        arguments = _received(sys.argv[1:] if argv is None else argv)
         # Without standalone mode the parser raises its errors instead of printing them as a box.
-        code = app(args=argv, prog_name=program, standalone_mode=False)
+        code = app(args=arguments, prog_name=program, standalone_mode=False)
+        sys.stdout.flush()
     except UserError as error:
         return _fail(program, str(error))
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
+    except OSError as error:
+        if error.errno is None:  # no error of the machine
+            raise
+        return _refused(program, error)
+    except SystemExit as error:  # rich ends the program where a pipe is closed
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise
+        return _refused(program, error.__context__)
     except Exception as error:
         message = getattr(error, "format_message", None)  # the parser's own errors have it, whatever their class
         if message is None:
@@ -46,6 +73,39 @@ def run(app: typer.Typer, program: str, argv: Sequence[str] | None = None) -> in
     return int(code or 0)
 
 
+def _received(argv: Sequence[str]) -> list[str]:
+    """The arguments, unless an option has been given nothing: a variable of the shell that is not set, mostly.
+
+    Raises:
+        UserError: it has.
+    """
+    for option, value in pairwise(argv):
+        if not value and option.startswith("-") and option != "--":
+            raise UserError(f"{option} is empty; give a value, or leave the option out")
+    return list(argv)
+
+
+def _refused(program: str, error: OSError) -> int:
+    """What the machine refused; an error that names no file may be the standard output's."""
+    if error.filename is not None:
+        return _fail(program, f"{os.fsdecode(error.filename)}: {error.strerror}")
+    try:
+        sys.stdout.flush()  # what could not be written is still to be written
+    except OSError:
+        with suppress(OSError, ValueError):  # or Python tries once more at its end, and complains
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return UNREAD
+        return _fail(program, f"the standard output cannot be written: {error.strerror}")
+    return _fail(program, f"a file cannot be read or written: {error.strerror}")
+
+
 def _fail(program: str, message: str, code: int = USER_ERROR) -> int:
-    sys.stderr.write(f"{program}: {printable(' '.join(message.split()))}\n")
+    """One line on the error stream."""
+    line = printable(" ".join(message.split()))
+    if len(line) > _LONGEST:
+        line = f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
+    with suppress(OSError):
+        sys.stderr.write(f"{program}: {line}\n")
+        sys.stderr.flush()
     return code

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from selfrag.cli.options import ASKED, Choices
+from selfrag.errors import require
 from selfrag.untrusted import printable
 
 WIDTH = 120
@@ -88,6 +89,7 @@ def sweep(
     what = Sweep(base, axes, grid, goal, redecode, record_beam, seed, answers, judge)
     plan(based(base), axes, grid=grid)  # a bad setting is refused before a model is loaded
 
+    require("matplotlib", extra="eval")  # for the plots at the end
     from selfrag.cli.session import quiet
     from selfrag.experiments.runner_models import Model, Source
     from selfrag.experiments.steering.results import brief

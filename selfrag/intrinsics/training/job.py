@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from selfrag.errors import UserError
+from selfrag.errors import UserError, require
 from selfrag.intrinsics.catalog import find
 from selfrag.intrinsics.chat import DIALECT
 from selfrag.intrinsics.contract import Teachable
@@ -96,6 +96,9 @@ def run(job: AdapterJob) -> Path:
     from selfrag.training.plot import plot_log
     from selfrag.training.run import fit
 
+    require("matplotlib", extra="train")  # for the plot at the end; better said before hours of training
+    if job.intrinsic == "uncertainty":
+        require("scipy", extra="eval")  # its answers are calibrated after hours of asking
     codec = teachable(job.intrinsic, job.dialect)
     rows, more = load_rows(job)
     config = job.config

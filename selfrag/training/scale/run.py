@@ -17,6 +17,7 @@ import torch
 from retrieval.atomic import writing
 from selfrag.errors import UserError, require
 from selfrag.training import attention
+from selfrag.training.expansion import expanded_tokenizer
 from selfrag.training.journal import Journal, fingerprint
 from selfrag.training.model import DTYPES, Precision, Trainee, load_trainee
 from selfrag.training.run import Prepare, TrainingConfig, plan, settled
@@ -64,6 +65,9 @@ def fit_scaled(
         raise UserError("a later stage begins from the merged checkpoint of the one before: give it as the base model")
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     config, why = settled(config, run_dir, accelerator.type if accelerator else "cpu")
+    if config.patience is not None:
+        raise UserError("patience (early stopping) is for the loop for one process; take a recipe without [scale]")
+    prepared = prepare(expanded_tokenizer(base_dir, token_rows=config.reach.token_rows))  # before the weights are read
     trainee = _load(base_dir, config, scale)
     tied = trainee.causal.config.tie_word_embeddings
     if scale.sharding == "fsdp" and config.method == "lora" and tied and trainee.expansion.token_ids:
@@ -71,9 +75,6 @@ def fit_scaled(
             f"FSDP cannot cut the reflection rows of {base_dir.name}, whose tied embeddings share them:"
             " take sharding = 'zero3' or 'none', or train all weights"
         )
-    prepared = prepare(trainee.tokenizer)
-    if config.patience is not None:
-        raise UserError("patience (early stopping) is for the loop for one process; take a recipe without [scale]")
     inputs = {**prepared.inputs, "base": fingerprint(*sorted(base_dir.glob("*.safetensors")))}
     if start is not None:
         inputs["start"] = load_parameters(start, trainee.parameters, config.lora)

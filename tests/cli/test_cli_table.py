@@ -1,0 +1,399 @@
+"""Command lines with one bad value each, over every option of every command: one error line, nothing lost or left.
+
+The table is made from the commands' own signatures, so that a new option is in it without being written here. Every
+command has a line that is right but for its model, whose weights are damaged: what is wrong with the rest of a command
+line must be said before those weights are read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import numpy as np
+import pytest
+import tiny
+import typer
+
+from critic.cases import Case, Labelled
+from critic.cli.main import COMMANDS as CRITIC
+from critic.cli.main import main as critic
+from retrieval import Passage, build_index
+from retrieval.encoders import EncoderCard
+from selfrag.cli.main import app as selfrag_app
+from selfrag.cli.main import main as selfrag
+from selfrag.jsonl import write_jsonl
+from selfrag.training.rows import Row, Text, Token, write_rows
+
+SEED = int(os.environ.get("SELFRAG_TABLE_SEED", "19"))
+"""Of the cases that are drawn; another number draws others."""
+CASES = int(os.environ.get("SELFRAG_TABLE_CASES", "700"))
+LONGEST = 300
+"""Characters of an error line, without the folder of the test and what was typed."""
+SECONDS = 20
+
+MODEL = ["--model", "{w}/model", "--engine", "transformers"]
+RIGHT: dict[str, list[str]] = {
+    "selfrag ask": ["Who?", *MODEL],
+    "selfrag demo": ["--out", "{w}/out/traces", *MODEL],
+    "selfrag doctor": ["{w}/no-model"],
+    "selfrag intrinsic": ["answerability", "Who?", *MODEL, "--passage", "Ann did.", "--adapter", "none"],
+    "selfrag sweep": ["{w}/rows.jsonl", "--out", "{w}/out/sweep", *MODEL],
+    "selfrag ablate": ["{w}/rows.jsonl", "--out", "{w}/out/ablate", *MODEL],
+    "selfrag index build": ["{w}/passages.jsonl", "--out", "{w}/out/index", "--encoder", "{w}/no-encoder"],
+    "selfrag index search": ["{w}/index", "Who?", "--encoder", "{w}/no-encoder"],
+    "selfrag train adapter": ["{w}/train.jsonl", "--base", "{w}/model", "--out", "{w}/out/adapter"],
+    "selfrag train generator": [
+        *("{w}/train.jsonl", "--base", "{w}/model", "--out", "{w}/out/generator", "--recipe", "cpu")
+    ],
+    "selfrag train merge": ["{w}/adapter", "--base", "{w}/model", "--out", "{w}/out/merged"],
+    "selfrag train critic": ["{w}/cases.jsonl", "--base", "{w}/model", "--out", "{w}/out/critic"],
+    "selfrag train data": [
+        *("{w}/pairs.jsonl", "--critic", "lexical", "--out", "{w}/out/data", "--gold", "only", "--balance", "none")
+    ],
+    "selfrag eval run": ["{w}/rows.jsonl", "--out", "{w}/out/runs", *MODEL],
+    "selfrag eval tasks": [],
+    "selfrag eval report": ["{w}/run"],
+    "selfrag eval export": ["{w}/run", "--out", "{w}/out/exported", "--to", "lm-eval"],
+    "selfrag eval judge": ["{w}/run", "--judge", "nli:{w}/no-judge"],
+    "selfrag eval facts": ["{w}/run", "rows", "--write", "{w}/out/facts.jsonl"],
+    "selfrag eval intrinsics": ["--data", "{w}/folder", *MODEL, "--out", "{w}/out/measured"],
+    "selfrag interpret run": ["{w}/lists.jsonl", "--out", "{w}/out/grid", *MODEL],
+    "selfrag interpret faithfulness": ["{w}/grid", *MODEL],
+    "selfrag interpret agree": ["{w}/grid", *MODEL],
+    "selfrag interpret table": ["{w}/grid"],
+    "critic sample": ["{w}/pairs.jsonl", "--out", "{w}/out/cases.jsonl", "--target", "IsUse=2"],
+    "critic label": [
+        *("{w}/cases.jsonl", "--out", "{w}/out/labels", "--url", "http://127.0.0.1:9", "--model", "m"),
+        *("--retries", "0"),
+    ],
+    "critic agree": ["{w}/cases.jsonl", "again={w}/cases.jsonl"],
+    "critic train": ["{w}/cases.jsonl", "--base", "{w}/model", "--out", "{w}/out/critic"],
+    "critic eval": ["{w}/cases.jsonl", "--critic", "{w}/critic", "--engine", "transformers"],
+    "critic augment": [
+        *("{w}/pairs.jsonl", "--critic", "lexical", "--out", "{w}/out/data", "--gold", "only", "--balance", "none")
+    ],
+    "critic pairs": ["pairs={w}/pairs.jsonl", "--out", "{w}/out/pairs.jsonl"],
+    "critic inspect": ["{w}/train.jsonl", "--out", "{w}/out/page.html"],
+}
+"""Each command with what it needs."""
+
+LONG = "n" * 300
+NUL = "a\0b"
+PATHS = {
+    "missing": "{w}/none/at/all",
+    "loop": "{w}/loop",
+    "below loop": "{w}/loop/x",
+    "nul": f"{{w}}/{NUL}",
+    "long": f"{{w}}/{LONG}",
+    "not utf-8": "{w}/\udcff\udce9",
+    "below a file": "{w}/rows.jsonl/x",
+    "proc": "/proc/none/x",
+}
+READ = {
+    **PATHS,
+    "folder": "{w}/folder",
+    "empty": "{w}/empty.jsonl",
+    "latin": "{w}/latin.jsonl",
+    "binary": "{w}/binary.jsonl",
+    "deep": "{w}/deep.jsonl",
+    "half": "{w}/half.jsonl",
+    "list": "{w}/list.jsonl",
+    "types": "{w}/types.jsonl",
+    "wide number": "{w}/number.jsonl",
+    "fifo": "{w}/fifo.jsonl",
+    "zeros": "/dev/zero",
+    "gzip": "{w}/broken.jsonl.gz",
+    "nothing": "",
+}
+WRITTEN = {key: value for key, value in PATHS.items() if key != "missing"} | {"device": "/dev/full"}
+WHOLE = {"word": "x", "fraction": "1.5", "nan": "nan", "huge": "1e400", "negative": "-5", "digits": "9" * 30, "": ""}
+NUMBERS = {"word": "x", "nan": "nan", "inf": "inf", "huge": "1e400", "minus": "-inf", "": ""}
+NAMES = {
+    **{"up": "../../x", "below": "a/b", "here": ".", "parent": "..", "": "", "long": LONG, "hidden": ".x"},
+    **{"nul": NUL, "line": "a\nb", "absolute": "/tmp/x", "blank": " "},
+}
+ADDRESSES = {
+    **{"port": "http://127.0.0.1:99999", "nul": "http://a\0b", "bracket": "http://[::1", "no host": "http://"},
+    **{"scheme": "ftp://x", "space": "http://a b", "not utf-8": "http://\udce9"},
+}
+WEIGHTS = {**PATHS, "": "", "file": "{w}/rows.jsonl", "folder": "{w}/folder", "three": "a/b/c"}
+WRONG: dict[str, dict[str, str]] = {
+    "--engine": {**ADDRESSES, "unknown": "best", "": ""},
+    "--endpoint": ADDRESSES,
+    "--url": ADDRESSES,
+    "--model": WEIGHTS,
+    "--base": WEIGHTS,
+    "--critic": WEIGHTS,
+    "--encoder": WEIGHTS,
+    "--index": WEIGHTS,
+    "--name": NAMES,
+    "--recipe": {**READ, "unknown": "best"},
+    "--sentences": {"unknown": "no_such_model", "nul": NUL, "path": "../x"},
+    "--axis": {"word": "x", "empty": "issup=", "nan": "issup=nan", "many": "issup=0:1e9:1e-9", "name": "x=1,2"},
+    "--set": {"word": "x", "field": "x=1", "nan": "threshold=nan", "deep": "threshold=" + "(" * 5000},
+    "--best": {"word": "x", "nan": "headline,retrieval_rate<=nan", "sign": "headline,x<1"},
+    "--system": {"unknown": "x", "path": "../x"},
+    "--against": {"unknown": "x", "path": "../x"},
+    "--require": {"word": "x", "label": "issup=x", "group": "x=5"},
+    "--forbid": {"word": "x", "label": "issup=x", "group": "x=5"},
+    "--join": {"unknown": "x", "path": "../x", "role": "answerability=x"},
+    "--w-join": {"word": "x", "nan": "answerability=nan", "inf": "answerability=inf"},
+    "--gate": {"word": "x", "nan": "answerability<nan:abstain", "action": "answerability<0.5:x"},
+    "--argument": {"word": "x", "unknown": "x=1", "nothing": "="},
+    "--dialect": {"unknown": "x", "path": "../x"},
+    "--only": {"unknown": "x", "path": "../x"},
+    "--cell": {"unknown": "x", "path": "../x"},
+    "--order": {"unknown": "x"},
+    "--prompt": {"unknown": "x"},
+    "--per-label": {"word": "x", "group": "x=5", "zero": "IsSup=0", "digits": "IsSup=" + "9" * 5000},
+    "--target": {"word": "x", "group": "x=5", "negative": "IsSup=-1", "label": "IsSup/x=1"},
+    "--column": {"word": "x", "nothing": "="},
+    "--preset": {"unknown": "x"},
+    "--metric": {"unknown": "x"},
+    "--judge": {"unknown": "x", "missing": "nli:{w}/none", "nul": f"nli:{NUL}", "loop": "critic:{w}/loop"},
+    "--knowledge": WEIGHTS,
+    "--device": {"unknown": "x"},
+    "QUESTION": {"": "", "blank": " \n\t", "nul": NUL},
+    "QUERY": {"": "", "blank": " \n\t", "nul": NUL},
+}
+"""What is wrong for options and arguments of these names, whatever their type."""
+ODD = {
+    *(("selfrag doctor", "MODEL", kind) for kind in ("missing",)),
+    *(("selfrag eval tasks", "NAME", kind) for kind in ()),
+}
+"""Cases that only must not fail badly: what is given is not wrong, or not for every command."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One command line.
+
+    Attributes:
+        command: program and command.
+        arguments: after it; `{w}` is the folder of the files.
+        what: option or argument, and what is wrong with it.
+        wrong: the value is wrong, so the command must end with an error that is not the one of its right line.
+    """
+
+    command: str
+    arguments: tuple[str, ...]
+    what: str
+    wrong: bool = True
+
+
+def commands() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Every command and its function."""
+
+    def of(app: typer.Typer, path: str) -> Iterator[tuple[str, Callable[..., Any]]]:
+        for one in app.registered_commands:
+            assert one.callback is not None
+            yield f"{path} {one.name or one.callback.__name__}", one.callback
+        for group in app.registered_groups:
+            assert group.typer_instance is not None
+            yield from of(group.typer_instance, f"{path} {group.name}")
+
+    yield from of(selfrag_app, "selfrag")
+    yield from ((f"selfrag train {point.name}", point.load()) for point in entry_points(group="selfrag.train"))
+    for name, place in CRITIC.items():
+        module, _, function = place.partition(":")
+        yield f"critic {name}", getattr(importlib.import_module(module), function)
+
+
+def parameters(function: Callable[..., Any]) -> Iterator[tuple[str, Any, bool]]:
+    """Name as typed (an argument's in capitals), type of one value, and whether it is an option."""
+    for name, hint in get_type_hints(function, include_extras=True).items():
+        if get_origin(hint) is not Annotated:
+            continue
+        kind, info = get_args(hint)[:2]
+        while get_origin(kind) is list or type(None) in get_args(kind):
+            kind = get_args(kind)[0]
+        option = isinstance(info, typer.models.OptionInfo)
+        spoken = [one for one in (info.default, *(info.param_decls or ())) if isinstance(one, str)]
+        yield (([*spoken, "--" + name.replace("_", "-")][0]) if option else name.upper()), kind, option
+
+
+def values(name: str, kind: Any) -> dict[str, str]:
+    """Wrong values by what is wrong with them."""
+    if name in WRONG:
+        return WRONG[name]
+    if get_origin(kind) is Literal:
+        return {"unknown": "x", "": "", "nul": NUL}
+    if kind is int:
+        return WHOLE
+    if kind is float:
+        return NUMBERS
+    if kind is Path or name in ("FILES", "FILE", "TEACHERS", "PARTS", "PAIRS", "WHAT"):
+        return WRITTEN if name in ("--out", "--trace", "--write") else READ
+    return {"nul": NUL}
+
+
+def lines() -> list[Line]:
+    """The whole table."""
+    table = []
+    for command, function in commands():
+        right = RIGHT[command]
+        positions = iter(range(9))
+        for name, kind, option in parameters(function):
+            if kind is bool:
+                table.append(Line(command, (*right, f"{name}=x"), f"{name} of x"))
+                continue
+            at = len(right) if option else next(positions)
+            for what, value in values(name, kind).items():
+                arguments = (*right, name, value) if option else (*right[:at], value, *right[at + 1 :])
+                odd = (command, name, what) in ODD
+                table.append(Line(command, arguments, f"{name} {what}", not odd))
+        table.append(Line(command, (*right, "--no-such-option"), "unknown option"))
+        table.append(Line(command, (*right, *["more"] * 9, "--no-such-option", NUL), "nul"))
+    return table
+
+
+ALL = lines()
+CHOSEN = random.Random(SEED).sample(ALL, min(CASES, len(ALL)))
+
+
+class Letters:
+    """Counts letters."""
+
+    card = EncoderCard(name="letters", fingerprint="letters", dim=26)
+
+    def encode(self, texts: Sequence[str], batch_size: int = 64) -> Any:
+        counts = [[text.lower().count(chr(97 + n)) for n in range(26)] for text in texts]
+        vectors = np.asarray(counts, np.float32) + 0.01
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def files(w: Path) -> None:
+    """Write files of all kinds, right and wrong."""
+    w.mkdir()
+    (w / "folder").mkdir()
+    (w / "cwd").mkdir()
+    tiny.save_llama(w / "model")
+    (w / "adapter").mkdir()
+    (w / "adapter" / "adapter_config.json").write_text("{}")
+    passage = Passage("p1", "Ann wrote the book.", "Book")
+    row = {"id": "u1", "task": "short_qa", "instruction": "Who?", "answers": ["Ann"], "passages": [passage.as_dict()]}
+    write_jsonl(w / "rows.jsonl", ({**row, "id": f"u{n}"} for n in range(4)))
+    (w / "passages.jsonl").write_text(json.dumps({"id": "p1", "title": "Book", "text": "Ann wrote it."}) + "\n")
+    many = {**row, "task": "list_qa", "type": "simple", "answers": [["Ann"]], "gold_passage_ids": ["p1"]}
+    asked = [{**many, "id": f"q{n}", "split": "train" if n < 2 else "dev", "question": "Who?"} for n in range(6)]
+    write_jsonl(w / "lists.jsonl", asked)
+    write_rows(
+        w / "train.jsonl", [Row(f"r{n}", "made", "Hi.", (Token("[No Retrieval]"), Text("Hello."))) for n in range(4)]
+    )
+    cases = [Labelled(f"c{n}", Case("IsUse", "Who?", output="Ann."), "5", "made", "human") for n in range(4)]
+    write_jsonl(w / "cases.jsonl", (case.as_dict() for case in cases))
+    gold = [{"title": "Book", "text": "Ann wrote it."}]
+    pair = {"dataset": "made", "kind": "short_qa", "instruction": "Who?", "output": "Ann.", "gold_passages": gold}
+    write_jsonl(w / "pairs.jsonl", ({"id": f"p{n}", **pair} for n in range(4)))
+    build_index([w / "passages.jsonl"], w / "index", encoder=Letters())
+    small = ["--model", str(w / "model"), "--engine", "transformers", "--limit", "1"]
+    assert selfrag(["eval", "run", str(w / "rows.jsonl"), "--out", str(w), "--name", "run", *small]) == 0
+    one = ["--cutoff", "1", "--order", "ranked", "--examples", "0", "--prompt", "basic", "--max-tokens", "4"]
+    assert selfrag(["interpret", "run", str(w / "lists.jsonl"), "--out", str(w / "grid"), *small, *one]) == 0
+    (w / "model" / "model.safetensors").write_bytes(b"\xff" * 64)
+    shutil.copytree(w / "model", w / "critic")
+    (w / "loop").symlink_to("loop")
+    (w / "empty.jsonl").touch()
+    (w / "latin.jsonl").write_bytes('{"id": "é"}\n'.encode("latin-1"))
+    (w / "binary.jsonl").write_bytes(random.Random(0).randbytes(4000))
+    (w / "deep.jsonl").write_text("[" * 100_000)
+    (w / "half.jsonl").write_text('{"id": "a", "text')
+    (w / "list.jsonl").write_text("[]\n1\nnull\n")
+    (w / "types.jsonl").write_text('{"id": {"a": 1}, "text": 3, "task": [], "instruction": null, "answers": 5}\n')
+    (w / "number.jsonl").write_text('{"id": ' + "9" * 5000 + ', "text": "a"}\n')
+    (w / "broken.jsonl.gz").write_bytes(b"\x1f\x8b\x08\x00broken")
+    os.mkfifo(w / "fifo.jsonl")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the files."""
+    w = tmp_path_factory.mktemp("table") / "w"
+    files(w)
+    return w
+
+
+def state(world: Path) -> dict[str, Any]:
+    """All that lies in the folder, apart from what commands are told to write to."""
+    found = {}
+    for folder, folders, files in os.walk(world.parent):
+        if Path(folder) == world and "out" in folders:
+            folders.remove("out")
+        for name in (*folders, *files):
+            path = Path(folder) / name
+            about = path.lstat()
+            link = path.readlink() if path.is_symlink() else None
+            found[str(path)] = (about.st_mode, about.st_ino, about.st_size if path.is_file() else 0, link)
+    return found
+
+
+def _late(_signal: int, _frame: FrameType | None) -> None:
+    raise TimeoutError(f"no end after {SECONDS} s")
+
+
+def given(line: Line, world: Path) -> list[str]:
+    return [*line.command.split()[1:], *(text.replace("{w}", str(world)) for text in line.arguments)]
+
+
+def ran(line: Line, world: Path) -> tuple[int, str, str]:
+    """Exit code, output and errors of a command line in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    main = critic if line.command.startswith("critic") else selfrag
+    signal.signal(signal.SIGALRM, _late)
+    signal.alarm(SECONDS)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main(given(line, world))
+    finally:
+        signal.alarm(0)
+        shutil.rmtree(world / "out", ignore_errors=True)
+    return code, out.getvalue(), err.getvalue()
+
+
+def test_every_command_is_in_the_table() -> None:
+    assert {command for command, _ in commands()} == set(RIGHT)
+    assert len(ALL) >= 600
+
+
+@pytest.fixture(scope="module")
+def at_best(world: Path) -> dict[str, str]:
+    """What the right lines say."""
+    return {}
+
+
+@pytest.mark.parametrize("line", CHOSEN, ids=[f"{n}-{ascii(f'{x.command} {x.what}')[1:-1]}" for n, x in enumerate(CHOSEN)])
+def test_a_bad_value_is_one_line(
+    line: Line, world: Path, at_best: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(world / "cwd")
+    monkeypatch.setenv("HOME", str(world / "home"))
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    if line.command not in at_best:
+        at_best[line.command] = ran(Line(line.command, tuple(RIGHT[line.command]), "right"), world)[2]
+    before = state(world)
+    code, _, err = ran(line, world)
+    assert state(world) == before
+    if line.wrong:
+        assert code == 2, "silent success"
+        assert err != at_best[line.command], "not noticed"
+    if code:
+        assert err.count("\n") == 1
+        assert err.startswith(f"{line.command.split()[0]}: ")
+        assert not any(unicodedata.category(character) in ("Cc", "Cs") for character in err[:-1])
+        assert len(err.replace(str(world), "")) <= LONGEST
