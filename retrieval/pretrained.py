@@ -136,10 +136,11 @@ def number_format(wanted: str, source: str | Path, device: str) -> NumberFormat:
     return NumberFormat(own, f"as saved; {why}") if found else NumberFormat("float32", f"saved in {own}; {why}")
 
 
-def training_format(device: str) -> NumberFormat:
-    """`bfloat16` or `float32`: what to train in on a torch device."""
+def fast_format(device: str | None = None) -> NumberFormat:
+    """`bfloat16` where a torch device multiplies matrices in it, else `float32`; by default of this machine's best."""
     import torch
 
+    device = device or best_device()
     if device.startswith("cuda"):
         if torch.cuda.is_bf16_supported(including_emulation=False):
             return NumberFormat("bfloat16", "this GPU multiplies in bfloat16")
@@ -148,6 +149,13 @@ def training_format(device: str) -> NumberFormat:
         return NumberFormat("bfloat16", f"on {device}")
     found, why = cpu_instructions("bfloat16")
     return NumberFormat("bfloat16" if found else "float32", why)
+
+
+def best_device() -> str:
+    """`cuda` where there is one, else `cpu`."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def cpu_instructions(
@@ -165,7 +173,7 @@ def cpu_instructions(
     """
     environment = os.environ if environment is None else environment
     for variable, low in _CAPS.items():
-        if (value := environment.get(variable, "").upper()) in low:
+        if (value := environment.get(variable, "")).upper() in low:
             return False, f"{variable}={value} allows no {name} instructions"
     if capabilities is None:
         import torch
