@@ -1,4 +1,4 @@
-"""Measure number formats: `bench_dtype.py [--cpu here avx512 avx2] [--what vllm transformers training encoder critic]`.
+"""Measure number formats: `bench_dtype.py [--cpu here avx512 avx2] [--what vllm transformers training encoder]`.
 
 Each format in a process of its own, on this CPU as it is and as one without bfloat16 instructions (`avx512`) or without
 AVX-512 (`avx2`): torch and oneDNN are held back by their variables, vLLM takes its kernels for such a machine.
