@@ -90,7 +90,7 @@ def questions_a_second(engine: str) -> Callable[[str, int], tuple[float, str]]:
 
         items = demo_items(questions + 1, 5)
         with SelfRAG.from_pretrained("demo", engine=engine, dtype=dtype, max_model_len=2048) as rag:
-            rag.generate(items[-1].question, evidence=items[-1].passages, decoding=SHORT.policy)
+            rag.generate(items[-1].question, evidence=items[-1].passages[:1], decoding=SHORT.policy)
             start = time.perf_counter()
             asked, evidence = [item.question for item in items[:-1]], [item.passages for item in items[:-1]]
             rag.generate(asked, evidence=evidence, decoding=SHORT.policy)
