@@ -66,7 +66,7 @@ def price(
     import torch
 
     from critic.student.card import read_card
-    from retrieval.pretrained import training_format
+    from retrieval.pretrained import fast_format
     from selfrag.loading import load_tokenizer, resolve_model
     from selfrag.training.estimate import EFFICIENCY, read_shape
     from selfrag.training.measuring import measured_rate
@@ -84,7 +84,7 @@ def price(
     judged = sum(times for _, times in counts)
     tokens = round(found.judgments * sum(length * times for length, times in counts) / max(1, judged))
     work = tokens * 2 * shape.body + found.judgments * 2 * shape.head
-    dtype = training_format("cuda" if torch.cuda.is_available() else "cpu").name
+    dtype = fast_format().name
     rate = measured_rate(workers, dtype=dtype).alone * EFFICIENCY
     return Price(tokens, work / rate, getattr(torch, dtype).itemsize * (shape.body + shape.vocabulary) / 2**30)
 

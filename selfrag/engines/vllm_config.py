@@ -82,10 +82,13 @@ def check_model(model: str) -> None:
 
 def engine_arguments(config: VLLMConfig, adapters: Sequence[Adapter], *, cpu: bool) -> dict[str, Any]:
     """Keyword arguments of `EngineArgs` for this configuration."""
+    dtype = number_format(config.dtype, config.model, "cpu" if cpu else "cuda").name
+    if not cpu and dtype != "float32":
+        dtype = config.dtype  # vLLM knows which GPUs lack bfloat16; its `auto` only rounds what was saved in float32
     arguments: dict[str, Any] = {
         "model": str(Path(config.model).expanduser()) if config.model.startswith("~") else config.model,
         "max_model_len": config.max_model_len,
-        "dtype": number_format(config.dtype, config.model, "cpu" if cpu else "cuda").name,
+        "dtype": dtype,
         "trust_remote_code": config.trust_remote_code,
         "max_num_seqs": config.max_num_seqs or (CPU_MAX_NUM_SEQS if cpu else None),
         "enable_prefix_caching": config.enable_prefix_caching,

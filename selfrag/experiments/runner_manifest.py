@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.atomic import write_json, writing
+from retrieval.pretrained import fast_format
 from selfrag.errors import UserError
 from selfrag.experiments.provenance import commit, sha256, versions
 from selfrag.experiments.tasks.reading import TaskFile
@@ -139,6 +140,7 @@ def _fresh(identity: Mapping[str, Any]) -> dict[str, Any]:
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
         "versions": versions(PACKAGES),
+        "auto_dtype": str(fast_format()),  # of a bfloat16 checkpoint, here
     }
     return {"identity": identity, "files": {}, "about": about}
 

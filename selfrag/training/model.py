@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from retrieval.checks import whole
-from retrieval.pretrained import load, training_format
+from retrieval.pretrained import fast_format, load
 from selfrag.errors import UserError
 from selfrag.training import attention
 from selfrag.training.expansion import Expansion, expand, unexpanded
@@ -208,7 +208,7 @@ def chosen_precision(wanted: Precision, device: str) -> tuple[Precision, str]:
     """`bf16` or `fp32`, and why: what was asked for, or for `auto` what the device is fast in."""
     if wanted != "auto":
         return wanted, "as asked for"
-    found = training_format(device)
+    found = fast_format(device)
     return ("bf16" if found.name == "bfloat16" else "fp32"), found.reason
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from retrieval.pretrained import cpu_instructions
 from selfrag.engines.lora import Adapter
 from selfrag.engines.vllm_config import VLLMConfig, build_environment, check_model, engine_arguments
 from selfrag.errors import EngineError, UserError
@@ -72,3 +73,17 @@ def test_models_that_are_none(tmp_path):
         check_model(str(tmp_path))
     (tmp_path / "config.json").write_text("{}")
     check_model(str(tmp_path))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_auto_keeps_what_the_checkpoint_was_saved_in(tmp_path, dtype):
+    """vLLM's own `auto` turns float32 into 16 bits; ours means the same for every engine."""
+    (tmp_path / "config.json").write_text(f'{{"model_type": "llama", "dtype": "{dtype}"}}')
+    config = VLLMConfig(str(tmp_path))
+    assert engine_arguments(config, [], cpu=False)["dtype"] == {"float32": "float32"}.get(dtype, "auto")
+    assert engine_arguments(config, [], cpu=True)["dtype"] == cpu_format(dtype)
+    assert engine_arguments(config, [], cpu=True)["trust_remote_code"] is False
+
+
+def cpu_format(dtype):
+    return dtype if dtype == "float32" or cpu_instructions(dtype)[0] else "float32"

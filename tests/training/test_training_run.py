@@ -138,6 +138,30 @@ def test_full_fine_tuning_trains_everything(base_dir, rows, tmp_path):
     assert list(trainee.rows) == ["embed_tokens.rows"]
 
 
+def test_a_run_goes_on_in_the_precision_it_began_with(base_dir, rows, tmp_path, monkeypatch):
+    """Also on a machine for which `auto` is another one; by default bf16 was taken where it is many times slower."""
+    settings = config(max_steps=2, precision="auto")
+    with monkeypatch.context() as patch:
+        patch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+        train(rows, base_dir, tmp_path / "run", settings)
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["config"]["precision"] == "fp32"
+    assert "ATEN_CPU_CAPABILITY=avx2" in manifest["facts"]["precision"]
+    assert train(rows, base_dir, tmp_path / "run", settings).causal.dtype == torch.float32
+    with pytest.raises(UserError, match="precision"):
+        train(rows, base_dir, tmp_path / "run", config(max_steps=2, precision="bf16"))
+
+
+def test_a_run_from_before_precision_was_a_setting_goes_on_in_bf16(base_dir, rows, tmp_path):
+    train(rows, base_dir, tmp_path / "run", config(max_steps=1))
+    path = tmp_path / "run" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["config"]["precision"]
+    path.write_text(json.dumps(manifest))
+    trainee = train(rows, base_dir, tmp_path / "run", config(max_steps=1, precision="auto"))
+    assert trainee.causal.dtype == torch.bfloat16
+
+
 def test_the_manifest_says_what_was_run(base_dir, rows, tmp_path):
     long = write(tmp_path / "long.jsonl", [*ROWS, row("Hello!", instruction="Say it.", id="d")])
     train(long, base_dir, tmp_path / "run", config(max_length=160, max_steps=1))

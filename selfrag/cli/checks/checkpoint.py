@@ -52,6 +52,7 @@ def check_checkpoint(name: str, folder: Path | None) -> Iterator[Finding]:
     if folder is None:
         yield Finding("rows", f"not checked: the weights of {name} are not on this machine", "note")
         return
+    yield Finding("number format", str(pretrained.number_format("auto", folder, pretrained.best_device())))
     yield from _check_architecture(folder)
     try:
         yield from _check_rows(folder, ids)

@@ -7,16 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from retrieval.pretrained import number_format, saved_format
 from selfrag.cli.checks.finding import Finding
 from selfrag.cli.checks.machine import free_memory
 from selfrag.engines.vllm_config import CPU_KV_CACHE_GIB, GIB
 
-_NUMBER_BYTES = 2  # keys and values are kept in 16 bits
+_NUMBER_BYTES = 2  # of keys and values in 16 bits
 
 
 def check_fit(folder: Path) -> Iterator[Finding]:
     """Sizes of a checkpoint on disk; says nothing of checkpoints whose configuration it cannot read."""
-    weights = sum(file.stat().st_size for file in _weight_files(folder))
+    held_in = number_format("auto", folder, "cpu").name
+    wider = 2 if held_in == "float32" else 1  # than 16 bits
+    rounded = saved_format(folder) in ("bfloat16", "float16")
+    weights = sum(file.stat().st_size for file in _weight_files(folder)) * (wider if rounded else 1)
     free = free_memory()
     if free is not None:
         needed = weights + int(CPU_KV_CACHE_GIB * GIB)
@@ -26,6 +30,7 @@ def check_fit(folder: Path) -> Iterator[Finding]:
     sizes = cache_sizes(folder)
     if sizes is not None:
         context, token = sizes
+        token *= wider
         held = int(CPU_KV_CACHE_GIB * GIB) // token
         fix = "" if held >= context else f"pass kv_cache_gib={context * token / GIB:.1f} or max_model_len={held}"
         detail = f"{context:,} tokens; on a CPU the cache of {CPU_KV_CACHE_GIB:g} GB holds {held:,}"
@@ -33,7 +38,7 @@ def check_fit(folder: Path) -> Iterator[Finding]:
 
 
 def cache_sizes(folder: Path) -> tuple[int, int] | None:
-    """Context in tokens and bytes of keys and values for one token, from `config.json`; None if it does not say."""
+    """Context in tokens, and bytes of a token's keys and values in 16 bits; None if `config.json` does not say."""
     try:
         config: Any = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from retrieval.pretrained import fast_format
 from selfrag.cli.checks.finding import Finding
 from selfrag.demo.assets import ASSETS
 from selfrag.demo.cache import cache_home
@@ -19,6 +20,7 @@ _FIRST_RUN_BYTES = int(1.5 * _GB)  # downloads, their unpacked files, the merged
 def check_machine() -> Iterator[Finding]:
     """What this machine offers, and whether the default model would fit."""
     yield Finding("cores", str(os.cpu_count()))
+    yield Finding("number format", f"bfloat16 checkpoints are loaded in {fast_format()}")
     free = free_memory()
     if free is not None:
         enough = free > 2 * _GB

@@ -115,7 +115,7 @@ class TrueEntailment:
 
 def _open(path: Path, source: str, dtype: Any) -> Any:
     torch = require("torch", extra="cpu")
-    placed = {"device_map": "auto"} if torch.cuda.is_available() else {}
+    placed: dict[str, Any] = {"device_map": "auto"} if torch.cuda.is_available() else {}
     try:
         return pretrained.load("AutoModelForSeq2SeqLM", path, dtype=dtype, **placed).eval()
     except (OSError, ValueError) as error:
