@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retrieval import UserError, build_index, open_index
+from retrieval import UserError, build_index, index_passages, open_index
 from retrieval.readers import read_files
 from retrieval.reading import parse_json, read_json, read_lines, read_whole, regular_file, user_path
 from selfrag.jsonl import read_jsonl
+from selfrag.loading import load_index
 
 
 def one_line(call, *arguments):
@@ -69,6 +70,21 @@ def test_an_index_or_encoder_at_such_a_path_is_one_line(tmp_path, kind, encoder,
     one_line(lambda: build_index([tmp_path / "rows.jsonl"], tmp_path / "i", encoder=path))
     assert not (tmp_path / "i").exists()
     assert not (tmp_path / "i.building").exists()
+
+
+@pytest.mark.parametrize("kind", sorted(set(HOSTILE_PATHS) - {"dangling link"}))
+def test_an_index_cannot_be_written_to_such_a_path(tmp_path, kind, encoder, animals):
+    path = HOSTILE_PATHS[kind](tmp_path, "index")
+    before = sorted(tmp_path.iterdir())
+    one_line(lambda: index_passages(animals, path, encoder=encoder))
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_the_root_the_present_folder_and_nothing_are_no_index(tmp_path, monkeypatch, encoder):
+    monkeypatch.chdir(tmp_path)
+    for path in ("", ".", "/", "..", "~"):
+        one_line(open_index, path, encoder)
+        one_line(load_index, path)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
