@@ -73,12 +73,13 @@ class Corpus(Sequence[Passage]):
         try:
             table = pa.ipc.open_stream(pa.memory_map(str(path / FILE))).read_all()
             table.validate()
-        except (pa.ArrowException, OSError) as error:
+            fits = table.schema == _schema() and len(table) == manifest.passages
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             raise UserError(f"corpus {path} is damaged ({error}); build it again") from error
-        if table.schema != _schema() or len(table) != manifest.passages:
+        if not fits:
             raise UserError(
-                f"corpus {path} is damaged: {FILE} holds {len(table)} rows of {', '.join(table.column_names)}, "
-                f"{MANIFEST} says {manifest.passages} passages; build it again"
+                f"corpus {path} is damaged: {FILE} does not hold the {manifest.passages} passages of {MANIFEST}; "
+                "build it again"
             )
         return cls(path, table, manifest.digest)
 
@@ -96,7 +97,7 @@ class Corpus(Sequence[Passage]):
                 column.validate(full=True)
             for passage in self:
                 digest.add((passage.id, passage.title, passage.text))
-        except (pa.ArrowException, UserError) as error:
+        except (pa.ArrowException, UserError, ValueError) as error:
             raise UserError(f"corpus {self.directory} is damaged ({error}); build it again") from error
         if digest.value() != self.digest:
             raise UserError(

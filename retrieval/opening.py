@@ -41,7 +41,8 @@ def open_index(directory: str | Path, encoder: Encoder | str | Path | None = Non
         )
     if sum(manifest.files.values()) <= _READ_THROUGH:
         corpus.check_content()
-        vectors.check_content()
+        if not vectors.all_finite():
+            raise UserError(f"index {path} is damaged: it holds vectors that are not finite; build it again")
     if encoder is None:
         if not built_with.source:
             raise UserError(

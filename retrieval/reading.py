@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, cast
 from retrieval.errors import UserError
 
 _MOST = 1 << 28  # bytes of a line, or of a text that is read whole
-_UNPACKED, _RATIO = 1 << 26, 200  # a gzip file may always give so many bytes, and beyond them so many a packed byte
+_UNPACKED, _RATIO = 1 << 24, 200  # a gzip file may always give so many bytes, and beyond them so many a packed byte
 
 
 def user_path(path: str | Path) -> Path:

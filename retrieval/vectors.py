@@ -47,8 +47,8 @@ class VectorIndex(Protocol):
         """Length of a vector, d."""
         ...
 
-    def check_content(self) -> None:
-        """Read every vector; a `UserError` where one cannot be compared."""
+    def all_finite(self) -> bool:
+        """Read every vector; whether all can be compared."""
         ...
 
     def search(self, queries: Matrix, k: int) -> Hits:
@@ -102,14 +102,9 @@ class FlatIndex:
         """Length of a vector."""
         return int(self._vectors.shape[1])
 
-    def check_content(self) -> None:
-        """Read every vector.
-
-        Raises:
-            UserError: one holds values that are not finite.
-        """
-        if not all(np.isfinite(self._vectors[n : n + _BLOCK]).all() for n in range(0, len(self), _BLOCK)):
-            raise UserError("the index holds vectors that are not finite; build it again")
+    def all_finite(self) -> bool:
+        """Read every vector; whether all can be compared."""
+        return all(np.isfinite(self._vectors[row : row + _BLOCK]).all() for row in range(0, len(self), _BLOCK))
 
     def search(self, queries: Matrix, k: int) -> Hits:
         """The min(k, n) best rows for each of the queries [m, d]."""

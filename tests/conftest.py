@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -90,3 +94,26 @@ def tiny_gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_gpt2_untied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Directory of a random GPT-2 with an output matrix of its own."""
     return tiny.save_gpt2(tmp_path_factory.mktemp("gpt2-untied"), tie=False)
+
+
+@pytest.fixture
+def growth() -> Callable[[Callable[[int], object], Callable[[object], object], int], float]:
+    """How many times longer a work takes on four times as much: about 4 where it is linear, 16 where it is quadratic.
+
+    The least of up to three tries, in time of this process: a busy machine only ever adds.
+    """
+
+    def measure(make: Callable[[int], Any], work: Callable[[Any], object], size: int) -> float:
+        least = math.inf
+        for _ in range(3):
+            seconds = []
+            for given in (make(size), make(4 * size)):
+                start = time.process_time()
+                work(given)
+                seconds.append(time.process_time() - start)
+            least = min(least, seconds[1] / max(seconds[0], 0.005))
+            if least < 6:
+                break
+        return least
+
+    return measure

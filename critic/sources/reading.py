@@ -17,6 +17,7 @@ from critic.sources.json_array import begins_array, read_array
 from critic.sources.raw import Raw
 from critic.sources.streams import unbroken
 from retrieval.errors import UserError
+from retrieval.reading import regular_file
 from selfrag.jsonl import read_jsonl
 
 Source: TypeAlias = str | Path | Iterable[Mapping[str, Any]]
@@ -36,10 +37,8 @@ def raw_rows(source: Source, split: str = "train") -> Iterator[Raw]:
         UserError: there is no such file, no reader for it, no such split, or a row is no object; names `file:line`.
     """
     if isinstance(source, str | Path):
-        path = Path(source)
+        path = regular_file(source)
         suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
-        if not path.is_file():
-            raise UserError(f"no file {path}")
         if suffix == ".jsonl":
             rows = enumerate(read_jsonl(path, dict))
             return (Raw(f"{path}:{number + 1}", str(number), record) for number, record in rows)

@@ -6,12 +6,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from retrieval.readers.row import Place, Row
 from retrieval.reading import read_whole
 from retrieval.splitting import SentenceFinder, Splitting, split
+
+_LONGEST_HEADING = 1000  # characters; a longer one is text: every passage below repeats its headings
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +81,17 @@ def markdown_sections(text: str, name: str) -> list[Section]:
 
     starts = _line_starts(text)
     skipped = _front_matter_lines(text)
-    tokens = MarkdownIt("commonmark").parse(text[starts[skipped] :])
+    references: dict[str, Any] = {}
+    tokens = MarkdownIt("commonmark").disable("inline").parse(text[starts[skipped] :], references)
+    inline = MarkdownIt("commonmark")
     sections: list[Section] = []
     path: list[tuple[int, str]] = []
     begin, heading = 0, 0  # where the text of the open section starts, and its heading
     for position, token in enumerate(tokens):
         if token.type != "heading_open" or token.level != 0 or token.map is None:
+            continue
+        content = tokens[position + 1].content
+        if len(content) > _LONGEST_HEADING:
             continue
         level = int(token.tag[1:])
         first, after = (starts[min(skipped + line, len(starts) - 1)] for line in token.map)
@@ -93,8 +101,8 @@ def markdown_sections(text: str, name: str) -> list[Section]:
             sections.append(Section(_title(path, name), heading, first))
         while path and path[-1][0] >= level:
             path.pop()
-        inline = tokens[position + 1].children or []
-        path.append((level, "".join(child.content or " " * (child.type == "softbreak") for child in inline).strip()))
+        children = inline.parseInline(content, references)[0].children or []
+        path.append((level, "".join(child.content or " " * (child.type == "softbreak") for child in children).strip()))
         begin, heading = after, first
     if text[begin:].strip():
         sections.append(Section(_title(path, name), begin, len(text)))

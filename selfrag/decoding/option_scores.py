@@ -39,9 +39,9 @@ def option_requests(
         adapter: the LoRA adapter to ask.
         most_watched: of one request, as the engine's limits say.
     """
-    requests = []
+    requests, whole = [], set(options)
     for path, following in _trie(options).items():
-        watch = (*following, *(enders if path in options else ()))
+        watch = (*following, *(enders if path in whole else ()))
         requests += [
             Generate((*prefix, *path), 1, watch_ids=watch[i : i + most_watched], adapter=adapter)
             for i in range(0, len(watch), most_watched)

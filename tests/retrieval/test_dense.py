@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from retrieval import Corpus, DenseRetriever, Passage, UserError, index_passages
+from retrieval import Corpus, DenseRetriever, FixedPassages, Passage, UserError, index_passages, open_index
 from retrieval.template import Template
 from retrieval.vectors import FlatIndex
 
@@ -44,16 +44,25 @@ def test_equal_queries_are_encoded_once(retriever, encoder):
     assert found[0] is not found[2]
 
 
-@pytest.mark.parametrize("k", [0, 1, 5, 100])
+@pytest.mark.parametrize("k", [0, 1, 5, 100, 10**30])
 def test_k_is_an_upper_bound(retriever, k):
     assert [len(found) for found in retriever(["honey", "dog"], k)] == [min(k, 5)] * 2
     assert retriever([], k) == []
 
 
-@pytest.mark.parametrize(("queries", "k"), [("honey", 3), ([None], 3), (["honey"], -1)])
-def test_wrong_calls_are_named(retriever, queries, k):
-    with pytest.raises(UserError, match="queries must be a list of texts" if k > 0 else "k=-1"):
+@pytest.mark.parametrize(
+    ("queries", "k", "fault"),
+    [
+        *((queries, 3, "queries must be a list of texts") for queries in ("honey", [None], None, 5)),
+        *((["honey"], k, "k=") for k in (-1, -(10**400), 2.0, "3", None, True)),
+    ],
+)
+def test_wrong_calls_are_named(retriever, animals, queries, k, fault):
+    with pytest.raises(UserError, match=fault):
         retriever(queries, k)
+    if fault == "k=":
+        with pytest.raises(UserError, match=fault):
+            FixedPassages(animals)(queries, k)
 
 
 def test_passages_with_the_same_text_count_once(tmp_path, encoder, animals):
@@ -64,11 +73,21 @@ def test_passages_with_the_same_text_count_once(tmp_path, encoder, animals):
     assert all(len({" ".join(p.text.split()) for p in passages}) == len(passages) == 5 for passages in found)
 
 
-def test_many_threads_get_their_own_answers(retriever):
-    queries = ["honey", "mail", "mice", "leaves", "mat"] * 20
-    expected = [retriever([query], 2)[0] for query in queries]
-    with ThreadPoolExecutor(8) as pool:
-        assert [found[0] for found in pool.map(lambda query: retriever([query], 2), queries)] == expected
+def test_sixteen_threads_open_and_search_at_once(tmp_path, tiny_bert, animals):
+    """A real encoder and its tokenizer, shared by all threads and opened by each: every answer is that of one call."""
+    shared = index_passages(animals, tmp_path / "index", encoder=tiny_bert)
+    queries = [f"{['honey', 'mail', 'mice', 'leaves', 'mat'][n % 5]} " * (1 + n % 23) for n in range(160)]
+    expected = [shared([query], 3)[0] for query in queries]
+
+    def search(number):
+        retriever = open_index(tmp_path / "index") if number % 16 == 0 else shared
+        return retriever([queries[number], queries[-1 - number]], 3)
+
+    with ThreadPoolExecutor(16) as pool:
+        for number, (first, second) in enumerate(pool.map(search, range(160))):
+            for found, alone in ((first, expected[number]), (second, expected[-1 - number])):
+                assert [passage.id for passage in found] == [passage.id for passage in alone]
+                assert [p.score for p in found] == pytest.approx([p.score for p in alone], abs=1e-4)
 
 
 def test_the_template_reaches_passages_and_queries(tmp_path, encoder):
@@ -97,8 +116,6 @@ def test_parts_that_do_not_fit_are_refused(tmp_path, animals, make_encoder):
 
 
 def test_without_faiss_the_results_are_the_same(retriever, tmp_path, encoder, monkeypatch):
-    from retrieval import open_index
-
     expected = retriever(["honey", "dog mail"], 4)
     real = importlib.util.find_spec
     monkeypatch.setattr("retrieval.vectors.find_spec", lambda name: None if name == "faiss" else real(name))

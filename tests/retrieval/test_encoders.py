@@ -1,13 +1,18 @@
 import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from retrieval import UserError
+from retrieval import Passage, UserError, index_passages
 from retrieval.encoders import EncoderCard, EncoderSettings, TransformerEncoder, load_encoder
 from retrieval.encoders.card import checked_encode
 from retrieval.encoders.settings import UnsupportedModulesError, stated_settings
+from selfrag.loading import load_index
 
 TEXTS = ["a cat sat.", "", "x" * 5000, "the quick brown fox jumps over a lazy dog", "ü \ud800 京", "b"]
 
@@ -81,12 +86,196 @@ def test_the_fingerprint_is_that_of_the_weights(tiny_bert, plain, tmp_path):
     assert TransformerEncoder(tmp_path).card.fingerprint != plain.card.fingerprint
 
 
-def test_many_threads_get_their_own_results(plain):
-    texts = [f"text {n} " + "word " * (n % 30) for n in range(60)]
-    expected = plain.encode(texts)
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda text: plain.encode([text])[0], texts))
-    np.testing.assert_allclose(np.stack(found), expected, atol=1e-5)
+def kinds(directory):
+    """The encoders that can be made of a directory here."""
+    yield TransformerEncoder(directory)
+    if find_spec("sentence_transformers"):
+        from retrieval.encoders import SentenceTransformerEncoder
+
+        yield SentenceTransformerEncoder(directory)
+
+
+def test_sixteen_threads_get_their_own_results(tiny_bert):
+    """Texts of every length at once: a tokenizer keeps the length that it cuts at, and a batch its padding."""
+    texts = [f"text {n} " + "word " * (n % 30) for n in range(320)]
+    for encoder in kinds(tiny_bert):
+        expected = encoder.encode(texts)
+        with ThreadPoolExecutor(16) as pool:
+            found = list(pool.map(lambda start, of=encoder: of.encode(texts[start : start + 5], 3), range(0, 320, 5)))
+        np.testing.assert_allclose(np.concatenate(found), expected, atol=1e-5)
+
+
+def test_encoders_of_two_lengths_may_be_loaded_and_used_at_once(tiny_bert, plain):
+    def use(length):
+        return TransformerEncoder(tiny_bert, settings=EncoderSettings(max_tokens=length)).encode(["abc defg " * 20])[0]
+
+    alone = {length: use(length) for length in (4, 64)}
+    with ThreadPoolExecutor(16) as pool:
+        for length, vector in zip([4, 64] * 8, pool.map(use, [4, 64] * 8), strict=True):
+            np.testing.assert_allclose(vector, alone[length], atol=1e-5)
+
+
+def copied(directory, target, *, without=()):
+    shutil.copytree(directory, target)
+    for name in without:
+        (target / name).unlink(missing_ok=True)
+    return target
+
+
+def test_an_encoder_without_tokenizer_files_is_refused(tiny_bert, tmp_path):
+    """transformers makes a tokenizer without words where there is none: every text would have one vector."""
+    names = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
+    bare = copied(tiny_bert, tmp_path / "bare", without=names)
+    with pytest.raises(UserError, match="reads different texts as the same tokens: its tokenizer files are missing"):
+        load_encoder(bare)
+    with pytest.raises(UserError, match="its tokenizer files are missing"):
+        index_passages([Passage("a", "one"), Passage("b", "two")], tmp_path / "index", encoder=bare)
+    assert [path.name for path in tmp_path.iterdir()] == ["bare"]
+    if find_spec("sentence_transformers"):
+        from retrieval.encoders import SentenceTransformerEncoder
+
+        with pytest.raises(UserError, match=r"tokens|cannot be loaded"):
+            SentenceTransformerEncoder(bare)
+
+
+def test_an_encoder_that_reads_too_little_of_a_text_is_refused(tiny_bert):
+    with pytest.raises(UserError, match="or it cuts texts too short"):
+        TransformerEncoder(tiny_bert, settings=EncoderSettings(max_tokens=2))
+
+
+@pytest.mark.parametrize(("value", "fault"), [(0.0, "gives (zeros|the same vector)"), (float("nan"), "not finite")])
+def test_an_encoder_with_weights_of_one_value_is_refused(tiny_bert, tmp_path, value, fault):
+    import torch
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(tiny_bert)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(value)
+    model.save_pretrained(copied(tiny_bert, tmp_path / "flat"))
+    with pytest.raises(UserError, match=fault):
+        load_encoder(tmp_path / "flat")
+
+
+CONFIGS = [
+    [],
+    None,
+    {"num_attention_heads": 0},
+    {"num_attention_heads": 3},
+    {"num_hidden_layers": "two"},
+    {"num_hidden_layers": 1},
+    {"num_hidden_layers": -1},
+    {"layer_norm_eps": "x"},
+    {"hidden_size": None},
+    {"hidden_size": -16},
+    {"hidden_act": "none of them"},
+    {"hidden_act": []},
+    {"vocab_size": 1},
+    {"vocab_size": 10**30},
+    {"max_position_embeddings": 0},
+    {"max_position_embeddings": [64]},
+    {"pad_token_id": "x"},
+    {"model_type": 3},
+    {"model_type": "bert\0"},
+    {"quantization_config": {"a": 1}},
+]
+FILES = [
+    *(("config.json", change) for change in CONFIGS),
+    *(
+        (name, value)
+        for name in ("tokenizer.json", "tokenizer_config.json")
+        for value in ([], None, 5, {"added_tokens": [{"id": -1}], "model": 5}, "[" * 100_000, "{")
+    ),
+    *(("modules.json", value) for value in (5, {"a": 1}, [1], [{"type": "x.Transformer", "path": 5}], "[" * 100_000)),
+    *(("sentence_bert_config.json", {"max_seq_length": value}) for value in ("a", -3, 0, 2, 1e400, [])),
+    ("sentence_bert_config.json", []),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), FILES, ids=lambda value: str(value)[:40])
+def test_a_settings_file_that_holds_something_else_is_one_line(tiny_bert, tmp_path, name, value):
+    folder = copied(tiny_bert, tmp_path / "encoder")
+    if name == "sentence_bert_config.json":
+        state(folder, ["Transformer", "Pooling"])
+    if name == "config.json" and isinstance(value, dict):
+        value = json.loads((folder / name).read_text()) | value
+    (folder / name).write_text(value if isinstance(value, str) else json.dumps(value))
+    with pytest.raises(UserError) as caught:
+        load_encoder(folder)
+    assert "encoder" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+JUNK = st.none() | st.booleans() | st.integers(-3, 99) | st.floats() | st.text(max_size=4) | st.just([]) | st.just({})
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_any_value_in_the_settings_gives_vectors_or_one_line(tiny_bert, tmp_path_factory, data):
+    folder = copied(tiny_bert, tmp_path_factory.mktemp("mutated", numbered=True) / "encoder")
+    state(folder, ["Transformer", "Pooling", "Normalize"], length=32)
+    names = [
+        "config.json",
+        "tokenizer_config.json",
+        "modules.json",
+        "1_Pooling/config.json",
+        "sentence_bert_config.json",
+    ]
+    name = data.draw(st.sampled_from(names))
+    values = json.loads((folder / name).read_text())
+    holder = data.draw(st.sampled_from(values)) if isinstance(values, list) else values
+    holder[data.draw(st.sampled_from(sorted(holder)))] = data.draw(JUNK)
+    (folder / name).write_text(json.dumps(values))
+    try:
+        vectors = load_encoder(folder).encode(["a cat", "no dog"])
+    except UserError as error:
+        vectors = str(error)
+    if isinstance(vectors, str):
+        assert "\n" not in vectors
+    else:
+        assert np.isfinite(vectors).all()
+        assert not np.array_equal(vectors[0], vectors[1])
+
+
+def spellings(directory, tmp_path, monkeypatch):
+    """Ways to write one directory."""
+    (tmp_path / "link").symlink_to(directory)
+    monkeypatch.setenv("HOME", str(directory.parent))
+    monkeypatch.chdir(directory.parent)
+    return [
+        directory,
+        f"{directory}/",
+        directory.name,
+        f"./{directory.name}/.",
+        f"../{directory.parent.name}/{directory.name}",
+        tmp_path / "link",
+        f"~/{directory.name}",
+    ]
+
+
+def test_one_encoder_has_one_manifest_however_it_is_spelled(tiny_bert, tmp_path, monkeypatch, animals):
+    manifests = set()
+    for number, source in enumerate(spellings(tiny_bert, tmp_path, monkeypatch)):
+        index_passages(animals, tmp_path / f"i{number}", encoder=source)
+        manifests.add((tmp_path / f"i{number}" / "manifest.json").read_bytes())
+    assert len(manifests) == 1
+
+
+def test_a_hub_name_and_its_snapshot_are_one_encoder(tiny_bert, tmp_path, monkeypatch, animals):
+    revision = "0123456789abcdef0123456789abcdef01234567"
+    repository = tmp_path / "hub" / "models--owner--tiny-bert"
+    snapshot = copied(tiny_bert, repository / "snapshots" / revision)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(revision)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    by_name, by_folder = TransformerEncoder("owner/tiny-bert"), TransformerEncoder(snapshot)
+    assert by_name.card == by_folder.card
+    assert by_name.card.source == by_name.card.name == "owner/tiny-bert"
+    index_passages(animals, tmp_path / "index", encoder=snapshot)
+    assert str(tmp_path) not in (tmp_path / "index" / "manifest.json").read_text()
+    assert len(load_index(tmp_path / "index")(["dog"], 2)[0]) == 2
+    (repository / "refs" / "main").write_text("f" * 40)  # an older snapshot is not what the name gives
+    assert TransformerEncoder(snapshot).card.source == str(snapshot)
 
 
 def test_statements_of_sentence_transformers_are_read(tmp_path):

@@ -164,7 +164,7 @@ def test_the_command_writes_pairs_and_says_what_it_left_out(tmp_path, capsys):
         ("alpaka=x", "unknown format 'alpaka'; known: gpt4_alpaca"),
         ("asqa:many=x", "'many' is no count"),
         ("asqa:-1=x", "'-1' is no count"),
-        ("asqa=nowhere.json", "no file nowhere.json"),
+        ("asqa=nowhere.json", "nowhere.json: cannot be read"),
     ],
 )
 def test_a_bad_argument_is_one_line(argument, message, tmp_path, capsys):

@@ -1,0 +1,79 @@
+"""Time grows as the input does: many options, much evidence, long texts, and the trace of it all as JSON."""
+
+from __future__ import annotations
+
+import pytest
+from written import EOS, LIMITS, Run, passages, run
+
+from retrieval.passage import Passage
+from selfrag.decoding.option_scores import option_requests
+from selfrag.decoding.requests import Generate
+from selfrag.decoding.trace import Trace
+from selfrag.engines.base import Limits
+from selfrag.engines.scripted import Reply
+from selfrag.loading import load_tokenizer
+from selfrag.tokenization import HFTextCodec
+
+LINEAR = 8  # of 4 for linear and 16 for quadratic work
+WIDE = Limits(max_model_len=10_000_000, vocab_size=LIMITS.vocab_size)
+
+
+def stopping(request: Generate) -> Reply:
+    """A model that ends at once; every id that is watched or allowed is as probable."""
+    first = request.allowed_ids[0] if request.allowed_ids else EOS
+    row = dict.fromkeys(request.watch_ids, 1 / max(1, len(request.watch_ids))) | {first: 0.5}
+    return Reply((first, EOS)[: 1 + (first != EOS)], {0: row})
+
+
+def chosen(size: int) -> Run:
+    return run(stopping, "d1", choices=[f"{n * 7919 % 1_000_003:07d}" for n in range(size)], limits=WIDE)
+
+
+def judged(size: int) -> Run:
+    evidence = passages(*(f"d{n}" for n in range(size)))
+    return run(stopping, evidence=evidence, mode="always", passages=size, limits=WIDE)
+
+
+def test_options(growth) -> None:
+    assert growth(int, chosen, 500) < LINEAR
+
+
+def test_requests_of_options(growth) -> None:
+    def options(size: int) -> list[tuple[int, ...]]:
+        return [tuple(map(ord, f"{n * 7919 % 1_000_003:07d}")) for n in range(size)]
+
+    assert growth(options, lambda ids: option_requests((1, 2), ids, (0,)), 2500) < LINEAR
+
+
+def test_ten_thousand_passages_as_evidence(growth) -> None:
+    assert growth(int, judged, 2500) < LINEAR
+
+
+def test_a_question_of_a_megabyte(growth) -> None:
+    assert growth(int, lambda size: run(stopping, "d1", question="why " * size, limits=WIDE), 62_500) < LINEAR
+
+
+def test_a_passage_of_ten_megabytes(growth) -> None:
+    def work(size: int) -> None:
+        long = (Passage("d1", "word " * size),)
+        run(stopping, evidence=long, mode="always", passage_tokens=10**9, limits=Limits(10**9, LIMITS.vocab_size))
+
+    assert growth(int, work, 500_000) < LINEAR
+
+
+def test_the_trace_as_json(growth) -> None:
+    assert growth(lambda size: judged(size).answer.trace, lambda trace: Trace.from_json(trace.to_json()), 500) < LINEAR
+
+
+@pytest.mark.parametrize("piece", ["why ", "a", "[Retrieval]", "<paragraph>", "[Retrieval", "\n", "\u2028", "\ud800"])
+def test_text_to_ids_and_back(growth, tiny_llama, tiny_llama_spm, piece) -> None:
+    def there_and_back(codec: HFTextCodec) -> float:
+        return growth(lambda size: piece * (size // len(piece)), lambda text: codec.decode(codec.encode(text)), 30_000)
+
+    for path in (tiny_llama, tiny_llama_spm):
+        assert there_and_back(HFTextCodec(load_tokenizer(path))) < 10
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_options() -> None:
+    assert len(chosen(100_000).answer.trace.nodes) > 100_000

@@ -1,0 +1,199 @@
+"""What a user can name in the place of a file, and what a file can hold: one line each, and no waiting."""
+
+import gzip
+import json
+import os
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retrieval import UserError, build_index, index_passages, open_index
+from retrieval.readers import read_files
+from retrieval.reading import parse_json, read_json, read_lines, read_whole, regular_file, user_path
+from selfrag.jsonl import read_jsonl
+from selfrag.loading import load_index
+
+
+def one_line(call, *arguments):
+    with pytest.raises(UserError) as caught:
+        call(*arguments)
+    message = str(caught.value)
+    assert message
+    assert "\n" not in message
+    assert len(message) < 2100
+    return message
+
+
+def loop(folder, name):
+    (folder / name).symlink_to(folder / f"other-{name}")
+    (folder / f"other-{name}").symlink_to(folder / name)
+    return folder / name
+
+
+def pipe(folder, name):
+    os.mkfifo(folder / name)
+    return folder / name
+
+
+HOSTILE_PATHS = {
+    "link loop": loop,
+    "below a link loop": lambda folder, name: loop(folder, f"loop-{name}") / name,
+    "NUL": lambda folder, name: f"a\0{name}",
+    "lone surrogate": lambda folder, name: f"\ud800{name}",
+    "name too long": lambda folder, name: folder / ("n" * 300 + name),
+    "path too long": lambda folder, name: folder / ("d/" * 3000 + name),
+    "pipe": pipe,
+    "device": lambda folder, name: (folder / name).symlink_to("/dev/zero") or folder / name,
+    "no such home": lambda folder, name: f"~no-such-user-here/{name}",
+    "below a file": lambda folder, name: (folder / "f").write_text("x") and folder / "f" / name,
+    "dangling link": lambda folder, name: (folder / name).symlink_to(folder / "gone") or folder / name,
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE_PATHS)
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv.gz", "rows.parquet", "text.md"])
+def test_a_path_where_no_file_can_be_is_one_line(tmp_path, kind, name):
+    path = HOSTILE_PATHS[kind](tmp_path, name)
+    one_line(read_files, [path])
+    one_line(regular_file, path)
+    if name.endswith("jsonl"):
+        one_line(lambda: list(read_jsonl(path, dict)))
+
+
+@pytest.mark.parametrize("kind", HOSTILE_PATHS)
+def test_an_index_or_encoder_at_such_a_path_is_one_line(tmp_path, kind, encoder, animals, tiny_bert):
+    path = HOSTILE_PATHS[kind](tmp_path, "index")
+    one_line(open_index, path, encoder)
+    (tmp_path / "rows.jsonl").write_text('{"id": "a", "text": "b"}')
+    one_line(lambda: build_index([tmp_path / "rows.jsonl"], tmp_path / "i", encoder=path))
+    assert not (tmp_path / "i").exists()
+    assert not (tmp_path / "i.building").exists()
+
+
+@pytest.mark.parametrize("kind", sorted(set(HOSTILE_PATHS) - {"dangling link"}))
+def test_an_index_cannot_be_written_to_such_a_path(tmp_path, kind, encoder, animals):
+    path = HOSTILE_PATHS[kind](tmp_path, "index")
+    before = sorted(tmp_path.iterdir())
+    one_line(lambda: index_passages(animals, path, encoder=encoder))
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_the_root_the_present_folder_and_nothing_are_no_index(tmp_path, monkeypatch, encoder):
+    monkeypatch.chdir(tmp_path)
+    for path in ("", ".", "/", "..", "~"):
+        one_line(open_index, path, encoder)
+        one_line(load_index, path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read_is_one_line(tmp_path):
+    (tmp_path / "a.jsonl").write_text("{}")
+    (tmp_path / "a.jsonl").chmod(0)
+    assert "Permission denied" in one_line(read_files, [tmp_path / "a.jsonl"])
+
+
+def test_the_home_folder_can_be_written_as_a_tilde(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "rows.jsonl").write_text('{"id": "a", "text": "b"}')
+    assert user_path("~/rows.jsonl") == tmp_path / "rows.jsonl"
+    assert [row.passage.id for row in read_files(["~/rows.jsonl"])] == ["a"]
+
+
+DEEP = {"lists": "[" * 100_000, "objects": '{"a":' * 100_000, "closed": "[" * 100_000 + "]" * 100_000}
+
+
+@pytest.mark.parametrize("deep", DEEP)
+def test_deep_nesting_is_refused_at_once(deep):
+    start = time.perf_counter()
+    one_line(parse_json, DEEP[deep], "file")
+    assert time.perf_counter() - start < 1
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('{"a": NaN}', "NaN is no JSON value"),
+        ("-Infinity", "-Infinity is no JSON value"),
+        ('{"a": 1, "a": 2}', "the key 'a' occurs twice"),
+        ('{"b": [{"a": 1, "c": 0, "a": 1}]}', "the key 'a' occurs twice"),
+        ("1" * 5000, "Exceeds the limit"),
+        ("", "not JSON"),
+        ('"a\nb"', "not JSON"),
+    ],
+)
+def test_json_is_read_strictly(text, fault):
+    assert one_line(parse_json, text, "file:3").startswith("file:3: ")
+    assert fault in one_line(parse_json, text, "file:3")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(JSON)
+def test_what_is_json_is_read_as_it_is(value):
+    assert parse_json(json.dumps(value), "file") == value
+
+
+TABLES, DOCUMENTS = ("a.jsonl", "a.csv", "a.tsv", "a.parquet", "a.jsonl.gz"), ("a.txt", "a.md.gz")
+BYTES = st.binary(max_size=60) | st.text(max_size=60).map(lambda text: text.encode("utf-8", "replace"))
+
+
+@pytest.mark.parametrize("names", [TABLES, DOCUMENTS])
+@settings(max_examples=30)
+@given(data=BYTES)
+def test_any_bytes_are_rows_or_one_line(tmp_path_factory, names, data):
+    folder = tmp_path_factory.mktemp("bytes", numbered=True)
+    for name in names:
+        (folder / name).write_bytes(data)
+        try:
+            rows = list(read_files([folder / name]))
+        except UserError as error:
+            rows = str(error)
+        if isinstance(rows, str):
+            assert "\n" not in rows
+        else:
+            assert all(row.passage.text.strip() for row in rows)
+
+
+def test_text_with_nul_bytes_is_no_text(tmp_path):
+    """UTF-16 of plain letters is valid UTF-8 with NUL bytes: it would be indexed as words with holes."""
+    for name in ("a.txt", "a.csv", "a.jsonl"):
+        (tmp_path / name).write_bytes("id,text\n1,words\n".encode("utf-16-le"))
+        assert "iconv -f utf-16" in one_line(lambda name=name: list(read_files([tmp_path / name])))
+
+
+def test_a_gzip_file_that_unpacks_to_far_more_is_refused(tmp_path):
+    for name, line in (("a.jsonl.gz", b" " * 65_535 + b"\n"), ("a.txt.gz", b"a"), ("a.csv.gz", b"x")):
+        with gzip.open(tmp_path / name, "wb") as file:
+            for _ in range(20):
+                file.write(line * ((1 << 20) // len(line)))
+        assert "unpacks to more than 16 MiB" in one_line(lambda name=name: list(read_files([tmp_path / name])))
+
+
+def test_a_line_without_end_is_refused_before_memory_is(tmp_path, monkeypatch):
+    monkeypatch.setattr("retrieval.reading._MOST", 1 << 22)
+    with (tmp_path / "a.jsonl").open("wb") as file:
+        file.truncate(1 << 40)  # takes no space
+    assert "a line of more than 4 MiB" in one_line(lambda: list(read_lines(tmp_path / "a.jsonl")))
+    (tmp_path / "a.jsonl").rename(tmp_path / "a.txt")
+    assert "more than 4 MiB" in one_line(read_whole, tmp_path / "a.txt")
+
+
+def test_a_long_message_keeps_its_beginning_and_its_end(tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps({f"field {n}": 1 for n in range(50_000)}))
+    message = one_line(lambda: list(read_files([tmp_path / "a.jsonl"])))
+    assert message.startswith(f"{tmp_path / 'a.jsonl'}:1: no id")
+    assert message.endswith("field 49999)")
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path):
+    (tmp_path / "a.json").write_bytes(b"\xef\xbb\xbf[1]")
+    assert read_json(tmp_path / "a.json") == [1]
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfa\r\nb\r")
+    assert read_whole(tmp_path / "a.txt") == "a\nb\n"
