@@ -55,7 +55,9 @@ class ReadOnlyTokenizer:
         """Ids of each text."""
         if self._core is None:
             with self._lock:
-                found = self._tokenizer(list(texts), add_special_tokens=add_special_tokens, **self._options)["input_ids"]
+                found = self._tokenizer(list(texts), add_special_tokens=add_special_tokens, **self._options)[
+                    "input_ids"
+                ]
             return [list(ids) for ids in found]
         if len(texts) == 1:
             return [self._core.encode(texts[0], add_special_tokens=add_special_tokens).ids]
