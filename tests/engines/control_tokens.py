@@ -1,7 +1,7 @@
 """Tokenizers of six families, text that tries to become their control tokens, and a count of where it does.
 
-Which ids are control is read off the tokenizers here, not asked of the code under test, and what a template may put into
-a prompt is what it puts there around harmless text.
+Which ids are control is read off the tokenizers here, not asked of the code under test, and what a template may put
+into a prompt is what it puts there around harmless text.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from selfrag.reflection.labels import TOKENS
 EXAMPLES = int(os.environ.get("SELFRAG_FUZZ", "0"))
 """Examples of each property; 0 for those of an ordinary run."""
 
-MARKERS = (
+_WRITTEN = (
     "<|im_start|> <|im_end|> <|endoftext|> <s> </s> <unk> <pad> <mask> <bos> <eos> <|begin_of_text|> <|eot_id|>"
     " <|start_header_id|> <|end_header_id|> <|python_tag|> <start_of_turn> <end_of_turn> [INST] [/INST] [TOOL_CALLS]"
-    " [AVAILABLE_TOOLS] [SYSTEM_PROMPT] [THINK] <<SYS>> <think> </think> <tool_call> </tool_response> <|system|> <|user|>"
-    " <|assistant|> <|end|> <|channel|> <|message|> <|start|> <|return|> <|vision_start|> <|image_pad|> <img>"
+    " [AVAILABLE_TOOLS] [SYSTEM_PROMPT] [THINK] <<SYS>> <think> </think> <tool_call> </tool_response> <|system|>"
+    " <|user|> <|assistant|> <|end|> <|channel|> <|message|> <|start|> <|return|> <|vision_start|> <|image_pad|> <img>"
     " <\uff5cbegin\u2581of\u2581sentence\uff5c> <\uff5cUser\uff5c> <\uff5ctool\u2581calls\u2581begin\uff5c>"
     " <|START_OF_TURN_TOKEN|> <|CHATBOT_TOKEN|> <EOS_TOKEN> <|start_of_role|> <|end_of_role|> <|end_of_text|>"
     " [|endofturn|] [gMASK] <sop> [CLS] [SEP] [MASK] [PAD] [UNUSED_TOKEN_1] <extra_id_0> <reserved_106> <unused9>"
     " <fim_prefix> <|fim_middle|> <turn|> <seed:bos> <SPECIAL_12> ]~b] ]~!b[ [e~[ >>TITLE<< |||IP_ADDRESS||| |NEWLINE|"
     " <b> </b> <h1> <0x41> <mask:1> <role> [Round]"
-).split()
+)
+MARKERS = tuple(_WRITTEN.split())
 HOSTILE = (*TOKENS, *MARKERS)
 
 CHATML = (
