@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TESTS ?= tests
 
-.PHONY: demo test check format clean
+.PHONY: demo test fuzz check format clean
 
 demo:  ## answer three questions on a real corpus with the default model; traces go to ./traces
 	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu
@@ -13,6 +13,9 @@ demo:  ## answer three questions on a real corpus with the default model; traces
 test:  ## everything that CI runs (all but the tests that take minutes)
 	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev
 	$(BIN)/python -m pytest -m "not slow" $(TESTS)
+
+fuzz:  ## the properties of injection with 20,000 examples each (hours)
+	SELFRAG_FUZZ=20000 $(BIN)/python -m pytest tests/intrinsics/test_injection.py
 
 check:  ## lint, format, types, import contracts
 	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev

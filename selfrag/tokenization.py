@@ -35,8 +35,8 @@ class TextCodec(Protocol):
 class ReadOnlyTokenizer:
     """A Hugging Face tokenizer that nothing changes, so any number of threads may use it at once.
 
-    Whether surfaces of special tokens are split, where text is cut and how it is padded is state of a fast tokenizer that
-    every call may set. A private copy of it has them set once. A tokenizer that cannot be copied is asked under a lock.
+    Whether surfaces of special tokens are split, where text is cut and how it is padded is state of a fast tokenizer
+    that every call may set. A private copy has them set once. A tokenizer that cannot be copied is asked under a lock.
     """
 
     def __init__(self, tokenizer: Any, *, split_special_tokens: bool) -> None:
@@ -55,7 +55,9 @@ class ReadOnlyTokenizer:
         """Ids of each text."""
         if self._core is None:
             with self._lock:
-                found = self._tokenizer(list(texts), add_special_tokens=add_special_tokens, **self._options)["input_ids"]
+                found = self._tokenizer(list(texts), add_special_tokens=add_special_tokens, **self._options)[
+                    "input_ids"
+                ]
             return [list(ids) for ids in found]
         if len(texts) == 1:
             return [self._core.encode(texts[0], add_special_tokens=add_special_tokens).ids]

@@ -27,9 +27,11 @@ _MARKER = re.compile(
     rf"[{_OPEN}](?! |[cri][0-9]++>)(?=[^{_OPEN}{_CLOSE}]*+(?:[{_CLOSE}]|\Z))"
     # [INST], [PAD], [Utility:5]; but no citation [1], [2, 3], no JSON, no heading [Document 7]
     rf"|[{_LEFT}](?! |Document |[{{\"]|[0-9 ,;.:\u2013-]*+[{_RIGHT}])(?=[^{_LEFT}{_RIGHT}]*+(?:[{_RIGHT}]|\Z))"
-    rf"|[{_OPEN}](?=[{_BAR}])|[{_LEFT}{_RIGHT}](?=\w{{0,2}}~)"  # <|, ]~b], [e~[
-    rf"|[{_OPEN}{_CLOSE}](?<=>>)(?! )(?=[^{_OPEN}{_CLOSE}]*+<<)"  # >>TITLE<<
-    rf"|[{_BAR}](?=\w[^\s{_BAR}{_OPEN}{_CLOSE}]*+[{_BAR}])"  # |NEWLINE|
+    rf"|[{_OPEN}](?=[{_BAR}])"  # <|
+    # ]~b], [e~[, >>TITLE<<, |NEWLINE|, also with characters between that some tokenizers drop
+    rf"|[{_LEFT}{_RIGHT}](?=[^ {_LEFT}{_RIGHT}~\uff5e]*+[~\uff5e])"
+    rf"|[{_CLOSE}](?=[^\w {_OPEN}{_CLOSE}]*+[{_CLOSE}](?! )[^{_OPEN}{_CLOSE}]*+[{_OPEN}])"
+    rf"|[{_BAR}](?=[^ \t\n{_BAR}{_OPEN}{_CLOSE}]++[{_BAR}])"
 )
 
 
@@ -72,5 +74,7 @@ def unmarked(text: str, own: Iterable[str] = ()) -> str:
 
 def markers(text: str) -> frozenset[str]:
     """What `unmarked` would change in a text, each with the bracket that closes it."""
-    ends = {found.start(): re.compile(rf"[{_CLOSE}{_RIGHT}]").search(text, found.end()) for found in _MARKER.finditer(text)}
+    ends = {
+        found.start(): re.compile(rf"[{_CLOSE}{_RIGHT}]").search(text, found.end()) for found in _MARKER.finditer(text)
+    }
     return frozenset(text[begin : end.end()] for begin, end in ends.items() if end is not None)

@@ -2,8 +2,8 @@
 
 What a caller, a passage or a model wrote is tokenised apart from the template around it, so no text becomes a control
 token, whatever it contains. A chat template is given a mark in the place of each text, and never sees the text itself;
-what it does to the mark shows what it would have done to the text. A reply is tokenised in one piece, so a label has the
-ids that it has in ordinary text.
+what it does to the mark shows what it would have done to the text. A reply is tokenised in one piece, so a label has
+the ids that it has in ordinary text.
 """
 
 from __future__ import annotations

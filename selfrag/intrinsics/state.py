@@ -151,8 +151,9 @@ def _whole(value: Any) -> Any:
         content = whole(value.content)
         return value if content is value.content else replace(value, content=content)
     if isinstance(value, Passage):
-        texts = {name: whole(getattr(value, name)) for name in ("id", "text", "title")}
-        return replace(value, **texts) if any(texts[name] is not getattr(value, name) for name in texts) else value
+        given = (value.id, value.text, value.title)
+        made = tuple(map(whole, given))
+        return value if made == given else replace(value, id=made[0], text=made[1], title=made[2])
     if isinstance(value, Mapping):
         return {_whole(key): _whole(one) for key, one in value.items()}
     return [_whole(one) for one in value] if isinstance(value, list | tuple) else value

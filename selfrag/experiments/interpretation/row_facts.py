@@ -14,7 +14,7 @@ from selfrag.jsonl import read_jsonl
 KEYS = ("type", "question_type")
 SET_ASIDE = "train"
 OTHER = "other"
-_IN_ID = re.compile(r"\w+?__(\w+?)__(?:train|dev|test)")
+_IN_ID = re.compile(r"\w(?:(?!__)\w)*+__(\w+?)__(?:train|dev|test)")
 """QAMPARI's ids, such as `799__wikidata_simple__dev`, name the type of the question."""
 _WORDS = ("who", "whom", "whose", "which", "what", "when", "where", "why", "how")
 _FORM = re.compile(rf"\b(how (?:many|much|long|old|often)|{'|'.join(_WORDS)})\b")

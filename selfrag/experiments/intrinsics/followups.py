@@ -105,7 +105,7 @@ def turns(collection: Collection) -> list[Turn]:
 
 def named(question: str, title: str) -> str:
     """The title, without what is in brackets, if the question has it as whole words; else nothing."""
-    plain = re.sub(r"\s*\(.*\)\s*$", "", title).strip()
+    plain = (title.partition("(")[0] if title.rstrip().endswith(")") else title).strip()
     if len(plain) < _SHORT:
         return ""
     found = re.search(rf"(?<!\w){re.escape(plain)}(?!\w)", question, re.IGNORECASE)

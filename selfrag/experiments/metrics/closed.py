@@ -15,8 +15,8 @@ from selfrag.experiments.metrics.output import Output
 from selfrag.experiments.tasks.choices import choices
 
 _LEADING = re.compile(
-    r"\s*(?:(?:(?:the )?(?:correct |right )?(?:answer|option|choice))(?: is)?[\s:]+)?"
-    r"[\s(\[*\"']*(\w+)(?:[.:),\]*\"']|\s*$|\s*\n)",
+    r"\s*+(?:(?:(?:the )?(?:correct |right )?(?:answer|option|choice))(?: is)?[\s:]++)?"
+    r"[\s(\[*\"']*+(\w++)(?:[.:),\]*\"']|[^\S\n]*+(?:\n|$))",
     re.IGNORECASE,
 )
 

@@ -74,7 +74,9 @@ class CompletionCodec:
         seen = see(self.spec.tags, state, self.find)
         request = Request(
             state,
-            TextPrompt(tuple(self._pieces(state, seen)), "\n".join(f"{one.role} {one.text}" for one in self.spec.turns)),
+            TextPrompt(
+                tuple(self._pieces(state, seen)), "\n".join(f"{one.role} {one.text}" for one in self.spec.turns)
+            ),
             max_tokens=self.spec.max_tokens,
             temperature=state.extra.get("temperature", 0.0),
             constraint=self.spec.constraint,

@@ -161,15 +161,25 @@ class _Reader:
         if depth > _DEEPEST:
             raise _TooDeepError(at)
         try:
-            read = {"{": self._object, "[": self._array, '"': self._string}.get(self.text[at], self._scalar)
-            node = read(at, depth)
+            node = self._read(at, depth)
         except (_CutOffError, _InvalidError) as error:
             self._known[at] = type(error)
             raise
         self._known[at] = node
         return node
 
-    def _scalar(self, at: int, depth: int) -> Node:
+    def _read(self, at: int, depth: int) -> Node:
+        match self.text[at]:
+            case "{":
+                return self._object(at, depth)
+            case "[":
+                return self._array(at, depth)
+            case '"':
+                return self._string(at)
+            case _:
+                return self._scalar(at)
+
+    def _scalar(self, at: int) -> Node:
         text = self.text
         match = _SCALAR.match(text, at)
         if match is not None:
@@ -187,7 +197,7 @@ class _Reader:
             raise _CutOffError
         raise _InvalidError
 
-    def _string(self, at: int, depth: int = 0) -> Node:
+    def _string(self, at: int) -> Node:
         closing = _CLOSED.match(self.text, at + 1)
         if closing is None:
             return Node(_unfinished(self.text[at + 1 :]), at, len(self.text), complete=False)
@@ -223,13 +233,10 @@ class _Reader:
             except _InvalidError:
                 # A broken record costs itself: go on with the next one.
                 first_broken = min(first_broken, at)
-                lost = text[at] != "{" or (not items and at >= self._hopeless)
-                following = None if lost else self._record_after(at)
+                following = self._record_after(at, None if items else first_broken)
+                if following is None and items:
+                    return node(len(text), False)
                 if following is None:
-                    if items:
-                        return node(len(text), False)
-                    if not lost:
-                        self._hopeless = min(self._hopeless, first_broken)
                     raise
                 whole, at = False, following
                 continue
@@ -241,12 +248,22 @@ class _Reader:
             whole = whole and text[end : end + 1] in (",", "]")
             at = end + 1 if text[end : end + 1] == "," else end
 
-    def _record_after(self, at: int) -> int | None:
-        """Where the next record begins that follows another one."""
+    def _record_after(self, at: int, first: int | None) -> int | None:
+        """Where the next record begins that follows another one; None where there is none.
+
+        `first` is where the records of an array began that has no whole one yet. It gives up where an earlier such
+        array found none either.
+        """
+        if self.text[at] != "{" or (first is not None and at >= self._hopeless):
+            return None
         if self._records is None:
             self._records = [match.end() for match in _NEXT_RECORD.finditer(self.text)]
         following = bisect_left(self._records, at + 2)
-        return self._records[following] if following < len(self._records) else None
+        if following < len(self._records):
+            return self._records[following]
+        if first is not None:
+            self._hopeless = min(self._hopeless, first)
+        return None
 
     def _object(self, begin: int, depth: int) -> Node:
         text = self.text

@@ -7,7 +7,7 @@ import random
 import re
 from typing import Any
 
-_SPACE_BEFORE = re.compile(r"\s+([,.;:!?%)\]\u2019]|'s\b|n't\b|'re\b|'ve\b|'ll\b|'d\b)")
+_SPACE_BEFORE = re.compile(r"(?<!\s)\s+([,.;:!?%)\]\u2019]|'s\b|n't\b|'re\b|'ve\b|'ll\b|'d\b)")
 _SPACE_AFTER = re.compile(r"([(\[$£€])\s+")
 _BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]"}
 
@@ -17,7 +17,7 @@ def detokenize(text: str) -> str:
     for mark, bracket in _BRACKETS.items():
         text = text.replace(mark, bracket)
     text = re.sub(r"``\s*", '"', text)
-    text = re.sub(r"\s*''", '"', text)
+    text = re.sub(r"(?<!\s)\s*''", '"', text)
     text = _SPACE_BEFORE.sub(r"\1", _SPACE_AFTER.sub(r"\1", text))
     text = re.sub(r"(?<=\w) - (?=\w)", "-", text).replace(" -- ", "\u2013")
     return " ".join(text.split())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,3 +116,19 @@ def test_whatever_a_model_writes_is_read(text, explains):
     assert reply.explanation is None or reply.explanation in text
     order_claim(reply)
     followed_example(reply)
+
+
+@pytest.mark.parametrize("unit", ["\n", " ", "\n ", "- ", ".\n", "why", "because ", ", ", "[", "*\n"])
+def test_a_reply_is_read_in_linear_time(unit):
+    def cost(length: int) -> float:
+        start = time.process_time()
+        read_reply(f"Paris{unit * (length // len(unit))}x", ["1"], explains=True)
+        return time.process_time() - start
+
+    cost(2**12)
+    assert cost(2**16) < 64 * max(cost(2**12), 0.01)
+
+
+def test_a_heading_takes_the_lines_of_dashes_before_it():
+    reply = read_reply("Paris [1].\n---\n**Explanation:** it says so", ["1"], explains=True)
+    assert (reply.answer, reply.explanation) == ("Paris [1].", "** it says so")

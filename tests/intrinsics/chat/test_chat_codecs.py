@@ -12,6 +12,7 @@ from selfrag.errors import UserError
 from selfrag.intrinsics.catalog import CATALOG
 from selfrag.intrinsics.contract import Completion, Gold, Message, State
 from selfrag.intrinsics.labels import ANSWERABLE, CERTAINTY, COMPLIANCE, FAITHFULNESS, RELEVANCE
+from selfrag.intrinsics.state import ROLES
 
 CODECS = {kind.name: kind.default_codec() for kind in CATALOG}
 STATE = State(
@@ -126,7 +127,7 @@ def test_citing_without_any_document_is_never():
 
 odd = st.builds(
     State,
-    st.lists(st.builds(Message, st.text(max_size=8), st.text(max_size=30)), max_size=3).map(tuple),
+    st.lists(st.builds(Message, st.sampled_from(ROLES), st.text(max_size=30)), max_size=3).map(tuple),
     st.lists(st.builds(Passage, st.text(max_size=3), st.text(max_size=30), st.text(max_size=5)), max_size=3).map(tuple),
 )
 

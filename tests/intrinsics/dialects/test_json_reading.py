@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -95,3 +96,45 @@ def test_nothing_that_is_written_raises(text: str):
     read(text)
     read("[" + text)
     read('{"a": "' + text)
+
+
+UNITS = (
+    "[",
+    "{",
+    "[{",
+    '{"a":',
+    '{"a":[',
+    "[1,",
+    "[{x},",
+    '{"a":[{x},',
+    "[{x},{x}",
+    '["',
+    '{"\\q',
+    "[x",
+    "[1.",
+    "[ \n",
+)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_any_nesting_is_read_in_linear_time(unit):
+    def cost(length: int) -> float:
+        start = time.process_time()
+        read(unit * (length // len(unit)))
+        return time.process_time() - start
+
+    cost(2**11)
+    assert cost(2**15) < 64 * max(cost(2**11), 0.01)
+
+
+def test_records_that_fail_at_every_level_do_not_multiply():
+    start = time.process_time()
+    read("[" + '{"a":[{x},' * 25)
+    assert time.process_time() - start < 2
+
+
+@pytest.mark.parametrize("deep", ["[" * 16_000, '{"a":' * 9_000, "[" * 9_000 + "]" * 9_000])
+def test_what_is_nested_too_deeply_is_no_whole_value(deep):
+    reading = read(deep)
+    assert reading.root is None or not reading.root.complete or reading.extra
+    assert read(f'{deep} {{"score": "1"}}').text

@@ -1,0 +1,95 @@
+"""Text of others: what cannot be seen is replaced, what may open a control token is broken, in linear time."""
+
+from __future__ import annotations
+
+import json
+import time
+import unicodedata
+
+import control_tokens
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfrag.untrusted import markers, printable, unmarked, whole
+
+HIDDEN = (
+    "\u2028",
+    "\u2029",
+    "\u200b",
+    "\u200e",
+    "\u200f",
+    "\u061c",
+    "\ufeff",
+    "\u00ad",
+    "\u2066",
+    "\U000e0041",
+    "\U000e0101",
+)
+
+
+@pytest.mark.parametrize("character", HIDDEN)
+def test_hidden_characters_are_replaced(character):
+    assert printable(f"a{character}b") == "a\ufffdb"
+
+
+def test_scripts_that_need_joiners_and_emoji_survive_but_rows_of_them_do_not():
+    for text in ("\u0645\u06cc\u200c\u062e", "\u0915\u094d\u200d\u0937", "\u2764\ufe0f", "tab\tand\nline"):
+        assert printable(text) == text
+    assert printable("a\ufe0f\ufe0f\ufe0fb\u200d\u200c\u200d") == "a\ufe0f\ufffd\ufffdb\u200d\ufffd\ufffd"
+
+
+@given(st.text(st.characters(codec=None)))
+def test_no_text_makes_json_or_a_file_unencodable(text):
+    for made in (whole(text), printable(text), unmarked(text)):
+        json.dumps(made, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("token", control_tokens.HOSTILE)
+@pytest.mark.parametrize("form", ["{}", "x{}y", "{0}{0}", "[{}]", "<{}>"])
+def test_every_known_marker_is_broken_whatever_is_around_it(token, form):
+    for written in (token, token.translate(control_tokens.WIDE), token.swapcase()):
+        sent = unmarked(form.format(written))
+        assert token.casefold() not in unicodedata.normalize("NFKC", sent).casefold()
+        assert sent.replace(" ", "") == form.format(written).replace(" ", "")
+
+
+def test_the_brackets_are_all_that_unicode_folds_into_them():
+    for plain in "<[]|>":
+        for code in range(0x110000):
+            if plain in unicodedata.normalize("NFKD", chr(code)):
+                wide = f"<|a|>{'>>x<<'}[y]".replace(plain, chr(code))
+                assert unmarked(wide).count(" ") == unmarked("<|a|>>>x<<[y]").count(" "), hex(code)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a < b > c", "See [1], [2, 3] and [4-6].", "<c0> One. <r12> Two.", '[{"r": 0, "c": [0, 1]}]', "a || b; x[0] = -1"],
+)
+def test_ordinary_text_stays(text):
+    assert unmarked(text) == text
+
+
+def test_a_bracket_that_the_text_does_not_close_is_broken():
+    assert unmarked("a<|im_") == "a< |im_"
+    assert unmarked("[IN") == "[ IN"
+
+
+def test_own_wording_stays():
+    own = "Judge as <guardian>: [yes/no]"
+    assert markers(own) == {"<guardian>", "[yes/no]"}
+    assert unmarked(f"{own} <s>", markers(own)) == f"{own} < s>"
+
+
+@pytest.mark.parametrize(
+    "unit", ["<", "[", "|", ">", "<|", "[1", "~]", "|a", "\u200b>", "<c1", "\ufe0f", "a", "[Document "]
+)
+@pytest.mark.parametrize("function", [unmarked, printable])
+def test_the_time_is_linear(function, unit):
+    def cost(length: int) -> float:
+        start = time.process_time()
+        function(unit * (length // len(unit)))
+        return time.process_time() - start
+
+    cost(2**15)
+    assert cost(2**18) < 48 * max(cost(2**15), 0.005)
