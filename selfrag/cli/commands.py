@@ -66,9 +66,9 @@ def _checked(name: str, value: Any) -> Any:
     elif isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"--{name}={value}: give a finite number")
     elif isinstance(value, Path):
-        _place(str(value))
         if str(value) != whole(str(value)):
             raise UserError(f"{shown(value)} is no name in UTF-8; rename it")
+        _place(str(value))
         if name in _WRITTEN:
             _writable(value)
     elif isinstance(value, str):
@@ -76,9 +76,9 @@ def _checked(name: str, value: Any) -> Any:
             web_address(value)
         elif name == "engine":
             choice("--engine", value, ENGINES)
+        value = whole(value)
         for text in dict.fromkeys((value, value.partition("=")[2])):  # NAME=FILE, too
             _place(text)
-        return whole(value)
     return value
 
 

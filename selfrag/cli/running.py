@@ -93,7 +93,10 @@ def _refused(program: str, error: OSError) -> int:
     if error.filename is not None:
         return _fail(program, f"{os.fsdecode(error.filename)}: {error.strerror}")
     try:
-        sys.stdout.flush()  # what could not be written is still to be written
+        if isinstance(error, BrokenPipeError):
+            raise error
+        sys.stdout.write("\n")
+        sys.stdout.flush()
     except OSError:
         with suppress(OSError, ValueError):  # or Python tries once more at its end, and complains
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

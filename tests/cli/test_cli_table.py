@@ -8,6 +8,7 @@ line must be said before those weights are read.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib
 import io
 import json
@@ -15,7 +16,10 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
+import termios
+import time
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -132,7 +136,7 @@ READ = {
     "gzip": "{w}/broken.jsonl.gz",
     "nothing": "",
 }
-WRITTEN = {key: value for key, value in PATHS.items() if key != "missing"} | {"device": "/dev/full"}
+WRITTEN = {key: value for key, value in PATHS.items() if key != "missing"} | {"pipe": "{w}/fifo.jsonl"}
 WHOLE = {"word": "x", "fraction": "1.5", "nan": "nan", "huge": "1e400", "negative": "-5", "digits": "9" * 30, "": ""}
 NUMBERS = {"word": "x", "nan": "nan", "inf": "inf", "huge": "1e400", "minus": "-inf", "": ""}
 NAMES = {
@@ -192,6 +196,55 @@ ODD = {
     ("critic inspect", "--provenance", "empty"),
 }
 """Cases that only must not fail badly: what is given is not wrong, or not for every command."""
+
+
+_TEACH = ["answerability", "--base", "{w}/model", "--out", "{w}/out/taught", "--data"]
+_CASES = "{w}/cases.jsonl"
+FREE: dict[str, dict[str, list[str]]] = {
+    "selfrag ask": {"nothing on the standard input": ["-", *MODEL], "two questions": ["Who?", "What?", *MODEL]},
+    "selfrag intrinsic": {
+        "unknown": ["x", "Who?", *MODEL],
+        "no question": ["answerability", *MODEL],
+        "both": ["answerability", "Who?", "--conversation", "{w}/rows.jsonl", *MODEL],
+        "nameless endpoint": ["answerability", "Who?", "--endpoint", "http://127.0.0.1:9"],
+        **{f"conversation {what}": ["answerability", "--conversation", value, *MODEL] for what, value in READ.items()},
+    },
+    "selfrag train adapter": {
+        "no rows": _TEACH[:-1],
+        "other recipe": [*_TEACH, "{w}/intrinsics", "--recipe", "gpu"],
+        "folder without": [*_TEACH, "{w}/folder"],
+        **{f"rows {what}": [*_TEACH, value] for what, value in READ.items()},
+    },
+    "selfrag eval run": {
+        **{f"task {what}": [f"popqa={value}", "--out", "{w}/out/r", *MODEL] for what, value in READ.items() if value},
+        "unknown task": ["no-task={w}/rows.jsonl", "--out", "{w}/out/r", *MODEL],
+        "twice": [*["{w}/rows.jsonl"] * 2, "--out", "{w}/out/r", *MODEL],
+        "one name": ["{w}/rows.jsonl", "--system", "base", "--system", "sail", "--name", "x", "--out", "{w}/out/r"],
+    },
+    "selfrag eval tasks": {"unknown": ["x"], "path": ["../x"]},
+    "selfrag eval report": {"ending": ["{w}/run", "--out", "{w}/out/x.exe"], "twice": ["{w}/run", "{w}/run"]},
+    "selfrag eval facts": {"neither": ["{w}/run", "rows"], "file": ["{w}/run", "../rows", "--write", "{w}/out/x"]},
+    "selfrag index build": {
+        "no files": ["--out", "{w}/out/i"],
+        "ending": ["{w}/model/model.safetensors", "--out", "{w}/out/i", "--encoder", "{w}/encoder"],
+        "twice": [*["{w}/passages.jsonl"] * 2, "--out", "{w}/out/i", "--encoder", "{w}/encoder"],
+        **{
+            f"{ending} {what}": [f"{{w}}/{what}.{ending}", "--out", "{w}/out/i", "--encoder", "{w}/encoder"]
+            for ending in ("csv", "tsv", "parquet", "txt", "md")
+            for what in ("empty", "binary", "folder")
+        },
+    },
+    "critic label": {
+        "no teacher": [_CASES, "--out", "{w}/out/l"],
+        "two teachers": [_CASES, "--out", "{w}/out/l", "--gold", _CASES, "--url", "http://127.0.0.1:9"],
+        "one price": [*(_CASES, "--out", "{w}/out/l", "--gold", _CASES, "--price-in", "1")],
+    },
+    "critic agree": {"one": [_CASES], "one name": [_CASES, _CASES]},
+    "critic eval": {"nothing": [_CASES]},
+    "critic sample": {"encoder alone": ["{w}/pairs.jsonl", "--out", "{w}/out/c", "--encoder", "{w}/encoder"]},
+    "critic pairs": {"no file": ["asqa=", "--out", "{w}/out/p"], "count": ["asqa:x={w}/alpaca.json", "--out", "{w}/o"]},
+}
+"""Command lines that are wrong as a whole."""
 
 
 @dataclass(frozen=True)
@@ -278,6 +331,7 @@ def lines() -> list[Line]:
                 table.append(Line(command, arguments, f"{name} {what}", not odd, value or "-"))
         table.append(Line(command, (*right, "--no-such-option"), "unknown option"))
         table.append(Line(command, (*right, *["more"] * 9, "--no-such-option", NUL), "nul"))
+    table += [Line(command, tuple(given), what) for command, some in FREE.items() for what, given in some.items()]
     return table
 
 
@@ -345,6 +399,10 @@ def files(w: Path) -> None:
     (w / "types.jsonl").write_text('{"id": {"a": 1}, "text": 3, "task": [], "instruction": null, "answers": 5}\n')
     (w / "number.jsonl").write_text('{"id": ' + "9" * 5000 + ', "text": "a"}\n')
     (w / "broken.jsonl.gz").write_bytes(b"\x1f\x8b\x08\x00broken")
+    for ending in ("csv", "tsv", "parquet", "txt", "md"):
+        (w / f"empty.{ending}").touch()
+        (w / f"binary.{ending}").write_bytes(random.Random(1).randbytes(4000))
+        (w / f"folder.{ending}").mkdir()
     os.mkfifo(w / "fifo.jsonl")
 
 
@@ -425,3 +483,73 @@ def test_a_bad_value_is_one_line(
         assert err.startswith(f"{line.command.split()[0]}: ")
         assert not any(unicodedata.category(character) in ("Cc", "Cs") for character in err[:-1])
         assert len(err.replace(str(world), "").replace(line.value.replace("{w}", ""), "")) <= LONGEST
+
+
+def test_a_long_question_with_half_characters_is_no_error_of_its_own(
+    world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(world / "cwd")
+    said = {ran(Line("selfrag ask", (text, *MODEL), ""), world)[2] for text in ("Who?", "W\udce9" * 500_000, "\ud800")}
+    assert len(said) == 1  # the damaged weights
+
+
+def process(*arguments: str, **settings: Any) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", "import sys; from selfrag.cli.main import main; sys.exit(main())", *arguments]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, **settings)
+
+
+SHORT = [["--help"], ["ask", "--help"], ["eval", "tasks"], ["eval", "tasks", "popqa"], ["intrinsic"]]
+
+
+@pytest.fixture(scope="module")
+def searchable(world: Path) -> Path:
+    """An index whose encoder is there."""
+    out = world / "searchable"
+    assert (
+        selfrag(["index", "build", str(world / "passages.jsonl"), "-o", str(out), "--encoder", str(world / "encoder")])
+        == 0
+    )
+    return out
+
+
+@pytest.mark.parametrize("arguments", [*SHORT, ["index", "search"], ["index", "search", "--json"]], ids=" ".join)
+def test_a_full_output_is_one_line(arguments: list[str], searchable: Path) -> None:
+    more = [str(searchable), "Who?"] if arguments[0] == "index" else []
+    with Path("/dev/full").open("wb") as full:
+        run = process(*arguments, *more, stdout=full)
+        _, err = run.communicate(timeout=60)
+    assert run.returncode == 2
+    assert err == b"selfrag: the standard output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("arguments", SHORT, ids=" ".join)
+def test_an_output_that_nobody_reads_is_no_error_line(arguments: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    run = process(*arguments, stdout=writer)
+    os.close(writer)
+    _, err = run.communicate(timeout=60)
+    assert (run.returncode, err) == (141, b"")
+
+
+def test_closed_streams_are_one_line() -> None:
+    for number, line in ((1, b"selfrag: the standard output is closed; open it\n"), (0, b"the question is empty")):
+        run = process("ask", "-", preexec_fn=lambda number=number: os.close(number), stdin=None, stdout=None)
+        _, err = run.communicate(timeout=60)
+        assert run.returncode == 2
+        assert line in err
+        assert err.count(b"\n") == 1
+
+
+def test_control_c_is_one_line() -> None:
+    run = process("ask", "-", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert run.stdin is not None
+    run.stdin.write(b"Who")
+    run.stdin.flush()
+    waiting = b"\1\0\0\0"
+    while int.from_bytes(waiting, sys.byteorder):  # it has read all that there is, so it waits for the rest
+        time.sleep(0.05)
+        waiting = fcntl.ioctl(run.stdin, termios.FIONREAD, b"\0" * 4)
+    run.send_signal(signal.SIGINT)
+    _, err = run.communicate(timeout=60)
+    assert (run.returncode, err) == (130, b"selfrag: interrupted\n")
