@@ -8,7 +8,6 @@ from urllib.parse import SplitResult, urlsplit
 
 from retrieval.errors import UserError
 
-
 MOST_BYTES = 200
 """Of a name; file systems take 255, and endings are to fit."""
 
@@ -74,9 +73,7 @@ def component(name: str, value: object) -> None:
     """
     fits = isinstance(value, str) and value.isprintable() and bool(value.strip()) and len(value.encode()) <= MOST_BYTES
     if not fits or str(value).startswith(".") or set(str(value)) & {"/", "\\"}:
-        raise UserError(
-            f"{name}={value!r:.80}: give a plain name of at most {MOST_BYTES} bytes, without / and not beginning with a dot"
-        )
+        raise UserError(f"{name}={value!r:.80}: give a name of at most {MOST_BYTES} bytes, without / or a dot in front")
 
 
 def web_address(url: object, example: str = "http://127.0.0.1:8000") -> SplitResult:

@@ -12,6 +12,8 @@ from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS
 from selfrag.untrusted import printable
 
+TEXT, NAME = 20_000, 200
+"""Characters that are shown of a text, and of a title or an id."""
 LEFT = "style='text-align:left'"
 
 
@@ -34,9 +36,9 @@ def spoken(answer: Answer) -> str:
 def plain(answer: Answer) -> str:
     """Text with numbered citations, then the cited passages."""
     if answer.error is not None:
-        return printable(f"error: {answer.error}")
-    cited = [f"[{i}] {passage.title or passage.id}" for i, passage in enumerate(answer.citations, 1)]
-    return printable("\n".join([spoken(answer), *cited]))
+        return cut(f"error: {answer.error}")
+    cited = [f"[{i}] {cut(passage.title or passage.id, NAME)}" for i, passage in enumerate(answer.citations, 1)]
+    return "\n".join([printable(spoken(answer)), *cited])
 
 
 def html(answer: Answer) -> str:
@@ -51,13 +53,19 @@ def html(answer: Answer) -> str:
         rows.append(f"<tr>{cells}</tr>")
     passages = []
     for passage in answer.citations:
-        heading = f"[{numbers[passage.id]}] {escape(passage.title or passage.id)}"
+        heading = f"[{numbers[passage.id]}] {escape(passage.title or passage.id, NAME)}"
         passages.append(f"<details><summary>{heading}</summary><p>{escape(passage.text)}</p></details>")
     head = "<tr><th>segment</th><th>reflections</th><th>score</th></tr>"
     said = "" if rows else f"<p>{escape(spoken(answer))}</p>"
     return f"<p><b>{escape(answer.question)}</b></p>{said}<table>{head}{''.join(rows)}</table>{''.join(passages)}"
 
 
-def escape(text: str) -> str:
-    """Text of others for a page."""
-    return markup.escape(printable(text))
+def escape(text: str, most: int = TEXT) -> str:
+    """Text of others for a page, cut where it is long."""
+    return markup.escape(cut(text, most))
+
+
+def cut(text: str, most: int = TEXT) -> str:
+    """Text of others for people: nothing in it that cannot be shown, and where it is long, how much is left out."""
+    left_out = len(text) - most
+    return printable(text if left_out <= 0 else f"{text[:most]} ... ({left_out:,} characters more)")

@@ -93,6 +93,8 @@ def augment_pairs(
             shutil.rmtree(shards, ignore_errors=True)  # a run killed while it cleaned up
             return found
         total = source.total()
+        if total == 0:
+            raise UserError(f"{source.name} holds no pairs")
         with writing(shards):
             shards.mkdir(exist_ok=True)
         if (shards / "run.json").exists():

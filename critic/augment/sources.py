@@ -174,7 +174,7 @@ def open_source(
             found = found[split] if isinstance(found, dict) else found
         else:
             found = datasets.load_dataset(pairs, configuration, split=split, streaming=streaming)
-    except (KeyError, ValueError, OSError, RuntimeError, datasets.exceptions.DatasetsError) as error:
+    except (LookupError, ValueError, OSError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         raise UserError(f"no pairs at {pairs!r} (split {split!r}): {error}") from error
     name = path.name if configuration is None else f"{path.name}/{configuration}"
     return DatasetPairs(found, name, columns or {}, bad_rows, limit)

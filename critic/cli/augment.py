@@ -116,6 +116,8 @@ def augment(
     )
     if index is None and gold != "only":
         raise UserError("no index: give --index DIR, or --gold only if every pair brings its passages")
+    if encoder is not None and index is None:
+        raise UserError("--encoder is of an index; give --index DIR with it")
     from critic.augment.run import augment_pairs
     from critic.augment.sources import open_source
 

@@ -30,7 +30,7 @@ def inspect(
         count=count,
         seed=seed,
         provenance=[*(provenance or []), *beside],
-        progress=lambda stream: iter(tqdm(stream, unit=" rows", delay=1)),
+        progress=lambda stream: iter(tqdm(stream, unit=" rows", delay=1, disable=None)),
     )
     write_text(out, render(inspection))
     shown = len(inspection.sample)

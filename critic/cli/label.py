@@ -107,6 +107,8 @@ def label(
         )
         teacher = EndpointTeacher(config, name)
     asked: list[Question] = list(read_questions(questions))
+    if not asked:
+        raise UserError(f"{questions} holds no questions")
 
     def before(pending: list[Question]) -> None:
         if isinstance(teacher, EndpointTeacher):
@@ -120,7 +122,7 @@ def label(
 
     from tqdm import tqdm
 
-    with tqdm(total=len(asked), unit="case") as bar:
+    with tqdm(total=len(asked), unit="case", disable=None) as bar:
 
         def progress(done: int, total: int) -> None:
             bar.update(done - bar.n)

@@ -44,9 +44,7 @@ class _OnDemand(TyperGroup):
         return command
 
 
-app = Commands(
-    name="critic", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, cls=_OnDemand
-)
+app = Commands(name="critic", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, cls=_OnDemand)
 
 
 @app.callback()

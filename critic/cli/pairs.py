@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -43,7 +44,7 @@ def pairs(
         mixture,
         seed=seed,
         reading=reading,
-        progress=lambda name, rows: iter(tqdm(rows, desc=name, unit=" rows", delay=1)),
+        progress=lambda name, rows: iter(tqdm(rows, desc=name, unit=" rows", delay=1, disable=None)),
     )
     for part, tally in zip(mixture, tallies, strict=True):
         typer.echo(_line(part, tally))
@@ -61,7 +62,7 @@ def read_part(value: str, *, split: str = "train", paper_counts: bool = False) -
     if not equals or not source:
         raise UserError(f"{value!r}: write FORMAT=FILE, such as asqa=ASQA.json or kilt_nq:5000=nq-train-kilt.jsonl")
     form = named(name)
-    if colon and not (count.isascii() and count.isdigit()):
+    if colon and not re.fullmatch("[0-9]{1,10}", count):
         raise UserError(f"{value!r}: {count!r} is no count of pairs")
     wanted = int(count) if colon else (form.paper_rows or None if paper_counts else None)
     if not source.startswith(_HUB):

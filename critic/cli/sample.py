@@ -50,6 +50,8 @@ def sample(
         raise UserError(
             "a label is not known before a teacher gave it; give GROUP=N here, GROUP/LABEL=N to `critic label`"
         )
+    if encoder is not None and index is None:
+        raise UserError("--encoder is of an index; give --index DIR with it")
     read = _read(pairs)
     drawn = draw(
         read,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -117,6 +118,6 @@ def _rows(facts: Mapping[str, Any]) -> list[str]:
 
 def _count(text: str) -> tuple[str, int | None]:
     group, equals, number = text.partition("=")
-    if not equals or not (number == "all" or number.isdecimal()) or number == "0":
+    if not equals or not re.fullmatch(r"all|[1-9][0-9]{0,9}", number):
         raise UserError(f"--per-label {text!r}: write GROUP=N or GROUP=all, such as IsSup=1000")
     return group, None if number == "all" else int(number)

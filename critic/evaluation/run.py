@@ -74,13 +74,16 @@ def run_evaluation(
         UserError: a file, a row or a model cannot be used, or `OUT.journal` is of another evaluation.
     """
     rows = list(read_labelled(rows_path, judgeable=True))
-    if not rows:
-        raise UserError(f"{rows_path} holds no rows")
     train = None if subjects.train is None else list(read_labelled(rows_file(subjects.train)))
+    for path, found in ((rows_path, rows), (subjects.train, train)):
+        if found == []:
+            raise UserError(f"{path} holds no rows")
     # Fitted first: rows that nothing can be fitted to are better named before a model has judged for an hour.
     fitted: dict[str, Critic] = (
         {} if train is None else {TFIDF: TfidfCritic.fit(train), MAJORITY: MajorityCritic.fit(train)}
     )
+    for given, find in _given(subjects).values():
+        find(given)
     about: dict[str, Any] = {}
     if out is not None:
         with writing(out):  # better said before an hour of judging
@@ -137,14 +140,20 @@ def _prompted(base: str | Path, engine: str | None) -> StudentCritic:
     return StudentCritic(load_engine(engine, directory, max_model_len=codec.max_length), codec, exact=True)
 
 
-def _manifest(rows_path: Path, subjects: Subjects, seed: int) -> dict[str, Any]:
+def _given(subjects: Subjects) -> dict[str, tuple[str | Path, Callable[[str | Path], Path]]]:
+    """The models, and what finds their folders."""
     from critic.names import resolve_critic
+    from selfrag.loading import resolve_model
+
+    named = {"critic": (subjects.critic, resolve_critic), "base": (subjects.base, resolve_model)}
+    return {name: (given, find) for name, (given, find) in named.items() if given is not None}
+
+
+def _manifest(rows_path: Path, subjects: Subjects, seed: int) -> dict[str, Any]:
     from selfrag.experiments.provenance import commit, sha256
     from selfrag.experiments.runner_manifest import model_files
     from selfrag.experiments.speed.machine import machine
-    from selfrag.loading import resolve_model
 
-    models = {"critic": (subjects.critic, resolve_critic), "base": (subjects.base, resolve_model)}
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
@@ -153,7 +162,7 @@ def _manifest(rows_path: Path, subjects: Subjects, seed: int) -> dict[str, Any]:
         "engine": subjects.engine,
         "rows": {rows_path.name: sha256(rows_path)},
         "train": None if subjects.train is None else sha256(rows_file(subjects.train)),
-        "models": {name: model_files(find(given)) for name, (given, find) in models.items() if given is not None},
+        "models": {name: model_files(find(given)) for name, (given, find) in _given(subjects).items()},
     }
 
 

@@ -71,7 +71,7 @@ def ask(
         answer = rag.generate(text, decoding=decoding)
     _show(answer, as_json=as_json)  # first, so that a full disk does not cost the answer
     if trace is not None:
-        write_text(trace, answer.trace.to_json())
+        write_text(trace, whole(answer.trace.to_json()))
 
 
 def _piped() -> str:
@@ -88,7 +88,7 @@ def _piped() -> str:
 
 def _show(answer: Answer, *, as_json: bool) -> None:
     if as_json:
-        sys.stdout.write(json.dumps(answer.as_dict(), ensure_ascii=False) + "\n")
+        sys.stdout.write(whole(json.dumps(answer.as_dict(), ensure_ascii=False)) + "\n")
         return
     from rich.console import Console
 

@@ -17,12 +17,15 @@ from typing import Any
 
 import typer
 
+from retrieval.checks import choice, web_address
 from retrieval.checks import whole as whole_number
+from selfrag.engines.select import ENGINES
 from selfrag.errors import UserError
 from selfrag.untrusted import whole
 
 _WRITTEN = ("out", "trace", "write")
 """Names of options for what a command writes."""
+_ADDRESSES = ("engine", "endpoint", "url")
 _SEEDS, _NUMBERS = (0, 2**32 - 1), (-(2**31), 2**31)
 """Bounds: NumPy takes no other seeds, and nothing here counts further."""
 
@@ -30,8 +33,8 @@ _SEEDS, _NUMBERS = (0, 2**32 - 1), (-(2**31), 2**31)
 class Commands(typer.Typer):
     """A `typer.Typer` that checks what it hands to its commands.
 
-    A command is refused, with one line, where a number is not finite or beyond every use, a seed is negative, text holds a
-    NUL character, a file is a pipe, a device or a link that leads to itself, or the place of an output cannot be written.
+    A command is refused, with one line, where a number is not finite or beyond every use, a seed is negative, text
+    holds a NUL character, a file is a pipe, a device or a link that leads to itself, or an output cannot be written.
     Halves of characters in texts (lone surrogates) are replaced.
     """
 
@@ -42,7 +45,7 @@ class Commands(typer.Typer):
         def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
             @functools.wraps(function)
             def checked(**values: Any) -> Any:
-                return function(**{key: _checked(key, value) for key, value in values.items()})
+                return function(**{key: _checked(key.replace("_", "-"), value) for key, value in values.items()})
 
             register(checked)
             return function
@@ -59,19 +62,23 @@ def _checked(name: str, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_checked(name, one) for one in value)
     if isinstance(value, int) and not isinstance(value, bool):
-        whole_number(name, value, *(_SEEDS if name == "seed" else _NUMBERS))
+        whole_number(f"--{name}", value, *(_SEEDS if name == "seed" else _NUMBERS))
     elif isinstance(value, float) and not math.isfinite(value):
-        raise UserError(f"{name}={value}: give a finite number")
+        raise UserError(f"--{name}={value}: give a finite number")
     elif isinstance(value, Path):
-        _place(str(value))
         if str(value) != whole(str(value)):
             raise UserError(f"{shown(value)} is no name in UTF-8; rename it")
+        _place(str(value))
         if name in _WRITTEN:
             _writable(value)
     elif isinstance(value, str):
+        if name in _ADDRESSES and "://" in value:
+            web_address(value)
+        elif name == "engine":
+            choice("--engine", value, ENGINES)
+        value = whole(value)
         for text in dict.fromkeys((value, value.partition("=")[2])):  # NAME=FILE, too
             _place(text)
-        return whole(value)
     return value
 
 
@@ -96,9 +103,10 @@ def _writable(path: Path) -> None:
         UserError: it cannot.
     """
     try:
-        found = path.exists()
-        folder = next(one for one in (path, *path.absolute().parents) if one.exists()) if not path.is_file() else path.parent
-        if not folder.is_dir():
+        folder = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
+        if path.is_file():
+            folder = folder.parent
+        elif not folder.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         with tempfile.TemporaryFile(dir=folder):
             pass

@@ -12,6 +12,7 @@ import typer
 from retrieval.atomic import write_text
 from selfrag.cli import options
 from selfrag.errors import UserError
+from selfrag.untrusted import whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def demo(
             answer = rag.generate(example.question, **example.settings)
             file = out / f"{example.name}.json"
             console.print(render(answer))
-            write_text(file, answer.trace.to_json())
+            write_text(file, whole(answer.trace.to_json()))
             console.print(plain(f"trace: {file}\n", "dim"))
     console.print(
         'Now your own:  selfrag ask "QUESTION"    selfrag index build FILES -o DIR    selfrag doctor', markup=False

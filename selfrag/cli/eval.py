@@ -41,7 +41,10 @@ def intrinsics(
         Path | None, typer.Option(help="folder that training wrote to, an adapter in each; else the demo's own")
     ] = None,
     corpus: Annotated[
-        Path | None, typer.Option(help="folder with corpus, queries and qrels: recall of rewrites, and flows")
+        Path | None,
+        typer.Option(
+            exists=True, file_okay=False, help="folder with corpus, queries and qrels: recall of rewrites, and flows"
+        ),
     ] = None,
     only: Annotated[
         list[str] | None, typer.Option(help="measure this one; repeatable; flows are left out by default")

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from selfrag.cli.options import DataFolder
 from selfrag.untrusted import printable
 
 
@@ -20,7 +21,7 @@ def export(
         Literal["inspect", "lm-eval"], typer.Option(help="eval logs of inspect-ai, or results and samples of lm-eval")
     ] = "inspect",
     only: Annotated[list[str] | None, typer.Option(help="this file of the runs; repeatable")] = None,
-    data: Annotated[Path | None, typer.Option(help="folder of the data files, if they have moved")] = None,
+    data: DataFolder = None,
     seed: Annotated[int, typer.Option(help="of the standard errors")] = 0,
 ) -> None:
     """Write finished runs in the format of another evaluation tool."""

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from selfrag.cli.options import DataFolder
 from selfrag.errors import UserError
 
 
@@ -15,7 +16,7 @@ def facts(
     file: Annotated[str, typer.Argument(help="name of a file of the run, whose items have a topic")],
     write: Annotated[Path | None, typer.Option(help="write the tool's input here")] = None,
     read: Annotated[Path | None, typer.Option(help="read its decisions from here: .._factscore_output.json")] = None,
-    data: Annotated[Path | None, typer.Option(help="folder where the data file is now, if it has moved")] = None,
+    data: DataFolder = None,
 ) -> None:
     """Hand a run to the official FactScore tool, which needs an environment of its own, and take its figures in."""
     from selfrag.cli.eval_judge import items_loader

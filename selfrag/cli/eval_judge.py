@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from selfrag.cli.options import DataFolder
 from selfrag.errors import UserError, require
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def judge(
         list[str] | None, typer.Option(help="citations, claims, facts or mauve; repeatable; else citations")
     ] = None,
     only: Annotated[list[str] | None, typer.Option(help="this file of the runs; repeatable; else all")] = None,
-    data: Annotated[Path | None, typer.Option(help="folder where the data files are now, if they have moved")] = None,
+    data: DataFolder = None,
     index: Annotated[str | None, typer.Option(help="index that the runs searched: a folder, or demo")] = None,
     features: Annotated[
         str | None, typer.Option(help="model that gives MAUVE's features; else gpt2-large, as in ALCE")
@@ -47,13 +48,41 @@ def judge(
 
     quiet()
     wanted = families(metric or ())
+    folders = run_folders(runs)
+    _check(folders, only, data, (index, knowledge), against)
     load = items_loader(data, index)
     judges = _judges(wanted, by, features, knowledge, facts)
-    folders = run_folders(runs)
     for folder in folders:
         with tqdm(desc=folder.name, unit="verdict", disable=None) as bar:
             judge_run(folder, load, judges, wanted, only=only, progress=bar.update)
     show(folders, only, against)
+
+
+def _check(
+    folders: Sequence[Path],
+    only: Sequence[str] | None,
+    data: Path | None,
+    indexes: Sequence[str | None],
+    against: str | None,
+) -> None:
+    """Read all that is to be judged once: what is wrong with it is better said before an hour of judging.
+
+    Raises:
+        UserError: a run, its data or an index cannot be read, or `against` is none of the runs.
+    """
+    from selfrag.experiments.compare_runs import read_runs
+    from selfrag.experiments.runner_items import items_of
+    from selfrag.experiments.runner_models import index_fingerprint
+
+    runs = read_runs(folders, only)
+    if against is not None and against not in (names := [run.name for run in runs]):
+        raise UserError(f"--against {against}: the runs are {', '.join(names)}")
+    for index in indexes:
+        if index is not None:
+            index_fingerprint(index)
+    for run in runs:
+        for name in run.files:
+            items_of(run.folder, name, data)
 
 
 def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowledge: str | None, facts: str) -> Judges:

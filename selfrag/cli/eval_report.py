@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from selfrag.cli.options import DataFolder
 from selfrag.untrusted import printable
 
 
@@ -25,7 +26,7 @@ def report(
     against: Annotated[str | None, typer.Option(help="system that the others are compared with, pair by pair")] = None,
     only: Annotated[list[str] | None, typer.Option(help="compare on this file only; repeatable")] = None,
     items: Annotated[int, typer.Option(min=0, help="items of each file on the page; failed ones come first")] = 50,
-    data: Annotated[Path | None, typer.Option(help="folder where the data files are now, if they have moved")] = None,
+    data: DataFolder = None,
     seed: Annotated[int, typer.Option(help="of intervals and of the sample of items")] = 0,
 ) -> None:
     """Compare finished runs of the same items: figures with intervals, paired differences, costs, every answer."""

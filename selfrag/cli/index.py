@@ -9,11 +9,12 @@ from typing import Annotated
 import typer
 
 from retrieval import Passage, build_index
-from retrieval.splitting import Splitting
+from retrieval.splitting import Splitting, sentence_finder
 from selfrag.cli.commands import Commands
 from selfrag.errors import UserError
 from selfrag.loading import load_index
-from selfrag.untrusted import printable
+from selfrag.rendering import NAME, cut
+from selfrag.untrusted import printable, whole
 
 app = Commands(name="index", help="Build and search an index of your own documents.", no_args_is_help=True)
 
@@ -42,6 +43,7 @@ def build(
 ) -> None:
     """Build an index. Interrupted, it continues where it stopped when the same command is run again."""
     splitting = Splitting(words=words, overlap=overlap, sentences=sentences)
+    sentence_finder(sentences)  # also where no file is a document: a name that is not known is a mistake
     retriever = build_index(
         files, out, encoder=encoder or _default_encoder(), splitting=splitting, batch_size=batch_size
     )
@@ -62,7 +64,7 @@ def search(
     passages = load_index(directory, encoder)([query], k)[0]
     if as_json:
         found = {"query": query, "passages": [passage.as_dict() for passage in passages]}
-        typer.echo(json.dumps(found, ensure_ascii=False))
+        typer.echo(whole(json.dumps(found, ensure_ascii=False)))
         return
     for rank, passage in enumerate(passages, start=1):
         typer.echo(_line(rank, passage))
@@ -71,8 +73,8 @@ def search(
 def _line(rank: int, passage: Passage) -> str:
     text = " ".join(passage.text.split())
     shown = text if len(text) <= _SHOWN else text[:_SHOWN].rsplit(" ", 1)[0] + " ..."
-    title, text = (" ".join(printable(part).split()) for part in (passage.title, shown))
-    return f"{rank}. [{passage.score:.3f}] {printable(passage.id)}  {title}\n   {text}"
+    title, text = (" ".join(part.split()) for part in (cut(passage.title, NAME), printable(shown)))
+    return f"{rank}. [{passage.score:.3f}] {cut(passage.id, NAME)}  {title}\n   {text}"
 
 
 def _default_encoder() -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from selfrag.errors import UserError
+from selfrag.untrusted import whole
 
 if TYPE_CHECKING:
     from selfrag.intrinsics.model_library import Library
@@ -93,7 +94,7 @@ def intrinsic(
     with _library(model, engine, endpoint, adapters, dialect) as library:
         result = library.get(kind)(state)
     if as_json:
-        sys.stdout.write(json.dumps(result.as_dict(), ensure_ascii=False) + "\n")
+        sys.stdout.write(whole(json.dumps(result.as_dict(), ensure_ascii=False)) + "\n")
         return
     for line in (*result.lines(), *(f"note: {note.message}" for note in result.diagnostics)):
         sys.stdout.write(f"{line}\n")

@@ -21,6 +21,10 @@ Choices = Annotated[
         help="lettered options: listed, a letter chosen; or not listed, their texts scored", rich_help_panel=ASKED
     ),
 ]
+DataFolder = Annotated[
+    Path | None,
+    typer.Option(exists=True, file_okay=False, help="folder where the data files are now, if they have moved"),
+]
 Model = Annotated[
     str, typer.Option(help="demo, a folder with a checkpoint, or a name on the hub", rich_help_panel=WHAT)
 ]

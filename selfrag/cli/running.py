@@ -1,18 +1,18 @@
 """Running a command: what went wrong becomes one line and an exit code. Knows no command.
 
-Exit codes: 0 done, 1 a command found something broken, 2 an error the user can act on, 130 interrupted, 141 nobody reads
-the output any more. Errors that are nobody's fault but ours keep their traceback.
+Exit codes: 0 done, 1 a command found something broken, 2 an error the user can act on, 130 interrupted, 141 the
+output is not read to its end. Errors that are nobody's fault but ours keep their traceback.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
-from pathlib import Path
 
 import typer
 
@@ -23,6 +23,8 @@ USER_ERROR = 2
 INTERRUPTED = 130
 UNREAD = 141
 """As of a program that SIGPIPE ends."""
+_LONG_WORD = re.compile(r"(\S{80})\S{70,}(\S{50})")
+"""Such as a name that no file system takes; its middle is left out."""
 _LONGEST = 600
 """Characters of an error line."""
 
@@ -38,38 +40,39 @@ def run(app: typer.Typer, program: str, argv: Sequence[str] | None = None) -> in
     Returns:
         The exit code.
     """
-
-    if sys.stderr is None:  # closed by whoever started the program
-        sys.stderr = Path(os.devnull).open("w")
-    if sys.stdout is None:
-        return _fail(program, "the standard output is closed; open it, or send it to /dev/null")
+    if sys.stdout is None or sys.stderr is None:  # closed by whoever started the program
+        return USER_ERROR if sys.stderr is None else _fail(program, "the standard output is closed; open it")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a character is no reason to fail
     try:
-        arguments = _received(sys.argv[1:] if argv is None else argv)
-        # Without standalone mode the parser raises its errors instead of printing them as a box.
-        code = app(args=arguments, prog_name=program, standalone_mode=False)
-        sys.stdout.flush()
+        code = _code(app, program, sys.argv[1:] if argv is None else argv)
     except UserError as error:
         return _fail(program, str(error))
-    except (KeyboardInterrupt, typer.Abort):
-        code = INTERRUPTED
     except OSError as error:
         if error.errno is None:  # no error of the machine
             raise
         return _refused(program, error)
-    except SystemExit as error:  # rich ends the program where a pipe is closed
-        if not isinstance(error.__context__, BrokenPipeError):
-            raise
-        return _refused(program, error.__context__)
     except Exception as error:
         message = getattr(error, "format_message", None)  # the parser's own errors have it, whatever their class
         if message is None:
             raise
         return _fail(program, message() or f"no command given; see {program} --help")
-    if code == INTERRUPTED:
-        return _fail(program, "interrupted", code)
+    return _fail(program, "interrupted", code) if code == INTERRUPTED else code
+
+
+def _code(app: typer.Typer, program: str, argv: Sequence[str]) -> int:
+    """Runs the command; the exit code that it asks for."""
+    try:
+        # Without standalone mode the parser raises its errors instead of printing them as a box.
+        code = app(args=_received(argv), prog_name=program, standalone_mode=False)
+        sys.stdout.flush()
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):  # rich ends the program where a pipe is closed
+            raise error.__context__ from None
+        raise
     return int(code or 0)
 
 
@@ -90,7 +93,10 @@ def _refused(program: str, error: OSError) -> int:
     if error.filename is not None:
         return _fail(program, f"{os.fsdecode(error.filename)}: {error.strerror}")
     try:
-        sys.stdout.flush()  # what could not be written is still to be written
+        if isinstance(error, BrokenPipeError):
+            raise error
+        sys.stdout.write("\n")
+        sys.stdout.flush()
     except OSError:
         with suppress(OSError, ValueError):  # or Python tries once more at its end, and complains
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -102,7 +108,7 @@ def _refused(program: str, error: OSError) -> int:
 
 def _fail(program: str, message: str, code: int = USER_ERROR) -> int:
     """One line on the error stream."""
-    line = printable(" ".join(message.split()))
+    line = _LONG_WORD.sub(r"\1...\2", printable(" ".join(message.split())))
     if len(line) > _LONGEST:
         line = f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
     with suppress(OSError):

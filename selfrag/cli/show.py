@@ -16,7 +16,7 @@ from rich.text import Text
 
 from selfrag.decoding.answer import Answer, Usage
 from selfrag.reflection.labels import GROUPS
-from selfrag.rendering import judged, spoken
+from selfrag.rendering import NAME, cut, judged, spoken
 from selfrag.untrusted import printable
 
 
@@ -47,9 +47,9 @@ def usage_line(usage: Usage) -> Text:
 def _passages(answer: Answer) -> Iterator[RenderableType]:
     for number, passage in enumerate(answer.citations, 1):
         score = "" if passage.score is None else f", score {passage.score:.3f}"
-        heading = Text.assemble((f"[{number}] ", "cyan"), plain(passage.title, "cyan"))
-        yield heading.append_text(plain(f"  ({passage.id}{score})", "dim"))
-        yield Padding(plain(passage.text), (0, 0, 0, 4))
+        heading = Text.assemble((f"[{number}] ", "cyan"), plain(cut(passage.title, NAME), "cyan"))
+        yield heading.append_text(plain(f"  ({cut(passage.id, NAME)}{score})", "dim"))
+        yield Padding(plain(cut(passage.text)), (0, 0, 0, 4))
 
 
 def _judgments(answer: Answer) -> Table:

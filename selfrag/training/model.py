@@ -160,6 +160,8 @@ def load_trainee(
         UserError: the directory holds no causal language model, or one that cannot be expanded; `reach` does not go
             with the rest.
     """
+    from safetensors import SafetensorError
+
     reach, place = reach or Reach(), device_of(device)
     if method == "full" and reach != Reach():
         raise UserError("token_rows, last_layers and invocation are for LoRA; method 'full' trains everything")
@@ -169,7 +171,7 @@ def load_trainee(
     try:
         tokenizer = load("AutoTokenizer", base_dir)
         model, rowwise = _loaded(base_dir, dtype, attend)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise UserError(f"{base_dir} holds no causal language model with its tokenizer: {error}") from error
     if rowwise and reach.invocation:
         raise UserError(f"{type(model).__name__} cannot be trained as an activated LoRA: it mixes packed rows")

@@ -29,7 +29,7 @@ from selfrag.training.packing import Pack, Weighting, pack
 from selfrag.training.progress import Tally, measure
 from selfrag.training.rows import read_rows
 from selfrag.training.schedule import rate
-from selfrag.training.stages import load_parameters
+from selfrag.training.stages import check_stage, load_parameters
 from selfrag.training.targets import Example, RowTooLongError, TargetLayout
 from selfrag.training.validation import Validation, improved, keep_best
 
@@ -164,6 +164,8 @@ def rows_of(rows_path: Path, config: TrainingConfig, *, leave_long: bool = False
                 rows.append(row)
             except RowTooLongError as error:
                 refused.append(str(error))
+        if not (rows or refused):
+            raise UserError(f"{rows_path} holds no rows")
         if refused and not (leave_long and examples):
             more = f" ({len(refused) - 1} more rows have the same fault)" if len(refused) > 1 else ""
             raise UserError(f"{rows_path}: {refused[0]}{more}")
@@ -202,6 +204,8 @@ def fit(
     Raises:
         UserError: as `train`, and whatever `prepare` raises.
     """
+    if start is not None:
+        check_stage(start)
     config, why = settled(config, run_dir, config.device)
     prepared = prepare(expanded_tokenizer(base_dir, token_rows=config.reach.token_rows))  # before the weights are read
     trainee = load_trainee(

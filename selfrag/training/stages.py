@@ -23,6 +23,16 @@ if TYPE_CHECKING:
     from selfrag.training.model import Lora
 
 
+def check_stage(start: Path) -> None:
+    """Refuse what is no earlier stage, by its files alone.
+
+    Raises:
+        UserError: there is neither a run nor an adapter.
+    """
+    if not any((start / name).is_file() for name in (CHECKPOINT, WEIGHTS)):
+        raise UserError(f"{start} holds neither {CHECKPOINT} nor {WEIGHTS}; give the folder of a run, or of an adapter")
+
+
 def load_parameters(start: Path, parameters: Mapping[str, Parameter], lora: Lora) -> str:
     """Set parameters to those of an earlier stage, and return the fingerprint of the file that they came from.
 

@@ -18,7 +18,7 @@ BAD = [
     (["ask", "hi", "--beam", "0"], "beam=0"),
     (["ask", "hi", "--passages", "-1"], "passages=-1"),
     (["ask", "hi", "--segments", "0"], "max_segments=0"),
-    (["ask", "hi", "--w-rel", "nan"], "isrel=nan"),
+    (["ask", "hi", "--w-rel", "nan"], "--w-rel=nan"),
     (["ask", "hi", "--mode", "sometimes"], "sometimes"),
     (["ask", "hi", "--policy", "mine"], "mine"),
     (["ask", "hi", "--require", "issup"], "'issup'"),

@@ -47,6 +47,18 @@ def test_html_escapes_everything() -> None:
         assert page.text.count(EVIL) >= 2
 
 
+def test_long_titles_and_texts_are_cut_and_say_so() -> None:
+    answer = answered()
+    long = tuple(
+        replace(one, citation=Passage("i" * 1_000_000, "t" * 1_000_000, "h" * 1_000_000)) for one in answer.segments[:1]
+    )
+    shown = replace(answer, segments=long)
+    assert len(shown._repr_html_()) < 30_000
+    assert "... (980,000 characters more)" in shown._repr_html_()
+    assert len(str(shown)) < 1_000
+    assert "... (999,800 characters more)" in str(shown)
+
+
 def test_html_of_a_hostile_question_and_error() -> None:
     failed = replace(answered(), question=EVIL, error=EVIL)
     assert Tags(failed._repr_html_()).tags <= {"p", "b"}

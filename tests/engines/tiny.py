@@ -144,6 +144,29 @@ def save_gpt2(path: Path, *, reflection: bool = True, tie: bool = True, context:
     return _save(GPT2LMHeadModel, config, tokenizer, path, seed)
 
 
+def save_bert(path: Path) -> Path:
+    """Write a BERT with random weights and a WordPiece vocabulary of letters, without a pooler: a text encoder."""
+    import torch
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789.,!?"
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    BertTokenizerFast(str(path / "vocab.txt"), model_max_length=64).save_pretrained(path)
+    torch.manual_seed(7)
+    config = BertConfig(
+        vocab_size=len(words),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+    )
+    BertModel(config, add_pooling_layer=False).save_pretrained(path)
+    return path
+
+
 def _save(model_class: Any, config: Any, tokenizer: Any, path: Path, seed: int) -> Path:
     import torch
 

@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 import pytest
+import tiny
 
 from retrieval import Passage
 from retrieval.encoders import EncoderCard
@@ -59,25 +60,7 @@ def animals():
 @pytest.fixture(scope="session")
 def tiny_bert(tmp_path_factory):
     """Directory of a BERT with random weights and a WordPiece vocabulary of letters, without a pooler."""
-    import torch
-    from transformers import BertConfig, BertModel, BertTokenizerFast
-
-    directory = tmp_path_factory.mktemp("tiny-bert")
-    letters = "abcdefghijklmnopqrstuvwxyz0123456789.,!?"
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
-    (directory / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
-    BertTokenizerFast(str(directory / "vocab.txt"), model_max_length=64).save_pretrained(directory)
-    torch.manual_seed(7)
-    config = BertConfig(
-        vocab_size=len(words),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=64,
-    )
-    BertModel(config, add_pooling_layer=False).save_pretrained(directory)
-    return directory
+    return tiny.save_bert(tmp_path_factory.mktemp("tiny-bert"))
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ from selfrag.training.model import DTYPES, Precision, Trainee, load_trainee
 from selfrag.training.run import Prepare, TrainingConfig, plan, settled
 from selfrag.training.scale.loads import Loads
 from selfrag.training.scale.settings import Scale
-from selfrag.training.stages import load_parameters
+from selfrag.training.stages import check_stage, load_parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,8 @@ def fit_scaled(
     config, why = settled(config, run_dir, accelerator.type if accelerator else "cpu")
     if config.patience is not None:
         raise UserError("patience (early stopping) is for the loop for one process; take a recipe without [scale]")
+    if start is not None:
+        check_stage(start)
     prepared = prepare(expanded_tokenizer(base_dir, token_rows=config.reach.token_rows))  # before the weights are read
     trainee = _load(base_dir, config, scale)
     tied = trainee.causal.config.tie_word_embeddings
