@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from retrieval.atomic import recover
 from retrieval.encoders.card import EncoderCard
 from retrieval.errors import UserError
 from retrieval.finished import check_finished
@@ -71,6 +72,7 @@ def load_manifest(directory: Path) -> IndexManifest:
     Raises:
         UserError: there is none, it is unfinished or half-written, or its manifest is damaged.
     """
+    recover(directory)
     unfinished = building_directory(directory)
     if not directory.exists() and unfinished.exists():
         raise UserError(
