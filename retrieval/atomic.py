@@ -6,12 +6,13 @@ A directory is written beside its final place and renamed at the end; a file is 
 from __future__ import annotations
 
 import errno
+import glob
 import json
 import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ _REFUSED = {
     *(errno.EACCES, errno.EPERM, errno.EROFS),
     *(errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EISDIR),
 }
+_RECOVERED = {errno.ENOTEMPTY, errno.EEXIST}  # a reader found nothing there, and put back what was set aside
 
 
 @contextmanager
@@ -91,6 +93,7 @@ def new_directory(target: Path) -> Iterator[Path]:
     target = Path(os.path.abspath(target))  # noqa: PTH100 - resolve() would follow a link and replace what it points to
     partial = _sibling(target, ".partial")
     with writing(target):
+        recover(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         partial.mkdir()
         try:
@@ -101,15 +104,37 @@ def new_directory(target: Path) -> Iterator[Path]:
 
 
 def publish(finished: Path, target: Path) -> None:
-    """Rename a finished directory to `target` on the same file system, in the place of whatever is there."""
-    if not target.exists():
-        finished.rename(target)
-        return
-    old = _sibling(target, ".old")
-    target.rename(old)
-    try:
-        finished.rename(target)
-    except BaseException:
-        old.rename(target)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+    """Rename a finished directory to `target` on the same file system, in the place of whatever is there.
+
+    There is a moment between two renames at which nothing has that name; after a kill there, `recover` mends it.
+    """
+    while True:
+        try:
+            if os.path.lexists(target):
+                target.rename(_sibling(target, ".old"))
+            finished.rename(target)
+            break
+        except BaseException as error:
+            recover(target)
+            if not isinstance(error, OSError) or error.errno not in _RECOVERED:
+                raise
+    for old in _set_aside(target):
+        discarded = _sibling(target, ".partial")  # what is called .old is whole
+        with suppress(OSError):
+            old.rename(discarded)
+            shutil.rmtree(discarded) if discarded.is_dir() and not discarded.is_symlink() else discarded.unlink()
+
+
+def recover(target: Path) -> None:
+    """Where `publish` was killed between its renames, give the directory that it was replacing its name again.
+
+    To be called before `target` is read or replaced. Where nothing is to be mended, nothing is done.
+    """
+    if not os.path.lexists(target):
+        for old in _set_aside(target):
+            with suppress(OSError):  # another process was faster, or nothing can be written here
+                old.rename(target)
+
+
+def _set_aside(target: Path) -> list[Path]:
+    return list(target.parent.glob(f".{glob.escape(target.name)}.{'?' * 8}.old"))

@@ -16,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from retrieval.atomic import recover
 from retrieval.checks import choice, whole
 from retrieval.corpus import FILE as PASSAGES
 from retrieval.encoders.card import EncoderCard
@@ -87,6 +88,7 @@ def load_manifest(directory: str | Path) -> IndexManifest:
         UserError: there is none, it is unfinished or half-written, or its manifest is damaged.
     """
     path = user_path(directory)
+    recover(path)
     unfinished = building_directory(path)
     if not path.exists() and unfinished.exists():
         raise UserError(

@@ -7,6 +7,8 @@ from pathlib import Path
 from selfrag.demo.model import merged_path
 
 ADAPTER = Path(__file__).parent / "adapter"
+_MERGED = "ba5f6d7526d6e9dc33470a5fe94d9a6ef0534d83c9769893734960af2a444fe3"
+"""SHA-256 of the weights that the published figures were measured with."""
 
 
 def critic_path() -> Path:
@@ -17,4 +19,4 @@ def critic_path() -> Path:
     """
     from critic.student.card import NAME
 
-    return merged_path(ADAPTER, "critic", beside=(NAME,))
+    return merged_path(ADAPTER, "critic", beside=(NAME,), weights=_MERGED)

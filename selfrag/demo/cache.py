@@ -12,10 +12,11 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-from retrieval.atomic import new_directory
+from retrieval.atomic import new_directory, recover
+from retrieval.lock import held
 from selfrag.errors import UserError
 
 _ABANDONED_SECONDS = 24 * 3600
@@ -50,6 +51,7 @@ def publish(target: Path, build: Callable[[Path], None], *, needs: int = 0) -> P
     if target.exists():
         return target
     with alone(target.parent):
+        recover(target)
         if target.exists():  # another process was at it
             return target
         make_room(target.parent, needs)
@@ -70,23 +72,13 @@ def alone(folder: Path) -> Iterator[None]:
     """
     with _explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    if sys.platform == "win32":
-        yield
-        return
-    import fcntl
 
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            if sys.stderr.isatty():
-                sys.stderr.write(f"waiting for another process that prepares something in {folder}\n")
-            with suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_EX)
+    def wait() -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"waiting for another process that prepares something in {folder}\n")
+
+    with held(folder, wait):
         yield
-    finally:
-        os.close(handle)
 
 
 def make_room(folder: Path, needs: int) -> None:

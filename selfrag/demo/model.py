@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 from selfrag.demo.assets import BASE_MODEL
@@ -17,8 +19,12 @@ from selfrag.demo.download import fetch
 from selfrag.errors import UserError
 
 ADAPTER = Path(__file__).parent / "adapter"
-_FORMAT = 1  # raised when converting or merging changes its output
+_FORMAT = 2  # raised when converting or merging changes its output
 _CHECKPOINT_BYTES = 270 * 2**20
+_WEIGHTS = "model.safetensors"
+_BASE = "7ef915c9bf9d94d8d70211970476878352a5b95855c589ae987916d7a455242b"
+_MERGED = "dcc69eb31d9f9f42239510cb8dfbe2da339a20f44020812f293ad2a38d757995"
+"""SHA-256 of the weights that the adapters were trained on and the published figures were measured with."""
 
 
 def model_path() -> Path:
@@ -27,7 +33,7 @@ def model_path() -> Path:
     Raises:
         UserError: the base model cannot be downloaded, or the disk is full.
     """
-    return merged_path(ADAPTER, "demo")
+    return merged_path(ADAPTER, "demo", weights=_MERGED)
 
 
 def base_path() -> Path:
@@ -46,7 +52,7 @@ def base_path() -> Path:
 
         convert(packed, draft)
 
-    return _made(target, "base", build)
+    return _made(target, "base", build, _BASE)
 
 
 def checkpoint_path() -> Path:
@@ -54,13 +60,14 @@ def checkpoint_path() -> Path:
     return _place(ADAPTER, "demo")
 
 
-def merged_path(adapter: Path, name: str, *, beside: Sequence[str] = ()) -> Path:
+def merged_path(adapter: Path, name: str, *, beside: Sequence[str] = (), weights: str | None = None) -> Path:
     """Folder of a checkpoint that a packaged adapter makes of the demo's base model, made on the first call.
 
     Args:
         adapter: folder of the adapter.
         name: of the checkpoint in the cache.
         beside: files of the adapter's folder that belong to the checkpoint as well.
+        weights: SHA-256 of the weights that were measured; others are kept, and told of on the error stream.
 
     Raises:
         UserError: the adapter is missing, the base model cannot be downloaded, or the disk is full.
@@ -77,16 +84,21 @@ def merged_path(adapter: Path, name: str, *, beside: Sequence[str] = ()) -> Path
         for file in beside:
             shutil.copy(adapter / file, draft / file)
 
-    return _made(target, name, build)
+    return _made(target, name, build, weights)
 
 
-def _made(target: Path, name: str, make: Callable[[Path], None]) -> Path:
+def _made(target: Path, name: str, make: Callable[[Path], None], weights: str | None) -> Path:
     def build(draft: Path) -> None:
         from tqdm import tqdm
 
         with tqdm(total=1, desc=f"preparing the {name} model", unit="step", disable=None) as bar:
             make(draft)
             bar.update()
+        if weights is not None and (found := _sha256(draft / _WEIGHTS)) != weights:
+            sys.stderr.write(
+                f"{target / _WEIGHTS}: SHA-256 {found[:12]}.., not {weights[:12]}..: not the weights measured;"
+                f" torch {version('torch')} or transformers {version('transformers')} makes them differently\n"
+            )
 
     return publish(target, build, needs=2 * _CHECKPOINT_BYTES)
 
@@ -102,5 +114,10 @@ def _fingerprint(adapter: Path) -> str:
     digest = hashlib.sha256(f"{_FORMAT} {BASE_MODEL.fingerprint}".encode())
     for path in files:
         digest.update(path.name.encode())
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
+        digest.update(bytes.fromhex(_sha256(path)))
     return digest.hexdigest()[:12]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -91,7 +91,8 @@ def expand(model: Any, tokenizer: Any) -> Expansion:
     if added and getattr(outputs, "bias", None) is not None:
         frequent = _ids(tokenizer, FREQUENT)
         for token in added:
-            outputs.bias.data[vocabulary.ids[token]] = outputs.bias.data[frequent].mean()
+            # Sums of a few bf16 numbers are exact in float64, so the mean is the same on every machine.
+            outputs.bias.data[vocabulary.ids[token]] = outputs.bias.data[frequent].double().mean()
     return Expansion(tuple(vocabulary.ids[token] for token in TOKENS), tuple(added), tied)
 
 

@@ -19,7 +19,7 @@ from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.training.directories import published
 from selfrag.training.expansion import expand
-from selfrag.training.fused import fuse
+from selfrag.training.fused import trained_parts
 from selfrag.training.model import Trainee
 
 WEIGHTS = "adapter_model.safetensors"
@@ -136,8 +136,8 @@ def _adapted(trainee: Trainee) -> bool:
 
 
 def _merged(adapted: Any) -> Any:
-    """The base model of a PEFT model, with the very weights that training computed with."""
-    fuse(adapted).write_back()
+    """The base model of a PEFT model, with the trained state in its weights."""
+    trained_parts(adapted).write_back()
     return adapted.unload()
 
 

@@ -181,6 +181,15 @@ def test_two_builders_of_one_index_do_not_meet(tmp_path, animals, encoder):
     index_passages(animals, tmp_path / "index", encoder=encoder)
 
 
+def test_an_index_that_a_killed_build_had_set_aside_opens(tmp_path, animals, encoder):
+    """As after a kill between the two renames with which another index was to take its place."""
+    found = index_passages(animals, tmp_path / "index", encoder=encoder)(["honey"], 2)
+    (tmp_path / "index").rename(tmp_path / ".index.0123abcd.old")
+    (tmp_path / "index.building").mkdir()
+    assert open_index(tmp_path / "index", encoder)(["honey"], 2) == found
+    assert names(tmp_path) == ["index", "index.building"]
+
+
 def test_a_huge_passage_is_kept_whole(tmp_path, tiny_bert, animals):
     huge = Passage("huge", "word " * 1_000_000)
     retriever = index_passages([*animals, huge], tmp_path / "index", encoder=tiny_bert)

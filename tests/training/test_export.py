@@ -12,7 +12,7 @@ from trained import ROWS, config, write
 from selfrag.errors import UserError
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
-from selfrag.training import export
+from selfrag.training import export, fused
 from selfrag.training.export import merge, save_adapter, save_checkpoint
 from selfrag.training.packing import Weighting, pack
 from selfrag.training.run import layout_for, train
@@ -164,3 +164,28 @@ def test_weights_gathered_from_shards_make_the_same_checkpoint_or_none(tmp_path,
     whole = weights(save_checkpoint(trainee, tmp_path / "whole"))
     assert set(gathered) == set(whole)
     assert all(torch.equal(gathered[name], whole[name]) for name in whole)
+
+
+@pytest.mark.parametrize(("rank", "scale"), [(1, 1.0), (3, 2.0), (16, 0.7)])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_pair_is_merged_in_float32_and_rounded_once(monkeypatch, rank, scale, transposed):
+    """Against a sum in numpy, which knows neither blocks nor threads, in the documented order."""
+    import numpy as np
+
+    rng = np.random.default_rng(rank)
+    weight, down, up = (
+        torch.from_numpy(rng.standard_normal(size, dtype=np.float32)).bfloat16()
+        for size in ((37, 29), (rank, 29), (37, rank))
+    )
+    expected = np.zeros((37, 29), np.float32)
+    for pair in range(0, rank, 2):
+        for k in (pair + 1, pair):
+            if k < rank:
+                expected = expected + up.float().numpy()[:, k, None] * down.float().numpy()[None, k]
+    expected = torch.from_numpy(weight.float().numpy() + expected * np.float32(scale)).bfloat16()
+    monkeypatch.setattr(fused, "_BLOCK", 100)
+    held = weight.T.contiguous().T if transposed else weight.clone()
+    fused.merge_pair(held, down, up, scale)
+    assert torch.equal(held, expected)
+    exact = weight.double() + scale * (up.double() @ down.double())
+    assert (held.double() - exact).abs().max() <= (exact.abs() * 2**-8).max()

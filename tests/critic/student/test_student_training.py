@@ -57,7 +57,11 @@ def test_a_trained_critic_gives_the_labels_it_was_taught(style, base, rows, tmp_
         learned = [told(row) for row in labelled(each=1)]
         judged = critic.judge([row.case for row in learned])
     right = sum(judgment.label == row.label for judgment, row in zip(judged, learned, strict=True))
-    assert right >= 11
+    given = sum(judgment.probability(row.label) for judgment, row in zip(judged, learned, strict=True)) / len(judged)
+    # The course depends on the seed and on how a processor rounds: 9 to 13 of 13 were right. A guess is right in 4, one
+    # of each group's labels.
+    assert right >= 8
+    assert given > 0.5
     assert min(judgment.coverage for judgment in judged) > 0.5
 
 

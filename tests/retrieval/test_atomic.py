@@ -1,0 +1,86 @@
+"""Directories that replace others: killed at any point, one of the two is there, whole, under its name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from retrieval.atomic import new_directory, publish, recover
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals and fork")
+
+
+def killed_at(step, work):
+    """Run `work` in a child that is killed right before its rename number `step`; whether it came that far."""
+    if pid := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+    seen, rename = 0, Path.rename
+
+    def counted(self, target):
+        nonlocal seen
+        seen += 1
+        if seen == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return rename(self, target)
+
+    Path.rename = counted
+    try:
+        work()
+    finally:
+        os._exit(0)
+
+
+def directory(path, content):
+    path.mkdir()
+    (path / "file").write_text(content)
+    return path
+
+
+def test_a_kill_between_the_two_renames_loses_nothing(tmp_path):
+    """Of the renames old away, new in its place, old to the rubbish: one kill before each, and none."""
+    for step, left in ((1, "old"), (2, "old"), (3, "new"), (4, "new")):
+        home = tmp_path / str(step)
+        home.mkdir()
+        target, finished = directory(home / "index[1]", "old"), directory(home / "finished", "new")
+        directory(home / "index", "another")
+        assert killed_at(step, lambda new=finished, old=target: publish(new, old)) == (step < 4)
+        assert target.exists() == (step != 2)
+        recover(target)
+        assert (target / "file").read_text() == left
+        with new_directory(target) as draft:
+            (draft / "file").write_text("newer")
+        assert (target / "file").read_text() == "newer"
+        assert {path.name for path in home.iterdir()} <= {"index", "index[1]", "finished"}
+
+
+def test_a_writer_that_fails_after_such_a_kill_leaves_the_old_directory(tmp_path):
+    target = directory(tmp_path / "index", "old")
+    assert killed_at(2, lambda: publish(directory(tmp_path / "finished", "new"), target))
+    with pytest.raises(ZeroDivisionError), new_directory(target):
+        raise ZeroDivisionError
+    assert (target / "file").read_text() == "old"
+
+
+def test_a_reader_that_recovers_meanwhile_does_not_stop_the_writer(tmp_path):
+    target, end = directory(tmp_path / "index", "0"), threading.Event()
+
+    def read():
+        while not end.is_set():
+            recover(target)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for number in range(300):
+            publish(directory(tmp_path / "finished", str(number)), target)
+            assert (target / "file").read_text() == str(number)
+    finally:
+        end.set()
+        reader.join()
+    recover(target)
+    assert [path.name for path in tmp_path.iterdir()] == ["index"]
