@@ -121,5 +121,5 @@ def test_without_faiss_the_results_are_the_same(retriever, tmp_path, encoder, mo
     monkeypatch.setattr("retrieval.vectors.find_spec", lambda name: None if name == "faiss" else real(name))
     monkeypatch.setitem(sys.modules, "faiss", None)  # an import of faiss now fails
     assert open_index(tmp_path / "index", encoder)(["honey", "dog mail"], 4) == expected
-    with pytest.raises(UserError, match=r"pip install 'selfrag\[cpu\]'"):
+    with pytest.raises(UserError, match=r"faiss is not installed; run: .*cpu"):
         FlatIndex(retriever._index._vectors, "faiss")
