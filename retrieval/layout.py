@@ -62,7 +62,7 @@ class IndexManifest:
 
 def building_directory(directory: Path) -> Path:
     """Where an unfinished build of `directory` lies."""
-    return directory.with_name(f"{directory.name}.building")
+    return directory.parent / f"{directory.name}.building"
 
 
 def load_manifest(directory: Path) -> IndexManifest:
