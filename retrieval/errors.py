@@ -53,10 +53,10 @@ def installing(extra: str) -> str:
     if not script.is_file():
         return f"pip install 'selfrag[{extra}]'"
     here = Path.cwd() == root
-    python, script, prefix = (
+    python, script_path, prefix = (
         str(path.relative_to(root) if here and path.is_relative_to(root) else path)
         for path in (Path(sys.executable), script, Path(sys.prefix))
     )
     if sys.prefix == sys.base_prefix:
         return shlex.join([python, "-m", "pip", "install", "-e", f"{'.' if here else root}[{extra}]"])
-    return shlex.join([python, script, "--venv", prefix, "--extras", extra])
+    return shlex.join([python, script_path, "--venv", prefix, "--extras", extra])

@@ -75,8 +75,8 @@ def run_evaluation(
     """
     rows = list(read_labelled(rows_path, judgeable=True))
     train = None if subjects.train is None else list(read_labelled(rows_file(subjects.train)))
-    for path, found in ((rows_path, rows), (subjects.train, train)):
-        if found == []:
+    for path, read in ((rows_path, rows), (subjects.train, train)):
+        if read == []:
             raise UserError(f"{path} holds no rows")
     # Fitted first: rows that nothing can be fitted to are better named before a model has judged for an hour.
     fitted: dict[str, Critic] = (

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from typer.models import CommandFunctionType
 
 from retrieval.checks import choice, web_address
 from retrieval.checks import whole as whole_number
@@ -38,11 +39,11 @@ class Commands(typer.Typer):
     Halves of characters in texts (lone surrogates) are replaced.
     """
 
-    def command(self, name: str | None = None, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[CommandFunctionType], CommandFunctionType]:
         """As `typer.Typer.command`."""
         register = super().command(name, **settings)
 
-        def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        def decorate(function: CommandFunctionType) -> CommandFunctionType:
             @functools.wraps(function)
             def checked(**values: Any) -> Any:
                 return function(**{key: _checked(key.replace("_", "-"), value) for key, value in values.items()})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -106,3 +107,25 @@ def test_bad_arguments_are_one_line(
     assert err.count("\n") == 1
     assert named in err
     assert not (tmp_path / "x").exists()
+
+
+def test_issue_19_a_metric_without_its_package_is_said_before_the_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)  # as where it is not installed
+    file = write(tmp_path / "asqa.json", ASQA)
+    assert main(["eval", "run", f"asqa={file}", "--model", str(tmp_path / "none"), "-o", str(tmp_path / "runs")]) == 2
+    said = capsys.readouterr().err
+    assert "rouge_score.rouge_scorer is not installed; run: " in said
+    assert "eval" in said
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b", "..", ".", ".hidden", "", "a\nb", "n" * 300])
+def test_issue_19_the_name_of_a_run_is_one_component(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path / "rows.jsonl", USER)
+    before = sorted(tmp_path.rglob("*"))
+    assert main(["eval", "run", str(file), "-o", str(tmp_path / "a" / "b"), f"--name={name}"]) == 2
+    assert "--name=" in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before

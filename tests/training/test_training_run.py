@@ -104,7 +104,7 @@ def test_a_stage_cannot_begin_with_another_kind_of_run(base_dir, rows, tmp_path)
     train(rows, base_dir, tmp_path / "1", config(max_steps=1))
     with pytest.raises(UserError, match="another model, method or adapter size"):
         train(rows, base_dir, tmp_path / "2", config(max_steps=1, method="full"), start=tmp_path / "1")
-    with pytest.raises(UserError, match="cannot read"):
+    with pytest.raises(UserError, match="holds neither"):
         train(rows, base_dir, tmp_path / "2", config(max_steps=1), start=tmp_path / "nowhere")
 
 
