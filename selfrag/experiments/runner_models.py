@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from retrieval.layout import MANIFEST
+from retrieval.finished import MANIFEST
 from retrieval.passage import Retriever
 from selfrag.cluster import Actors, connect
 from selfrag.engines.base import Engine
