@@ -101,8 +101,8 @@ def test_without_a_name_they_are_listed(capsys):
         (["query_rewrite", "Q?", "--endpoint", "u", "--engine", "vllm"], "not both"),
         (["query_rewrite", "Q?", "--endpoint", "there", "--model", "m"], "is not a web address"),
         (["query_rewrite", "Q?", "--model", "/nowhere"], "no model at /nowhere"),
-        (["answerability", "Q?", "--passages", "/nowhere.jsonl"], "no file /nowhere.jsonl"),
-        (["query_rewrite", "--conversation", "/nowhere.json"], "no file /nowhere.json"),
+        (["answerability", "Q?", "--passages", "/nowhere.jsonl"], "/nowhere.jsonl: cannot be read"),
+        (["query_rewrite", "--conversation", "/nowhere.json"], "/nowhere.json: cannot be read"),
     ],
 )
 def test_what_makes_no_sense_is_one_line(arguments, message, capsys):
@@ -116,7 +116,7 @@ def test_what_makes_no_sense_is_one_line(arguments, message, capsys):
     ("content", "message"),
     [
         ("", "not JSON"),
-        ("[" * 100_000, "not JSON"),
+        ("[" * 100_000, "JSON that cannot be read"),
         ('"text"', "no conversation"),
         ("{}", "no conversation"),
         ("[]", "the conversation is empty"),

@@ -220,7 +220,7 @@ def test_a_bad_file_is_one_line(name, content, message, tmp_path):
 
 
 def test_a_missing_file_is_named():
-    with pytest.raises(UserError, match=r"cannot be read nowhere\.jsonl"):
+    with pytest.raises(UserError, match=r"nowhere\.jsonl: cannot be read"):
         raw_rows("nowhere.jsonl")
 
 
