@@ -4,18 +4,29 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TESTS ?= tests
 
-.PHONY: demo test fuzz check format clean
+# What computes with real weights: training, merging, and an engine on a tiny model.
+NUMBERS := tests/training/test_export.py tests/training/test_training_model.py tests/training/test_training_run.py \
+  tests/training/test_expansion.py tests/training/test_gguf.py tests/training/test_reach.py \
+  tests/training/test_calibration_of_rows.py tests/critic/student tests/retrieval/test_dense.py \
+  tests/retrieval/test_encoders.py tests/engines/test_transformers_engine.py tests/engines/test_prefixes.py \
+  tests/engines/test_activated_lora.py
+
+.PHONY: demo test test-portable fuzz check format clean
 
 demo:  ## answer three questions on a real corpus with the default model; traces go to ./traces
 	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu
 	@$(BIN)/selfrag demo
 
-test:  ## everything that CI runs (all but the tests that take minutes)
+test:  ## all tests but those that take minutes
 	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev
 	$(BIN)/python -m pytest -m "not slow" $(TESTS)
 
 fuzz:  ## the properties of injection with 20,000 examples each (hours)
 	SELFRAG_FUZZ=20000 $(BIN)/python -m pytest tests/intrinsics/test_injection.py
+
+test-portable:  ## the tests that touch numbers, as on a processor with AVX2 and without bf16 instructions
+	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev
+	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX2 $(BIN)/python -m pytest -m "not slow and not demo" $(NUMBERS)
 
 check:  ## lint, format, types, import contracts
 	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev

@@ -16,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -207,6 +208,9 @@ def child(work: Callable[[], int | None], words: Path) -> int:
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        tqdm.tqdm.set_lock(
+            threading.RLock()
+        )  # its own is shared by forked processes: the next would wait for a killed one
         said = os.open(words, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(said, 1)
         os.dup2(said, 2)

@@ -64,7 +64,7 @@ def merge_pair(weight: Tensor, down: Tensor, up: Tensor, scale: float) -> None:
     rank, width = down.shape
     order = [k for pair in range(0, rank, 2) for k in (pair + 1, pair) if k < rank]
     rows = max(1, _BLOCK // width)
-    for block, factors in zip(weight.split(rows), up.split(rows), strict=True):
+    for block, factors in zip(torch.split(weight, rows), torch.split(up, rows), strict=True):
         total = torch.zeros(block.shape, dtype=torch.float32, device=block.device)
         product = torch.empty_like(total)
         for k in order:  # two operations: one that multiplies and adds rounds differently where it is fused
