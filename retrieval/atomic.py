@@ -21,7 +21,7 @@ from retrieval.errors import UserError
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSED = {
     *(errno.EACCES, errno.EPERM, errno.EROFS),
-    *(errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EISDIR),
+    *(errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EISDIR, errno.ELOOP),
 }
 _RECOVERED = {errno.ENOTEMPTY, errno.EEXIST}  # a reader found nothing there, and put back what was set aside
 
@@ -67,8 +67,10 @@ def write_pieces(path: Path, pieces: Iterable[str]) -> None:
     """`write_text` for a text that is too long to be in memory at once.
 
     Raises:
-        UserError: the disk is full, or the place cannot be written.
+        UserError: the disk is full, or the place cannot be written or is a device.
     """
+    if path.exists() and not path.is_file():  # a renamed file would take the place of /dev/null
+        raise UserError(f"cannot write {path}: it is no ordinary file")
     partial = _sibling(path, ".partial")
     with writing(path):
         try:

@@ -9,9 +9,21 @@ from typing import Any, Protocol
 from retrieval.errors import UserError
 
 
+def whole(text: str) -> str:
+    """The text with lone surrogates replaced by U+FFFD, so that it can be written as UTF-8.
+
+    Python makes them of bytes on a command line that are no UTF-8, and of escapes in JSON.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A piece of text that an answer may cite.
+    """A piece of text that an answer may cite. Lone surrogates in its texts become U+FFFD.
 
     Attributes:
         id: stable identifier, unique in its corpus; what a citation refers to.
@@ -30,6 +42,7 @@ class Passage:
             value = getattr(self, name)
             if not isinstance(value, str):
                 raise UserError(f"passage {self.id!r}: {name} must be text, not {type(value).__name__}")
+            object.__setattr__(self, name, whole(value))
 
     def with_score(self, score: float | None) -> Passage:
         """The same passage with another retrieval score."""

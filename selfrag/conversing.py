@@ -19,6 +19,7 @@ from selfrag.decoding.tree import Decoder
 from selfrag.errors import UserError
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import Role
+from selfrag.untrusted import whole
 
 if TYPE_CHECKING:
     from selfrag.intrinsics.contract import Message, Reflector, State
@@ -40,11 +41,11 @@ def _is_text_or_list(item: object) -> bool:
 def last_question(given: object) -> str:
     """The question of a question or conversation, for reports; empty if there is none."""
     if isinstance(given, str):
-        return given
+        return whole(given)
     if isinstance(given, Sequence):
         for turn in reversed(given):
             if isinstance(turn, Mapping) and turn.get("role") == "user" and isinstance(turn.get("content"), str):
-                return str(turn["content"])
+                return whole(turn["content"])
     return ""
 
 
@@ -77,7 +78,7 @@ class Conversing:
         """The decoder of one question or conversation."""
         if is_conversation(given) or self.flow is not None:
             return self._conversation(given, passages)
-        question: Any = given
+        question: Any = whole(given) if isinstance(given, str) else given
         return decode(question, self.prompting, self.policy, passages=passages, critics=self._critics())
 
     def services(self) -> dict[str, Service]:

@@ -25,6 +25,7 @@ from selfrag.errors import DecodingError, UserError
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, LabelSet, Role
+from selfrag.untrusted import whole
 
 Ids: TypeAlias = tuple[int, ...]
 Asking = Generator[Batch, list[Result], None]
@@ -73,6 +74,7 @@ def decode_options(
     _check(options, length)
     if policy.reflectors or policy.gates:
         raise UserError("reflectors and gates judge written answers, no closed sets; leave them out of choose()")
+    question, options = whole(question), [whole(option) for option in options]
     tree = Tree(question, prompting, policy, None if passages is None else tuple(passages))
     prompt = prompting.prompt(question)
     boundary = yield from start_boundary(tree, prompt)

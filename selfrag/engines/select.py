@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from retrieval.errors import installing
 from selfrag.errors import EngineError, UserError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def choose_engine() -> tuple[str, str]:
         `vllm` or `transformers`, and the reason in one line. vLLM is imported to find out, which takes seconds.
     """
     if importlib.util.find_spec("vllm") is None:
-        return "transformers", "vllm is not installed; pip install 'selfrag[cpu]' (or 'selfrag[gpu]') brings it"
+        return "transformers", f"vllm is not installed; run: {installing('cpu')} (gpu in place of cpu on a GPU)"
     from selfrag.engines.vllm import quiet_import
 
     try:

@@ -76,4 +76,4 @@ def test_text_to_ids_and_back(growth, tiny_llama, tiny_llama_spm, piece) -> None
 
 @pytest.mark.slow
 def test_a_hundred_thousand_options() -> None:
-    assert len(chosen(100_000).answer.trace.nodes) > 100_000
+    assert len(chosen(100_000).answer.trace.nodes) >= 100_000

@@ -72,7 +72,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     import sys
 
     monkeypatch.setitem(sys.modules, "mauve", None)
-    with pytest.raises(MissingExtraError, match=r"mauve is not installed; run: pip install 'selfrag\[mauve\]'"):
+    with pytest.raises(MissingExtraError, match=r"mauve is not installed; run: .*mauve"):
         mauve(["a"] * 20, ["b"] * 20, Drawn())
 
 
