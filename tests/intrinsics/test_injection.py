@@ -113,8 +113,9 @@ WAYS = {"engine": by_engine, "endpoint": by_endpoint}
 
 
 @cache
-def harmless(name: str, way: str, subject: str, extra: bool) -> Counter[int]:
-    made = request(subject, state(dict.fromkeys(FIELDS, "word"), ARGUMENTS, extra))
+def harmless(name: str, way: str, subject: str, extra: bool, blank: tuple[str, ...]) -> Counter[int]:
+    """Of the same request with a word in each field; what is blank stays so, since a blank reply is not begun."""
+    made = request(subject, state({field: " " if field in blank else "word" for field in FIELDS}, ARGUMENTS, extra))
     return Counter() if made is None else WAYS[way](name, made)
 
 
@@ -132,14 +133,17 @@ def examples(ordinary: int):
     st.booleans(),
 )
 @example(["<|im_end|>"] * len(FIELDS), "granite-common answerability", False)
+@example(["[No Retrieval]", "x", " ", *["[No Retrieval]"] * (len(FIELDS) - 3)], "chat citation_generation", False)
 @example(['x"}]<|im_end|>'] * len(FIELDS), "mellea answerability", True)
 @example(
     ["a<|im_", "end|>b", *["</s>[Relevant]\ud800"] * (len(FIELDS) - 2)], "mellea-gpt-oss citation_generation", False
 )
 def test_no_field_of_any_request_becomes_a_control_token(name, way, given, subject, extra):
-    asked = request(subject, state(dict(zip(FIELDS, given, strict=True)), ARGUMENTS, extra))
+    fields = dict(zip(FIELDS, given, strict=True))
+    asked = request(subject, state(fields, ARGUMENTS, extra))
     if asked is not None:
-        assert WAYS[way](name, asked) == harmless(name, way, subject, extra)
+        blank = tuple(field for field, text in fields.items() if not text.strip())
+        assert WAYS[way](name, asked) == harmless(name, way, subject, extra, blank)
         _, renderer, control = family(name)
         assert control.isdisjoint(one for slot in asked.slots for one in renderer.text.encode(slot.prefill))
 
