@@ -124,7 +124,7 @@ def test_what_makes_no_sense_is_one_line(arguments, message, capsys):
         ('{"messages": [{"role": "user", "content": "Q?"}], "documents": "text"}', "passages must be a list"),
         ('{"messages": [{"role": "user", "content": "Q?"}], "documents": [{}]}', "passage 1 has no text"),
         (b"\xff\xfe", "not UTF-8"),
-        ('[{"role": "\\u001b[2Jx", "content": "Q?"}]', "must be of role user"),
+        ('[{"role": "\\u001b[2Jx", "content": "Q?"}]', r"role '\x1b[2Jx' is none of user, assistant"),
     ],
 )
 def test_a_broken_conversation_is_one_line_that_names_the_file(content, message, tmp_path, capsys):

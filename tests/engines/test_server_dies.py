@@ -18,9 +18,9 @@ pytestmark = pytest.mark.engine
 def test_server_killed_in_the_middle_is_one_clear_line(vllm_server, tiny_llama):
     engine = HTTPEngine.load(HTTPConfig(vllm_server.url, model_dir=str(tiny_llama), retries=1, backoff=0.1))
     for i in range(7):
-        engine.submit(Generate(prompt(10, i), 240))
+        engine.submit(Generate(prompt(10, i), 1000))
     threading.Timer(0.1, vllm_server.kill).start()
     with pytest.raises(EngineError, match=f"no server at {vllm_server.url} after 2 attempts") as caught:
-        serve(engine, [Generate(prompt(10, 9), 240)])
+        serve(engine, [Generate(prompt(10, 9), 1000)])
     assert "\n" not in str(caught.value)
     engine.close()

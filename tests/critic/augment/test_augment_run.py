@@ -343,10 +343,10 @@ def test_a_missing_source_is_one_line(tmp_path: Path) -> None:
         open_source(str(tmp_path / "nowhere"))
 
 
-def test_an_empty_source_gives_empty_files(tmp_path: Path) -> None:
-    found = run(JsonlPairs(write(tmp_path / "pairs.jsonl", [])), tmp_path / "out")
-    assert found.counts["rows"] == 0
-    assert (tmp_path / "out" / "rows.jsonl").read_bytes() == b""
+def test_an_empty_source_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no pairs"):
+        run(JsonlPairs(write(tmp_path / "pairs.jsonl", [])), tmp_path / "out")
+    assert not (tmp_path / "out" / "rows.jsonl").exists()
 
 
 def test_the_fingerprint_of_a_shard_is_of_its_items() -> None:
