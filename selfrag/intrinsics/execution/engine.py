@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from selfrag.decoding.requests import Failed, Generate, Generated
+from selfrag.decoding.sessions import close
 from selfrag.engines.base import Engine
 from selfrag.engines.serving import pump
 from selfrag.errors import EngineError, UserError
@@ -67,7 +68,7 @@ class EngineExecutor:
 
     def close(self) -> None:
         """Free the engine."""
-        self.engine.close()
+        close(self.engine)
 
     def _plan(self, request: Request) -> _Plan:
         limits = self.engine.limits
