@@ -45,6 +45,23 @@ def writing(path: Path) -> Iterator[None]:
         raise
 
 
+def check_room(target: Path, needs: int = 1) -> None:
+    """Refuse to begin what cannot fit.
+
+    Args:
+        target: what will be written; its folder need not exist yet.
+        needs: bytes, at least.
+
+    Raises:
+        UserError: fewer bytes are free there.
+    """
+    folder = next(one for one in (target.absolute(), *target.absolute().parents) if one.exists())
+    free = shutil.disk_usage(folder).free
+    if free < needs:
+        needed = f"{free:,} bytes free, at least {needs:,} needed"
+        raise UserError(f"no space left for {target} ({needed}); free some and run the same again")
+
+
 def _sibling(target: Path, suffix: str) -> Path:
     return target.with_name(f".{target.name}.{secrets.token_hex(4)}{suffix}")
 

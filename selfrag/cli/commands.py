@@ -18,6 +18,7 @@ from typing import Any
 import typer
 from typer.models import CommandFunctionType
 
+from retrieval.atomic import check_room
 from retrieval.checks import choice, web_address
 from retrieval.checks import whole as whole_number
 from selfrag.engines.select import ENGINES
@@ -72,6 +73,7 @@ def _checked(name: str, value: Any) -> Any:
         _place(str(value))
         if name in _WRITTEN:
             _writable(value)
+            check_room(value)
     elif isinstance(value, str):
         if name in _ADDRESSES and "://" in value:
             web_address(value)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from retrieval.atomic import check_room
 from retrieval.pretrained import load, load_adapter
 from selfrag.errors import UserError
 from selfrag.reflection.labels import TOKENS
@@ -114,6 +115,8 @@ def merge(base_dir: Path, adapter_dir: Path, out_dir: Path) -> Path:
         UserError: a directory is not what it should be, or base and adapter do not belong together.
     """
     expected = _read_reflection(adapter_dir)
+    # The base may be in float32, the result is in bf16.
+    check_room(out_dir, sum(file.stat().st_size for file in base_dir.glob("*.safetensors")) // 2)
     try:
         tokenizer = load("AutoTokenizer", base_dir)
         model = load("AutoModelForCausalLM", base_dir, dtype=torch.bfloat16)

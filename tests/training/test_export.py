@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 import tiny
@@ -108,6 +109,15 @@ def test_a_directory_that_is_no_adapter_is_refused(exported, tmp_path):
     base = exported[0]
     with pytest.raises(UserError, match=r"reflection\.json is missing or bad"):
         merge(base, tmp_path, tmp_path / "merged")
+
+
+def test_a_merge_that_cannot_fit_is_refused_before_the_base_is_read(exported, tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr("retrieval.atomic.shutil.disk_usage", lambda folder: usage)
+    monkeypatch.setattr(export, "load", None)
+    with pytest.raises(UserError, match=r"no space left for .*1,000 bytes free, at least"):
+        merge(exported[0], exported[2], tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
 
 
 def test_a_merge_killed_before_its_end_leaves_nothing(exported, tmp_path, monkeypatch):
