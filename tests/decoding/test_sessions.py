@@ -8,11 +8,12 @@ import multiprocessing
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from pump import at_once
 from written import EOS, LIMITS, PROMPTING, Searches, Tree, model, passages, scripted
 
 from retrieval.passage import Passage
@@ -57,18 +58,6 @@ class Watched(ScriptedEngine):
         self.sizes.append(len(done))
         self.inside = False
         return done
-
-
-def at_once(count: int, work: Callable[[int], Any]) -> list[Any]:
-    """Results of `work(0..count-1)`, each in a thread of its own, all begun together."""
-    gate = threading.Barrier(count)
-
-    def run(number: int) -> Any:
-        gate.wait(10)
-        return work(number)
-
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(run, range(count), timeout=60))
 
 
 def test_thirty_two_threads_get_the_answers_of_single_calls_from_shared_batches() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.base import Engine
@@ -31,3 +34,15 @@ def generated(engine: Engine, request: Generate) -> Generated:
 def prompt(length: int, start: int = 0) -> tuple[int, ...]:
     """Ordinary token ids; prompts of different `start` share no prefix."""
     return tuple(random.Random(start).choices(range(3, 250), k=length))
+
+
+def at_once(count: int, work: Callable[[int], Any]) -> list[Any]:
+    """Results of `work(0..count-1)`, each in a thread of its own, all begun together."""
+    gate = threading.Barrier(count)
+
+    def run(number: int) -> Any:
+        gate.wait(30)
+        return work(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(run, range(count), timeout=300))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from pump import at_once
 
 from retrieval.passage import Passage
 from selfrag import SelfRAG
@@ -50,17 +49,6 @@ def rag(request: pytest.FixtureRequest, tiny_llama: Any) -> Iterator[SelfRAG]:
 @pytest.fixture(scope="module")
 def singles(rag: SelfRAG) -> list[Answer]:
     return [rag.generate(question, passages=3, **OPTIONS) for question in QUESTIONS]
-
-
-def at_once(count: int, work: Callable[[int], Any]) -> list[Any]:
-    gate = threading.Barrier(count)
-
-    def run(number: int) -> Any:
-        gate.wait(30)
-        return work(number)
-
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(run, range(count), timeout=300))
 
 
 def same(one: Answer, other: Answer) -> bool:

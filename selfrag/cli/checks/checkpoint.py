@@ -39,7 +39,7 @@ def check_checkpoint(name: str, folder: Path | None) -> Iterator[Finding]:
         KeyError,
         TypeError,
         AttributeError,
-    ) as error:  # whatever its files make of it
+    ) as error:
         yield Finding("tokenizer", f"{name}: {_first_line(error)}", "broken", _A_CHECKPOINT)
         return
     try:
