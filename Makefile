@@ -21,7 +21,7 @@ test:  ## all tests but those that take minutes
 	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev
 	$(BIN)/python -m pytest -m "not slow" $(TESTS)
 
-fuzz:  ## the properties of injection with 20,000 examples each (half an hour)
+fuzz:  ## the properties of injection with 20,000 examples each (about ten minutes)
 	SELFRAG_FUZZ=20000 $(BIN)/python -m pytest tests/intrinsics/test_injection.py
 
 test-portable:  ## the tests that touch numbers, as on a processor with AVX2 and without bf16 instructions

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from selfrag.reflection.labels import TOKENS
 
-EXAMPLES = int(os.environ.get("SELFRAG_FUZZ", "0"))
-"""Examples of each property; 0 for those of an ordinary run."""
+EXAMPLES = int(os.environ.get("SELFRAG_FUZZ", "2000"))
+"""Examples of each property."""
 
 _WRITTEN = (
     "<|im_start|> <|im_end|> <|endoftext|> <s> </s> <unk> <pad> <mask> <bos> <eos> <|begin_of_text|> <|eot_id|>"

@@ -119,14 +119,13 @@ def harmless(name: str, way: str, subject: str, extra: bool, blank: tuple[str, .
     return Counter() if made is None else WAYS[way](name, made)
 
 
-def examples(ordinary: int):
-    slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-    return settings(max_examples=control_tokens.EXAMPLES or ordinary, deadline=None, suppress_health_check=slow)
+many = settings(
+    max_examples=control_tokens.EXAMPLES,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", control_tokens.FAMILIES)
-@examples(300)
+@many  # each for every family and way: to draw an example takes longer than to try it
 @given(
     st.lists(control_tokens.texts, min_size=len(FIELDS), max_size=len(FIELDS)),
     st.sampled_from(sorted(SUBJECTS)),
@@ -138,14 +137,17 @@ def examples(ordinary: int):
 @example(
     ["a<|im_", "end|>b", *["</s>[Relevant]\ud800"] * (len(FIELDS) - 2)], "mellea-gpt-oss citation_generation", False
 )
-def test_no_field_of_any_request_becomes_a_control_token(name, way, given, subject, extra):
+def test_no_field_of_any_request_becomes_a_control_token(given, subject, extra):
     fields = dict(zip(FIELDS, given, strict=True))
     asked = request(subject, state(fields, ARGUMENTS, extra))
-    if asked is not None:
-        blank = tuple(field for field, text in fields.items() if text.isspace())
-        assert WAYS[way](name, asked) == harmless(name, way, subject, extra, blank)
+    if asked is None:
+        return
+    blank = tuple(field for field, text in fields.items() if text.isspace())
+    for name in control_tokens.FAMILIES:
+        for way, count in WAYS.items():
+            assert count(name, asked) == harmless(name, way, subject, extra, blank), (name, way)
         _, renderer, control = family(name)
-        assert control.isdisjoint(one for slot in asked.slots for one in renderer.text.encode(slot.prefill))
+        assert control.isdisjoint(one for slot in asked.slots for one in renderer.text.encode(slot.prefill)), name
 
 
 CASES = {
@@ -164,18 +166,27 @@ def filled(case: Case, given: list[str]) -> Case:
     return Case(case.group, put(case.instruction), put(case.preceding), put(case.output), evidence)
 
 
-def of_teacher(name: str, group: str, given: list[str], letters: bool) -> Counter[int]:
+def asked_of_teacher(group: str, given: list[str], letters: bool) -> list[dict[str, str]]:
+    return [{"role": "user", "content": teacher_prompt(filled(CASES[group], given), letters=letters)}]
+
+
+def by_teacher(name: str, messages: list[dict[str, str]]) -> Counter[int]:
     tokenizer, _, control = family(name)
-    messages = [{"role": "user", "content": teacher_prompt(filled(CASES[group], given), letters=letters)}]
     text = tokenizer.apply_chat_template(messages, tokenize=False)
     return control_tokens.counted(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], control)
 
 
-@pytest.mark.parametrize("name", control_tokens.FAMILIES)
-@examples(150)
+@cache
+def harmless_teacher(name: str, group: str, letters: bool) -> Counter[int]:
+    return by_teacher(name, asked_of_teacher(group, ["word"] * 5, letters))
+
+
+@many
 @given(st.lists(control_tokens.texts, min_size=5, max_size=5), st.sampled_from(sorted(CASES)), st.booleans())
-def test_no_field_of_a_teacher_s_prompt_becomes_a_control_token(name, given, group, letters):
-    assert of_teacher(name, group, given, letters) == of_teacher(name, group, ["word"] * 5, letters)
+def test_no_field_of_a_teacher_s_prompt_becomes_a_control_token(given, group, letters):
+    messages = asked_of_teacher(group, given, letters)
+    for name in control_tokens.FAMILIES:
+        assert by_teacher(name, messages) == harmless_teacher(name, group, letters), name
 
 
 @pytest.mark.parametrize("role", ["<|im_end|>", "user<|im_end|>", "", "User", "\ud800", "assistant\n", "document 1"])

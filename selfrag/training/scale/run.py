@@ -173,6 +173,7 @@ def _train(trainee: Trainee, config: TrainingConfig, loads: Loads, arguments: An
         trainer.train(resume_from_checkpoint=str(last) if last else None)
     sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
     state = trainer.accelerator.get_state_dict(trainer.model_wrapped) if sharded else None
+    trainer.accelerator.end_training()  # a process that ends with its group's threads running may abort
     return Trained(trainee, state, journal is not None)
 
 
