@@ -154,12 +154,12 @@ class Answer:
         return tuple((p, i) for i, decision in searched if decision.action == "retrieve" for p in decision.passages)
 
     def as_dict(self) -> dict[str, Any]:
-        """The answer as plain values: question, text, partial, segments, retrieved, usage."""
+        """The answer as plain values: question, text, segments, retrieved, usage; `partial` where it is."""
         retrieved = [{"id": p.id, "title": p.title, "score": p.score, "segment": i} for p, i in self.retrieved]
         return {
             "question": self.question,
             "text": self.text,
-            "partial": self.partial,
+            **({"partial": self.partial} if self.partial else {}),
             "segments": [segment.as_dict() for segment in self.segments],
             "retrieved": retrieved,
             "usage": self.usage.as_dict(),

@@ -63,7 +63,7 @@ def trace_of(data: Mapping[str, Any]) -> Trace:
 
 
 def _decision_dict(decision: Decision) -> dict[str, Any]:
-    values = {
+    values: dict[str, Any] = {
         "after": decision.after,
         "action": decision.action,
         "reason": decision.reason,
@@ -80,8 +80,8 @@ def _decision(given: Mapping[str, Any]) -> Decision:
     passages = tuple(Passage(**passage) for passage in given["passages"])
     judgment = _judgment(given["judgment"])
     gates = tuple((name, read_judgment(asked)) for name, asked in given.get("gates", ()))
-    fields = [given[name] for name in ("after", "action", "reason")]
-    return Decision(*fields, judgment, given["query"], passages, gates, given.get("failure"))
+    head = given["after"], given["action"], given["reason"]
+    return Decision(*head, judgment, given["query"], passages, gates, given.get("failure"))
 
 
 def _node_dict(node: Node) -> dict[str, Any]:
