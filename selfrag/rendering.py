@@ -34,11 +34,12 @@ def spoken(answer: Answer) -> str:
 
 
 def plain(answer: Answer) -> str:
-    """Text with numbered citations, then the cited passages."""
+    """Text with numbered citations, why it ends early if it does, then the cited passages."""
     if answer.error is not None:
         return cut(f"error: {answer.error}")
     cited = [f"[{i}] {cut(passage.title or passage.id, NAME)}" for i, passage in enumerate(answer.citations, 1)]
-    return "\n".join([printable(spoken(answer)), *cited])
+    partial = [] if answer.partial is None else [cut(f"partial: {answer.partial}")]
+    return "\n".join([printable(spoken(answer)), *partial, *cited])
 
 
 def html(answer: Answer) -> str:
@@ -57,6 +58,8 @@ def html(answer: Answer) -> str:
         passages.append(f"<details><summary>{heading}</summary><p>{escape(passage.text)}</p></details>")
     head = "<tr><th>segment</th><th>reflections</th><th>score</th></tr>"
     said = "" if rows else f"<p>{escape(spoken(answer))}</p>"
+    if answer.partial is not None:
+        said += f"<p><b>partial</b>: {escape(answer.partial)}</p>"
     return f"<p><b>{escape(answer.question)}</b></p>{said}<table>{head}{''.join(rows)}</table>{''.join(passages)}"
 
 

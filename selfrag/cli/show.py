@@ -26,8 +26,10 @@ def plain(text: str, style: str = "") -> Text:
 
 
 def render(answer: Answer) -> RenderableType:
-    """The whole answer: text, cited passages, judgments, usage."""
+    """The whole answer: text, why it ends early if it does, cited passages, judgments, usage."""
     parts: list[RenderableType] = [plain(spoken(answer), "bold")]
+    if answer.partial is not None:
+        parts.append(plain(cut(f"partial: {answer.partial}"), "yellow"))
     if answer.citations:
         parts += [Text(), *_passages(answer)]
     if answer.segments:

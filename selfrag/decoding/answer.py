@@ -92,11 +92,13 @@ class Step:
         name: of the stage.
         outcome: one line for people; holds text of models and users.
         judgments: what reflectors said.
+        after: whether an answer had been written before, so that the stage may have changed or rejected it.
     """
 
     name: str
     outcome: str
     judgments: tuple[Judgment, ...] = ()
+    after: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -134,6 +136,11 @@ class Answer:
         return self.trace.abstained
 
     @property
+    def partial(self) -> str | None:
+        """Why the answer ends early, in one line: a later search or generation failed. None if it is whole."""
+        return self.trace.partial
+
+    @property
     def citations(self) -> tuple[Passage, ...]:
         """Cited passages in order of first citation, each once; `[1]` is the first."""
         found = {s.citation.id: s.citation for s in self.segments if s.citation is not None}
@@ -147,11 +154,12 @@ class Answer:
         return tuple((p, i) for i, decision in searched if decision.action == "retrieve" for p in decision.passages)
 
     def as_dict(self) -> dict[str, Any]:
-        """The answer as plain values: question, text, segments, retrieved, usage."""
+        """The answer as plain values: question, text, segments, retrieved, usage; `partial` where it is."""
         retrieved = [{"id": p.id, "title": p.title, "score": p.score, "segment": i} for p, i in self.retrieved]
         return {
             "question": self.question,
             "text": self.text,
+            **({"partial": self.partial} if self.partial else {}),
             "segments": [segment.as_dict() for segment in self.segments],
             "retrieved": retrieved,
             "usage": self.usage.as_dict(),
@@ -161,10 +169,12 @@ class Answer:
     def rescore(self, weights: Weights | None = None, threshold: float | None = None) -> Answer:
         """The answer that other weights or another threshold would have given, without the model.
 
-        `exact` of the result says whether the recorded tree was complete for that setting.
+        `exact` of the result says whether the recorded tree was complete for that setting, and no stage of a flow
+        looked at the answer after it was written.
 
         Raises:
             UserError: this answer failed, or the threshold is out of range.
+            DecodingError: nothing could be generated for that setting.
         """
         from selfrag.decoding.rescore import rescore
 

@@ -14,6 +14,7 @@ from selfrag.decoding.critics import Moment, Verdict, together
 from selfrag.decoding.joining import Effect, Gate
 from selfrag.decoding.policy import Action
 from selfrag.decoding.requests import Result
+from selfrag.decoding.trace import QUESTION
 from selfrag.decoding.tree import Batch, Tree, counted
 from selfrag.reflection.judgment import Judgment
 
@@ -52,7 +53,7 @@ def route(tree: Tree) -> Generator[Batch, list[Result], tuple[Action, str, list[
     gates = _of(tree, "retrieve")
     if not gates or tree.policy.mode != "adaptive":
         return None
-    rows = yield from _judge(tree, gates, [Moment(tree.question, tree.history)], "question")
+    rows = yield from _judge(tree, gates, [Moment(tree.question, tree.history)], QUESTION)
     asked = Admitted(())
     below = [asked.note(gate, row[0], "search") for gate, row in zip(gates, rows, strict=True)]
     if not asked.judged:

@@ -25,6 +25,7 @@ def trace_dict(trace: Trace) -> dict[str, Any]:
         "question": trace.question,
         "decoding": decoding_dict(trace.decoding),
         "best": trace.best,
+        **({"partial": trace.partial} if trace.partial else {}),
         "options": list(trace.options),
         **({"costs": dict(trace.costs)} if trace.costs else {}),
         "decisions": [_decision_dict(decision) for decision in trace.decisions],
@@ -62,21 +63,25 @@ def trace_of(data: Mapping[str, Any]) -> Trace:
 
 
 def _decision_dict(decision: Decision) -> dict[str, Any]:
-    return {
+    values: dict[str, Any] = {
         "after": decision.after,
         "action": decision.action,
         "reason": decision.reason,
         "judgment": _optional(decision.judgment),
         "query": decision.query,
         "passages": [passage.as_dict() for passage in decision.passages],
-    } | ({"gates": [[name, judgment_dict(judgment)] for name, judgment in decision.gates]} if decision.gates else {})
+    }
+    if decision.gates:
+        values["gates"] = [[name, judgment_dict(judgment)] for name, judgment in decision.gates]
+    return values | ({} if decision.failure is None else {"failure": decision.failure})
 
 
 def _decision(given: Mapping[str, Any]) -> Decision:
     passages = tuple(Passage(**passage) for passage in given["passages"])
     judgment = _judgment(given["judgment"])
     gates = tuple((name, read_judgment(asked)) for name, asked in given.get("gates", ()))
-    return Decision(given["after"], given["action"], given["reason"], judgment, given["query"], passages, gates)
+    head = given["after"], given["action"], given["reason"]
+    return Decision(*head, judgment, given["query"], passages, gates, given.get("failure"))
 
 
 def _node_dict(node: Node) -> dict[str, Any]:

@@ -93,15 +93,6 @@ class Counting(Protocol):
     usage: Usage
 
 
-class Seeking(Counting, Protocol):
-    """What finding evidence needs of a decoder's state; the attributes are those of `Tree`."""
-
-    question: str
-    policy: Decoding
-    given: tuple[Passage, ...] | None
-    fixed: tuple[Passage, ...] | None
-
-
 def ask(tree: Counting, requests: list[Generate]) -> Generator[Batch, list[Result], list[Generated | Failed]]:
     """One batch of generations, counted."""
     if not requests:
@@ -157,14 +148,15 @@ def start_boundary(tree: Tree, prompt: tuple[int, ...]) -> Generator[Batch, list
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Evidence for the next segment, and the query that found it (None if nothing was searched)."""
+    """Evidence for the next segment, the query that found it (None if nothing was searched), why the search failed."""
 
     query: str | None
     passages: tuple[Passage, ...]
+    failure: str | None = None
 
 
 def find(
-    tree: Seeking, last_segments: Sequence[str], query: str | None = None
+    tree: Tree, last_segments: Sequence[str], query: str | None = None
 ) -> Generator[Batch, list[Result], list[Found]]:
     """Passages for each segment to come: given by the caller, kept from the first search, or searched for now.
 
@@ -175,7 +167,7 @@ def find(
         query: takes the place of the question in every search, such as a rewrite that stands alone.
 
     Raises:
-        DecodingError: the retriever failed.
+        DecodingError: the retriever failed before anything was written.
     """
     policy = tree.policy
     ready = tree.given if tree.given is not None else tree.fixed
@@ -191,11 +183,14 @@ def find(
     tree.usage = replace(tree.usage, searches=tree.usage.searches + len(unique))
     found: dict[str, Found] = {}
     for query, result in zip(unique, results, strict=True):
-        if not isinstance(result, Retrieved):
-            reason = result.reason if isinstance(result, Failed) else f"got {type(result).__name__}"
+        if isinstance(result, Retrieved):
+            found[query] = Found(query, distinct(result.passages)[: policy.passages])
+            continue
+        reason = result.reason if isinstance(result, Failed) else f"got {type(result).__name__}"
+        if not tree.nodes:
             raise DecodingError(f"search failed: {reason}")
-        found[query] = Found(query, distinct(result.passages)[: policy.passages])
-    if once:
+        found[query] = Found(query, (), reason)
+    if once and found[asked].failure is None:
         tree.fixed = found[asked].passages
     return [found[query] for query in queries]
 

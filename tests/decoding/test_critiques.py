@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from written import LIMITS, run
 
@@ -153,9 +155,19 @@ def test_unknown_labels_name_the_known_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("likelihood", "value"),
-    [("segment", 0.5), ("all", 0.5), ("none", 0.0)],
+    ("likelihood", "mean"),
+    [("segment", (-0.3 - 0.1 - 0.8) / 3), ("all", (-0.3 - 0.1 - 0.8 - 2.0) / 4), ("none", -math.inf)],
 )
-def test_likelihood_term(likelihood: str, value: float) -> None:
-    found = run({D1: ("[Relevant]A.</s>", 0.5)}, "d1", mode="always", likelihood=likelihood)
-    assert found.node("A.").likelihood == pytest.approx(value)
+def test_likelihood_is_the_geometric_mean_with_or_without_the_boundary(likelihood: str, mean: float) -> None:
+    """Eq. 3: of the tokens `[Relevant]`, `A`, `.` and the end."""
+    for end in ("</s>", "[Retrieval]"):
+        tree = {D1: (f"[Relevant]A.{end}", (-0.3, -0.1, -0.8, -2.0))}
+        found = run(tree, "d1", mode="always", likelihood=likelihood, max_segments=1)
+        assert found.node("A.").likelihood == pytest.approx(math.exp(mean), rel=1e-12)
+
+
+@pytest.mark.parametrize("likelihood", ["segment", "all"])
+def test_likelihood_of_a_segment_cut_by_its_budget_is_that_of_what_is_left(likelihood: str) -> None:
+    tree = {D1: ("[Relevant]A and more.</s>", (-0.3, -0.1, -0.8, *[-2.0] * 12))}
+    found = run(tree, "d1", mode="always", likelihood=likelihood, segment_tokens=3)
+    assert found.node("A ").likelihood == pytest.approx(math.exp(-0.4), rel=1e-12)

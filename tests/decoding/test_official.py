@@ -31,14 +31,12 @@ def test_long_form_tests_the_ratio_of_probabilities() -> None:
 
 
 def test_short_form_score() -> None:
-    """exp(mean over all tokens, EOS included) + IsRel + IsSup + 1 * IsUse."""
-    written = "{isrel .9 .1}Paris.{issup .6 .3 .1}{isuse .05 .05 .1 .3 .5}</s>"
-    found = run({D1: (written, math.exp(-0.4))}, "d1", policy=Decoding.official(max_segments=1, mode="always"))
+    """exp(mean over all tokens, EOS included) + IsRel + IsSup + 1 * IsUse; without EOS it would be 3.0038."""
+    written = "{isrel .9 .1}5{issup .6 .3 .1}{isuse .05 .05 .1 .3 .5}</s>"
+    found = run(
+        {D1: (written, (-0.1, -0.2, -0.3, -0.4, -1.0))}, "d1", policy=Decoding.official(max_segments=1, mode="always")
+    )
     assert found.answer.segments[0].score == pytest.approx(2.8953, abs=5e-5)
-
-
-def test_short_form_counts_the_end_token_in_the_likelihood() -> None:
-    assert (SHORT.likelihood, LONG.likelihood) == ("all", "none")
 
 
 def test_an_unemitted_critique_counts_zero() -> None:
@@ -51,7 +49,7 @@ def test_an_unemitted_critique_counts_zero() -> None:
 
 def test_relevance_is_read_at_the_first_position_whatever_stands_there() -> None:
     policy = Decoding.official(max_segments=1, mode="always")
-    found = run({D1: ("{~isrel .3 .7}Text.</s>", 1.0)}, "d1", policy=policy)
+    found = run({D1: ("{~isrel .3 .7}Text.</s>", (0.0,) * 6)}, "d1", policy=policy)
     assert found.node("Text.").score == pytest.approx(1.0 + 0.3)
 
 

@@ -47,7 +47,9 @@ def supporting_model(seed: int) -> Callable[[Generate], Any]:
         row = [(isrel, max(isrel, key=isrel.__getitem__)), *written]
         row += [(issup, max(issup, key=issup.__getitem__))] if emits else []
         row += [(isuse, max(isuse, key=isuse.__getitem__)), (after, chance.choice((*VOCABULARY.retrieve, 0)))]
-        return Reply(tuple(i for _, i in row), {p: r for p, (r, _) in enumerate(row) if r}, -chance.random())
+        return Reply(
+            tuple(i for _, i in row), {p: r for p, (r, _) in enumerate(row) if r}, [-chance.random() for _ in row]
+        )
 
     return reply
 

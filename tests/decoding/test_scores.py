@@ -26,6 +26,9 @@ WORKED = {
 }
 
 
+WRITTEN = ("{isrel .9 .1}5{issup .6 .3 .1}{isuse .05 .05 .1 .3 .5}</s>", (-0.2, -0.4, -0.4, -0.6, -3.0))
+
+
 def test_worked_score_of_the_reference() -> None:
     assert group_scores(WORKED) == pytest.approx([0.9, 0.75, 0.575])
     likelihood = math.exp((-0.2 - 0.4 - 0.6) / 3)
@@ -35,9 +38,9 @@ def test_worked_score_of_the_reference() -> None:
 
 
 def test_worked_score_through_the_decoder() -> None:
-    written = "{isrel .9 .1}Paris.{issup .6 .3 .1}{isuse .05 .05 .1 .3 .5}</s>"
-    found = run({"[Retrieval]<d1>": (written, math.exp(-0.4))}, "d1", mode="always")
-    assert found.answer.text == "Paris."
+    """Log-probabilities -0.2, -0.4 and -0.6 of the tokens have the mean -0.4; that of the end, -3, does not count."""
+    found = run({"[Retrieval]<d1>": WRITTEN}, "d1", mode="always")
+    assert found.answer.text == "5"
     assert found.answer.segments[0].score == pytest.approx(2.6078, abs=5e-5)
 
 
@@ -84,7 +87,15 @@ def test_accumulate(accumulate: str, value: float) -> None:
     assert path_score([1.0, 2.0, 3.0], accumulate) == pytest.approx(value)
 
 
-def test_presets_carry_the_published_weights() -> None:
-    assert Decoding().weights == Weights(1.0, 1.0, 0.5)
-    assert Decoding.official(max_segments=1).weights == Weights(1.0, 1.0, 1.0)
-    assert Decoding.official().weights == Weights(1.0, 1.0, 0.0)
+@pytest.mark.parametrize(
+    ("policy", "score"),
+    [
+        (Decoding(mode="always"), math.exp(-0.4) + 0.9 + 0.75 + 0.5 * 0.575),  # section 4.3 of the paper
+        (Decoding.official(mode="always", max_segments=1), math.exp(-4.6 / 5) + 0.9 + 0.75 + 0.575),
+        (Decoding.official(mode="always"), 0.9 + 0.75),
+    ],
+)
+def test_scores_of_the_presets(policy: Decoding, score: float) -> None:
+    """One generated segment under each preset, worked by hand from the paper and from the published code."""
+    found = run({"[Retrieval]<d1>": WRITTEN}, "d1", policy=policy)
+    assert found.node("5").score == pytest.approx(score, abs=1e-6)

@@ -7,7 +7,10 @@ A tree maps the response so far to what comes next. Passages in it are `<d1>`, r
     {"": "{~retrieve .9 .1 0}x",
      "[Retrieval]<d1>": "{isrel .9 .1}Paris.{issup .6 .3 .1}{isuse .05 .05 .1 .3 .5}</s>"}
 
-A pair `(text, p)` gives every token of a reply the probability p, so that the likelihood term is p.
+A pair `(text, p)` makes p the geometric mean of the token probabilities without the last token, which ends the segment.
+Single tokens differ: their log-probabilities are 0.5, 1.5, 0.5, 1.5, .. times log p, the odd one out has log p; that
+of the last token is `END`. So the likelihood term is p, and a mean over other tokens, or of another kind, is not.
+In a pair `(text, (-0.2, -0.4, ..))` every token has its own log-probability.
 """
 
 from __future__ import annotations
@@ -42,9 +45,11 @@ MARKED = re.compile(
     "|".join(re.escape(token) for token in (*TOKENS, "</s>")) + r"|\{~?\w+(?: [\d.e-]+)+\}|.", re.DOTALL
 )
 RESPONSE = "### Response:\n"
+END = -1.75
+"""Log-probability of the last token of a reply."""
 
-Written = str | tuple[str, float] | Failed
-"""What the model writes; the same with a probability for each of its tokens; or a request that fails."""
+Written = str | tuple[str, float | tuple[float, ...]] | Failed
+"""What the model writes; the same with the mean probability of its tokens; or a request that fails."""
 
 
 class Characters:
@@ -77,7 +82,7 @@ def reply(written: Written) -> Reply | Failed:
     """The scripted reply that a written text stands for."""
     if isinstance(written, Failed):
         return written
-    text, probability = written if isinstance(written, tuple) else (written, math.exp(-0.1))
+    text, likely = written if isinstance(written, tuple) else (written, math.exp(-0.1))
     ids: list[int] = []
     rows: dict[int, dict[int, float]] = {}
     for piece in MARKED.findall(text):
@@ -93,7 +98,16 @@ def reply(written: Written) -> Reply | Failed:
             ids.append(VOCABULARY.group(labels)[distribution.index(max(distribution))])
     for position, row in rows.items():
         row.setdefault(ids[position], 0.9)
-    return Reply(tuple(ids), rows, math.log(probability))
+    return Reply(tuple(ids), rows, likely if isinstance(likely, tuple) else (*spread(likely, len(ids) - 1), END))
+
+
+def spread(probability: float, count: int) -> tuple[float, ...]:
+    """Different log-probabilities with this geometric mean.
+
+    They are rounded to a multiple of 2**-30, so that means of equally probable texts of different lengths are equal.
+    """
+    mean = round(math.log(probability) * 2**30) / 2**30
+    return tuple(mean if i + 1 == count and count % 2 else mean * (0.5, 1.5)[i % 2] for i in range(count))
 
 
 Tree = Mapping[str, Written]

@@ -9,7 +9,7 @@ import pytest
 
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated
 from selfrag.engines.base import Engine, Limits
-from selfrag.engines.scripted import FLOOR, Reply, ScriptedEngine
+from selfrag.engines.scripted import FLOOR, Reply, ScriptedEngine, unlike
 from selfrag.errors import EngineError
 
 EOS = 0
@@ -44,13 +44,21 @@ def test_it_is_an_engine() -> None:
 def test_how_a_generation_ends(request_: Generate, ids: tuple[int, ...], finish: Finish) -> None:
     result = serve(engine(5, 6, 7, EOS, 9), request_)
     assert (result.token_ids, result.finish) == (ids, finish)
-    assert result.token_logprobs == (-0.1,) * len(ids)
 
 
 def test_the_context_ends_a_generation() -> None:
     one = engine(5, 6, 7, EOS, limits=Limits(max_model_len=4, vocab_size=100))
     result = serve(one, Generate((1, 2), 10))
     assert (result.token_ids, result.finish) == ((5, 6), Finish.CONTEXT)
+
+
+def test_each_token_has_its_own_log_probability() -> None:
+    given = ScriptedEngine(lambda request: Reply((5, 6, 7, EOS), logprobs=(-0.5, -2.0)), EOS)
+    assert serve(given, Generate((1,), 10)).token_logprobs == (-0.5, -2.0, -0.759, -0.138)
+    assert serve(given, Generate((1,), 1)).token_logprobs == (-0.5,)
+    drawn = [unlike(position) for position in range(1000)]
+    assert len(set(drawn)) == 1000
+    assert (min(drawn), max(drawn)) == (-1.0, -0.001)
 
 
 def test_watched_values() -> None:
