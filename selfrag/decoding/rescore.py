@@ -105,8 +105,7 @@ def rescore(answer: Answer, weights: Weights | None = None, threshold: float | N
     result = replay(trace, [changed.weights])
     trace = settle(trace, result)
     text, segments = segments_of(trace, trace.best)
-    exact = bool(result.exact[0]) and not any(step.after for step in answer.steps)
-    return replace(answer, text=text, segments=segments, trace=trace, exact=exact)
+    return replace(answer, text=text, segments=segments, trace=trace, exact=bool((result.exact & _final(answer))[0]))
 
 
 def settle(trace: Trace, result: Replay) -> Trace:
@@ -131,10 +130,15 @@ def settle(trace: Trace, result: Replay) -> Trace:
 
 def sweep(answers: Iterable[Answer], weights: Settings) -> tuple[Ints, Bools]:
     """Choices of S settings for A answers: ids of the ending nodes [A, S] and whether each is exact [A, S]."""
-    replays = [replay(answer.trace, weights) for answer in answers]
+    replays = [(replay(answer.trace, weights), _final(answer)) for answer in answers]
     if not replays:
         return np.zeros((0, len(weights)), dtype=np.int64), np.zeros((0, len(weights)), dtype=bool)
-    return np.stack([r.best for r in replays]), np.stack([r.exact for r in replays])
+    return np.stack([r.best for r, _ in replays]), np.stack([r.exact & final for r, final in replays])
+
+
+def _final(answer: Answer) -> bool:
+    """Whether no stage of a flow looked at the answer after it was written; what it says of others is not recorded."""
+    return not any(step.after for step in answer.steps)
 
 
 def _matrix(weights: Settings, decoding: Decoding) -> Floats:

@@ -15,6 +15,7 @@ from selfrag.api import SelfRAG
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Generate
+from selfrag.decoding.rescore import sweep
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.errors import UserError
 from selfrag.intrinsics import (
@@ -43,6 +44,7 @@ from selfrag.intrinsics.flows import (
     run,
 )
 from selfrag.intrinsics.reflectors import Reflecting
+from selfrag.reflection.weights import Weights
 
 TALK = [
     {"role": "user", "content": "Who founded Apple?"},
@@ -203,7 +205,9 @@ def test_rescoring_an_answer_that_a_flow_chose_is_not_exact() -> None:
     write = Write(SelfRAGWriter(PROMPTING, Decoding(mode="always")), samples=2)
     cite = Cite(Reflecting(CitationGeneration(Answering(lambda request: Failed("no memory")))))
     assert go(Flow((Search(1), write)))[0].rescore().exact
-    assert not go(Flow((Search(1), write, CertaintyFilter(certainty))))[0].rescore().exact
+    chosen = go(Flow((Search(1), write, CertaintyFilter(certainty))))[0]
+    assert not chosen.rescore().exact
+    assert not sweep([chosen], [Weights()])[1].any()
     assert not go(Flow((Search(1), write, CertaintyFilter(certainty, threshold=0.95))))[0].rescore().exact
     assert not go(Flow((Search(1), write, cite)))[0].rescore().exact
     answerability, _ = gate(0.3)
