@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -143,8 +143,16 @@ class Answer:
     @property
     def citations(self) -> tuple[Passage, ...]:
         """Cited passages in order of first citation, each once; `[1]` is the first."""
-        found = {s.citation.id: s.citation for s in self.segments if s.citation is not None}
+        found: dict[tuple[str, str, str], Passage] = {}
+        for segment in self.segments:
+            if segment.citation is not None:
+                found.setdefault(segment.citation.key, segment.citation)
         return tuple(found.values())
+
+    @property
+    def numbers(self) -> dict[tuple[str, str, str], int]:
+        """`Passage.key` of each citation to its number, counted from 1."""
+        return {passage.key: number for number, passage in enumerate(self.citations, 1)}
 
     @property
     def retrieved(self) -> tuple[tuple[Passage, int], ...]:
@@ -194,16 +202,20 @@ class Answer:
         """The same answer with its wall time filled in."""
         return replace(self, usage=replace(self.usage, seconds=seconds))
 
-    def cited_text(self) -> str:
-        """The answer with a bracketed number after each segment that cites, numbers as in `citations`.
+    def cited_text(self, mark: Callable[[Passage], str] | None = None) -> str:
+        """The answer with a mark after each segment that cites; before the white space that ends the segment.
 
         An abstention has no segments; it is given as it is.
+
+        Args:
+            mark: of a citation; the bracketed number of `numbers` by default.
         """
-        numbers = {passage.id: i for i, passage in enumerate(self.citations, 1)}
-        pieces, position = [], 0
+        numbers, pieces, position = self.numbers, list[str](), 0
         for s in self.segments:
-            mark = f" [{numbers[s.citation.id]}]" if s.citation else ""
-            pieces.append(self.text[position : s.end] + mark)
+            written = self.text[position : s.end]
+            body = written.rstrip()
+            shown = "" if s.citation is None else f" {mark(s.citation) if mark else f'[{numbers[s.citation.key]}]'}"
+            pieces.append(body + shown + written[len(body) :])
             position = s.end
         return "".join(pieces) + self.text[position:]
 

@@ -173,20 +173,21 @@ def _probabilities(
 def _critique(tree: Tree, contexts: list[_Context], labels: LabelSet, after: LabelSet | tuple[()]) -> Asking:
     """Judge every option where the group can be judged; `after` is the group written before it."""
     vocabulary = tree.prompting.vocabulary
-    prefixes = {c.passage.id if c.passage else None: c.prefix for c in contexts}
-    wanted: list[tuple[Node, str | None]] = []
+    prefixes = {c.passage.key if c.passage else None: c.prefix for c in contexts}
+    wanted: list[Node] = []
     requests = []
     for node in tree.nodes:
         if labels not in applicable(node.branch):
             continue
-        evidence = node.passage.id if node.passage else None
+        prefix = prefixes[node.passage.key if node.passage else None]
         before = node.judgments[after.role] if isinstance(after, LabelSet) else None
         written = (vocabulary.group(before.labels)[before.labels.index(before.label)],) if before else ()
-        requests.append(Generate((*prefixes[evidence], *node.token_ids, *written), 1, watch_ids=vocabulary.watch))
-        wanted.append((node, evidence))
+        requests.append(Generate((*prefix, *node.token_ids, *written), 1, watch_ids=vocabulary.watch))
+        wanted.append(node)
     results = yield from ask(tree, requests)
-    for (node, evidence), result in zip(wanted, results, strict=True):
+    for node, result in zip(wanted, results, strict=True):
         if isinstance(result, Generated):
+            evidence = node.passage.id if node.passage else None
             site = f"option {node.text!r}, passage {evidence}"
             node.judgments[labels.role] = judge(vocabulary, labels, result.watched[0], site, evidence)
 

@@ -298,9 +298,11 @@ def _choose(recorded: _Recorded, likelihood: Floats, critique: Floats) -> Replay
     weight = np.where(usable, np.maximum(critique, 0.0), 0.0)
     weight += usable & ~weight.any(axis=0)
     parts = weight * likelihood
-    option = np.array([trace.options.index(node.text) for node in trace.nodes])
-    totals = np.stack([path_score(list(parts[option == i]), "sum") for i in range(len(trace.options))])
-    offered = np.stack([usable[option == i].any(axis=0) for i in range(len(trace.options))])
+    number = {text: i for i, text in enumerate(trace.options)}
+    option = np.array([number[node.text] for node in trace.nodes], dtype=np.int64)
+    totals, offered = (np.zeros((len(trace.options), critique.shape[1]), dtype=kind) for kind in (float, bool))
+    np.add.at(totals, option, parts)  # in the order of the nodes
+    np.logical_or.at(offered, option, usable)
     winner = np.where(offered, totals, -np.inf).argmax(axis=0)
     own = np.where((option[:, None] == winner) & usable, parts, -np.inf)
     best = np.where(usable.any(axis=0), own.argmax(axis=0), -1)

@@ -17,7 +17,7 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reading import applicable
 from selfrag.decoding.requests import Result
 from selfrag.decoding.trace import Node, Status
-from selfrag.decoding.tree import Batch, Tree, counted
+from selfrag.decoding.tree import Asked, Batch, Tree, counted
 from selfrag.reflection.labels import CRITIQUES
 
 
@@ -88,14 +88,14 @@ def _verdicts(tree: Tree, nodes: Sequence[Node], part: Joined) -> Asking[list[Ve
     """One verdict a node; those that are not to be judged, or were judged before, cost nothing."""
     critic, trace = tree.critics[part.reflector], tree.trace(None)
     found: dict[int, Verdict] = {}
-    moments: dict[int | tuple[str, str], tuple[Moment, list[int]]] = {}
+    moments: dict[int | Asked, tuple[Moment, list[int]]] = {}
     for node in nodes:
         if not _judged(node, part, needs_evidence=critic.needs_evidence):
             found[node.id] = Verdict()
             continue
         evidence = () if node.passage is None else (node.passage,)
         if critic.of_passages and node.passage is not None:
-            shared = (critic.name, node.passage.id)
+            shared = (critic.name, (node.passage.key,))
             if shared in tree.asked:
                 found[node.id] = tree.asked[shared]
             else:

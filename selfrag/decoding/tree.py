@@ -23,6 +23,8 @@ from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import RETRIEVE
 
 T = TypeVar("T")
+Asked: TypeAlias = tuple[str, tuple[tuple[str, str, str], ...]]
+"""A critic and the keys of the passages that it judged with the question alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Tree:
     query: str | None = None  # searched for in place of the question
     history: tuple[Turn, ...] = ()  # turns before the question
     critics: Mapping[str, Critic] = field(default_factory=dict)  # by name
-    asked: dict[tuple[str, str], Verdict] = field(default_factory=dict)  # critic and passage to what holds for both
+    asked: dict[Asked, Verdict] = field(default_factory=dict)
 
     def trace(self, best: int | None, options: tuple[str, ...] = ()) -> Trace:
         """What has been recorded so far."""
@@ -196,12 +198,9 @@ def find(
 
 
 def distinct(passages: Sequence[Passage]) -> tuple[Passage, ...]:
-    """Passages without repeated ids or repeated texts, order kept; blank ones are left out."""
-    kept: dict[str, Passage] = {}
-    texts: set[tuple[str, str]] = set()
+    """Passages without repeated texts, order kept; blank ones are left out. One id may stand for several texts."""
+    kept: dict[tuple[str, str], Passage] = {}
     for passage in passages:
-        key = (passage.title, passage.text)
-        if passage.text.strip() and passage.id not in kept and key not in texts:
-            kept[passage.id] = passage
-            texts.add(key)
+        if passage.text.strip():
+            kept.setdefault((passage.title, passage.text), passage)
     return tuple(kept.values())

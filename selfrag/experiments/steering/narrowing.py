@@ -107,8 +107,8 @@ def _following(
     complete = action != "retrieve" or _enough(recorded, policy, decision)
     if action != "retrieve" or not decision.passages:
         return everything, complete
-    kept = {passage.id for passage in decision.passages[: policy.passages]}
-    chosen = [node for node in children if node.passage is not None and node.passage.id in kept]
+    kept = {passage.key for passage in decision.passages[: policy.passages]}
+    chosen = [node for node in children if node.passage is not None and node.passage.key in kept]
     if policy.no_retrieval_branch:
         chosen += [node for node in children if node.branch == "none"]
         complete &= recorded.decoding.no_retrieval_branch
