@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_model import random_model, random_search
+from random_policies import policies, seeds, weights
 from written import Run, run
 
 from selfrag.decoding.policy import Decoding
@@ -20,30 +21,6 @@ from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.weights import Weights
 
 quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-seeds = st.integers(0, 2**31)
-numbers = st.sampled_from([0.0, 0.5, 1.0, 2.0, -1.0]) | st.floats(-2, 3, width=32)
-weights = st.builds(Weights, numbers, numbers, numbers)
-policies = st.builds(
-    Decoding,
-    mode=st.sampled_from(["adaptive", "adaptive", "always"]),
-    threshold=st.sampled_from([None, 0.0, 0.2, 0.5, 0.8]),
-    retrieve_test=st.sampled_from(["yes_no", "all", "log_ratio"]),
-    retrieve_once=st.booleans(),
-    no_retrieval_branch=st.booleans(),
-    passages=st.integers(1, 4),
-    beam=st.integers(1, 3),
-    max_segments=st.integers(1, 4),
-    segment_tokens=st.sampled_from([4, 100]),
-    answer_tokens=st.sampled_from([10, 1000]),
-    weights=weights,
-    likelihood=st.sampled_from(["segment", "all", "none"]),
-    undefined=st.sampled_from(["skip", "force", "zero"]),
-    accumulate=st.sampled_from(["mean", "sum", "product"]),
-    require=st.sampled_from([{}, {}, {"issup": ["Fully supported", "Partially supported"]}]),
-    forbid=st.sampled_from([{}, {}, {"isrel": "Irrelevant"}, {"isuse": ["1"]}]),
-    history=st.sampled_from(["text", "text+passages"]),
-)
 
 
 def decoded(seed: int, policy: Decoding) -> Run:
