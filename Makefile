@@ -14,7 +14,7 @@ NUMBERS := tests/training/test_export.py tests/training/test_training_model.py t
   tests/retrieval/test_encoders.py tests/engines/test_transformers_engine.py tests/engines/test_prefixes.py \
   tests/engines/test_activated_lora.py
 
-.PHONY: demo test test-portable fuzz check format clean
+.PHONY: demo test test-portable fuzz reference check format clean
 
 demo:  ## answer three questions on a real corpus with the default model; traces go to ./traces
 	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu
@@ -26,6 +26,9 @@ test:  ## all tests but those that take minutes
 
 fuzz:  ## the properties of injection with 20,000 examples each (about ten minutes)
 	SELFRAG_FUZZ=20000 $(BIN)/python -m pytest tests/intrinsics/test_injection.py
+
+reference:  ## the decoder against the brute-force reference, 20,000 examples of each kind (about 20 minutes)
+	SELFRAG_REFERENCE=20000 $(BIN)/python -m pytest tests/decoding/test_reference.py
 
 test-portable:  ## the tests that touch numbers, as on a processor with AVX2 and without bf16 instructions
 	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev

@@ -49,6 +49,7 @@ def test_a_spent_answer_is_complete_for_rescoring() -> None:
 
 
 def test_passages_are_cut_and_the_cut_is_noted() -> None:
+    """Of 502 characters 160 are tokenised and 5 kept; the other 342 count as 86 tokens."""
     passage = Passage("d1", "x" * 500, "T")
     found = run(
         {"[Retrieval]<paragraph>T\nxxx</paragraph>": "[Relevant]A.</s>"},
@@ -56,7 +57,7 @@ def test_passages_are_cut_and_the_cut_is_noted() -> None:
         mode="always",
         passage_tokens=5,
     )
-    assert found.answer.trace.nodes[0].dropped_tokens > 0
+    assert found.answer.trace.nodes[0].dropped_tokens == 155 + 86
     assert found.answer.citations == (passage,)
 
 

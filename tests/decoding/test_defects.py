@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from written import EOS, LIMITS, PROMPTING, VOCABULARY, Characters, model, passages, reply, run, seen
+from written import EOS, LIMITS, PROMPTING, VOCABULARY, Characters, model, passages, reply, run
 
 from selfrag.api import SelfRAG
 from selfrag.decoding.beam import decode
@@ -118,8 +118,9 @@ def test_defect_07_product_of_scores() -> None:
 
 def test_defect_08_a_missing_id_is_an_error_never_a_number() -> None:
     """Every label is watched by its exact id; a group with a value missing is refused."""
-    row = np.log(np.full(len(VOCABULARY.watch), 0.1, dtype=np.float32))
-    assert judge(VOCABULARY, ISREL, row, "here").probability("Relevant") == pytest.approx(0.5)
+    row = np.log(np.arange(1, len(VOCABULARY.watch) + 1, dtype=np.float32) / 100)
+    assert judge(VOCABULARY, ISREL, row, "here").distribution == pytest.approx((4 / 9, 5 / 9))
+    assert judge(VOCABULARY, ISUSE, row, "here").distribution == pytest.approx([i / 55 for i in range(9, 14)])
     with pytest.raises(ValueError, match="1 log-probabilities for 2 labels"):
         Judgment.from_logprobs(ISREL, [-0.1], site="here")
     for wrong in ([math.nan, -1.0], [100.0, -1.0]):
@@ -356,25 +357,21 @@ def test_trap_questions_do_not_share_a_beam() -> None:
     assert [a.segments for a in together] == [a.segments for a in alone]
 
 
-def test_trap_nothing_depends_on_a_data_set_name() -> None:
-    """Questions that mention tasks of the paper decode like any other."""
-    for question in ("fever", "arc_c: pick one", "asqa", "popqa"):
-        found = run({D1: "[Relevant]A.</s>"}, "d1", question=question, **ALWAYS)
-        assert (found.answer.text, found.answer.usage.requests) == ("A.", 1)
-
-
-def test_trap_utility_is_a_group_of_five() -> None:
-    """The columns of a group are its own ids, in label order, for every group."""
-    row = np.arange(-len(VOCABULARY.watch), 0, dtype=np.float32)
-    for labels in GROUPS:
-        ids = [VOCABULARY.watch[i] for i in range(*VOCABULARY.columns(labels).indices(len(row)))]
-        assert ids == [VOCABULARY.ids[token] for token in labels.tokens]
-    assert len(row[VOCABULARY.columns(ISUSE)]) == 5
-
-
 def test_prompts_are_byte_exact() -> None:
-    """The layout of the published checkpoints."""
-    request: Generate = run({D1: "[Relevant]A.</s>"}, "d1", **ALWAYS).engine.requests[0]
-    text = seen(request.prompt_ids)
-    assert text == "### Instruction:\nQ\n\n### Response:\n[Retrieval]<d1>"
-    assert request.stop_ids == VOCABULARY.retrieve
+    """The layout of the published checkpoints, id for id: what the model wrote stands as it was written."""
+    tree = {
+        D1: "[Relevant]A.[Fully supported][Utility:5]{retrieve 0 1 0}",
+        D1 + "[Relevant]A.[Fully supported][Utility:5][No Retrieval]": "B.{retrieve 0 0 1}",
+        D1 + "[Relevant]A.[Fully supported][Utility:5][No Retrieval]B.[Continue to Use Evidence]": "C.</s>",
+    }
+    engine = run(tree | {"": "{~retrieve 1 0 0}x"}, "d1").engine
+
+    def text(request: Generate) -> str:
+        return "".join(chr(i - 100) if i >= 100 else f"<{i}>" for i in request.prompt_ids)
+
+    prompt = "<40>### Instruction:\nQ\n\n### Response:\n"  # 40 is BOS; the tokens are counted as in TOKENS, from 1
+    first = prompt + "<2><6>Title of d1\nText of d1.<7>"
+    second = first + "<5>A.<13><12><1>"
+    assert [text(request) for request in engine.requests] == [prompt, first, second, second + "B.<3>"]
+    assert [request.stop_ids for request in engine.requests] == [(), (2, 1, 3), (2, 1, 3), (2, 1, 3)]
+    assert [request.max_tokens for request in engine.requests] == [1, 100, 100, 100]

@@ -1,0 +1,480 @@
+"""Self-RAG decoding by brute force, to compare the decoder with: Algorithm 1, Eq. 3-4 and appendix A.4 of the paper.
+
+Written from arXiv 2310.11511 and from what README and docstrings promise, for one question at a time and one request
+at a time. It builds its own prompts, reads probabilities by token id and scores every path from its raw numbers anew.
+With `selfrag.decoding` it shares the values of requests and settings, and nothing that computes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from retrieval.passage import Passage
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.requests import Failed, Finish, Generate, Generated
+from selfrag.engines.base import Limits
+from selfrag.engines.scripted import Reply, ScriptedEngine
+
+EOS, BOS, FIRST = 0, 40, 100
+LIMITS = Limits(max_model_len=4096, vocab_size=FIRST + 0x110000)
+# The table of the published checkpoints, counted from 1.
+NO, YES, KEEP, IRRELEVANT, RELEVANT, OPEN, CLOSE, U1, U2, U3, U4, U5, FULLY, PARTIALLY, CONTRADICTED = range(1, 16)
+RETRIEVE = (YES, NO, KEEP)
+GROUPS = {"isrel": (RELEVANT, IRRELEVANT), "issup": (FULLY, PARTIALLY, CONTRADICTED), "isuse": (U1, U2, U3, U4, U5)}
+VALUES = {"isrel": (1.0, 0.0), "issup": (1.0, 0.5, 0.0), "isuse": (-1.0, -0.5, 0.0, 0.5, 1.0)}
+NAMES = {
+    "isrel": ("Relevant", "Irrelevant"),
+    "issup": ("Fully supported", "Partially supported", "No support / Contradictory"),
+    "isuse": ("1", "2", "3", "4", "5"),
+}
+WATCHED = (*RETRIEVE, *(i for ids in GROUPS.values() for i in ids))
+DUE = {"passage": ("isrel", "issup", "isuse"), "continue": ("issup", "isuse"), "none": ("isuse",)}
+NEAR = 1e-9
+
+Model = Callable[[Generate], Reply | Failed]
+Search = Callable[[str], Sequence[Passage]]
+Distribution = tuple[float, ...]
+
+
+class Unanswerable(Exception):  # noqa: N818 - what the question is, for the tests
+    """No answer can be given."""
+
+
+@dataclass
+class Said:
+    """What the reference answers.
+
+    Attributes:
+        text: of the answer.
+        segments: text and id of the cited passage of each.
+        score: of the winning path; None without one.
+        close: whether two candidates were compared whose scores differ by rounding only, so that another order of the
+            same arithmetic may choose otherwise.
+        read: ids of the passages after which something was written, each once.
+    """
+
+    text: str
+    segments: list[tuple[str, str | None]]
+    score: float | None
+    close: bool = False
+    read: set[str] = field(default_factory=set)
+
+
+@dataclass(eq=False)
+class Step:
+    """A candidate segment with its path; the numbers are raw."""
+
+    before: Step | None
+    number: int
+    branch: str = "none"
+    passage: Passage | None = None
+    prefix: tuple[int, ...] = ()
+    ids: tuple[int, ...] = ()
+    likelihood: float = 0.0
+    critiques: dict[str, Distribution | None] = field(default_factory=dict)
+    boundary: tuple[float, ...] | None = None  # raw probabilities of Retrieve
+    ended_itself: bool = False  # by EOS
+    over: bool = False  # nothing may follow
+    spent: int = 0
+
+    @property
+    def path(self) -> list[Step]:
+        return [*(self.before.path if self.before else []), *([self] if self.number >= 0 else [])]
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        return tuple(i for i in self.ids if i >= FIRST)
+
+    @property
+    def text(self) -> str:
+        return "".join(chr(i - FIRST) for i in self.written)
+
+    @property
+    def evidence(self) -> Passage | None:
+        return next((step.passage for step in reversed(self.path) if step.passage is not None), None)
+
+    @property
+    def bare(self) -> bool:
+        return not self.text.strip()
+
+
+def characters(text: str) -> tuple[int, ...]:
+    return tuple(FIRST + ord(c) for c in text)
+
+
+def prompt(question: str) -> tuple[int, ...]:
+    return (BOS, *characters(f"### Instruction:\n{question}\n\n### Response:\n"))
+
+
+def shown(passage: Passage, most: int) -> tuple[int, ...]:
+    return (OPEN, *characters(f"{passage.title}\n{passage.text}")[:most], CLOSE)
+
+
+def share(probabilities: Sequence[float]) -> Distribution:
+    """Probabilities that sum to 1."""
+    total = math.fsum(probabilities)
+    return tuple(p / total for p in probabilities)
+
+
+def first_best(values: Sequence[float]) -> int:
+    """Position of the highest; the first of equals."""
+    return max(range(len(values)), key=lambda i: (values[i], -i))
+
+
+class Asked:
+    """A generation: its ids, and the probability of each watched id at each position."""
+
+    def __init__(self, result: Generated, watched: Sequence[int]) -> None:
+        self.ids, self.logprobs, self.finish = result.token_ids, result.token_logprobs, result.finish
+        self.rows = [dict(zip(watched, map(float, row), strict=True)) for row in result.watched]
+
+    def raw(self, position: int, ids: Sequence[int]) -> tuple[float, ...]:
+        return tuple(math.exp(self.rows[position][i]) for i in ids)
+
+    def share(self, position: int, ids: Sequence[int]) -> Distribution:
+        """Normalised over the group; the common factor is taken out first, since it may underflow."""
+        logs = [self.rows[position][i] for i in ids]
+        return share([math.exp(log - max(logs)) for log in logs])
+
+
+class Reference:
+    """Decodes one question."""
+
+    def __init__(
+        self, model: Model, search: Search, policy: Decoding, evidence: Sequence[Passage] | None = None
+    ) -> None:
+        self.engine = ScriptedEngine(model, EOS, limits=LIMITS)
+        self.search, self.policy, self.evidence = search, policy, evidence
+        self.kept: list[Passage] | None = None  # of the first search
+        self.count, self.failed, self.close = 0, 0, False
+        self.read: set[str] = set()
+        self.reason = ""
+
+    def ask(self, ids: tuple[int, ...], most: int = 1, *, stop: tuple[int, ...] = (), **options: Any) -> Asked | Failed:
+        watched = options.pop("watch_ids", WATCHED)
+        self.engine.submit(Generate(ids, most, stop, watch_ids=watched, **options))
+        ((_, result),) = self.engine.step()
+        return result if isinstance(result, Failed) else Asked(result, watched)
+
+    # --- deciding and searching
+
+    def start(self, question: str) -> Step:
+        root = Step(None, -1, prefix=prompt(question))
+        if self.policy.mode == "adaptive":
+            asked = self.ask(root.prefix)
+            if isinstance(asked, Failed):
+                raise Unanswerable(f"the model could not read the question: {asked.reason}")
+            root.boundary = asked.raw(0, RETRIEVE)
+        return root
+
+    def action(self, step: Step) -> str:
+        """Line 2 and 3 of Algorithm 1; the tests are those of A.4, of section 3.3 and of the published code."""
+        policy, raw = self.policy, step.boundary
+        if policy.mode != "adaptive":
+            return {"always": "retrieve", "never": "write"}[policy.mode]
+        assert raw is not None
+        yes, no, keep = raw
+        if step.evidence is not None and keep > max(yes, no):
+            return "continue"
+        if policy.threshold is None:
+            return "retrieve" if yes > no else "write"
+        if policy.retrieve_test == "yes_no":
+            score = yes / (yes + no)
+        elif policy.retrieve_test == "all":
+            score = yes / (yes + no + keep)
+        else:
+            size = max(1.0, math.fsum(raw))  # the random models' numbers may sum to more than 1
+            log_yes, log_no = math.log(yes / size), math.log(no / size)
+            score = log_yes / (log_yes + log_no)
+        if abs(score - policy.threshold) < 1e-6:  # the engine's numbers have 24 bits
+            self.close = True
+        return "retrieve" if score > policy.threshold else "write"
+
+    def find(self, question: str, step: Step) -> list[Passage]:
+        found = self.evidence if self.evidence is not None else self.kept
+        if found is None:
+            last = step.text.strip()
+            once = self.policy.retrieve_once or not last
+            found = self.search(question if once else f"{question} {last}")[: self.policy.passages]
+            if self.policy.retrieve_once:
+                self.kept = list(found)
+        distinct: list[Passage] = []
+        for passage in found:
+            known = any(p.id == passage.id or (p.title, p.text) == (passage.title, passage.text) for p in distinct)
+            if passage.text.strip() and not known:
+                distinct.append(passage)
+        return distinct[: self.policy.passages]
+
+    # --- writing and judging
+
+    def candidates(self, question: str, step: Step) -> list[Step]:
+        """Everything that can follow a step (lines 3 to 10 of Algorithm 1)."""
+        action = self.action(step)
+        sources: list[tuple[str, Passage | None]] = []
+        if action == "retrieve":
+            sources = [("passage", passage) for passage in self.find(question, step)]
+        elif action == "continue":
+            sources = [("continue", step.evidence)]
+        if not sources or (action == "retrieve" and self.policy.no_retrieval_branch):
+            sources.append(("none", None))
+        return [self.candidate(step, branch, passage) for branch, passage in sources]
+
+    def candidate(self, before: Step, branch: str, passage: Passage | None) -> Step:
+        policy, again = self.policy, self.policy.history == "text"
+        begin: tuple[int, ...] = (NO,)
+        if branch == "continue" and not again:
+            begin = (KEEP,)
+        elif passage is not None:
+            begin = (YES, *shown(passage, policy.passage_tokens))
+        step = Step(before, self.count, branch, passage, (*before.prefix, *begin))
+        self.count += 1
+        if passage is not None:
+            self.read.add(passage.id)
+        most = max(1, min(policy.segment_tokens, policy.answer_tokens - before.spent))
+        asked = self.ask(step.prefix, most, stop=RETRIEVE)
+        if isinstance(asked, Failed):
+            self.failed += 1
+            self.reason = self.reason or asked.reason
+            step.branch = "failed"
+            return step
+        bounded = asked.finish in (Finish.STOP, Finish.EOS)
+        step.ids = asked.ids[:-1] if bounded else asked.ids
+        step.spent = before.spent + len(asked.ids)
+        step.over = asked.finish is not Finish.STOP or step.spent >= policy.answer_tokens
+        step.ended_itself = asked.finish is Finish.EOS
+        if asked.finish is Finish.STOP:
+            step.boundary = asked.raw(-1, RETRIEVE)
+        counted = {"segment": asked.logprobs[: len(step.ids)], "all": asked.logprobs, "none": ()}[policy.likelihood]
+        step.likelihood = math.prod(math.exp(p) for p in counted) ** (1 / len(counted)) if counted else 0.0
+        self.criticise(step, asked, bounded=bounded)
+        step.prefix = (*before.prefix, *step.written) if again else (*step.prefix, *step.ids)
+        return step
+
+    def criticise(self, step: Step, asked: Asked, *, bounded: bool) -> None:
+        """Critiques where they were emitted; else, if the settings need them, where they were due."""
+        needed = set(GROUPS) if self.policy.undefined == "force" else {*map(str, self.policy.require)}
+        needed |= {*map(str, self.policy.forbid), *(("isrel",) if self.policy.undefined == "zero" else ())}
+        late = []
+        for name in DUE[step.branch]:
+            ids = GROUPS[name]
+            places = [i for i, token in enumerate(step.ids) if token in ids]
+            if name == "isrel":
+                places = [0] if asked.ids and (0 in places or name in needed) else []
+            if not places and name in needed and bounded:
+                control = [i for i, token in enumerate(asked.ids) if token < FIRST and token not in GROUPS["isrel"]]
+                places = [control[0] if name == "issup" else len(asked.ids) - 1]
+            step.critiques[name] = asked.share(places[0], ids) if places else None
+            if not places and name in needed:
+                late.append(name)
+        if late:
+            more = self.ask((*step.prefix, *step.ids))
+            if not isinstance(more, Failed):
+                step.critiques |= {name: more.share(0, GROUPS[name]) for name in late}
+
+    def allowed(self, critiques: dict[str, Distribution | None]) -> bool:
+        for rule, wanted in ((self.policy.require, True), (self.policy.forbid, False)):
+            for name, labels in rule.items():
+                found = critiques.get(str(name))
+                if found is None:
+                    if wanted:
+                        return False
+                elif (NAMES[str(name)][first_best(found)] in labels) is not wanted:
+                    return False
+        return True
+
+    def usable(self, step: Step) -> bool:
+        if step.branch == "failed":
+            return False
+        earlier = [one.written for one in step.path[:-1]]
+        if step.bare and not (step.ended_itself and earlier):
+            return False
+        if not step.bare and step.written in earlier:
+            return False
+        return self.allowed(step.critiques)
+
+    # --- scores
+
+    def segment_score(self, step: Step) -> float:
+        """Eq. 3 and 4 with the group scores of A.4."""
+        return step.likelihood + self.critique(step.critiques)
+
+    def critique(self, critiques: dict[str, Distribution | None]) -> float:
+        weights = self.policy.weights
+        weight = {"isrel": weights.isrel, "issup": weights.issup, "isuse": weights.isuse}
+        total, present = 0.0, 0.0
+        for name, values in VALUES.items():
+            found = critiques.get(name)
+            if found is not None:
+                total += weight[name] * math.fsum(p * value for p, value in zip(found, values, strict=True))
+                present += abs(weight[name])
+        if self.policy.undefined == "skip" and present > 0:
+            total *= math.fsum(map(abs, weight.values())) / present
+        return total
+
+    def path_score(self, step: Step) -> float:
+        path = step.path
+        scores = [self.segment_score(one) for one in path if not one.bare] or [self.segment_score(path[0])]
+        if self.policy.accumulate == "product":
+            return math.prod(scores)
+        return math.fsum(scores) / (len(scores) if self.policy.accumulate == "mean" else 1)
+
+    def ranked(self, steps: Sequence[Step]) -> list[Step]:
+        """Best first; the earlier of equals first. Notes scores that differ by rounding only."""
+        scores = {step: self.path_score(step) for step in steps}
+        found = sorted(steps, key=lambda step: (-scores[step], step.number))
+        for one, other in pairwise(found):
+            size = max(1.0, abs(scores[one]))
+            self.close |= 0 < abs(scores[one] - scores[other]) < NEAR * size
+        return found
+
+    # --- the search
+
+    def decode(self, question: str) -> Said:
+        """Segment-level beam search (section 3.3): every finished hypothesis stays in the running.
+
+        Raises:
+            Unanswerable: the question could not be read, or no candidate could be generated.
+        """
+        live, finished = [self.start(question)], list[Step]()
+        for depth in range(1, self.policy.max_segments + 1):
+            usable: list[Step] = []
+            for step in live:
+                following = [one for one in self.candidates(question, step) if self.usable(one)]
+                if not following and step.before is not None:
+                    finished.append(step)  # nothing follows, so the answer ends there
+                usable += following
+            places, taken, live = 0, set[Any](), list[Step]()
+            for step in self.ranked(usable):
+                over = step.over or depth == self.policy.max_segments
+                key = (tuple(one.written for one in step.path), over)
+                if key in taken:
+                    continue
+                taken.add(key)
+                places += 1
+                if over:
+                    finished.append(step)
+                elif places <= self.policy.beam:
+                    live.append(step)
+            live.sort(key=lambda step: step.number)
+            if not live:
+                break
+        if not finished and self.count == self.failed:
+            raise Unanswerable(f"no candidate could be generated: {self.reason}")
+        return self.said(self.ranked(finished)[0] if finished else None)
+
+    def said(self, best: Step | None) -> Said:
+        """Text and citations of a path: texts joined by a space, but none next to white space or before punctuation."""
+        text, segments, cited = "", list[tuple[str, str | None]](), None
+        for step in best.path if best is not None else ():
+            if step.branch == "passage" and step.passage is not None:
+                relevance = step.critiques.get("isrel")
+                cited = None if relevance is not None and first_best(relevance) == 1 else step.passage.id
+            if step.bare:
+                continue
+            body = step.text.strip(" ") if segments else step.text.lstrip().rstrip(" ")
+            glued = not text or text[-1].isspace() or body[0].isspace() or body[0] in ".,;:!?)]}%"
+            text += body if glued else f" {body}"
+            segments.append((body, None if step.branch == "none" else cited))
+        return Said(text, segments, None if best is None else self.path_score(best), self.close, self.read)
+
+    # --- closed sets
+
+    def choose(self, question: str, options: Sequence[str]) -> Said:
+        """The option with the highest sum over the passages of its probability times its critique.
+
+        Raises:
+            Unanswerable: the question could not be read, or no option could be scored.
+        """
+        root = self.start(question)
+        passages: list[Passage | None] = [*self.find(question, root)] if self.action(root) == "retrieve" else []
+        retrieving = bool(passages)
+        if not retrieving or self.policy.no_retrieval_branch:
+            passages.append(None)
+        found = [row for passage in passages if (row := self.option_row(root.prefix, passage, options)) is not None]
+        if not found:
+            raise Unanswerable(f"no option could be scored: {self.reason}")
+        weights = [[max(0.0, w) if ok else None for w, ok in zip(r.weights, r.allowed, strict=True)] for r in found]
+        if not any(weight for row in weights for weight in row):
+            weights = [[None if weight is None else 1.0 for weight in row] for row in weights]
+        parts = [
+            [None if weight is None else weight * p for weight, p in zip(row, r.probabilities, strict=True)]
+            for row, r in zip(weights, found, strict=True)
+        ]
+        columns = [[part for part in column if part is not None] for column in zip(*parts, strict=True)]
+        offered = [i for i, column in enumerate(columns) if column]
+        if not offered:
+            return Said("", [], None, self.close, self.read)
+        totals = {i: math.fsum(columns[i]) for i in offered}
+        order = sorted(offered, key=lambda i: (-totals[i], i))
+        self.close |= any(0 < totals[a] - totals[b] < NEAR for a, b in pairwise(order))
+        best, own = order[0], [-1.0 if row[order[0]] is None else row[order[0]] for row in parts]
+        ordered = sorted(own, reverse=True)
+        self.close |= any(0 < a - b < NEAR for a, b in pairwise(ordered))
+        shown_in = found[first_best([float(value or 0.0) for value in own])]
+        cited = shown_in.passage.id if shown_in.passage is not None and shown_in.relevant else None
+        return Said(options[best].strip(" "), [(options[best], cited)], totals[best], self.close, self.read)
+
+    def option_row(self, prefix: tuple[int, ...], passage: Passage | None, options: Sequence[str]) -> OptionRow | None:
+        """Every option after one passage, spelt out token by token; None where a request fails."""
+        relevance, branch = None, "none"
+        if passage is None:
+            prefix = (*prefix, NO)
+        else:
+            branch = "passage"
+            prefix = (*prefix, YES, *shown(passage, self.policy.passage_tokens))
+            asked = self.ask(prefix, allowed_ids=GROUPS["isrel"])
+            if isinstance(asked, Failed):
+                self.reason = self.reason or asked.reason
+                return None
+            relevance = asked.share(0, GROUPS["isrel"])
+            prefix = (*prefix, GROUPS["isrel"][first_best(relevance)])
+        likely = [self.spelt(prefix, option, options) for option in options]
+        if any(p is None for p in likely):
+            return None
+        logs = [p for p in likely if p is not None]
+        row = OptionRow(passage, relevance is None or first_best(relevance) == 0)
+        row.probabilities = list(share([math.exp(log - max(logs)) for log in logs]))
+        for option in options:
+            critiques: dict[str, Distribution | None] = {"isrel": relevance}
+            here = (*prefix, *characters(option))
+            for name in DUE[branch]:
+                if name != "isrel":
+                    support = critiques.get("issup")
+                    after = () if support is None else (GROUPS["issup"][first_best(support)],)
+                    judged = self.ask((*here, *after))
+                    critiques[name] = None if isinstance(judged, Failed) else judged.share(0, GROUPS[name])
+            row.weights.append(self.critique(critiques))
+            row.allowed.append(self.allowed(critiques))
+        return row
+
+    def spelt(self, prefix: tuple[int, ...], option: str, options: Sequence[str]) -> float | None:
+        """Log-probability of an option; where another one begins with it, also that it ends there."""
+        ids, total = characters(option), 0.0
+        for i, token in enumerate(ids):
+            asked = self.ask((*prefix, *ids[:i]), watch_ids=(token,))
+            if isinstance(asked, Failed):
+                self.reason = self.reason or asked.reason
+                return None
+            total += asked.rows[0][token]
+        if any(other != option and other.startswith(option) for other in options):
+            asked = self.ask((*prefix, *ids), watch_ids=(EOS, *range(1, 16)))
+            if isinstance(asked, Failed):
+                self.reason = self.reason or asked.reason
+                return None
+            total += math.log(math.fsum(math.exp(log) for log in asked.rows[0].values()))
+        return total
+
+
+@dataclass
+class OptionRow:
+    """The options of a closed set after one passage: probabilities over the options, critiques, constraints met."""
+
+    passage: Passage | None
+    relevant: bool
+    probabilities: list[float] = field(default_factory=list)
+    weights: list[float] = field(default_factory=list)
+    allowed: list[bool] = field(default_factory=list)
