@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scripted_critics import Scripted, says
-from written import EOS, PROMPTING, VOCABULARY, Searches, passages, run, scripted
+from written import EOS, FIRST_CHARACTER, LIMITS, PROMPTING, VOCABULARY, Searches, passages, run, scripted
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
@@ -20,8 +21,10 @@ from selfrag.decoding.critics import Moment
 from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reading import read
-from selfrag.decoding.requests import Consult, Consulted, Failed, Finish, Generated
+from selfrag.decoding.requests import Consult, Consulted, Failed, Finish, Generate, Generated
 from selfrag.decoding.trace import Trace
+from selfrag.engines.base import Limits
+from selfrag.engines.scripted import Reply
 from selfrag.intrinsics.labels import RELEVANCE
 from selfrag.reflection.labels import CRITIQUES
 from selfrag.rendering import html
@@ -115,15 +118,37 @@ def test_two_texts_under_one_id_are_judged_apart() -> None:
 def test_two_texts_under_one_id_in_a_closed_set() -> None:
     seen_prompts: list[str] = []
 
-    def reply(request: Any) -> Any:
-        from selfrag.engines.scripted import Reply
-
+    def reply(request: Generate) -> Reply:
         seen_prompts.append(PROMPTING.codec.decode([i for i in request.prompt_ids if i >= 100]))
         return Reply((EOS,), {0: dict.fromkeys(VOCABULARY.watch, 0.1)})
 
     run(reply, choices=["yes", "no"], search={"Q": [FIRST, SECOND]}, mode="always")
     critiques = [prompt for prompt in seen_prompts if prompt.endswith(("yes", "no"))]
     assert sum("First text." in prompt for prompt in critiques) == sum("Second text." in prompt for prompt in critiques)
+
+
+# --- many options --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [19, 128])
+def test_a_thousand_options_some_of_which_begin_others(most: int) -> None:
+    def reply(request: Generate) -> Reply:
+        draw = random.Random(repr((request.prompt_ids[-9:], "d2" in PROMPTING.codec.decode(text_of(request)))))
+        rows = {i: 0.01 + 0.001 * (i % 7) for i in request.watch_ids}
+        return Reply((EOS,), {0: {**rows, VOCABULARY.ids["[Relevant]"]: draw.random()}})
+
+    def text_of(request: Generate) -> list[int]:
+        return [i for i in request.prompt_ids if i >= FIRST_CHARACTER]
+
+    starts = [chr(0x4E00 + i) for i in range(334)]
+    options = [start + rest for start in starts for rest in ("", "a", "ab")][:1000]
+    found = [
+        run(reply, "d1", "d2", choices=options, mode="always", limits=Limits(4096, LIMITS.vocab_size, watched))
+        for watched in (most, 10**6)
+    ]
+    assert found[0].answer.text == found[1].answer.text
+    assert len(found[0].answer.trace.nodes) == 2000
+    assert [n.likelihood for n in found[0].answer.trace.nodes] == [n.likelihood for n in found[1].answer.trace.nodes]
 
 
 # --- scores of any kind --------------------------------------------------------------------------------------------
