@@ -160,7 +160,7 @@ def _candidate(tree: Tree, parent: _Hypothesis, action: Action, passage: Passage
     request = Generate(
         prompt_ids=(*parent.prefix, *ids),
         max_tokens=max(1, min(policy.segment_tokens, policy.answer_tokens - parent.spent)),
-        stop_ids=vocabulary.retrieve,
+        stop_ids=vocabulary.retrieve if policy.segment_end == "retrieve" else (),
         watch_ids=vocabulary.watch,
     )
     return _Candidate(parent, branch, passage, request, dropped)
@@ -194,7 +194,13 @@ def _read(tree: Tree, candidate: _Candidate, result: Generated | Failed) -> Read
         evidence=_evidence(candidate),
         likelihood=tree.policy.likelihood,
         forced=_forced_roles(tree),
+        cut_id=tree.prompting.vocabulary.retrieve[0] if _cuts(tree, candidate) else None,
     )
+
+
+def _cuts(tree: Tree, candidate: _Candidate) -> bool:
+    """Whether a completion is more than its segment."""
+    return tree.policy.segment_end == "retrieval" and candidate.passage is not None
 
 
 def _force(
@@ -236,7 +242,7 @@ def _grow(
     node.token_ids, node.text_ids, node.finish = reading.ids, reading.text_ids, str(result.finish)
     node.likelihood = reading.likelihood
     node.judgments = {role: found for role, found in reading.judgments.items() if role not in policy.replaced}
-    spent = parent.spent + len(result.token_ids)
+    spent = parent.spent + (len(result.token_ids) if reading.ended else len(reading.ids) + 1)
     node.boundary, node.ended = reading.boundary, reading.ended or spent >= policy.answer_tokens
     tree.score(node)
     blank = not node.text.strip()

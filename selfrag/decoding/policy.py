@@ -22,6 +22,7 @@ from selfrag.reflection.weights import TOKEN_TERMS, Weights
 
 Action = Literal["retrieve", "continue", "write", "abstain"]
 Constraint = Mapping[Role, frozenset[str]]
+SegmentEnd = Literal["retrieve", "retrieval", "completion"]
 
 
 def constraint(given: Mapping[str, str | Iterable[str]] | None) -> Constraint:
@@ -64,6 +65,7 @@ class Decoding:
     # How long.
     beam: int = 2  # B, hypotheses kept after each segment
     max_segments: int = 7  # up to this many segments; 1 is the short form
+    segment_end: SegmentEnd = "retrieve"  # any Retrieve token; [Retrieval] alone; none: the whole completion
     segment_tokens: int = 100  # new tokens of one segment
     answer_tokens: int = 1024  # new tokens of one hypothesis over all its segments
     passage_tokens: int = 256  # a passage's body is cut here
@@ -111,10 +113,16 @@ class Decoding:
     def official(cls, **changes: Any) -> Decoding:
         """What the published code does, where published numbers depend on it.
 
-        Passages are searched once; a critique that was not emitted counts 0; scores multiply. The short form
-        (`max_segments=1`) tests retrieval by the ratio of log-probabilities, weighs utility 1 and adds the likelihood
-        over all generated tokens; the long form ignores the likelihood and reads utility as 0. Its crashes, lost
-        finished answers and shifted citations are not reproduced.
+        Passages are searched once; a critique that was not emitted counts 0; scores multiply. Candidates are written
+        without a stop at Retrieve tokens, and critiques are the first of their kind in the whole completion. The short
+        form (`max_segments=1`) tests retrieval by the ratio of log-probabilities, weighs utility 1 and adds the
+        likelihood over all generated tokens. The long form decides once whether to retrieve, cuts an evidence-based
+        completion at its first `[Retrieval]`, goes on from there with all passages, ignores the likelihood and reads
+        utility as 0.
+
+        Not reproduced: its crashes, lost finished answers and shifted citations; in the long form the search for the
+        string `[Retrieval]` in the first 25 tokens beside the probability test, and the rule that turns a written
+        `[No Retrieval]` into `[Retrieval]`.
         """
         short = changes.get("max_segments", 7) == 1
         preset = cls(
@@ -123,6 +131,7 @@ class Decoding:
             undefined="zero",
             accumulate="product",
             history="text",
+            segment_end="completion" if short else "retrieval",
             likelihood="all" if short else "none",
             weights=Weights(isuse=1.0 if short else 0.0),
             segment_tokens=100 if short else 300,
@@ -213,6 +222,8 @@ class Decoding:
             return ("retrieve" if self.mode == "always" else "write"), f"mode={self.mode}"
         if judgment is None:
             return "write", "no Retrieve distribution"
+        if has_evidence and self.segment_end == "retrieval":
+            return "retrieve", "[Retrieval] was written"
         order = sorted(range(len(RETRIEVE)), key=lambda i: -judgment.distribution[i])
         if has_evidence and RETRIEVE.labels[order[0]].name == "Continue to Use Evidence":
             return "continue", f"p(Continue)={judgment.distribution[order[0]]:.3f} is highest"

@@ -33,7 +33,7 @@ class Reading:
         ids: generated ids without the boundary (a Retrieve token or EOS).
         text_ids: `ids` without reflection tokens.
         judgments: critique role to judgment, None where undefined.
-        boundary: distribution over Retrieve where the next decision is due; None if the segment ended otherwise.
+        boundary: distribution over Retrieve where the next decision is due; None if the answer ends there.
         likelihood: geometric mean of the token probabilities in (0, 1]; 0 if switched off or nothing was generated.
         ended: nothing may follow (EOS, budget or context).
     """
@@ -70,52 +70,53 @@ def read(
     evidence: str | None = None,
     likelihood: Literal["segment", "all", "none"] = "segment",
     forced: Collection[Role] = (),
+    cut_id: int | None = None,
 ) -> Reading:
     """Read one generated segment.
 
     Args:
-        generated: result of a request that watched `Vocabulary.watch` and stopped at Retrieve tokens.
+        generated: result of a request that watched `Vocabulary.watch`.
         vocabulary: ids of the labels.
         branch: what the segment was written from.
         site: for the judgments.
         evidence: id of the passage, if any.
         likelihood: which tokens count for p(y_t|..): without the boundary, all, or none at all.
         forced: critiques to read where they were due although another token was emitted there.
+        cut_id: the segment ends before the first of these ids, critiques and likelihood are of the whole completion;
+            None where the completion is the segment.
     """
     emitted = generated.token_ids
-    bounded = generated.finish in (Finish.STOP, Finish.EOS)
-    body = emitted[:-1] if bounded else emitted
+    body = emitted[:-1] if generated.finish in (Finish.STOP, Finish.EOS) else emitted
+    cut = emitted.index(cut_id) if cut_id in emitted else None
+    end = cut if cut is not None else len(body)  # of the segment; nothing stands there if its budget ran out
     judgments: dict[Role, Judgment | None] = {labels.role: None for labels in CRITIQUES}
     for labels in applicable(branch):
         ids = vocabulary.group(labels)
         position = next((i for i, token in enumerate(body) if token in ids), None)
         if labels.role == Role.RELEVANCE and position != 0:
             position = 0 if labels.role in forced and emitted else None
-        if position is None and labels.role in forced:
-            position = _due(labels, emitted, vocabulary, bounded=bounded)
+        if position is None and labels.role in forced and end < len(emitted):
+            position = _due(labels, emitted[: end + 1], vocabulary)
         if position is not None:
             judgments[labels.role] = judge(vocabulary, labels, generated.watched[position], site, evidence)
-    boundary = None
-    if generated.finish is Finish.STOP:
-        boundary = judge(vocabulary, RETRIEVE, generated.watched[-1], site)
+    stopped = cut is not None or generated.finish is Finish.STOP
     counted = {"segment": generated.token_logprobs[: len(body)], "all": generated.token_logprobs, "none": ()}[
         likelihood
     ]
     return Reading(
-        ids=body,
-        text_ids=tuple(vocabulary.text_ids(body)),
+        ids=body[:end],
+        text_ids=tuple(vocabulary.text_ids(body[:end])),
         judgments=judgments,
-        boundary=boundary,
+        boundary=judge(vocabulary, RETRIEVE, generated.watched[end], site) if stopped else None,
         likelihood=geometric_mean(counted),
-        ended=generated.finish is not Finish.STOP,
+        ended=not stopped,
     )
 
 
-def _due(labels: LabelSet, emitted: tuple[int, ...], vocabulary: Vocabulary, *, bounded: bool) -> int | None:
+def _due(labels: LabelSet, emitted: tuple[int, ...], vocabulary: Vocabulary) -> int:
     """Where an unemitted critique was due: IsUse at the end, IsSup at the first control token after the text."""
-    if not bounded:
-        return None
+    end = len(emitted) - 1  # where another EOS than the vocabulary's may stand
     if labels.role == Role.UTILITY:
-        return len(emitted) - 1
-    isrel, end = vocabulary.group(ISREL), len(emitted) - 1  # another EOS than the vocabulary's may stand at the end
+        return end
+    isrel = vocabulary.group(ISREL)
     return next((i for i, token in enumerate(emitted) if token in vocabulary.control and token not in isrel), end)

@@ -85,7 +85,7 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(found, Failed):
             self._answer(500, {"error": {"message": found.reason}})
             return
-        rows = [{"token_id": token, "logprob": found.logprob, "top_logprobs": []} for token in found.token_ids]
+        rows = [{"token_id": token, "logprob": -0.1, "top_logprobs": []} for token in found.token_ids]
         choice = {"token_ids": list(found.token_ids), "finish_reason": "stop", "logprobs": {"content": rows}}
         self._answer(200, {"choices": [{**choice, "index": 0, "stop_reason": None}], "usage": {}})
 
