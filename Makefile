@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 TESTS ?= tests
+# Processes that share the tests, a file at a time; each may need 4 GiB.
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # What computes with real weights: training, merging, and an engine on a tiny model.
 NUMBERS := tests/training/test_export.py tests/training/test_training_model.py tests/training/test_training_run.py \
@@ -19,7 +22,7 @@ demo:  ## answer three questions on a real corpus with the default model; traces
 
 test:  ## all tests but those that take minutes
 	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev
-	$(BIN)/python -m pytest -m "not slow" $(TESTS)
+	$(PYTEST) -m "not slow" $(TESTS)
 
 fuzz:  ## the properties of injection with 20,000 examples each (about ten minutes)
 	SELFRAG_FUZZ=20000 $(BIN)/python -m pytest tests/intrinsics/test_injection.py
@@ -34,7 +37,7 @@ mutants:  ## changes of the pure core that no test notices (hours; `MUTANTS='sel
 
 test-portable:  ## the tests that touch numbers, as on a processor with AVX2 and without bf16 instructions
 	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev
-	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX2 $(BIN)/python -m pytest -m "not slow and not demo" $(NUMBERS)
+	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) -m "not slow and not demo" $(NUMBERS)
 
 check:  ## lint, format, types, import contracts
 	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev

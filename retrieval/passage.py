@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, SupportsFloat
 
 from retrieval.errors import UserError
 
@@ -26,10 +27,15 @@ class Passage:
     """A piece of text that an answer may cite. Lone surrogates in its texts become U+FFFD.
 
     Attributes:
-        id: stable identifier, unique in its corpus; what a citation refers to.
+        id: stable identifier, unique in its corpus. Where a search numbers its results anew, two passages may share
+            one; `key` tells them apart.
         text: the body. Untrusted: nothing in it can become a control token.
         title: may be empty.
-        score: the retriever's score, higher is better; None for passages given by the caller.
+        score: the retriever's score, higher is better; None for passages given by the caller. Any real number becomes
+            a `float`, one that is not finite None.
+
+    Raises:
+        UserError: a field is of another type.
     """
 
     id: str
@@ -43,6 +49,12 @@ class Passage:
             if not isinstance(value, str):
                 raise UserError(f"passage {self.id!r}: {name} must be text, not {type(value).__name__}")
             object.__setattr__(self, name, whole(value))
+        object.__setattr__(self, "score", _score(self.id, self.score))
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What makes two passages the same: id, title and text."""
+        return self.id, self.title, self.text
 
     def with_score(self, score: float | None) -> Passage:
         """The same passage with another retrieval score."""
@@ -51,6 +63,20 @@ class Passage:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return asdict(self)
+
+
+def _score(name: str, given: object) -> float | None:
+    if given is None:
+        return None
+    try:
+        value = float(given) if isinstance(given, SupportsFloat) else None
+    except (OverflowError, ValueError):  # an integer beyond all floats, a signalling NaN
+        return None
+    except TypeError:  # an array
+        value = None
+    if value is None:
+        raise UserError(f"passage {name!r:.80}: score must be a number, not {type(given).__name__}")
+    return value if math.isfinite(value) else None
 
 
 class Retriever(Protocol):

@@ -196,7 +196,10 @@ class SelfRAG:
         """
         policy = self._policy(options)
         given = _evidence(evidence)
-        decoder = decode_options(question, choices, self.prompting, policy, passages=given, length=length)
+        most = self.engine.limits.max_watch
+        decoder = decode_options(
+            question, choices, self.prompting, policy, passages=given, length=length, most_watched=most
+        )
         chosen = _Asked([decoder], {}, policy).answers(drive([decoder], self.engine, self._search))
         return cast(Answer, chosen)
 

@@ -34,29 +34,32 @@ def spoken(answer: Answer) -> str:
 
 
 def plain(answer: Answer) -> str:
-    """Text with numbered citations, then the cited passages."""
+    """Text with numbered citations, why it ends early if it does, then the cited passages."""
     if answer.error is not None:
         return cut(f"error: {answer.error}")
     cited = [f"[{i}] {cut(passage.title or passage.id, NAME)}" for i, passage in enumerate(answer.citations, 1)]
-    return "\n".join([printable(spoken(answer)), *cited])
+    partial = [] if answer.partial is None else [cut(f"partial: {answer.partial}")]
+    return "\n".join([printable(spoken(answer)), *partial, *cited])
 
 
 def html(answer: Answer) -> str:
     """A small table: each segment with its citation and judgments; passages unfold. Needs no style sheet or script."""
     if answer.error is not None:
         return f"<p><b>error</b>: {escape(answer.error)}</p>"
-    numbers = {passage.id: i for i, passage in enumerate(answer.citations, 1)}
+    numbers = answer.numbers
     rows = []
     for s in answer.segments:
-        mark = f" <sup>[{numbers[s.citation.id]}]</sup>" if s.citation else ""
+        mark = f" <sup>[{numbers[s.citation.key]}]</sup>" if s.citation else ""
         cells = f"<td {LEFT}>{escape(s.text)}{mark}</td><td {LEFT}>{escape(reflections(s))}</td><td>{s.score:.3f}</td>"
         rows.append(f"<tr>{cells}</tr>")
     passages = []
     for passage in answer.citations:
-        heading = f"[{numbers[passage.id]}] {escape(passage.title or passage.id, NAME)}"
+        heading = f"[{numbers[passage.key]}] {escape(passage.title or passage.id, NAME)}"
         passages.append(f"<details><summary>{heading}</summary><p>{escape(passage.text)}</p></details>")
     head = "<tr><th>segment</th><th>reflections</th><th>score</th></tr>"
     said = "" if rows else f"<p>{escape(spoken(answer))}</p>"
+    if answer.partial is not None:
+        said += f"<p><b>partial</b>: {escape(answer.partial)}</p>"
     return f"<p><b>{escape(answer.question)}</b></p>{said}<table>{head}{''.join(rows)}</table>{''.join(passages)}"
 
 

@@ -26,8 +26,10 @@ def plain(text: str, style: str = "") -> Text:
 
 
 def render(answer: Answer) -> RenderableType:
-    """The whole answer: text, cited passages, judgments, usage."""
+    """The whole answer: text, why it ends early if it does, cited passages, judgments, usage."""
     parts: list[RenderableType] = [plain(spoken(answer), "bold")]
+    if answer.partial is not None:
+        parts.append(plain(cut(f"partial: {answer.partial}"), "yellow"))
     if answer.citations:
         parts += [Text(), *_passages(answer)]
     if answer.segments:
@@ -53,7 +55,7 @@ def _passages(answer: Answer) -> Iterator[RenderableType]:
 
 
 def _judgments(answer: Answer) -> Table:
-    numbers = {passage.id: f"[{n}]" for n, passage in enumerate(answer.citations, 1)}
+    numbers = answer.numbers
     # Narrow enough for 80 columns with the usual labels.
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), collapse_padding=True)
     joined = list(dict.fromkeys(name for segment in answer.segments for name in segment.joined))
@@ -62,6 +64,6 @@ def _judgments(answer: Answer) -> Table:
     for number, segment in enumerate(answer.segments, 1):
         cells = [Text(judged(segment.judgments.get(labels.role))) for labels in GROUPS]
         cells += [Text(judged(segment.joined.get(name))) for name in joined]
-        cited = numbers[segment.citation.id] if segment.citation else "-"
+        cited = f"[{numbers[segment.citation.key]}]" if segment.citation else "-"
         table.add_row(str(number), Text(cited), *cells, f"{segment.score:.3f}")
     return table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -92,11 +92,13 @@ class Step:
         name: of the stage.
         outcome: one line for people; holds text of models and users.
         judgments: what reflectors said.
+        after: whether an answer had been written before, so that the stage may have changed or rejected it.
     """
 
     name: str
     outcome: str
     judgments: tuple[Judgment, ...] = ()
+    after: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -134,10 +136,23 @@ class Answer:
         return self.trace.abstained
 
     @property
+    def partial(self) -> str | None:
+        """Why the answer ends early, in one line: a later search or generation failed. None if it is whole."""
+        return self.trace.partial
+
+    @property
     def citations(self) -> tuple[Passage, ...]:
         """Cited passages in order of first citation, each once; `[1]` is the first."""
-        found = {s.citation.id: s.citation for s in self.segments if s.citation is not None}
+        found: dict[tuple[str, str, str], Passage] = {}
+        for segment in self.segments:
+            if segment.citation is not None:
+                found.setdefault(segment.citation.key, segment.citation)
         return tuple(found.values())
+
+    @property
+    def numbers(self) -> dict[tuple[str, str, str], int]:
+        """`Passage.key` of each citation to its number, counted from 1."""
+        return {passage.key: number for number, passage in enumerate(self.citations, 1)}
 
     @property
     def retrieved(self) -> tuple[tuple[Passage, int], ...]:
@@ -147,11 +162,12 @@ class Answer:
         return tuple((p, i) for i, decision in searched if decision.action == "retrieve" for p in decision.passages)
 
     def as_dict(self) -> dict[str, Any]:
-        """The answer as plain values: question, text, segments, retrieved, usage."""
+        """The answer as plain values: question, text, segments, retrieved, usage; `partial` where it is."""
         retrieved = [{"id": p.id, "title": p.title, "score": p.score, "segment": i} for p, i in self.retrieved]
         return {
             "question": self.question,
             "text": self.text,
+            **({"partial": self.partial} if self.partial else {}),
             "segments": [segment.as_dict() for segment in self.segments],
             "retrieved": retrieved,
             "usage": self.usage.as_dict(),
@@ -161,10 +177,12 @@ class Answer:
     def rescore(self, weights: Weights | None = None, threshold: float | None = None) -> Answer:
         """The answer that other weights or another threshold would have given, without the model.
 
-        `exact` of the result says whether the recorded tree was complete for that setting.
+        `exact` of the result says whether the recorded tree was complete for that setting, and no stage of a flow
+        looked at the answer after it was written.
 
         Raises:
             UserError: this answer failed, or the threshold is out of range.
+            DecodingError: nothing could be generated for that setting.
         """
         from selfrag.decoding.rescore import rescore
 
@@ -184,16 +202,20 @@ class Answer:
         """The same answer with its wall time filled in."""
         return replace(self, usage=replace(self.usage, seconds=seconds))
 
-    def cited_text(self) -> str:
-        """The answer with a bracketed number after each segment that cites, numbers as in `citations`.
+    def cited_text(self, mark: Callable[[Passage], str] | None = None) -> str:
+        """The answer with a mark after each segment that cites; before the white space that ends the segment.
 
         An abstention has no segments; it is given as it is.
+
+        Args:
+            mark: of a citation; the bracketed number of `numbers` by default.
         """
-        numbers = {passage.id: i for i, passage in enumerate(self.citations, 1)}
-        pieces, position = [], 0
+        numbers, pieces, position = self.numbers, list[str](), 0
         for s in self.segments:
-            mark = f" [{numbers[s.citation.id]}]" if s.citation else ""
-            pieces.append(self.text[position : s.end] + mark)
+            written = self.text[position : s.end]
+            body = written.rstrip()
+            shown = "" if s.citation is None else f" {mark(s.citation) if mark else f'[{numbers[s.citation.key]}]'}"
+            pieces.append(body + shown + written[len(body) :])
             position = s.end
         return "".join(pieces) + self.text[position:]
 

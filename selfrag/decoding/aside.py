@@ -18,7 +18,7 @@ from selfrag.decoding.requests import Consult, Consulted, Failed, Result, Retrie
 
 Owner = TypeVar("Owner")
 Service: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
-"""Payloads in, one value or `Failed` each out. May raise; a `UserError` then fails these requests with its message."""
+"""Payloads in, one value or `Failed` each out. Where it raises, each payload is served alone."""
 
 
 @dataclass(slots=True)
@@ -95,46 +95,48 @@ class Aside(Generic[Owner]):
 
 
 def consult(service: Service | None, requests: Sequence[Consult]) -> Sequence[Result]:
-    """One call for many decoders; a failing service fails these requests, with its reason."""
+    """One call for many decoders. Where it fails, each request is served alone and fails with its own reason."""
     if service is None:
         return [Failed(f"no service {requests[0].service!r}")] * len(requests)
-    try:
-        found = service([request.payload for request in requests])
-    except UserError as error:
-        return [Failed(str(error))] * len(requests)
-    except Exception as error:  # a user's callable may raise anything; it must not take other questions down
-        return [Failed(f"{type(error).__name__}: {error}")] * len(requests)
-    if len(found) != len(requests):
-        return [Failed(f"{requests[0].service} answered {len(found)} of {len(requests)} requests")] * len(requests)
+    found = _together(service, [request.payload for request in requests], requests[0].service, "requests")
     return [value if isinstance(value, Failed) else Consulted(value) for value in found]
 
 
 def search(retriever: Retriever | None, requests: Sequence[Retrieve]) -> Sequence[Result]:
-    """One batched search for many decoders; a failing retriever fails these requests, with its reason.
-
-    A `UserError` may be about one query of the batch, so each is then asked alone.
-    """
+    """One search for many decoders. Where it fails, each query is searched alone and fails with its own reason."""
     if retriever is None:
         return [Failed("no retriever: pass retriever=.. or evidence=.., on the command line --index DIR")] * len(
             requests
         )
     most = max(request.k for request in requests)
-    try:
-        found = retriever([request.query for request in requests], most)
-    except UserError as error:
-        if len(requests) > 1:
-            return [result for request in requests for result in search(retriever, [request])]
-        return [Failed(str(error))]
-    except Exception as error:  # a user's callable may raise anything; it must not take other questions down
-        return [Failed(f"{type(error).__name__}: {error}")] * len(requests)
-    if not _is_list(found):
-        return [Failed(f"the retriever returned {type(found).__name__}, not a list for each query")] * len(requests)
-    if len(found) != len(requests):
-        return [Failed(f"the retriever answered {len(found)} of {len(requests)} queries")] * len(requests)
+    found = _together(lambda queries: retriever(queries, most), [r.query for r in requests], "the retriever", "queries")
     return [_retrieved(passages, request.k) for passages, request in zip(found, requests, strict=True)]
 
 
+def _together(serve: Callable[[list[Any]], Any], given: list[Any], name: str, what: str) -> list[Any]:
+    """A value or `Failed` for each thing given, from one call; from a call for each where that one fails.
+
+    A user's callable may raise anything, and what one question asks must not take other questions down.
+    """
+    try:
+        found = serve(given)
+    except UserError as error:
+        reason = str(error)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+    else:
+        if not _is_list(found):
+            reason = f"{name} returned {type(found).__name__}, not a list for its {what}"
+        elif len(found) != len(given):
+            reason = f"{name} answered {len(found)} of {len(given)} {what}"
+        else:
+            return list(found)
+    return [Failed(reason)] if len(given) == 1 else [_together(serve, [one], name, what)[0] for one in given]
+
+
 def _retrieved(passages: object, k: int) -> Result:
+    if isinstance(passages, Failed):
+        return passages
     if not _is_list(passages):
         return Failed(f"the retriever returned {type(passages).__name__} for a query, not a list of passages")
     for passage in passages:

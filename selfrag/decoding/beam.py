@@ -20,9 +20,9 @@ from selfrag.decoding.policy import Action, Decoding
 from selfrag.decoding.reading import Branch, Reading, applicable, judge, read
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated, Result
 from selfrag.decoding.tiers import judge_candidates
-from selfrag.decoding.trace import ROOT, UNUSABLE, Decision, Node, Status
-from selfrag.decoding.tree import Batch, Commit, Decoder, Tree, ask, find, start_boundary
-from selfrag.errors import DecodingError, UserError
+from selfrag.decoding.trace import ROOT, UNUSABLE, Decision, Node, Status, check_generated
+from selfrag.decoding.tree import Batch, Commit, Decoder, Found, Tree, ask, find, start_boundary
+from selfrag.errors import UserError
 from selfrag.prompting import Prompting, Turn
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, LabelSet, Role
@@ -92,8 +92,6 @@ def decode(
     committed = 0
     for depth in range(1, policy.max_segments + 1):
         candidates = yield from _expand(tree, live)
-        if not candidates:
-            break  # a gate abstained
         results = yield from ask(tree, [candidate.request for candidate in candidates])
         readings = [_read(tree, c, r) for c, r in zip(candidates, results, strict=True)]
         yield from _force(tree, candidates, readings)
@@ -122,25 +120,26 @@ def _expand(tree: Tree, live: list[_Hypothesis]) -> Generator[Batch, list[Result
     wanted = [h for h, action, _ in plans if action == "retrieve"]
     results = yield from find(tree, [h.text for h in wanted], tree.query)
     admitted = yield from admit(tree, [result.passages for result in results], first=first)
-    found = {h.node: (result.query, one) for h, result, one in zip(wanted, results, admitted, strict=True)}
+    found = {h.node: (result, one) for h, result, one in zip(wanted, results, admitted, strict=True)}
     candidates: list[_Candidate] = []
     for hypothesis, action, reason in plans:
-        query, evidence = found.get(hypothesis.node, (None, Admitted(())))
+        result, evidence = found.get(hypothesis.node, (Found(None, ()), Admitted(())))
         reason = "; ".join([reason, *evidence.reasons])
         if evidence.abstained:
             action = "abstain"
+        elif result.failure is not None:
+            reason = f"{reason}; search failed: {result.failure}"
         elif action == "retrieve" and not evidence.passages and not evidence.reasons:
             reason = f"{reason}; nothing found"
         if action == "continue" and hypothesis.evidence is not None:
             evidence = Admitted((hypothesis.evidence,))
         gates = (*asked.get(hypothesis.node, ()), *evidence.judged)
-        tree.decisions.append(
-            Decision(hypothesis.node, action, reason, hypothesis.boundary, query, evidence.passages, gates)
-        )
+        at = hypothesis.node, action, reason, hypothesis.boundary
+        tree.decisions.append(Decision(*at, result.query, evidence.passages, gates, result.failure))
+        if action == "abstain" or result.failure is not None:
+            continue
         candidates += [_candidate(tree, hypothesis, action, passage) for passage in evidence.passages]
-        if (not evidence.passages and action != "abstain") or (
-            action == "retrieve" and tree.policy.no_retrieval_branch
-        ):
+        if not evidence.passages or (action == "retrieve" and tree.policy.no_retrieval_branch):
             candidates.append(_candidate(tree, hypothesis, "write", None))
     return candidates
 
@@ -268,8 +267,6 @@ def _judge(
     tree: Tree, grown: list[_Hypothesis]
 ) -> Generator[Batch, list[Result], tuple[list[_Hypothesis], list[_Hypothesis]]]:
     """Those that no reflector rejects, and of these the ones that stay after each tier."""
-    if not tree.policy.reflectors:
-        return grown, grown
     nodes = yield from judge_candidates(tree, [tree.nodes[hypothesis.node] for hypothesis in grown])
     staying = {node.id for node in nodes}
     usable = [h for h in grown if tree.nodes[h.node].status is not Status.FORBIDDEN]
@@ -340,9 +337,7 @@ def _answer(tree: Tree, best: _Hypothesis | None) -> Answer:
     Raises:
         DecodingError: every request failed.
     """
-    if best is None and tree.nodes and all(node.status is Status.FAILED for node in tree.nodes):
-        reason = tree.nodes[0].finish
-        raise DecodingError(f"no candidate could be generated: {reason}")
+    check_generated(tree.nodes)
     trace = tree.trace(None if best is None else best.node)
     text, segments = segments_of(trace, trace.best)
     return Answer(tree.question, text, segments, tree.usage, trace)

@@ -14,6 +14,7 @@ from selfrag.decoding.critics import Moment, Verdict, together
 from selfrag.decoding.joining import Effect, Gate
 from selfrag.decoding.policy import Action
 from selfrag.decoding.requests import Result
+from selfrag.decoding.trace import QUESTION
 from selfrag.decoding.tree import Batch, Tree, counted
 from selfrag.reflection.judgment import Judgment
 
@@ -52,7 +53,7 @@ def route(tree: Tree) -> Generator[Batch, list[Result], tuple[Action, str, list[
     gates = _of(tree, "retrieve")
     if not gates or tree.policy.mode != "adaptive":
         return None
-    rows = yield from _judge(tree, gates, [Moment(tree.question, tree.history)], "question")
+    rows = yield from _judge(tree, gates, [Moment(tree.question, tree.history)], QUESTION)
     asked = Admitted(())
     below = [asked.note(gate, row[0], "search") for gate, row in zip(gates, rows, strict=True)]
     if not asked.judged:
@@ -92,20 +93,20 @@ def admit(
 
 def _drop(tree: Tree, admitted: Sequence[Admitted]) -> Generator[Batch, list[Result], None]:
     gates = _of(tree, "drop")
-    passages = list({passage.id: passage for one in admitted for passage in one.passages}.values())
+    passages = list({passage.key: passage for one in admitted for passage in one.passages}.values())
     if not gates or not passages:
         return
     moments = [Moment(tree.question, tree.history, (passage,)) for passage in passages]
     rows = yield from _judge(tree, gates, moments, "passage")
-    position = {passage.id: i for i, passage in enumerate(passages)}
+    position = {passage.key: i for i, passage in enumerate(passages)}
     for one in admitted:
         below = {
-            passage.id
+            passage.key
             for passage in one.passages
             for gate, row in zip(gates, rows, strict=True)
-            if one.note(gate, row[position[passage.id]], f"passage {passage.id} left out")
+            if one.note(gate, row[position[passage.key]], f"passage {passage.id} left out")
         }
-        one.passages = tuple(passage for passage in one.passages if passage.id not in below)
+        one.passages = tuple(passage for passage in one.passages if passage.key not in below)
 
 
 def _judge(tree: Tree, gates: Sequence[Gate], moments: Sequence[Moment], site: str) -> Judging:
@@ -116,7 +117,7 @@ def _judge(tree: Tree, gates: Sequence[Gate], moments: Sequence[Moment], site: s
 
 def _asked(tree: Tree, gate: Gate, moments: Sequence[Moment]) -> Generator[Batch, list[Result], list[Verdict]]:
     critic = tree.critics[gate.reflector]
-    keys = [(critic.name, "\n".join(passage.id for passage in moment.passages)) for moment in moments]
+    keys = [(critic.name, tuple(passage.key for passage in moment.passages)) for moment in moments]
     fresh = [(key, moment) for key, moment in zip(keys, moments, strict=True) if key not in tree.asked]
     if fresh:
         found = yield from counted(tree, critic.judge([moment for _, moment in fresh]))

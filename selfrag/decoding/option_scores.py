@@ -18,8 +18,8 @@ Ids: TypeAlias = tuple[int, ...]
 Length: TypeAlias = Literal["none", "tokens", "characters"]
 """What an option's log-probability is divided by; `characters` ranks as `acc_norm` of lm-evaluation-harness does."""
 
-MOST_WATCHED = 128
-"""Watched ids of one request (see `Generate`); where more options part, several requests ask."""
+MOST_WATCHED = 19
+"""Watched ids of one request that every engine serves, a `vllm serve` as it is started by default among them."""
 
 
 def option_requests(
@@ -37,7 +37,7 @@ def option_requests(
         options: token ids of each option, none empty.
         enders: ids that can end an option; asked for only where another option goes on.
         adapter: the LoRA adapter to ask.
-        most_watched: of one request, as the engine's limits say.
+        most_watched: of one request, as the engine's limits say; where more options part, several requests ask.
     """
     requests, whole = [], set(options)
     for path, following in _trie(options).items():

@@ -14,7 +14,7 @@ from typing import TypeAlias, get_args
 
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, segments_of
-from selfrag.decoding.option_scores import Length, normalised, option_logprobs, option_requests
+from selfrag.decoding.option_scores import MOST_WATCHED, Length, normalised, option_logprobs, option_requests
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reading import Branch, applicable, judge
 from selfrag.decoding.requests import Failed, Generate, Generated, Result
@@ -50,6 +50,7 @@ def decode_options(
     *,
     passages: Sequence[Passage] | None = None,
     length: Length = "none",
+    most_watched: int = MOST_WATCHED,
 ) -> Decoder:
     """Choose one of a closed set of answers.
 
@@ -65,6 +66,7 @@ def decode_options(
         passages: evidence given by the caller.
         length: `tokens` or `characters` compares options by their log-probability per token or character, so that long
             ones are not at a disadvantage.
+        most_watched: ids that the engine watches in one request.
 
     Raises:
         UserError: fewer than two options, options that are blank or equal, an unknown `length`, or a policy with
@@ -89,7 +91,7 @@ def decode_options(
     yield from _relevance(tree, contexts)
     usable = [context for context in contexts if context.failure is None]
     encoded = [tuple(prompting.codec.encode(option)) for option in options]
-    probabilities = yield from _probabilities(tree, usable, options, encoded, length)
+    probabilities = yield from _probabilities(tree, usable, options, encoded, length, most_watched)
     usable = [context for context in usable if context.failure is None]
     if not usable:
         raise DecodingError(f"no option could be scored: {contexts[0].failure}")
@@ -152,11 +154,16 @@ def _relevance(tree: Tree, contexts: list[_Context]) -> Asking:
 
 
 def _probabilities(
-    tree: Tree, contexts: list[_Context], texts: Sequence[str], options: Sequence[Ids], length: Length
+    tree: Tree,
+    contexts: list[_Context],
+    texts: Sequence[str],
+    options: Sequence[Ids],
+    length: Length,
+    most_watched: int,
 ) -> Generator[Batch, list[Result], list[list[float]]]:
     """p(option|context), normalised over the options, for each context that could be served."""
     enders = (tree.prompting.vocabulary.eos_id, *sorted(tree.prompting.vocabulary.ids.values()))
-    plans = [option_requests(context.prefix, options, enders) for context in contexts]
+    plans = [option_requests(context.prefix, options, enders, most_watched=most_watched) for context in contexts]
     results = iter((yield from ask(tree, [request for plan in plans for request in plan])))
     table = []
     for context, plan in zip(contexts, plans, strict=True):
@@ -173,20 +180,21 @@ def _probabilities(
 def _critique(tree: Tree, contexts: list[_Context], labels: LabelSet, after: LabelSet | tuple[()]) -> Asking:
     """Judge every option where the group can be judged; `after` is the group written before it."""
     vocabulary = tree.prompting.vocabulary
-    prefixes = {c.passage.id if c.passage else None: c.prefix for c in contexts}
-    wanted: list[tuple[Node, str | None]] = []
+    prefixes = {c.passage.key if c.passage else None: c.prefix for c in contexts}
+    wanted: list[Node] = []
     requests = []
     for node in tree.nodes:
         if labels not in applicable(node.branch):
             continue
-        evidence = node.passage.id if node.passage else None
+        prefix = prefixes[node.passage.key if node.passage else None]
         before = node.judgments[after.role] if isinstance(after, LabelSet) else None
         written = (vocabulary.group(before.labels)[before.labels.index(before.label)],) if before else ()
-        requests.append(Generate((*prefixes[evidence], *node.token_ids, *written), 1, watch_ids=vocabulary.watch))
-        wanted.append((node, evidence))
+        requests.append(Generate((*prefix, *node.token_ids, *written), 1, watch_ids=vocabulary.watch))
+        wanted.append(node)
     results = yield from ask(tree, requests)
-    for (node, evidence), result in zip(wanted, results, strict=True):
+    for node, result in zip(wanted, results, strict=True):
         if isinstance(result, Generated):
+            evidence = node.passage.id if node.passage else None
             site = f"option {node.text!r}, passage {evidence}"
             node.judgments[labels.role] = judge(vocabulary, labels, result.watched[0], site, evidence)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from itertools import accumulate as running
 from itertools import groupby
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -160,8 +161,13 @@ class Decoding:
         return [(tier, tuple(group)) for tier, group in groupby(ordered, key=lambda part: cost[part.reflector])]
 
     def room(self, cost: int) -> int | None:
-        """How many candidates of a step a tier judges; None for all."""
+        """How many candidates of a step go on from a tier; None for all."""
         return None if cost <= 0 else self.survivors[min(cost, 3) - 1]
+
+    def rooms(self, costs: Mapping[str, int], candidates: int) -> list[int]:
+        """How many of the candidates of a step go on from each of `tiers`: never more than from the tier before."""
+        rooms = [self.room(cost) or candidates for cost, _ in self.tiers(costs)]
+        return list(running(rooms, min))
 
     @property
     def constrained(self) -> frozenset[Role]:

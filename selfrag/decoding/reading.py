@@ -117,5 +117,5 @@ def _due(labels: LabelSet, emitted: tuple[int, ...], vocabulary: Vocabulary, *, 
         return None
     if labels.role == Role.UTILITY:
         return len(emitted) - 1
-    isrel = vocabulary.group(ISREL)
-    return next(i for i, token in enumerate(emitted) if token in vocabulary.control and token not in isrel)
+    isrel, end = vocabulary.group(ISREL), len(emitted) - 1  # another EOS than the vocabulary's may stand at the end
+    return next((i for i, token in enumerate(emitted) if token in vocabulary.control and token not in isrel), end)

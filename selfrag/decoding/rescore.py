@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selfrag.decoding.answer import Answer, segments_of
-from selfrag.decoding.policy import Action, Decoding
-from selfrag.decoding.replay_tiers import Tier, judged, recorded_tiers, surviving
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.replay_tiers import Cascade, Tier, judged, recorded_tiers
 from selfrag.decoding.scoring import Floats, Undefined, critique_scores, group_scores, path_score
-from selfrag.decoding.trace import ROOT, UNUSABLE, Node, Status, Trace
+from selfrag.decoding.trace import ROOT, UNUSABLE, Node, Status, Trace, check_generated
 from selfrag.errors import UserError
 from selfrag.reflection.labels import CRITIQUES
 from selfrag.reflection.weights import Weights
@@ -61,12 +61,14 @@ def replay(trace: Trace, weights: Settings, threshold: float | None = None) -> R
         weights: S settings.
         threshold: another retrieval threshold for all settings; None keeps the recorded one.
     """
+    if threshold is not None:
+        trace = replace(trace, decoding=replace(trace.decoding, threshold=threshold))
     terms, undefined = trace.decoding.terms, trace.decoding.undefined
     matrix = _matrix(weights, trace.decoding)
     scores = np.array([group_scores(node.judgments, node.joined, terms) for node in trace.nodes])
     scores = scores.reshape(-1, len(terms))
     likelihood = np.array([node.likelihood for node in trace.nodes])[:, None]
-    recorded = _Recorded(trace, threshold)
+    recorded = _Recorded(trace)
     if trace.options:
         return _choose(recorded, likelihood, _critique(scores, matrix, undefined))
     tiers = recorded_tiers(trace)
@@ -81,10 +83,12 @@ def _critique(scores: Floats, matrix: Floats, undefined: Undefined) -> Floats:
 def rescore(answer: Answer, weights: Weights | None = None, threshold: float | None = None) -> Answer:
     """The answer that other weights or another threshold would have given, as far as the trace knows.
 
-    `exact` of the result is False where the recorded tree was not complete for the setting.
+    `exact` of the result is False where the recorded tree was not complete for the setting, or where a stage of a flow
+    came after the writing: it has not seen the answer that is chosen now.
 
     Raises:
         UserError: the answer holds no trace because it failed, or the threshold is out of range.
+        DecodingError: every candidate that the setting asks for failed.
     """
     if answer.error is not None:
         raise UserError(f"this answer failed ({answer.error}); there is nothing to rescore")
@@ -94,10 +98,14 @@ def rescore(answer: Answer, weights: Weights | None = None, threshold: float | N
         weights=recorded.weights if weights is None else weights,
         threshold=recorded.threshold if threshold is None else threshold,
     )
-    result = replay(answer.trace, [changed.weights], threshold)
-    trace = settle(replace(answer.trace, decoding=changed), result)
+    trace = replace(answer.trace, decoding=changed)
+    first, complete = _Recorded(trace).side(ROOT)
+    if complete:
+        check_generated(first)
+    result = replay(trace, [changed.weights])
+    trace = settle(trace, result)
     text, segments = segments_of(trace, trace.best)
-    return replace(answer, text=text, segments=segments, trace=trace, exact=bool(result.exact[0]))
+    return replace(answer, text=text, segments=segments, trace=trace, exact=bool((result.exact & _final(answer))[0]))
 
 
 def settle(trace: Trace, result: Replay) -> Trace:
@@ -122,10 +130,15 @@ def settle(trace: Trace, result: Replay) -> Trace:
 
 def sweep(answers: Iterable[Answer], weights: Settings) -> tuple[Ints, Bools]:
     """Choices of S settings for A answers: ids of the ending nodes [A, S] and whether each is exact [A, S]."""
-    replays = [replay(answer.trace, weights) for answer in answers]
+    replays = [(replay(answer.trace, weights), _final(answer)) for answer in answers]
     if not replays:
         return np.zeros((0, len(weights)), dtype=np.int64), np.zeros((0, len(weights)), dtype=bool)
-    return np.stack([r.best for r in replays]), np.stack([r.exact for r in replays])
+    return np.stack([r.best for r, _ in replays]), np.stack([r.exact & final for r, final in replays])
+
+
+def _final(answer: Answer) -> bool:
+    """Whether no stage of a flow looked at the answer after it was written; what it says of others is not recorded."""
+    return not any(step.after for step in answer.steps)
 
 
 def _matrix(weights: Settings, decoding: Decoding) -> Floats:
@@ -141,43 +154,28 @@ def _matrix(weights: Settings, decoding: Decoding) -> Floats:
 
 
 class _Recorded:
-    """What a trace holds after each node, seen with the replayed threshold."""
+    """What a trace holds after each node, seen with its settings."""
 
-    def __init__(self, trace: Trace, threshold: float | None) -> None:
+    def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self.policy = trace.decoding if threshold is None else replace(trace.decoding, threshold=threshold)
         self.decisions = {decision.after: decision for decision in trace.decisions}
         self.children: dict[int, list[Node]] = {}
         for node in trace.nodes:
             self.children.setdefault(node.parent, []).append(node)
 
-    def after(self, node: int) -> tuple[list[Node], bool]:
-        """Usable candidates after a node, and whether these are all that a decode with this threshold would have."""
+    def side(self, node: int) -> tuple[Sequence[Node], bool]:
+        """Candidates after a node, and whether these are all that a decode would have."""
         if node not in self.decisions:
             return [], False
-        action, children = self._action(node), self.children.get(node, [])
-        complete = action == self.decisions[node].action
-        if not complete and action == "write":  # the branch without passages may have been tried beside them
-            without = [child for child in children if child.branch == "none"]
-            children, complete = without or children, bool(without)
-        return [child for child in children if child.status not in UNUSABLE], complete
+        return self.trace.following(self.decisions[node], self.children.get(node, []))
 
-    def rejected(self, node: int) -> list[Node]:
-        """Candidates after a node that a reflector rejected: they took part until then."""
-        reflectors = self.policy.reflectors
-        forbidden = [child for child in self.children.get(node, []) if child.status is Status.FORBIDDEN]
-        return [child for child in forbidden if any(judged(child, part) for part in reflectors)]
-
-    def _action(self, node: int) -> Action:
-        decision = self.decisions[node]
-        if self.policy is self.trace.decoding:
-            return decision.action
-        gated = {name for name, _ in decision.gates}
-        if any(gate.effect == "retrieve" and gate.reflector in gated for gate in self.policy.gates):
-            return decision.action  # the model's own decision did not matter
-        path = self.trace.path(None if node == ROOT else node)
-        action = self.policy.action(decision.judgment, has_evidence=any(step.passage is not None for step in path))[0]
-        return decision.action if action == "retrieve" and decision.action == "abstain" else action
+    def after(self, node: int) -> tuple[list[Node], list[Node], bool]:
+        """As `side`, without what cannot be used; those that a reflector rejected took part until then: second."""
+        children, complete = self.side(node)
+        reflectors = self.trace.decoding.reflectors
+        forbidden = [child for child in children if child.status is Status.FORBIDDEN]
+        rejected = [child for child in forbidden if any(judged(child, part) for part in reflectors)]
+        return [child for child in children if child.status not in UNUSABLE], rejected, complete
 
 
 def _search(recorded: _Recorded, segment: Floats, tiers: Sequence[tuple[Tier, Floats]]) -> Replay:
@@ -204,9 +202,8 @@ def _search(recorded: _Recorded, segment: Floats, tiers: Sequence[tuple[Tier, Fl
                 continue
             following: list[Node] = []
             rejected: list[Node] = []
-            if not _over(trace, node):
-                following, complete = recorded.after(node)
-                rejected = recorded.rejected(node) if tiers else []
+            if not trace.over(node):
+                following, rejected, complete = recorded.after(node)
                 if not complete:
                     exact &= ~chosen
             if node != ROOT and not following:
@@ -214,10 +211,16 @@ def _search(recorded: _Recorded, segment: Floats, tiers: Sequence[tuple[Tier, Fl
             candidates += sorted(other.id for other in (*following, *rejected))
         if candidates:
             parents = [trace.nodes[i].parent for i in candidates]
-            alive, known = surviving(earlier, candidates, kept[parents], _best)
-            exact &= known
+            alive = kept[parents]
+            if earlier:
+                cascade = Cascade.of(trace, earlier, candidates, alive)
+                alive = cascade.run(alive)
+                exact &= cascade.exact
+                for parent, refused in zip(parents, cascade.refused, strict=True):
+                    if parent != ROOT:
+                        finished[parent] &= refused  # a candidate that nobody was asked about is no end
             values = np.where(alive, path[candidates], -np.inf)
-            over = [_over(trace, i) for i in candidates]
+            over = [trace.over(i) for i in candidates]
             merged[candidates] = _drop_twins(values, [(keys[i], end) for i, end in zip(candidates, over, strict=True)])
             kept[candidates] = _best(values, trace.decoding.beam) | ((values > -np.inf) & np.array(over)[:, None])
         level = candidates
@@ -225,10 +228,6 @@ def _search(recorded: _Recorded, segment: Floats, tiers: Sequence[tuple[Tier, Fl
     ends = np.where(finished, path, -np.inf)
     best = np.where(finished.any(axis=0), ends.argmax(axis=0), none) if count else none
     return Replay(best, exact, segment, path, kept[:-1], finished, merged)
-
-
-def _over(trace: Trace, node: int) -> bool:
-    return node != ROOT and (trace.nodes[node].ended or trace.nodes[node].depth == trace.decoding.max_segments)
 
 
 def _best(values: Floats, beam: int) -> Bools:
@@ -293,15 +292,17 @@ def _choose(recorded: _Recorded, likelihood: Floats, critique: Floats) -> Replay
     A critique below 0 counts as 0; where no candidate has a critique above 0, all count alike.
     """
     trace = recorded.trace
-    candidates, complete = recorded.after(ROOT)
+    candidates, _, complete = recorded.after(ROOT)
     usable = np.zeros(critique.shape, dtype=bool)
     usable[[node.id for node in candidates]] = True
     weight = np.where(usable, np.maximum(critique, 0.0), 0.0)
     weight += usable & ~weight.any(axis=0)
     parts = weight * likelihood
-    option = np.array([trace.options.index(node.text) for node in trace.nodes])
-    totals = np.stack([path_score(list(parts[option == i]), "sum") for i in range(len(trace.options))])
-    offered = np.stack([usable[option == i].any(axis=0) for i in range(len(trace.options))])
+    number = {text: i for i, text in enumerate(trace.options)}
+    option = np.array([number[node.text] for node in trace.nodes], dtype=np.int64)
+    totals, offered = (np.zeros((len(trace.options), critique.shape[1]), dtype=kind) for kind in (float, bool))
+    np.add.at(totals, option, parts)  # in the order of the nodes
+    np.logical_or.at(offered, option, usable)
     winner = np.where(offered, totals, -np.inf).argmax(axis=0)
     own = np.where((option[:, None] == winner) & usable, parts, -np.inf)
     best = np.where(usable.any(axis=0), own.argmax(axis=0), -1)

@@ -1,12 +1,14 @@
 """Reflectors on the candidates of a step, cheap ones first, dear ones on survivors only. Sans-IO.
 
 Before each tier the candidates are ranked by what is known so far; only the best go on. Where a reflector rejects one
-of these, the next in rank takes its place. Replaying a trace repeats the same arithmetic (`rescore`).
+of these, the next in rank takes its place; where none is left, the tier before lets more through. So candidates that
+nobody rejects remain unless there is none. Replaying a trace repeats the same arithmetic (`replay_tiers`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
 
 from selfrag.decoding.answer import segments_of
 from selfrag.decoding.critics import Asking, Moment, Verdict, together
@@ -15,8 +17,23 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reading import applicable
 from selfrag.decoding.requests import Result
 from selfrag.decoding.trace import Node, Status
-from selfrag.decoding.tree import Batch, Tree, counted
+from selfrag.decoding.tree import Asked, Batch, Tree, counted
 from selfrag.reflection.labels import CRITIQUES
+
+
+@dataclass(slots=True)
+class _Tier:
+    """Reflectors of one cost.
+
+    Attributes:
+        group: they judge together.
+        most: candidates that go on from here.
+        waiting: candidates that the tiers before let through and this one has not judged.
+    """
+
+    group: tuple[Joined, ...]
+    most: int
+    waiting: list[Node] = field(default_factory=list)
 
 
 def judge_candidates(tree: Tree, nodes: Sequence[Node]) -> Generator[Batch, list[Result], list[Node]]:
@@ -26,46 +43,59 @@ def judge_candidates(tree: Tree, nodes: Sequence[Node]) -> Generator[Batch, list
         tree: the question.
         nodes: usable candidates of one step, scored by the model's own critiques.
     """
-    pool = list(nodes)
-    for cost, group in tree.policy.tiers({name: critic.cost for name, critic in tree.critics.items()}):
-        pool = yield from _tier(tree, pool, group, tree.policy.room(cost))
-    return pool
-
-
-def _tier(
-    tree: Tree, pool: list[Node], group: tuple[Joined, ...], most: int | None
-) -> Generator[Batch, list[Result], list[Node]]:
-    most = len(pool) if most is None else most
-    left = sorted(pool, key=lambda node: (-node.path_score, node.id))
-    passed: list[Node] = []
-    while left and len(passed) < most:
-        wanted = most - len(passed)
-        wave, left = left[:wanted], left[wanted:]
-        verdicts = yield from together([_verdicts(tree, wave, part) for part in group])
-        for position, node in enumerate(wave):
-            own = [(part, found[position]) for part, found in zip(group, verdicts, strict=True)]
-            for part, verdict in own:
-                _record(node, part, verdict)
-            tree.score(node)
-            if _rejected(tree.policy, node, own):
-                node.status = Status.FORBIDDEN
-            else:
-                passed.append(node)
+    costs = {name: critic.cost for name, critic in tree.critics.items()}
+    rooms = tree.policy.rooms(costs, len(nodes))
+    tiers = [_Tier(group, most) for (_, group), most in zip(tree.policy.tiers(costs), rooms, strict=True)]
+    passed = list(nodes)
+    for number, tier in enumerate(tiers):
+        tier.waiting = passed
+        passed = yield from _passing(tree, tiers[: number + 1], tier.most)
     return sorted(passed, key=lambda node: node.id)
+
+
+def _passing(tree: Tree, tiers: Sequence[_Tier], wanted: int) -> Generator[Batch, list[Result], list[Node]]:
+    """Up to `wanted` more candidates that the last of some tiers lets through, as far as the tiers have any."""
+    *before, tier = tiers
+    passed: list[Node] = []
+    while (missing := wanted - len(passed)) > 0:
+        if not tier.waiting and before:
+            tier.waiting = yield from _passing(tree, before, missing)
+        if not tier.waiting:
+            break
+        ranked = sorted(tier.waiting, key=lambda node: (-node.path_score, node.id))
+        wave, tier.waiting = ranked[:missing], ranked[missing:]
+        passed += yield from _judge(tree, wave, tier.group)
+    return passed
+
+
+def _judge(tree: Tree, nodes: Sequence[Node], group: tuple[Joined, ...]) -> Generator[Batch, list[Result], list[Node]]:
+    """Of some candidates those that no reflector of a tier rejects."""
+    verdicts = yield from together([_verdicts(tree, nodes, part) for part in group])
+    passed = []
+    for position, node in enumerate(nodes):
+        own = [(part, found[position]) for part, found in zip(group, verdicts, strict=True)]
+        for part, verdict in own:
+            _record(node, part, verdict)
+        tree.score(node)
+        if _rejected(tree.policy, node, own):
+            node.status = Status.FORBIDDEN
+        else:
+            passed.append(node)
+    return passed
 
 
 def _verdicts(tree: Tree, nodes: Sequence[Node], part: Joined) -> Asking[list[Verdict]]:
     """One verdict a node; those that are not to be judged, or were judged before, cost nothing."""
     critic, trace = tree.critics[part.reflector], tree.trace(None)
     found: dict[int, Verdict] = {}
-    moments: dict[int | tuple[str, str], tuple[Moment, list[int]]] = {}
+    moments: dict[int | Asked, tuple[Moment, list[int]]] = {}
     for node in nodes:
         if not _judged(node, part, needs_evidence=critic.needs_evidence):
             found[node.id] = Verdict()
             continue
         evidence = () if node.passage is None else (node.passage,)
         if critic.of_passages and node.passage is not None:
-            shared = (critic.name, node.passage.id)
+            shared = (critic.name, (node.passage.key,))
             if shared in tree.asked:
                 found[node.id] = tree.asked[shared]
             else:

@@ -7,7 +7,7 @@ the tree, and which nodes were expanded.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -15,11 +15,14 @@ from typing import Any
 from retrieval.passage import Passage
 from selfrag.decoding.policy import Action, Decoding
 from selfrag.decoding.reading import Branch
+from selfrag.errors import DecodingError
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
 
 ROOT = -1
 """Parent of the first segments."""
+QUESTION = "question"
+"""Site of judgments on the question alone, before anything is searched."""
 
 
 class Status(StrEnum):
@@ -52,6 +55,7 @@ class Decision:
         passages: evidence for the next segment, one candidate each, duplicates removed; empty after `retrieve` if
             nothing was found or a gate let nothing through, and the segment is then written without.
         gates: reflectors that were asked before writing, each with a judgment; undefined ones are left out.
+        failure: why the search failed; nothing was written after this boundary then.
     """
 
     after: int
@@ -61,6 +65,12 @@ class Decision:
     query: str | None = None
     passages: tuple[Passage, ...] = ()
     gates: tuple[tuple[str, Judgment], ...] = ()
+    failure: str | None = None
+
+    @property
+    def routed(self) -> bool:
+        """Whether gates on the question alone decided in place of the model."""
+        return any(judgment.site == QUESTION for _, judgment in self.gates)
 
 
 @dataclass(slots=True)
@@ -146,10 +156,47 @@ class Trace:
         """The decision that led to `node`."""
         return next(decision for decision in self.decisions if decision.after == node.parent)
 
+    def over(self, node: int) -> bool:
+        """Whether nothing may follow a node: the model ended there, or no token or segment is left."""
+        return node != ROOT and (self.nodes[node].ended or self.nodes[node].depth == self.decoding.max_segments)
+
+    def action(self, decision: Decision) -> Action:
+        """What the settings do at a boundary; after rescoring they may differ from those that were decoded with."""
+        if decision.routed or decision.judgment is None:
+            return decision.action
+        path = self.path(decision.after)
+        action = self.decoding.action(decision.judgment, has_evidence=any(step.passage is not None for step in path))[0]
+        return decision.action if action == "retrieve" and decision.action == "abstain" else action
+
+    def following(self, decision: Decision, children: Sequence[Node]) -> tuple[Sequence[Node], bool]:
+        """Of the candidates after a boundary those that the settings ask for, and whether these are all of them.
+
+        Where what they ask for was not recorded, all candidates are given.
+        """
+        action = self.action(decision)
+        if action != "write" or action == decision.action:
+            return children, action == decision.action
+        without = [child for child in children if child.branch == "none"]  # tried beside the passages, or none found
+        return without or children, bool(without)
+
     @property
     def abstained(self) -> bool:
         """Whether a gate gave a fixed text in place of an answer."""
         return bool(self.decisions) and self.decisions[0].action == "abstain"
+
+    @property
+    def partial(self) -> str | None:
+        """Why the answer ends early, in one line: a search or a generation after it failed. None if it is whole."""
+        end = ROOT if self.best is None else self.best
+        decision = next((decision for decision in self.decisions if decision.after == end), None)
+        if decision is None or self.over(end):
+            return None
+        place = f"segment {1 if end == ROOT else self.nodes[end].depth + 1}"
+        if decision.failure is not None:
+            return f"the search for {place} failed: {decision.failure}"
+        children, _ = self.following(decision, [node for node in self.nodes if node.parent == end])
+        reason = next((node.finish for node in children if node.status is Status.FAILED), None)
+        return None if reason is None else f"{place} could not be written: {reason}"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -171,6 +218,16 @@ class Trace:
         from selfrag.decoding.trace_json import read_trace
 
         return read_trace(text)
+
+
+def check_generated(candidates: Sequence[Node]) -> None:
+    """Refuse first candidates that all failed; there is then no answer, not even an empty one.
+
+    Raises:
+        DecodingError: they did.
+    """
+    if candidates and all(node.status is Status.FAILED for node in candidates):
+        raise DecodingError(f"no candidate could be generated: {candidates[0].finish}")
 
 
 def decoding_dict(decoding: Decoding) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from retrieval.passage import Passage
@@ -21,14 +21,16 @@ PLAIN = ("id", "parent", "depth", "branch", "text", "finish", "likelihood", "end
 
 def trace_dict(trace: Trace) -> dict[str, Any]:
     """A trace as plain values."""
+    shown = {decision.after: decision.passages for decision in trace.decisions}
     return {
         "question": trace.question,
         "decoding": decoding_dict(trace.decoding),
         "best": trace.best,
+        **({"partial": trace.partial} if trace.partial else {}),
         "options": list(trace.options),
         **({"costs": dict(trace.costs)} if trace.costs else {}),
         "decisions": [_decision_dict(decision) for decision in trace.decisions],
-        "nodes": [_node_dict(node) for node in trace.nodes],
+        "nodes": [_node_dict(node, shown.get(node.parent, ())) for node in trace.nodes],
     }
 
 
@@ -52,34 +54,38 @@ def trace_of(data: Mapping[str, Any]) -> Trace:
     """
     try:
         decisions = tuple(_decision(given) for given in data["decisions"])
-        passages = {decision.after: {p.id: p for p in decision.passages} for decision in decisions}
-        nodes = tuple(_node(given, passages) for given in data["nodes"])
+        shown = {decision.after: decision.passages for decision in decisions}
+        nodes = tuple(_node(given, shown.get(given["parent"], ())) for given in data["nodes"])
         decoding = Decoding(**data["decoding"] | {"weights": Weights(**data["decoding"]["weights"])})
         costs = data.get("costs", {})
         return Trace(data["question"], decoding, nodes, decisions, data["best"], tuple(data["options"]), costs)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"this is no trace in JSON: {type(error).__name__}: {error}") from error
 
 
 def _decision_dict(decision: Decision) -> dict[str, Any]:
-    return {
+    values: dict[str, Any] = {
         "after": decision.after,
         "action": decision.action,
         "reason": decision.reason,
         "judgment": _optional(decision.judgment),
         "query": decision.query,
         "passages": [passage.as_dict() for passage in decision.passages],
-    } | ({"gates": [[name, judgment_dict(judgment)] for name, judgment in decision.gates]} if decision.gates else {})
+    }
+    if decision.gates:
+        values["gates"] = [[name, judgment_dict(judgment)] for name, judgment in decision.gates]
+    return values | ({} if decision.failure is None else {"failure": decision.failure})
 
 
 def _decision(given: Mapping[str, Any]) -> Decision:
     passages = tuple(Passage(**passage) for passage in given["passages"])
     judgment = _judgment(given["judgment"])
     gates = tuple((name, read_judgment(asked)) for name, asked in given.get("gates", ()))
-    return Decision(given["after"], given["action"], given["reason"], judgment, given["query"], passages, gates)
+    head = given["after"], given["action"], given["reason"]
+    return Decision(*head, judgment, given["query"], passages, gates, given.get("failure"))
 
 
-def _node_dict(node: Node) -> dict[str, Any]:
+def _node_dict(node: Node, shown: Sequence[Passage]) -> dict[str, Any]:
     values = {name: getattr(node, name) for name in PLAIN} | {
         "status": str(node.status),
         "passage_id": node.passage.id if node.passage else None,
@@ -89,6 +95,8 @@ def _node_dict(node: Node) -> dict[str, Any]:
         "boundary": _optional(node.boundary),
         "dropped_tokens": node.dropped_tokens,
     }
+    if node.passage is not None and _named(node.passage.id, shown) != node.passage:
+        values["passage_at"] = shown.index(node.passage)  # another passage before it has the same id
     if node.joined:
         values["joined"] = {name: _optional(judgment) for name, judgment in node.joined.items()}
     if node.places:
@@ -96,11 +104,21 @@ def _node_dict(node: Node) -> dict[str, Any]:
     return values
 
 
-def _node(given: Mapping[str, Any], passages: Mapping[int, Mapping[str, Passage]]) -> Node:
+def _named(name: str, shown: Sequence[Passage]) -> Passage | None:
+    """The first of the passages with an id."""
+    return next((passage for passage in shown if passage.id == name), None)
+
+
+def _node(given: Mapping[str, Any], shown: Sequence[Passage]) -> Node:
     name = given["passage_id"]
+    passage = None
+    if name is not None:
+        passage = shown[given["passage_at"]] if "passage_at" in given else _named(name, shown)
+        if passage is None or passage.id != name:
+            raise KeyError(name)
     return Node(
         **{name: given[name] for name in PLAIN},
-        passage=None if name is None else passages[given["parent"]][name],
+        passage=passage,
         token_ids=tuple(given["token_ids"]),
         text_ids=tuple(given["text_ids"]),
         judgments={Role(role): _judgment(judgment) for role, judgment in given["judgments"].items()},

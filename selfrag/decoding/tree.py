@@ -23,6 +23,8 @@ from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import RETRIEVE
 
 T = TypeVar("T")
+Asked: TypeAlias = tuple[str, tuple[tuple[str, str, str], ...]]
+"""A critic and the keys of the passages that it judged with the question alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Tree:
     query: str | None = None  # searched for in place of the question
     history: tuple[Turn, ...] = ()  # turns before the question
     critics: Mapping[str, Critic] = field(default_factory=dict)  # by name
-    asked: dict[tuple[str, str], Verdict] = field(default_factory=dict)  # critic and passage to what holds for both
+    asked: dict[Asked, Verdict] = field(default_factory=dict)
 
     def trace(self, best: int | None, options: tuple[str, ...] = ()) -> Trace:
         """What has been recorded so far."""
@@ -91,15 +93,6 @@ class Counting(Protocol):
     """What asking needs of a decoder's state."""
 
     usage: Usage
-
-
-class Seeking(Counting, Protocol):
-    """What finding evidence needs of a decoder's state; the attributes are those of `Tree`."""
-
-    question: str
-    policy: Decoding
-    given: tuple[Passage, ...] | None
-    fixed: tuple[Passage, ...] | None
 
 
 def ask(tree: Counting, requests: list[Generate]) -> Generator[Batch, list[Result], list[Generated | Failed]]:
@@ -157,14 +150,15 @@ def start_boundary(tree: Tree, prompt: tuple[int, ...]) -> Generator[Batch, list
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Evidence for the next segment, and the query that found it (None if nothing was searched)."""
+    """Evidence for the next segment, the query that found it (None if nothing was searched), why the search failed."""
 
     query: str | None
     passages: tuple[Passage, ...]
+    failure: str | None = None
 
 
 def find(
-    tree: Seeking, last_segments: Sequence[str], query: str | None = None
+    tree: Tree, last_segments: Sequence[str], query: str | None = None
 ) -> Generator[Batch, list[Result], list[Found]]:
     """Passages for each segment to come: given by the caller, kept from the first search, or searched for now.
 
@@ -175,7 +169,7 @@ def find(
         query: takes the place of the question in every search, such as a rewrite that stands alone.
 
     Raises:
-        DecodingError: the retriever failed.
+        DecodingError: the retriever failed before anything was written.
     """
     policy = tree.policy
     ready = tree.given if tree.given is not None else tree.fixed
@@ -191,22 +185,22 @@ def find(
     tree.usage = replace(tree.usage, searches=tree.usage.searches + len(unique))
     found: dict[str, Found] = {}
     for query, result in zip(unique, results, strict=True):
-        if not isinstance(result, Retrieved):
-            reason = result.reason if isinstance(result, Failed) else f"got {type(result).__name__}"
+        if isinstance(result, Retrieved):
+            found[query] = Found(query, distinct(result.passages)[: policy.passages])
+            continue
+        reason = result.reason if isinstance(result, Failed) else f"got {type(result).__name__}"
+        if not tree.nodes:
             raise DecodingError(f"search failed: {reason}")
-        found[query] = Found(query, distinct(result.passages)[: policy.passages])
-    if once:
+        found[query] = Found(query, (), reason)
+    if once and found[asked].failure is None:
         tree.fixed = found[asked].passages
     return [found[query] for query in queries]
 
 
 def distinct(passages: Sequence[Passage]) -> tuple[Passage, ...]:
-    """Passages without repeated ids or repeated texts, order kept; blank ones are left out."""
-    kept: dict[str, Passage] = {}
-    texts: set[tuple[str, str]] = set()
+    """Passages without repeated texts, order kept; blank ones are left out. One id may stand for several texts."""
+    kept: dict[tuple[str, str], Passage] = {}
     for passage in passages:
-        key = (passage.title, passage.text)
-        if passage.text.strip() and passage.id not in kept and key not in texts:
-            kept[passage.id] = passage
-            texts.add(key)
+        if passage.text.strip():
+            kept.setdefault((passage.title, passage.text), passage)
     return tuple(kept.values())

@@ -167,6 +167,8 @@ def record_of(item: Item, task: Task, finished: Finished) -> dict[str, Any]:
     if finished.output is None:
         return {"id": item.id, "error": finished.error, "scores": scores(item, task, None)}
     record = {"id": item.id, **finished.output.as_dict(), "error": None, "scores": scores(item, task, finished.output)}
+    if finished.partial is not None:
+        record["partial"] = finished.partial
     return record | {"trace": finished.trace} if finished.trace is not None else record
 
 

@@ -46,6 +46,7 @@ class Finished:
         seconds: wall time since the item before, where it was answered; loading a model does not count.
         cached_tokens: prompt tokens that were not computed anew.
         trace: plain values, if it was to be kept.
+        partial: why the answer ends early, else None; see `Answer.partial`.
     """
 
     index: int
@@ -54,6 +55,7 @@ class Finished:
     seconds: float = 0.0
     cached_tokens: int = 0
     trace: dict[str, Any] | None = None
+    partial: str | None = None
 
 
 Execute: TypeAlias = Callable[[Sequence[Work]], Iterator[tuple[int, Finished]]]
@@ -91,5 +93,5 @@ def answer(work: Work, serving: Serving) -> Iterator[Finished]:
             found = event.answer
             output = output_of(found, cite_all=work.system.cites_all, marked=work.task.marked)
             trace = found.trace.as_dict() if work.traces else None
-            yield Finished(event.index, output, None, now - before, found.usage.cached_tokens, trace)
+            yield Finished(event.index, output, None, now - before, found.usage.cached_tokens, trace, found.partial)
             before = now

@@ -188,7 +188,7 @@ class Capability(ABC, Generic[R]):
 
     @classmethod
     def _of_answer(cls, answer: Answer, state: State) -> State:
-        passages = state.passages or tuple({p.id: p for p, _ in answer.retrieved}.values())
+        passages = state.passages or tuple({p.key: p for p, _ in answer.retrieved}.values())
         turns = state.messages if "assistant" in cls.needs.ends_with else state.messages[:1]
         return State(turns, passages, state.arguments)
 

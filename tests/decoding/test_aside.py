@@ -57,7 +57,7 @@ def test_failures_stay_with_their_requests() -> None:
     assert texts(decoders, services=services) == [
         "['ValueError: boom', 'ValueError: boom']",
         "['no adapter', 'no adapter']",
-        "['short answered 0 of 2 requests', 'short answered 0 of 2 requests']",
+        "['short answered 0 of 1 requests', 'short answered 0 of 1 requests']",
         "['no', 2]",
         "[\"no service 'missing'\", \"no service 'missing'\"]",
     ]

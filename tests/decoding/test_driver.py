@@ -127,9 +127,9 @@ def failing(error: Exception) -> Callable[[Sequence[str], int], Any]:
     [
         (failing(ConnectionError("index is gone")), "ConnectionError: index is gone"),
         (failing(UserError("no such index")), "no such index"),
-        (lambda queries, k: None, "the retriever returned NoneType, not a list for each query"),
+        (lambda queries, k: None, "the retriever returned NoneType, not a list for its queries"),
         (lambda queries, k: [], "the retriever answered 0 of 1 queries"),
-        (lambda queries, k: "x", "the retriever returned str, not a list for each query"),
+        (lambda queries, k: "x", "the retriever returned str, not a list for its queries"),
         (lambda queries, k: [None], "the retriever returned NoneType for a query, not a list of passages"),
         (lambda queries, k: [["text"]], "the retriever returned str where a Passage was expected"),
         (lambda queries, k: ["text"], "the retriever returned str for a query, not a list of passages"),

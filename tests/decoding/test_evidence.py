@@ -68,7 +68,7 @@ def test_passages_given_by_the_caller_serve_every_segment() -> None:
 
 def test_repeated_and_blank_passages_are_left_out() -> None:
     d1, d2 = passages("d1", "d2")
-    hits = [d1, Passage("d1", "Another text, same id."), Passage("copy", d1.text, d1.title), Passage("d9", " \n"), d2]
+    hits = [d1, d1.with_score(0.5), Passage("copy", d1.text, d1.title), Passage("d9", " \n"), d2]
     tree = {D1: ("[Relevant]A.</s>", 0.9), "[Retrieval]<d2>": ("[Relevant]B.</s>", 0.8)}
     found = run(tree, search={"Q": hits}, mode="always", passages=5)
     assert [p.id for p in found.answer.trace.decisions[0].passages] == ["d1", "d2"]

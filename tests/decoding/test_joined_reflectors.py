@@ -308,6 +308,7 @@ def test_the_recorded_settings_rescore_to_the_recorded_answer(seed: int, policy:
     found = judged(seed, policy)
     answer = found.answer
     assert answer.rescore(weights=policy.weights, threshold=policy.threshold) == answer
+    assert [s.text for s in found.commits] == [s.text for s in answer.segments]
     read = Trace.from_json(answer.trace.to_json())
     assert read.nodes == answer.trace.nodes
     assert read.as_dict() == answer.trace.as_dict()

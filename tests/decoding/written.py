@@ -207,7 +207,9 @@ def run(
     if choices is None:
         decoder = decode(question, PROMPTING, settings, passages=evidence, **given)
     else:
-        decoder = decode_options(question, choices, PROMPTING, settings, passages=evidence, length=length)
+        decoder = decode_options(
+            question, choices, PROMPTING, settings, passages=evidence, length=length, most_watched=limits.max_watch
+        )
     commits: list[Segment] = []
     for event in drive([decoder], engine, searches):
         if isinstance(event, Committed):

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from pump import generated, prompt, serve
 
+from retrieval.passage import Passage
+from selfrag import SelfRAG
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated
 from selfrag.engines.http import HTTPEngine
 from selfrag.engines.http_config import HTTPConfig
@@ -49,6 +51,15 @@ def test_as_many_watched_ids_as_the_server_allows(engine):
     assert generated(engine, Generate(prompt(30), 2, watch_ids=ids)).watched.shape == (2, 19)
     [failed] = serve(engine, [Generate(prompt(30), 2, watch_ids=tuple(range(20)))])
     assert isinstance(failed, Failed)
+
+
+def test_a_choice_of_a_thousand_of_which_some_begin_others(engine, tiny_llama):
+    rag = SelfRAG.from_pretrained(tiny_llama, engine=engine)
+    words = [f"{start}{end}" for start in range(100, 434) for end in ("", " and", " and so on")][:1000]
+    answer = rag.choose("Which?", words, evidence=[Passage("d1", "Text.")], mode="always")
+    assert answer.text in words
+    assert len(answer.trace.nodes) == 1000
+    assert sum(node.likelihood for node in answer.trace.nodes) == pytest.approx(1.0)
 
 
 def test_stop_eos_budget_context_and_mask(engine):

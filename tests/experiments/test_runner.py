@@ -18,15 +18,19 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from scripted_run import FILE, ITEMS, Slow, job, reply, start
-from written import PROMPTING
+from written import PROMPTING, scripted
 
 from retrieval.errors import UserError
-from selfrag.decoding.requests import Generate
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply
 from selfrag.errors import EngineError
-from selfrag.experiments.runner import run
+from selfrag.experiments.runner import record_of, run
+from selfrag.experiments.runner_answers import Work, answer
 from selfrag.experiments.runner_records import RecordFile, Spent, failures, read_records
 from selfrag.experiments.systems.finetuned import FineTuned
+from selfrag.experiments.systems.reflective import Reflective
+from selfrag.experiments.tasks.task import SHORT
 
 SCRIPT = Path(__file__).with_name("scripted_run.py")
 ROOT = Path(__file__).parents[2]
@@ -197,6 +201,21 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_later(tmp_path: Path) -> No
     assert done.stderr.count("\n") == 1
     assert start(tmp_path)["set"]["items"] == len(ITEMS)
     assert [record["id"] for record in read_records(tmp_path / "set.jsonl")] == [item.id for item in ITEMS]
+
+
+def test_the_record_of_an_answer_that_was_cut_off_says_so() -> None:
+    tree = {
+        "[No Retrieval]": "One.{retrieve 0 1 0}",
+        "[No Retrieval]One.[No Retrieval]": Failed("no memory"),
+    }
+    system = Reflective(PROMPTING, Decoding(mode="never"))
+    long = replace(SHORT, segments=3)
+    item = replace(ITEMS[0], instruction="Q")
+    (finished,) = answer(Work(system, long, (item,)), scripted({"Q": tree}))
+    assert finished.partial == "segment 2 could not be written: no memory"
+    record = record_of(item, long, finished)
+    assert (record["text"], record["partial"], record["error"]) == ("One.", finished.partial, None)
+    assert "partial" not in record_of(item, long, replace(finished, partial=None))
 
 
 def test_whole_traces_are_kept_on_request(tmp_path: Path) -> None:

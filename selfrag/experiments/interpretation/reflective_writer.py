@@ -59,14 +59,10 @@ def fits(cell: Cell) -> bool:
 
 def _written(answer: Answer, trial: Trial) -> Written:
     names = {passage_id: name for name, passage_id in trial.passage_ids.items()}
-    pieces, position = [], 0
-    for segment in answer.segments:
-        cited = f" [{names[segment.citation.id]}]" if segment.citation is not None else ""
-        pieces.append(answer.text[position : segment.end] + cited)
-        position = segment.end
     usage = {name: int(getattr(answer.usage, name)) for name in USAGE}
     judgments = tuple(_judged(segment) for segment in answer.segments)
-    return Written("".join(pieces), "stop", usage, answer.usage.cached_tokens, judgments)
+    text = answer.cited_text(lambda passage: f"[{names[passage.id]}]")
+    return Written(text, "stop", usage, answer.usage.cached_tokens, judgments)
 
 
 def _judged(segment: Segment) -> dict[str, Any]:

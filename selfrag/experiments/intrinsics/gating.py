@@ -116,7 +116,7 @@ def _outcomes(followups: Sequence[Turn], answers: Sequence[Any], subject: Subjec
 
 
 def _shown(answer: Answer) -> tuple[Any, ...]:
-    return tuple({p.id: p for decision in answer.trace.decisions for p in decision.passages}.values())
+    return tuple({p.key: p for decision in answer.trace.decisions for p in decision.passages}.values())
 
 
 def _mean(subject: Subject, reflection: Any) -> float | None:

@@ -70,12 +70,14 @@ def output_of(answer: Answer, *, cite_all: bool = False, marked: bool = False) -
         cite_all: the system makes no citations of its own: every passage it was shown counts as cited.
         marked: it was told to cite by numbers in brackets, and does so if it makes no citations of another kind.
     """
-    shown = [passage.id for decision in answer.trace.decisions for passage in decision.passages]
-    read = tuple(dict.fromkeys(shown))
-    cited = read if cite_all else tuple(passage.id for passage in answer.citations)
+    shown = dict.fromkeys(passage.key for decision in answer.trace.decisions for passage in decision.passages)
+    numbered = [name for name, *_ in shown]
+    read = tuple(dict.fromkeys(numbered))
+    cited = read if cite_all else tuple(dict.fromkeys(passage.id for passage in answer.citations))
     told = cite_all and marked
     if told:
-        cited = tuple(dict.fromkeys(read[number - 1] for number in marks(answer.text) if 1 <= number <= len(read)))
+        told_of = [number - 1 for number in marks(answer.text) if 1 <= number <= len(numbered)]
+        cited = tuple(dict.fromkeys(numbered[position] for position in told_of))
     return Output(
         text=answer.text.strip(),
         cited=cited,

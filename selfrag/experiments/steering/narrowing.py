@@ -104,23 +104,24 @@ def _following(
         return without or everything, bool(without)
     if action is None or action != decision.action:
         return everything, False
+    complete = action != "retrieve" or _enough(recorded, policy, decision)
     if action != "retrieve" or not decision.passages:
-        return everything, True
-    kept = {passage.id for passage in decision.passages[: policy.passages]}
-    chosen = [node for node in children if node.passage is not None and node.passage.id in kept]
-    complete = _enough(recorded.decoding, policy, decision)
+        return everything, complete
+    kept = {passage.key for passage in decision.passages[: policy.passages]}
+    chosen = [node for node in children if node.passage is not None and node.passage.key in kept]
     if policy.no_retrieval_branch:
         chosen += [node for node in children if node.branch == "none"]
         complete &= recorded.decoding.no_retrieval_branch
     return chosen, complete
 
 
-def _enough(recorded: Decoding, policy: Decoding, decision: Decision) -> bool:
+def _enough(recorded: Trace, policy: Decoding, decision: Decision) -> bool:
     """Whether the passages that the policy would read are known: given ones are, a search may answer otherwise."""
-    if policy.passages == recorded.passages:
+    most = recorded.decoding.passages
+    if policy.passages == most:
         return True
-    exhausted = len(decision.passages) < recorded.passages
-    return decision.query is None and (policy.passages < recorded.passages or exhausted)
+    given = all(other.query is None for other in recorded.decisions)  # without a query of its own: given, or kept
+    return given and (policy.passages < most or len(decision.passages) < most)
 
 
 def _constrained(recorded: Trace, policy: Decoding) -> tuple[frozenset[int], frozenset[int]]:

@@ -58,6 +58,11 @@ class Grouped:
         ]
         return cls(tuple(policies), tuple(shapes), tuple(shape), tuple(families))
 
+    def alike(self, policy: Decoding) -> list[int]:
+        """Positions of the policies that differ from one in weights only."""
+        wanted = replace(policy, weights=Weights())
+        return [i for i, number in enumerate(self.shape) if self.shapes[number] == wanted]
+
 
 def replay_all(trace: Trace, usage: Mapping[str, int], grouped: Grouped) -> list[Replayed | None]:
     """What each policy answers from one record; None where the record says nothing about the policy.
@@ -94,6 +99,8 @@ def _answers(
     recorded: Trace, usage: Mapping[str, int], narrowed: Narrowed, weights: Sequence[Weights]
 ) -> list[Replayed]:
     trace = narrowed.trace
+    if trace.options and not trace.nodes:  # the passages that are left could not be scored
+        return [Replayed(None, False, 0.0)] * len(weights)
     chosen = replay(trace, weights)
     known: dict[tuple[int, bytes], Replayed] = {}
     answers = []

@@ -196,17 +196,18 @@ class _Work:
         for record in read_recorded(folder / f"{self._file.name}.jsonl"):
             if record.output is not None:
                 usage[record.id] = record.usage
-            self._read(record, own)
+            self._read(record, own, policy)
 
-    def _read(self, record: Recorded, own: int | None) -> None:
+    def _read(self, record: Recorded, own: int | None, policy: Decoding) -> None:
         number = len(self.decodes) - 1
         known = self.table.get(record.id)
         if known is None:  # the first record, of which there is one for every item
             known = [Outcome(None, "missing", 1.0, number) for _ in self._settings]
             self.table[record.id] = known
-            if record.trace is None:  # what cannot be asked at all fails under every setting
-                known[:] = [Outcome(None, "decoded", 1.0, number) for _ in self._settings]
-        if record.trace is not None:
+        if record.trace is None:  # no weights help where nothing could be generated
+            for i in self._grouped.alike(policy):
+                known[i] = Outcome(None, "decoded", 1.0, number)
+        else:
             for i, found in enumerate(replay_all(record.trace, record.usage, self._grouped)):
                 before = known[i].source
                 if found is not None and (before == "missing" or (before == "approximate" and found.exact)):

@@ -49,7 +49,8 @@ class Progress:
 
     def noted(self, name: str, outcome: str, judgments: Sequence[Judgment] = (), **changes: Any) -> Progress:
         """The progress after a stage: what changed, and a line about it."""
-        return replace(self, steps=(*self.steps, Step(name, outcome, tuple(judgments))), **changes)
+        step = Step(name, outcome, tuple(judgments), after=bool(self.answers))
+        return replace(self, steps=(*self.steps, step), **changes)
 
     @property
     def question(self) -> str:

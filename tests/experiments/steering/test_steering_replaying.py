@@ -67,6 +67,29 @@ def test_one_wide_record_holds_every_setting(changes: dict[str, Any], text: str,
     assert found.share == len(own.trace.nodes) / 3
 
 
+def test_passages_kept_from_a_first_search_are_not_given_ones() -> None:
+    """Fewer passages would have been searched for, and a search may answer otherwise."""
+    more = "{retrieve 1 0 0}"
+    tree = {
+        "": "{~retrieve 0 1 0}x",
+        "[No Retrieval]": "One." + more,
+        "One.[Retrieval]<d1>": ("[Relevant]Two." + more, 0.9),
+        "One.[Retrieval]<d2>": ("[Relevant]Second." + more, 0.1),
+        "One.Two.[Retrieval]<d1>": ("[Relevant]Three.</s>", 0.9),
+        "One.Two.[Retrieval]<d2>": ("[Relevant]Third.</s>", 0.1),
+    }
+    policy = Decoding(retrieve_once=True, history="text", passages=2, beam=1, max_segments=3)
+    kept = run(tree, "d1", "d2", policy=policy).answer
+    assert [d.query for d in kept.trace.decisions] == [None, "Q", None]
+    narrowed = narrow(kept.trace, replace(policy, passages=1))
+    assert narrowed is not None
+    assert narrowed.incomplete == {0, 1}  # after One. and after Two.: both the search and what was kept of it
+    given_ones = run(tree, evidence=passages("d1", "d2"), policy=policy).answer
+    same = narrow(given_ones.trace, replace(policy, passages=1))
+    assert same is not None
+    assert not same.incomplete
+
+
 def test_a_record_of_one_side_is_an_approximation_of_the_other() -> None:
     narrow_record = run(TREE, evidence=passages("d1", "d2"), policy=SHORT).answer
     other = replayed(narrow_record, replace(SHORT, threshold=0.9))

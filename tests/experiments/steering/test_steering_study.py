@@ -10,9 +10,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from steered import closed, executed, job, long, scripted, short
+from steered import EVIDENCE, closed, executed, job, long, scripted, short
+from written import EOS, LIMITS, PROMPTING, VOCABULARY
 
 from selfrag.decoding.policy import Decoding
+from selfrag.decoding.requests import Failed, Generate
+from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.errors import EngineError, UserError
 from selfrag.experiments.steering.saving import saved
 from selfrag.experiments.steering.setting import Axis, Setting, plan
@@ -110,6 +113,42 @@ def test_items_that_fail_count_for_every_setting(tmp_path: Path) -> None:
     engine = scripted(failures=1.0)
     found = study(job(tmp_path), short(3), SETTINGS, executed(engine))
     assert all(one.output is None for row in found.outcomes.values() for one in row)
+
+
+def test_a_setting_whose_own_decode_succeeds_is_not_failed_by_the_wide_recording(tmp_path: Path) -> None:
+    model = scripted()
+
+    def without_evidence(request: Generate) -> Reply | Failed:
+        evidence = VOCABULARY.ids["<paragraph>"] in request.prompt_ids
+        return Failed("no memory") if evidence or request.max_tokens == 1 else model.reply(request)
+
+    settings = [Setting(mode, Decoding(mode=mode)) for mode in ("always", "never")]
+    settings.append(Setting("heavy", Decoding(mode="always", weights=Weights(issup=3.0))))
+    engine = ScriptedEngine(without_evidence, EOS, limits=LIMITS)
+    found = study(job(tmp_path), short(3), settings, executed(engine)).outcomes
+    assert [one.output is None for one in found["always"]] == [True] * 3
+    assert [one.output is None for one in found["heavy"]] == [True] * 3
+    assert [one.output is None for one in found["never"]] == [False] * 3
+
+
+def test_a_closed_set_whose_first_passage_failed_is_swept_over_passages(tmp_path: Path) -> None:
+    model = scripted()
+    first = PROMPTING.evidence(EVIDENCE[0], 256).ids
+
+    def but_the_first(request: Generate) -> Reply | Failed:
+        ids = request.prompt_ids
+        there = any(ids[i : i + len(first)] == first for i in range(len(ids)))
+        return Failed("no memory") if there else model.reply(request)
+
+    settings = [Setting(f"k{k}", Decoding(mode="always", passages=k)) for k in (3, 1, 2)]
+    engine = ScriptedEngine(but_the_first, EOS, limits=LIMITS)
+    for _ in range(2):  # resumed
+        found = study(job(tmp_path), closed(2), settings, executed(engine)).outcomes
+        assert {name: [one.output is None for one in row] for name, row in found.items()} == {
+            "k3": [False] * 2,
+            "k1": [True] * 2,
+            "k2": [False] * 2,
+        }
 
 
 def test_another_study_in_the_folder_is_refused(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from selfrag.api import SelfRAG
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Generate
+from selfrag.decoding.rescore import sweep
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.errors import UserError
 from selfrag.intrinsics import (
@@ -43,6 +44,7 @@ from selfrag.intrinsics.flows import (
     run,
 )
 from selfrag.intrinsics.reflectors import Reflecting
+from selfrag.reflection.weights import Weights
 
 TALK = [
     {"role": "user", "content": "Who founded Apple?"},
@@ -195,6 +197,23 @@ def test_certain_samples_of_a_beam() -> None:
     assert text(Flow((write, CertaintyFilter(uq)))) == "Close."
     assert text(Flow((write, CertaintyFilter(uq, threshold=0.9)))) == "I don't know the answer"
     assert text(Flow((write, CertaintyFilter(uq, threshold=0.9, text="Unsure.")))) == "Unsure."
+
+
+def test_rescoring_an_answer_that_a_flow_chose_is_not_exact() -> None:
+    """Stages after the writing have not seen what other settings choose: they may have rejected it already."""
+    certainty = Reflecting(Uncertainty(scoring(**{str(digit): float(digit == 8) for digit in range(10)})))
+    write = Write(SelfRAGWriter(PROMPTING, Decoding(mode="always")), samples=2)
+    cite = Cite(Reflecting(CitationGeneration(Answering(lambda request: Failed("no memory")))))
+    assert go(Flow((Search(1), write)))[0].rescore().exact
+    chosen = go(Flow((Search(1), write, CertaintyFilter(certainty))))[0]
+    assert not chosen.rescore().exact
+    assert not sweep([chosen], [Weights()])[1].any()
+    assert not go(Flow((Search(1), write, CertaintyFilter(certainty, threshold=0.95))))[0].rescore().exact
+    assert not go(Flow((Search(1), write, cite)))[0].rescore().exact
+    answerability, _ = gate(0.3)
+    unanswerable = go(named("ad", SelfRAGWriter(PROMPTING), answerability=answerability))[0]
+    assert unanswerable.abstained
+    assert unanswerable.rescore(threshold=0.9).exact  # nothing was written: the gate would say the same
 
 
 def test_any_chat_model_writes_and_is_checked() -> None:
