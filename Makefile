@@ -14,7 +14,7 @@ NUMBERS := tests/training/test_export.py tests/training/test_training_model.py t
   tests/retrieval/test_encoders.py tests/engines/test_transformers_engine.py tests/engines/test_prefixes.py \
   tests/engines/test_activated_lora.py
 
-.PHONY: demo test test-portable fuzz reference check format clean
+.PHONY: demo test test-portable fuzz reference mutants check format clean
 
 demo:  ## answer three questions on a real corpus with the default model; traces go to ./traces
 	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu
@@ -29,6 +29,11 @@ fuzz:  ## the properties of injection with 20,000 examples each (about ten minut
 
 reference:  ## the decoder against the brute-force reference, 20,000 examples of each kind (about 20 minutes)
 	SELFRAG_REFERENCE=20000 $(BIN)/python -m pytest tests/decoding/test_reference.py
+
+mutants:  ## changes of the pure core that no test notices (hours; `MUTANTS='selfrag.decoding.tree*'` for one module)
+	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev,mutants
+	SELFRAG_REFERENCE=40 $(BIN)/mutmut run $(MUTANTS)
+	$(BIN)/mutmut results
 
 test-portable:  ## the tests that touch numbers, as on a processor with AVX2 and without bf16 instructions
 	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev

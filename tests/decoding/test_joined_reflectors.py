@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -14,16 +14,18 @@ from hypothesis import strategies as st
 from random_model import random_model, random_search
 from rich.console import Console
 from scripted_critics import Scripted, distribution, draw, says
-from written import Run, passages, run
+from written import PROMPTING, VOCABULARY, Run, passages, run
 
 from selfrag.cli.show import render
 from selfrag.decoding.answer import Answer
-from selfrag.decoding.critics import Moment
+from selfrag.decoding.critics import Asking, Moment, Verdict
 from selfrag.decoding.policy import Decoding
+from selfrag.decoding.requests import Generate, Generated
 from selfrag.decoding.rescore import sweep
 from selfrag.decoding.trace import Trace
 from selfrag.errors import UserError
 from selfrag.intrinsics.labels import FAITHFULNESS, RELEVANCE
+from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISSUP, ISUSE, Role
 from selfrag.reflection.weights import Weights
 from selfrag.rendering import reflections
@@ -113,6 +115,26 @@ def test_constraints_read_a_stand_ins_labels_by_their_value() -> None:
     relevance = Scripted("cr", lambda moment: says(0, 0, 1, labels=RELEVANCE), of_passages=True)
     answer = run(TREE, "d2", reflectors="cr=isrel", given={"critics": [relevance]}).answer
     assert (answer.text, answer.citations) == ("Sure.", ())
+
+
+def test_a_reflector_gets_the_results_of_its_own_requests_and_they_are_counted() -> None:
+    class Reading(Scripted):
+        """Judges by what the engine answered to its second request, in a second round."""
+
+        def judge(self, moments: Sequence[Moment]) -> Asking[list[Verdict]]:
+            assert len((yield [Generate(PROMPTING.prompt("Q"), 1)])) == 1
+            ids = [(*PROMPTING.prompt("Q"), *PROMPTING.codec.encode(moment.text)) for moment in moments]
+            results = yield [Generate(one, 1, watch_ids=VOCABULARY.watch) for one in ids]
+            yes = VOCABULARY.columns(ISSUP)
+            rows = [r.watched[0][yes] for r in results if isinstance(r, Generated)]
+            return [Verdict((Judgment.from_logprobs(ISSUP, row.tolist(), site="x"),)) for row in rows]
+
+    tree = TREE | {"Close.": "{issup .8 .1 .1}", "Sure.": "{issup .1 .1 .8}"}
+    found = run(tree, "d1", "d2", reflectors="nli=issup", given={"critics": [Reading("nli", by_text())]})
+    assert found.answer.text == "Close."
+    assert found.node("Sure.").judgments[Role.SUPPORT].distribution == pytest.approx((0.1, 0.1, 0.8))
+    assert found.answer.usage.requests == len(found.engine.requests) == 6
+    assert found.answer.usage.prompt_tokens == sum(len(request.prompt_ids) for request in found.engine.requests)
 
 
 def test_segments_show_what_joined() -> None:

@@ -72,6 +72,10 @@ def test_a_candidate_without_any_critique_is_worth_its_likelihood() -> None:
     assert segment_score(0.7, {}, Weights()) == pytest.approx(0.7)
 
 
+def test_an_undefined_critique_is_skipped_unless_told_otherwise() -> None:
+    assert segment_score(0.0, {Role.RELEVANCE: WORKED[Role.RELEVANCE]}, Weights()) == pytest.approx(0.9 * 2.5)
+
+
 def test_scores_of_many_settings_are_bit_equal_to_one_at_a_time() -> None:
     random = np.random.default_rng(0)
     scores = random.random((40, 3))

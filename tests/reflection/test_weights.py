@@ -56,3 +56,32 @@ def test_only_finite_numbers(value):
 def test_of_reads_by_role():
     weights = Weights(1, 2, 3)
     assert [weights.of(role) for role in ("isrel", "issup", "isuse")] == [1.0, 2.0, 3.0]
+    joined = Weights(joined={"nli": 4})
+    assert (joined.of("nli"), joined.of("other")) == (4.0, 1.0)
+    assert joined.row(("issup", "nli", "other")) == (1.0, 4.0, 1.0)
+
+
+def test_joined_reflectors_are_written_with_a_plus_in_the_order_of_their_names() -> None:
+    weights = Weights(joined={"nli": 0.5, "citations": 2})
+    assert str(weights) == "isrel=1,issup=1,isuse=0.5,+citations=2,+nli=0.5"
+    assert Weights.parse(" +nli = 0.5 ,isrel=1, +citations=2") == weights
+    assert weights.as_dict() == {"isrel": 1.0, "issup": 1.0, "isuse": 0.5, "joined": {"citations": 2, "nli": 0.5}}
+    assert Weights().as_dict() == {"isrel": 1.0, "issup": 1.0, "isuse": 0.5}
+
+
+@pytest.mark.parametrize("name", ["", "a b", "1a", "a=", "isrel", 3, None])
+def test_names_of_joined_reflectors(name):
+    with pytest.raises(UserError, match="no name of a joined reflector"):
+        Weights(joined={name: 1.0})
+
+
+@pytest.mark.parametrize("joined", [3, "nli", [1]])
+def test_what_joins_is_a_mapping(joined):
+    with pytest.raises(UserError, match="give names of joined reflectors"):
+        Weights(joined=joined)
+
+
+def test_numbers_are_the_shortest_that_parse_back():
+    assert str(Weights(1e16, -2.0, 1e-9)) == "isrel=1e+16,issup=-2,isuse=1e-09"
+    with pytest.raises(UserError, match="'1=2' is not a number"):
+        Weights.parse("isrel=1=2")
