@@ -46,6 +46,8 @@ def random_model(seed: int, *, failures: float = 0.0) -> Callable[[Generate], Re
                 ids += [FIRST_CHARACTER + ord(c) for c in draw.choice(TEXTS)]
         rows[len(ids)] = {i: draw.choice((0.05, 0.3, 0.6)) for i in VOCABULARY.watch}
         ids.append(draw.choice((*VOCABULARY.group(RETRIEVE) * 2, EOS)))
+        if ids[-1] != EOS and ids[-1] not in request.stop_ids:  # the official short form reads past Retrieve tokens
+            ids.append(EOS)
         return Reply(tuple(ids), rows, [draw.choice((-0.125, -0.5, -draw.random())) for _ in ids])
 
     return reply
