@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from critic.cases import GROUPS
-from selfrag.experiments.intervals import LEVEL, ROUNDS, Estimate
+from selfrag.evaluation.intervals import LEVEL, ROUNDS, Estimate
 
 Labels = Mapping[str, Mapping[str, str]]
 """Group -> id of a case -> label name."""

@@ -15,7 +15,7 @@ from typing import Any
 from critic.cases import Case, Critic
 from critic.student.related import factual_sentence
 from retrieval.passage import Passage
-from selfrag.experiments.metrics.entailment.protocol import Pair, Verdicts
+from selfrag.evaluation.metrics.entailment.protocol import Pair, Verdicts
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISSUP
 
@@ -82,7 +82,7 @@ def load(directory: str) -> CriticEntailment:
         UserError: there is no such directory. At the first verdict: it holds no critic, or the engine cannot load it.
     """
     from critic.names import resolve_critic
-    from selfrag.experiments.runner_manifest import model_files
+    from selfrag.evaluation.runner_manifest import model_files
 
     path = resolve_critic(directory)
     return CriticEntailment(_Late(path), f"critic {path.name}", {"model": directory, "files": model_files(path)})

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from retrieval.errors import UserError
-from selfrag.experiments.provenance import commit
+from selfrag.evaluation.provenance import commit
 from selfrag.experiments.speed.machine import machine
 from selfrag.training.recipes import read
 from selfrag.training.speed import SYSTEMS, Contest, measure, table

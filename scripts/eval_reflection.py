@@ -1,6 +1,6 @@
 """Print a model's reflection figures with 95% intervals: `eval_reflection.py --model DIR FILE...`.
 
-FILE is `.jsonl` or `.jsonl.gz` in any schema that `selfrag.experiments.items` reads; each figure is printed for which
+FILE is `.jsonl` or `.jsonl.gz` in any schema that `selfrag.evaluation.items` reads; each figure is printed for which
 the rows have what it needs. `--where rule=instruction_without_lookup` keeps some rows only.
 """
 

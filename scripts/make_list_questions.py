@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 from retrieval.errors import UserError
-from selfrag.experiments.tasks.listing.make import make_list_questions
-from selfrag.experiments.tasks.listing.rows import Selection
+from selfrag.evaluation.tasks.listing.make import make_list_questions
+from selfrag.evaluation.tasks.listing.rows import Selection
 
 
 def main() -> int:

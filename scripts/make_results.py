@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from selfrag.errors import UserError
-from selfrag.experiments.reporting.results import REFERENCE, keep, write_page
+from selfrag.evaluation.reporting.results import REFERENCE, keep, write_page
 
 
 def main() -> int:

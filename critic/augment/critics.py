@@ -9,7 +9,7 @@ from critic.cases import Critic
 from critic.demo import ADAPTER
 from critic.names import DEMO
 from retrieval.errors import UserError
-from selfrag.experiments.provenance import sha256
+from selfrag.evaluation.provenance import sha256
 
 LEXICAL = "lexical"
 

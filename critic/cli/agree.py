@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from critic.agreement import Agreement, Labels
-    from selfrag.experiments.intervals import Estimate
+    from selfrag.evaluation.intervals import Estimate
 
 
 def agree(

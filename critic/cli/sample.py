@@ -42,7 +42,7 @@ def sample(
     from critic.targets import PAPER, Targets
     from retrieval.atomic import write_json, writing
     from retrieval.splitting import sentence_finder
-    from selfrag.experiments.provenance import commit, sha256
+    from selfrag.evaluation.provenance import commit, sha256
     from selfrag.jsonl import write_jsonl
 
     wanted = Targets.parse(target) if target else PAPER

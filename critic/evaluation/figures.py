@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from critic.cases import GROUPS, Labelled
-from selfrag.experiments.intervals import Estimate, bootstrap
-from selfrag.experiments.metrics.calibration import BINS, equal_bins, error_statistic
-from selfrag.experiments.metrics.classes import macro_f1
-from selfrag.experiments.ranking import Floats
+from selfrag.evaluation.intervals import Estimate, bootstrap
+from selfrag.evaluation.metrics.calibration import BINS, equal_bins, error_statistic
+from selfrag.evaluation.metrics.classes import macro_f1
+from selfrag.evaluation.ranking import Floats
 from selfrag.reflection.judgment import Judgment
 
 

@@ -9,7 +9,7 @@ from critic.evaluation.evaluate import HUMAN, Evaluation
 from critic.evaluation.figures import Figures
 from critic.evaluation.paper import ACCURACY
 from critic.tables import markdown
-from selfrag.experiments.intervals import Estimate
+from selfrag.evaluation.intervals import Estimate
 
 Named = Mapping[str, Evaluation]
 

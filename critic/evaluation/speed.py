@@ -20,7 +20,7 @@ from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.base import Engine, Limits, Ticket
 from selfrag.engines.vllm_config import VLLMConfig
 from selfrag.errors import UserError
-from selfrag.experiments.items import Item, read_items
+from selfrag.evaluation.items import Item, read_items
 
 ANSWER_TOKENS = 15
 """Length of a generated answer in the published code."""

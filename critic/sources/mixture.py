@@ -17,7 +17,7 @@ from critic.sources.reading import Source
 from critic.sources.sampling import draw
 from retrieval.atomic import write_json, writing
 from retrieval.errors import UserError
-from selfrag.experiments.provenance import commit, sha256, versions
+from selfrag.evaluation.provenance import commit, sha256, versions
 from selfrag.jsonl import write_jsonl
 
 _SHOWN = 5  # places a reason

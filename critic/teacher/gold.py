@@ -9,7 +9,7 @@ from typing import Any
 from critic.cases import Case, Labelled, read_labelled
 from critic.teacher.base import Outcome, Reply
 from critic.teacher.questions import digest
-from selfrag.experiments.provenance import sha256
+from selfrag.evaluation.provenance import sha256
 
 
 class GoldTeacher:

@@ -44,21 +44,21 @@ def ablate(
     retry_failed: RetryFailed = False,
 ) -> None:
     """The paper's inference ablations (Table 3a), its policy against the published code's, reliance on memory (C.1)."""
+    from selfrag.evaluation.systems.named import parse_settings
     from selfrag.experiments.steering.sweep import based
-    from selfrag.experiments.systems.named import parse_settings
 
     base = parse_settings(changes or [])
     based(base)  # a bad setting is refused before a model is loaded
 
     require("matplotlib", extra="eval")  # for the plots at the end
     from selfrag.cli.session import quiet
-    from selfrag.experiments.runner_models import Model, Source
+    from selfrag.evaluation.runner_models import Model, Source
+    from selfrag.evaluation.tasks.given import Given
     from selfrag.experiments.steering.ablate import ablate as run
     from selfrag.experiments.steering.ablate_writing import reliance_rows, write_ablation
     from selfrag.experiments.steering.ablation_verdicts import HEAD, ablations_against
     from selfrag.experiments.steering.results import brief
     from selfrag.experiments.steering.writing import sources
-    from selfrag.experiments.tasks.given import Given
 
     quiet()
     source = Source([Given.parse(one) for one in files], limit, seed, index, form=choices)

@@ -1,4 +1,4 @@
-"""`selfrag eval export`: run directories in, files of other tools out. Formats: `selfrag.experiments.exporting`."""
+"""`selfrag eval export`: run directories in, files of other tools out. Formats: `selfrag.evaluation.exporting`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def export(
     seed: Annotated[int, typer.Option(help="of the standard errors")] = 0,
 ) -> None:
     """Write finished runs in the format of another evaluation tool."""
-    from selfrag.experiments.compare_runs import read_run, run_folders
-    from selfrag.experiments.exporting.inspect_log import write_inspect
-    from selfrag.experiments.exporting.lm_eval import write_lm_eval
-    from selfrag.experiments.exporting.source import read_source
+    from selfrag.evaluation.compare_runs import read_run, run_folders
+    from selfrag.evaluation.exporting.inspect_log import write_inspect
+    from selfrag.evaluation.exporting.lm_eval import write_lm_eval
+    from selfrag.evaluation.exporting.source import read_source
 
     for folder in run_folders(runs):
         sources = [read_source(folder, name, data, seed=seed) for name in read_run(folder, only).files]

@@ -21,7 +21,7 @@ def facts(
     """Hand a run to the official FactScore tool, which needs an environment of its own, and take its figures in."""
     from selfrag.cli.eval_judge import items_loader
     from selfrag.cli.eval_show import show
-    from selfrag.experiments.metrics.factscore.handing import official_input, official_output
+    from selfrag.evaluation.metrics.factscore.handing import official_input, official_output
 
     if (write is None) == (read is None):
         raise UserError("give --write FILE.jsonl before the tool is run, or --read FILE_factscore_output.json after it")

@@ -1,4 +1,4 @@
-"""`selfrag eval judge`: arguments in, figures out. Who judges and how is `selfrag.experiments.metrics`' business."""
+"""`selfrag eval judge`: arguments in, figures out. Who judges and how is `selfrag.evaluation.metrics`' business."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from selfrag.cli.options import DataFolder
 from selfrag.errors import UserError, require
 
 if TYPE_CHECKING:
-    from selfrag.experiments.items import Item
-    from selfrag.experiments.metrics.judging_runs import Judges
+    from selfrag.evaluation.items import Item
+    from selfrag.evaluation.metrics.judging_runs import Judges
 
 
 def judge(
@@ -43,8 +43,8 @@ def judge(
 
     from selfrag.cli.eval_show import show
     from selfrag.cli.session import quiet
-    from selfrag.experiments.compare_runs import run_folders
-    from selfrag.experiments.metrics.judging_runs import families, judge_run
+    from selfrag.evaluation.compare_runs import run_folders
+    from selfrag.evaluation.metrics.judging_runs import families, judge_run
 
     quiet()
     wanted = families(metric or ())
@@ -70,9 +70,9 @@ def _check(
     Raises:
         UserError: a run, its data or an index cannot be read, or `against` is none of the runs.
     """
-    from selfrag.experiments.compare_runs import read_runs
-    from selfrag.experiments.runner_items import items_of
-    from selfrag.experiments.runner_models import index_fingerprint
+    from selfrag.evaluation.compare_runs import read_runs
+    from selfrag.evaluation.runner_items import items_of
+    from selfrag.evaluation.runner_models import index_fingerprint
 
     runs = read_runs(folders, only)
     if against is not None and against not in (names := [run.name for run in runs]):
@@ -87,10 +87,10 @@ def _check(
 
 def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowledge: str | None, facts: str) -> Judges:
     """Loads what is needed, and refuses what is missing before it does."""
-    from selfrag.experiments.metrics.entailment.named import load_entailment
-    from selfrag.experiments.metrics.factscore.named import load_splitter
-    from selfrag.experiments.metrics.judging_runs import Judges
-    from selfrag.experiments.runner_models import index_fingerprint, retriever_of
+    from selfrag.evaluation.metrics.entailment.named import load_entailment
+    from selfrag.evaluation.metrics.factscore.named import load_splitter
+    from selfrag.evaluation.metrics.judging_runs import Judges
+    from selfrag.evaluation.runner_models import index_fingerprint, retriever_of
 
     if by is None and set(wanted) - {"mauve"}:
         raise UserError("who judges? Name it with --judge: true, nli:MODEL, judge:MODEL, intrinsic:MODEL or critic:DIR")
@@ -99,7 +99,7 @@ def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowled
     made = None
     if "mauve" in wanted:
         require("mauve", extra="mauve")
-        from selfrag.experiments.metrics.hidden_states import ALCE_FEATURES, HiddenStates
+        from selfrag.evaluation.metrics.hidden_states import ALCE_FEATURES, HiddenStates
 
         made = HiddenStates.load(features or ALCE_FEATURES)
     return Judges(
@@ -113,10 +113,10 @@ def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowled
 
 def items_loader(data: Path | None, index: str | None) -> Callable[[Path, str], Mapping[str, Item]]:
     """Reads the items of a file of a run, and searches for those without passages as the run did."""
-    from selfrag.experiments.runner_items import items_of
-    from selfrag.experiments.runner_manifest import read_manifest
-    from selfrag.experiments.runner_models import retriever_of
-    from selfrag.experiments.tasks.evidence import searched
+    from selfrag.evaluation.runner_items import items_of
+    from selfrag.evaluation.runner_manifest import read_manifest
+    from selfrag.evaluation.runner_models import retriever_of
+    from selfrag.evaluation.tasks.evidence import searched
 
     open_once = cache(retriever_of)
 

@@ -14,8 +14,8 @@ def tasks(
     from rich.console import Console
     from rich.text import Text
 
-    from selfrag.experiments.tasks.describing import in_full, overview
-    from selfrag.experiments.tasks.presets import preset
+    from selfrag.evaluation.tasks.describing import in_full, overview
+    from selfrag.evaluation.tasks.presets import preset
 
     if name is None:
         Console().print(overview())

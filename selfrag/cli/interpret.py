@@ -90,13 +90,13 @@ def run(
     from selfrag.cli.session import quiet
 
     quiet()
+    from selfrag.evaluation.tasks.given import Given
     from selfrag.experiments.interpretation.commands import run_grid
     from selfrag.experiments.interpretation.generator import Generator
     from selfrag.experiments.interpretation.grid import grid, parse_orders
     from selfrag.experiments.interpretation.source import Drawing
     from selfrag.experiments.interpretation.template import Template
     from selfrag.experiments.interpretation.trials import Showing
-    from selfrag.experiments.tasks.given import Given
 
     given = {"cutoffs": cutoff, "orders": parse_orders(order), "examples": examples, "prompts": prompt}
     cells = grid(**{name: value for name, value in given.items() if value})  # type: ignore[arg-type]
@@ -154,7 +154,7 @@ def table(
 
 
 def _show(run: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
-    from selfrag.experiments.runner_records import failures
+    from selfrag.evaluation.runner_records import failures
 
     sys.stdout.write(_text(run))
     if said := failures(run, results):

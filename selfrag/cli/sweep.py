@@ -77,11 +77,11 @@ def sweep(
     retry_failed: RetryFailed = False,
 ) -> None:
     """Vary weights and thresholds: decode once, answer every setting from that record wherever it is exact."""
+    from selfrag.evaluation.systems.named import parse_settings
     from selfrag.experiments.steering.choosing import Goal
     from selfrag.experiments.steering.setting import Axis, plan
     from selfrag.experiments.steering.sweep import AXES, Sweep, based
     from selfrag.experiments.steering.sweep import sweep as run
-    from selfrag.experiments.systems.named import parse_settings
 
     axes = tuple(Axis.parse(text) for text in axis) if axis else AXES
     goal = None if best == "none" else Goal.parse(best)
@@ -91,10 +91,10 @@ def sweep(
 
     require("matplotlib", extra="eval")  # for the plots at the end
     from selfrag.cli.session import quiet
-    from selfrag.experiments.runner_models import Model, Source
+    from selfrag.evaluation.runner_models import Model, Source
+    from selfrag.evaluation.tasks.given import Given
     from selfrag.experiments.steering.results import brief
     from selfrag.experiments.steering.writing import sentences, sources, write_sweep
-    from selfrag.experiments.tasks.given import Given
 
     quiet()
     source = Source([Given.parse(one) for one in files], limit, seed, index, form=choices)
@@ -108,7 +108,7 @@ def show(comparison: Any, lines: list[str]) -> None:
     """Tables and sentences, on the standard output."""
     from rich.console import Console
 
-    from selfrag.experiments.reporting.comparison_tables import Terminal
+    from selfrag.evaluation.reporting.comparison_tables import Terminal
 
     console = Console()
     if not console.is_terminal:

@@ -13,10 +13,10 @@ from typing import Any
 
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
-from selfrag.experiments.runner import Run, run
-from selfrag.experiments.runner_manifest import model_files
-from selfrag.experiments.systems.reflective import Reflective
-from selfrag.experiments.tasks.reading import TaskFile
+from selfrag.evaluation.runner import Run, run
+from selfrag.evaluation.runner_manifest import model_files
+from selfrag.evaluation.systems.reflective import Reflective
+from selfrag.evaluation.tasks.reading import TaskFile
 from selfrag.intrinsics.catalog import find
 from selfrag.reflection.weights import Weights
 

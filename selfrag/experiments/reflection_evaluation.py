@@ -10,11 +10,11 @@ from typing import Any
 
 from retrieval.checks import whole
 from selfrag.decoding.trace import decoding_dict
-from selfrag.experiments.intervals import Estimate
-from selfrag.experiments.items import Item, read_items
-from selfrag.experiments.provenance import commit, sha256
+from selfrag.evaluation.intervals import Estimate
+from selfrag.evaluation.items import Item, read_items
+from selfrag.evaluation.provenance import commit, sha256
+from selfrag.evaluation.tasks.evidence import nothing_searched
 from selfrag.experiments.reflection_quality import SHORT_FORM, figures, measure
-from selfrag.experiments.tasks.evidence import nothing_searched
 from selfrag.jsonl import write_jsonl
 
 

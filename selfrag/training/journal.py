@@ -18,7 +18,7 @@ import torch
 
 from retrieval.atomic import writing
 from selfrag.errors import UserError
-from selfrag.experiments.provenance import commit, versions
+from selfrag.evaluation.provenance import commit, versions
 
 if TYPE_CHECKING:
     from torch.nn import Parameter

@@ -16,8 +16,8 @@ from chat_server import ChatServer, said
 from grid_world import first_context, item
 
 from selfrag.cli.main import main
+from selfrag.evaluation.runner_records import read_records
 from selfrag.experiments.interpretation.published import PUBLISHED
-from selfrag.experiments.runner_records import read_records
 
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
 SMALL = ["--cutoff", "2", "--order", "ranked", "--limit", "2", "--max-tokens", "8", "--engine", "transformers"]

@@ -29,7 +29,7 @@ from selfrag.decoding.requests import Failed, Generate
 from selfrag.decoding.tree import Decoder
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.errors import DecodingError, UserError
-from selfrag.experiments.metrics.output import USAGE
+from selfrag.evaluation.metrics.output import USAGE
 from selfrag.experiments.steering.replaying import Grouped, replay_all
 from selfrag.reflection.weights import Weights
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from served_vllm import ServedVLLM
 
-from selfrag.experiments.runner_models import Model, Source, run_systems
-from selfrag.experiments.runner_records import read_records
+from selfrag.evaluation.runner_models import Model, Source, run_systems
+from selfrag.evaluation.runner_records import read_records
 
 
 @pytest.mark.engine

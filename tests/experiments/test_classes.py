@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfrag.experiments.metrics.classes import classification
-from selfrag.experiments.metrics.hallucination import HALLUCINATED, detection, flagged
-from selfrag.experiments.metrics.joint import ANSWERABLE, UNANSWERABLE, Outcome, joint_figures
+from selfrag.evaluation.metrics.classes import classification
+from selfrag.evaluation.metrics.hallucination import HALLUCINATED, detection, flagged
+from selfrag.evaluation.metrics.joint import ANSWERABLE, UNANSWERABLE, Outcome, joint_figures
 
 
 def test_answerability_by_hand() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from selfrag.experiments.tasks.describing import markdown
-from selfrag.experiments.tasks.listing.make import make_list_questions
-from selfrag.experiments.tasks.listing.relations import RELATIONS
-from selfrag.experiments.tasks.presets import PRESETS
+from selfrag.evaluation.tasks.describing import markdown
+from selfrag.evaluation.tasks.listing.make import make_list_questions
+from selfrag.evaluation.tasks.listing.relations import RELATIONS
+from selfrag.evaluation.tasks.presets import PRESETS
 
 CORPUS = Path(__file__).parents[3] / "shared" / "data"
 TEXT = (Path(__file__).parents[2] / "docs" / "experiments" / "tasks.md").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from retrieval.errors import UserError
-from selfrag.experiments.items import read_items
+from selfrag.evaluation.items import read_items
 
 PASSAGE = {"id": "p1", "title": "T", "text": "Body."}
 TASK = {

@@ -35,9 +35,9 @@ def test_an_adapter_is_for_an_intrinsic_that_there_is() -> None:
 def test_a_comparison_runs_and_goes_on(tmp_path: Path) -> None:
     import tiny
 
-    from selfrag.experiments.compare import compare
-    from selfrag.experiments.compare_runs import read_runs
-    from selfrag.experiments.runner_models import Source
+    from selfrag.evaluation.compare import compare
+    from selfrag.evaluation.compare_runs import read_runs
+    from selfrag.evaluation.runner_models import Source
 
     model = tiny.save_llama(tmp_path / "model", context=2048)
     tokenizer = tiny.byte_level_tokenizer()

@@ -9,11 +9,11 @@ import pytest
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.experiments.tasks.listing.make import make_list_questions
-from selfrag.experiments.tasks.listing.names import names
-from selfrag.experiments.tasks.listing.questions import ListAnswer, list_questions
-from selfrag.experiments.tasks.listing.rows import Selection, list_rows
-from selfrag.experiments.tasks.listing.statements import statements
+from selfrag.evaluation.tasks.listing.make import make_list_questions
+from selfrag.evaluation.tasks.listing.names import names
+from selfrag.evaluation.tasks.listing.questions import ListAnswer, list_questions
+from selfrag.evaluation.tasks.listing.rows import Selection, list_rows
+from selfrag.evaluation.tasks.listing.statements import statements
 
 FILMS = (
     Passage(

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from retrieval.errors import UserError
 from selfrag.cli.main import main
 from selfrag.decoding.policy import Decoding
-from selfrag.experiments.items import Item
-from selfrag.experiments.tasks.given import Given
-from selfrag.experiments.tasks.presets import PRESETS, preset
-from selfrag.experiments.tasks.reading import read_task, read_tasks
+from selfrag.evaluation.items import Item
+from selfrag.evaluation.tasks.given import Given
+from selfrag.evaluation.tasks.presets import PRESETS, preset
+from selfrag.evaluation.tasks.reading import read_task, read_tasks
 from selfrag.reflection.weights import Weights
 
 CTX = [{"id": "7", "title": "Ann", "text": "Ann is a painter.", "score": "1.6"}, {"title": "Web", "text": "Found."}]

@@ -7,7 +7,7 @@ import tiny
 
 from retrieval.passage import Passage
 from selfrag.engines.scripted import Reply, ScriptedEngine
-from selfrag.experiments.items import Item
+from selfrag.evaluation.items import Item
 from selfrag.experiments.reflection_quality import Candidate, Measured, figures, five, measure
 from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from selfrag.experiments.metrics.retrieval import ndcg_at, recall_at
+from selfrag.evaluation.metrics.retrieval import ndcg_at, recall_at
 
 
 def test_recall_by_hand() -> None:

@@ -25,12 +25,12 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply
 from selfrag.errors import EngineError
-from selfrag.experiments.runner import record_of, run
-from selfrag.experiments.runner_answers import Work, answer
-from selfrag.experiments.runner_records import RecordFile, Spent, failures, read_records
-from selfrag.experiments.systems.finetuned import FineTuned
-from selfrag.experiments.systems.reflective import Reflective
-from selfrag.experiments.tasks.task import SHORT
+from selfrag.evaluation.runner import record_of, run
+from selfrag.evaluation.runner_answers import Work, answer
+from selfrag.evaluation.runner_records import RecordFile, Spent, failures, read_records
+from selfrag.evaluation.systems.finetuned import FineTuned
+from selfrag.evaluation.systems.reflective import Reflective
+from selfrag.evaluation.tasks.task import SHORT
 
 SCRIPT = Path(__file__).with_name("scripted_run.py")
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from selfrag.errors import UserError
-from selfrag.experiments.markdown_table import aligned
+from selfrag.evaluation.markdown_table import aligned
 from selfrag.experiments.speed.compare import Series, race, ratio
 from selfrag.experiments.speed.run import Run, Work
 from selfrag.experiments.speed.sizes import FormSizes, Sizes

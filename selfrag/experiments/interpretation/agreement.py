@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from selfrag.evaluation.intervals import Estimate, pooled_auc
+from selfrag.evaluation.metrics.citation_pairs import pair_figures
 from selfrag.experiments.interpretation.chance import kappa
 from selfrag.experiments.interpretation.grid import Cell
 from selfrag.experiments.interpretation.reading import GridRun
-from selfrag.experiments.intervals import Estimate, pooled_auc
-from selfrag.experiments.metrics.citation_pairs import pair_figures
 from selfrag.reflection.labels import ISREL, ISSUP
 
 CREDITED, CITED, INTRINSIC = "credited", "cited", "citation intrinsic"

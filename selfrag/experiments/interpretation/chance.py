@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from selfrag.experiments.intervals import Estimate, bootstrap
-from selfrag.experiments.ranking import Floats
+from selfrag.evaluation.intervals import Estimate, bootstrap
+from selfrag.evaluation.ranking import Floats
 
 Verdicts = Sequence[tuple[bool, bool]]
 """Both verdicts on each thing that belongs to one item."""

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from selfrag.experiments.compare_bootstrap import bootstrap
+from selfrag.evaluation.compare_bootstrap import bootstrap
+from selfrag.evaluation.intervals import Estimate
+from selfrag.evaluation.metrics.metric import Part
 from selfrag.experiments.interpretation.chance import kappa
 from selfrag.experiments.interpretation.claims import Claim
 from selfrag.experiments.interpretation.grid import Cell
@@ -19,8 +21,6 @@ from selfrag.experiments.interpretation.interventions import (
     WITHOUT_OTHERS,
 )
 from selfrag.experiments.interpretation.reading import GridRun
-from selfrag.experiments.intervals import Estimate
-from selfrag.experiments.metrics.metric import Part
 
 NAN = float("nan")
 PAIRS = ((WITHOUT_CITED, WITHOUT_OTHERS), (WITHOUT_FOLLOWED, WITHOUT_OTHER_EXAMPLE))

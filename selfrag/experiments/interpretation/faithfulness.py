@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from selfrag.experiments.containment import normalise
+from selfrag.evaluation.containment import normalise
+from selfrag.evaluation.metrics.answers import token_f1
+from selfrag.evaluation.metrics.metric import Part
+from selfrag.evaluation.runner_records import read_records
 from selfrag.experiments.interpretation.claims import Claim
 from selfrag.experiments.interpretation.grid import Cell
 from selfrag.experiments.interpretation.interventions import OTHER_ORDER, Changed, change, tests_of
@@ -15,9 +18,6 @@ from selfrag.experiments.interpretation.scoring import answers_found
 from selfrag.experiments.interpretation.streaming import Made, Stream
 from selfrag.experiments.interpretation.trials import Trial, Written
 from selfrag.experiments.interpretation.writers import Writer
-from selfrag.experiments.metrics.answers import token_f1
-from selfrag.experiments.metrics.metric import Part
-from selfrag.experiments.runner_records import read_records
 from selfrag.intrinsics.contract import Failed
 from selfrag.untrusted import printable, whole
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from selfrag.experiments.compare_bootstrap import Draws, average, bootstrap
+from selfrag.evaluation.compare_bootstrap import Draws, average, bootstrap
+from selfrag.evaluation.intervals import Estimate
 from selfrag.experiments.interpretation.grid import Cell
 from selfrag.experiments.interpretation.reading import GridRun, Records
 from selfrag.experiments.interpretation.scoring import NAMES
-from selfrag.experiments.intervals import Estimate
 
 
 @dataclass(frozen=True, slots=True)

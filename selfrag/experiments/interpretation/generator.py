@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from selfrag.errors import UserError
+from selfrag.evaluation.runner_manifest import model_files
+from selfrag.evaluation.runner_models import Model, engine_kind
 from selfrag.experiments.interpretation.own_writer import OwnWriter
 from selfrag.experiments.interpretation.reflective_writer import ReflectiveWriter
 from selfrag.experiments.interpretation.streaming import BATCH
 from selfrag.experiments.interpretation.template import Template
 from selfrag.experiments.interpretation.writers import LAYOUTS, Layout, PromptWriter, Writer
-from selfrag.experiments.runner_manifest import model_files
-from selfrag.experiments.runner_models import Model, engine_kind
 from selfrag.loading import load_tokenizer, resolve_model
 from selfrag.reflection.labels import TOKENS
 

@@ -12,12 +12,12 @@ from typing import Any
 
 from selfrag.engines.base import Engine
 from selfrag.engines.serving import pump
+from selfrag.evaluation.runner_records import read_records
 from selfrag.experiments.interpretation.grid import Cell
 from selfrag.experiments.interpretation.replies import Reply
 from selfrag.experiments.interpretation.run import Job
 from selfrag.experiments.interpretation.streaming import Made, Stream
 from selfrag.experiments.interpretation.trials import Trial
-from selfrag.experiments.runner_records import read_records
 from selfrag.intrinsics.contract import Message, Reflection, Reflector, State
 from selfrag.reflection.judgment import Judgment
 

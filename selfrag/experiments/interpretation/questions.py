@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 from retrieval.passage import Passage
 from selfrag.errors import UserError
-from selfrag.experiments.containment import contains_any
+from selfrag.evaluation.containment import contains_any
+from selfrag.evaluation.items import Item
+from selfrag.evaluation.metrics.answer_sets import sets_of
 from selfrag.experiments.interpretation.context_ids import contexts_of
 from selfrag.experiments.interpretation.template import Example
-from selfrag.experiments.items import Item
-from selfrag.experiments.metrics.answer_sets import sets_of
 
 QUESTIONS, TOP = 60, 3
 Relevance = Literal["gold", "answers"]

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from selfrag.errors import UserError
+from selfrag.evaluation.runner_manifest import read_manifest
+from selfrag.evaluation.runner_records import read_records
 from selfrag.experiments.interpretation.grid import Cell
 from selfrag.experiments.interpretation.judging import SUFFIX
 from selfrag.experiments.interpretation.run import KIND, Job
 from selfrag.experiments.interpretation.store import read_questions
 from selfrag.experiments.interpretation.template import Template
-from selfrag.experiments.runner_manifest import read_manifest
-from selfrag.experiments.runner_records import read_records
 
 Records = list[dict[str, Any]]
 

@@ -15,9 +15,9 @@ from selfrag.decoding.beam import decode
 from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.engines.base import Engine
+from selfrag.evaluation.metrics.output import USAGE
 from selfrag.experiments.interpretation.grid import Cell
 from selfrag.experiments.interpretation.trials import Trial, Written
-from selfrag.experiments.metrics.output import USAGE
 from selfrag.intrinsics.contract import Failed
 from selfrag.prompting import Prompting
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from selfrag.experiments.items import Item
+from selfrag.evaluation.items import Item
 from selfrag.jsonl import read_jsonl
 
 KEYS = ("type", "question_type")

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from selfrag.experiments.containment import contains_any
+from selfrag.evaluation.containment import contains_any
+from selfrag.evaluation.items import Item
+from selfrag.evaluation.metrics.answer_sets import answer_recall, answer_recall_words, sets_of
+from selfrag.evaluation.metrics.harmonic import harmonic
+from selfrag.evaluation.metrics.metric import Part
 from selfrag.experiments.interpretation.replies import Reply, citations
 from selfrag.experiments.interpretation.trials import Trial
-from selfrag.experiments.items import Item
-from selfrag.experiments.metrics.answer_sets import answer_recall, answer_recall_words, sets_of
-from selfrag.experiments.metrics.harmonic import harmonic
-from selfrag.experiments.metrics.metric import Part
 
 MEASURES = ("answer_recall", "citation_precision", "citation_recall", "citation_f")
 """Figures of the paper's tables, in their order."""

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from selfrag.errors import UserError
+from selfrag.evaluation.runner_models import Source
+from selfrag.evaluation.tasks.given import Given
 from selfrag.experiments.interpretation.grid import MOST_EXAMPLES
 from selfrag.experiments.interpretation.questions import QUESTIONS, TOP, Relevance, choose
 from selfrag.experiments.interpretation.row_facts import kinds_of, read_facts
 from selfrag.experiments.interpretation.store import Questions
 from selfrag.experiments.interpretation.trials import Showing
-from selfrag.experiments.runner_models import Source
-from selfrag.experiments.tasks.given import Given
 
 
 @dataclass(frozen=True, slots=True)

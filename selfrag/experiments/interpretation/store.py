@@ -12,9 +12,9 @@ from typing import Any
 from retrieval.atomic import writing
 from retrieval.passage import Passage
 from selfrag.errors import UserError
+from selfrag.evaluation.items import Item
 from selfrag.experiments.interpretation.questions import Chosen, Relevance, relevant
 from selfrag.experiments.interpretation.trials import Showing
-from selfrag.experiments.items import Item
 from selfrag.jsonl import read_jsonl, write_jsonl
 
 FILE = "questions.jsonl"

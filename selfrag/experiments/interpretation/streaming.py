@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from selfrag.experiments.runner_manifest import RunDirectory
-from selfrag.experiments.runner_records import RecordFile, Spent
+from selfrag.evaluation.runner_manifest import RunDirectory
+from selfrag.evaluation.runner_records import RecordFile, Spent
 
 BATCH = 64
 """Records that are made together: a kill loses at most the work on these."""

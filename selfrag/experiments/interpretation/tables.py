@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from selfrag.evaluation.intervals import NONE
 from selfrag.experiments.interpretation.asking import ASKINGS, BASIC
 from selfrag.experiments.interpretation.figures import GridFigures
 from selfrag.experiments.interpretation.grid import Cell
 from selfrag.experiments.interpretation.published import PUBLISHED, published_mean
 from selfrag.experiments.interpretation.scoring import MEASURES
-from selfrag.experiments.intervals import NONE
 from selfrag.experiments.intrinsics.section import Table, percent, share
 
 SHORT = {

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from retrieval.passage import Passage
+from selfrag.evaluation.items import Item
 from selfrag.experiments.interpretation.asking import Asking
 from selfrag.experiments.interpretation.claims import credited, followed_example, order_claim
 from selfrag.experiments.interpretation.context_ids import contexts_of
@@ -14,7 +15,6 @@ from selfrag.experiments.interpretation.grid import Cell, arranged
 from selfrag.experiments.interpretation.questions import example
 from selfrag.experiments.interpretation.replies import Reply
 from selfrag.experiments.interpretation.template import Context, Example
-from selfrag.experiments.items import Item
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from selfrag.evaluation.intervals import NONE
 from selfrag.experiments.interpretation.agreement import CITED, Agreement
 from selfrag.experiments.interpretation.claims import Claim
 from selfrag.experiments.interpretation.effects import Effect, Foretold
-from selfrag.experiments.intervals import NONE
 from selfrag.experiments.intrinsics.section import Table, percent, share
 
 

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from selfrag.experiments.intervals import pooled_auc
+from selfrag.evaluation.intervals import pooled_auc
+from selfrag.evaluation.metrics.classes import Classification, classification
+from selfrag.evaluation.metrics.joint import ANSWERABLE, UNANSWERABLE
 from selfrag.experiments.intrinsics.published import ANSWERABILITY
 from selfrag.experiments.intrinsics.section import Section, Table, given, percent, share
 from selfrag.experiments.intrinsics.subjects import Subject
-from selfrag.experiments.metrics.classes import Classification, classification
-from selfrag.experiments.metrics.joint import ANSWERABLE, UNANSWERABLE
 from selfrag.intrinsics.training.rows import Labelled
 
 NAME = "answerability"

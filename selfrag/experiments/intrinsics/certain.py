@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from selfrag.experiments.intervals import NONE, pooled_auc
+from selfrag.evaluation.intervals import NONE, pooled_auc
+from selfrag.evaluation.metrics.calibration import Bin, brier, calibration_error, reliability
 from selfrag.experiments.intrinsics.published import CALIBRATION
 from selfrag.experiments.intrinsics.section import Section, Table, given, share
 from selfrag.experiments.intrinsics.subjects import Subject
-from selfrag.experiments.metrics.calibration import Bin, brier, calibration_error, reliability
 from selfrag.intrinsics.state import State
 from selfrag.intrinsics.training.calibrators import top_probability
 from selfrag.intrinsics.training.certainty import conversation

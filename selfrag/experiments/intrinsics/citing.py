@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from selfrag.experiments.containment import normalise
-from selfrag.experiments.intervals import mean
+from selfrag.evaluation.containment import normalise
+from selfrag.evaluation.intervals import mean
+from selfrag.evaluation.metrics.citation_pairs import Cited, PairFigures, by_passage, by_sentence, pair_figures
 from selfrag.experiments.intrinsics.published import CITATIONS_ALCE, CITATIONS_LONGBENCH
 from selfrag.experiments.intrinsics.section import Section, Table, given, percent
 from selfrag.experiments.intrinsics.subjects import Subject
-from selfrag.experiments.metrics.citation_pairs import Cited, PairFigures, by_passage, by_sentence, pair_figures
 from selfrag.intrinsics.contract import Reflection, Request
 from selfrag.intrinsics.training.gold import gold_of
 from selfrag.intrinsics.training.rows import Labelled

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from selfrag.experiments.intervals import Estimate, pooled_auc
+from selfrag.evaluation.intervals import Estimate, pooled_auc
+from selfrag.evaluation.metrics.classes import classification
+from selfrag.evaluation.metrics.hallucination import HALLUCINATED, detection
 from selfrag.experiments.intrinsics.published import HALLUCINATION
 from selfrag.experiments.intrinsics.section import Section, Table, given, percent, share
 from selfrag.experiments.intrinsics.subjects import Subject
-from selfrag.experiments.metrics.classes import classification
-from selfrag.experiments.metrics.hallucination import HALLUCINATED, detection
 from selfrag.intrinsics.training.gold import gold_of
 from selfrag.intrinsics.training.rows import WORSE, Labelled
 

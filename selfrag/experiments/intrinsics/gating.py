@@ -7,14 +7,14 @@ from typing import Any
 
 from retrieval.passage import Retriever
 from selfrag.decoding.answer import Answer
-from selfrag.experiments.containment import abstains
-from selfrag.experiments.intervals import NONE
+from selfrag.evaluation.containment import abstains
+from selfrag.evaluation.intervals import NONE
+from selfrag.evaluation.metrics.classes import Classification
+from selfrag.evaluation.metrics.joint import ANSWERABLE, UNANSWERABLE, JointFigures, Outcome, joint_figures
 from selfrag.experiments.intrinsics.followups import Turn
 from selfrag.experiments.intrinsics.published import FLOWS, GATING
 from selfrag.experiments.intrinsics.section import Section, Table, given, percent
 from selfrag.experiments.intrinsics.subjects import Subject
-from selfrag.experiments.metrics.classes import Classification
-from selfrag.experiments.metrics.joint import ANSWERABLE, UNANSWERABLE, JointFigures, Outcome, joint_figures
 from selfrag.intrinsics.answerability import Answerability
 from selfrag.intrinsics.flows.flow import NAMES, named, run
 from selfrag.intrinsics.flows.writers import Writer

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from selfrag.experiments.intervals import Estimate, mean
+from selfrag.evaluation.intervals import Estimate, mean
+from selfrag.evaluation.metrics.answers import exact_match, token_f1
+from selfrag.evaluation.metrics.retrieval import ndcg_at, recall_at
 from selfrag.experiments.intrinsics.followups import Turn
 from selfrag.experiments.intrinsics.published import RECALL
 from selfrag.experiments.intrinsics.section import Section, Table, given, percent, share
 from selfrag.experiments.intrinsics.subjects import Subject
-from selfrag.experiments.metrics.answers import exact_match, token_f1
-from selfrag.experiments.metrics.retrieval import ndcg_at, recall_at
 from selfrag.intrinsics.query_rewrite import same_question
 from selfrag.intrinsics.state import State
 from selfrag.intrinsics.training.rows import Labelled

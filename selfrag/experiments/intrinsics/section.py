@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from selfrag.experiments.intervals import NONE, Estimate
-from selfrag.experiments.markdown_table import aligned
-from selfrag.experiments.metrics.calibration import Bin
+from selfrag.evaluation.intervals import NONE, Estimate
+from selfrag.evaluation.markdown_table import aligned
+from selfrag.evaluation.metrics.calibration import Bin
 from selfrag.untrusted import printable
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from selfrag.experiments.compare import compare
-from selfrag.experiments.compare_runs import read_run
-from selfrag.experiments.intervals import NONE, Estimate, bracketed
-from selfrag.experiments.markdown_table import compact, escape
+from selfrag.evaluation.compare import compare
+from selfrag.evaluation.compare_runs import read_run
+from selfrag.evaluation.intervals import NONE, Estimate, bracketed
+from selfrag.evaluation.markdown_table import compact, escape
+from selfrag.evaluation.runner_manifest import read_manifest
 from selfrag.experiments.reproduction.table2 import COLUMNS, Row
-from selfrag.experiments.runner_manifest import read_manifest
 
 HEAD = ("task", "metric", "paper", "ours", "difference", "may differ by", "verdict")
 Verdict = Literal["within", "outside", "not published", "not measured"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from selfrag.experiments.markdown_table import aligned
+from selfrag.evaluation.markdown_table import aligned
 from selfrag.experiments.speed.compare import Ratio, Series
 from selfrag.experiments.speed.growth import Cell
 from selfrag.experiments.speed.results import FormReport, Report

@@ -9,11 +9,13 @@ from typing import Any
 
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
-from selfrag.experiments.compare import Comparison
-from selfrag.experiments.compare_bootstrap import bootstrap
-from selfrag.experiments.intervals import Estimate
-from selfrag.experiments.runner_manifest import read_manifest
-from selfrag.experiments.runner_models import Model, Source
+from selfrag.evaluation.compare import Comparison
+from selfrag.evaluation.compare_bootstrap import bootstrap
+from selfrag.evaluation.intervals import Estimate
+from selfrag.evaluation.runner_manifest import read_manifest
+from selfrag.evaluation.runner_models import Model, Source
+from selfrag.evaluation.tasks.reading import TaskFile
+from selfrag.evaluation.tasks.task import SHORT
 from selfrag.experiments.steering.answers import write_answers
 from selfrag.experiments.steering.fluency import FLUENCY
 from selfrag.experiments.steering.memory import FROM_MEMORY, MEMORY
@@ -24,8 +26,6 @@ from selfrag.experiments.steering.saving import Saved, saved
 from selfrag.experiments.steering.study import FileStudy, Progress, Study, study
 from selfrag.experiments.steering.sweep import based
 from selfrag.experiments.steering.table3a import ablations
-from selfrag.experiments.tasks.reading import TaskFile
-from selfrag.experiments.tasks.task import SHORT
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from selfrag.experiments.compare import Comparison, Table
-from selfrag.experiments.intervals import NONE, Estimate, bracketed
-from selfrag.experiments.metrics.registry import is_count
+from selfrag.evaluation.compare import Comparison, Table
+from selfrag.evaluation.intervals import NONE, Estimate, bracketed
+from selfrag.evaluation.metrics.registry import is_count
 from selfrag.experiments.steering.study import FileStudy, answers_changed
 from selfrag.experiments.steering.table3a import PUBLISHED, WHOLE
 from selfrag.experiments.steering.trends import verdict

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from selfrag.errors import UserError
-from selfrag.experiments.compare_bootstrap import bootstrap
-from selfrag.experiments.intervals import Estimate
-from selfrag.experiments.metrics.metric import Part, ratio
-from selfrag.experiments.metrics.registry import is_count
+from selfrag.evaluation.compare_bootstrap import bootstrap
+from selfrag.evaluation.intervals import Estimate
+from selfrag.evaluation.metrics.metric import Part, ratio
+from selfrag.evaluation.metrics.registry import is_count
 
 HEADLINE = "headline"
 """Stands for the metric that a task is averaged by."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from selfrag.experiments.items import Item
-from selfrag.experiments.metrics.effort import WORDS
-from selfrag.experiments.metrics.metric import Metric, Part
-from selfrag.experiments.metrics.output import Output
+from selfrag.evaluation.items import Item
+from selfrag.evaluation.metrics.effort import WORDS
+from selfrag.evaluation.metrics.metric import Metric, Part
+from selfrag.evaluation.metrics.output import Output
 
 
 def repeated_bigrams(text: str) -> tuple[int, int]:

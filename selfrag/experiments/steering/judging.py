@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from selfrag.experiments.metrics.entailment.journal import remembered
-from selfrag.experiments.metrics.entailment.protocol import Entailment
-from selfrag.experiments.metrics.judged_files import write_judged
-from selfrag.experiments.metrics.judging import Record, judge_citations
+from selfrag.evaluation.metrics.entailment.journal import remembered
+from selfrag.evaluation.metrics.entailment.protocol import Entailment
+from selfrag.evaluation.metrics.judged_files import write_judged
+from selfrag.evaluation.metrics.judging import Record, judge_citations
 from selfrag.experiments.steering.study import FileStudy
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from retrieval.atomic import writing
-from selfrag.experiments.compare import Row, Table
-from selfrag.experiments.metrics.registry import is_count
+from selfrag.evaluation.compare import Row, Table
+from selfrag.evaluation.metrics.registry import is_count
 from selfrag.experiments.pareto import Point
 from selfrag.experiments.steering.plots import Curve, Panel, plot_axis, plot_pareto
 from selfrag.experiments.steering.results import JUDGED

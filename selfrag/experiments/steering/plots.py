@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from selfrag.errors import require
-from selfrag.experiments.intervals import Estimate
+from selfrag.evaluation.intervals import Estimate
 from selfrag.experiments.pareto import Point, front
 from selfrag.plotting import save
 from selfrag.untrusted import printable

@@ -10,8 +10,8 @@ from typing import Any
 from selfrag.decoding.trace import Trace
 from selfrag.decoding.trace_json import trace_of
 from selfrag.errors import UserError
-from selfrag.experiments.metrics.output import Output
-from selfrag.experiments.runner_records import item_id
+from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.runner_records import item_id
 from selfrag.jsonl import read_jsonl
 
 

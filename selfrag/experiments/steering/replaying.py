@@ -9,7 +9,7 @@ from selfrag.decoding.answer import Answer, Usage, segments_of
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.rescore import Replay, replay
 from selfrag.decoding.trace import ROOT, Status, Trace
-from selfrag.experiments.metrics.output import USAGE, Output, output_of
+from selfrag.evaluation.metrics.output import USAGE, Output, output_of
 from selfrag.experiments.steering.narrowing import Narrowed, actions, narrow
 from selfrag.reflection.weights import Weights
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from selfrag.experiments.compare import Comparison, Table, compare
-from selfrag.experiments.compare_runs import FileResult, SystemRun
-from selfrag.experiments.metrics.metric import Metric, Part
-from selfrag.experiments.runner import scores
+from selfrag.evaluation.compare import Comparison, Table, compare
+from selfrag.evaluation.compare_runs import FileResult, SystemRun
+from selfrag.evaluation.metrics.metric import Metric, Part
+from selfrag.evaluation.runner import scores
+from selfrag.evaluation.tasks.reading import TaskFile
 from selfrag.experiments.steering.study import FileStudy
-from selfrag.experiments.tasks.reading import TaskFile
 
 SHOWN = ("citation_precision", "retrieval_rate", "words", "from_memory")
 """Columns of a study's tables beside the headline; the CSV file has all."""

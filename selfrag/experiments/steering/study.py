@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from selfrag.decoding.policy import Decoding
-from selfrag.experiments.items import Item
-from selfrag.experiments.metrics.output import Output
-from selfrag.experiments.runner import Run, run_all
-from selfrag.experiments.runner_answers import Execute
+from selfrag.evaluation.items import Item
+from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.runner import Run, run_all
+from selfrag.evaluation.runner_answers import Execute
+from selfrag.evaluation.systems.reflective import Reflective
+from selfrag.evaluation.tasks.reading import TaskFile
 from selfrag.experiments.steering.recording import recording
 from selfrag.experiments.steering.records import Recorded, read_recorded
 from selfrag.experiments.steering.replaying import Grouped, replay_all
 from selfrag.experiments.steering.setting import Setting
-from selfrag.experiments.systems.reflective import Reflective
-from selfrag.experiments.tasks.reading import TaskFile
 from selfrag.prompting import Prompting
 
 Origin = Literal["replayed", "decoded", "approximate", "missing"]
@@ -126,11 +126,11 @@ def study(
         job: how.
         file: what is asked.
         settings: at least one; the first is the base.
-        execute: answers what has to be decoded, see `selfrag.experiments.runner_answers`.
+        execute: answers what has to be decoded, see `selfrag.evaluation.runner_answers`.
         progress: told what is decoded.
 
     Raises:
-        UserError: as `selfrag.experiments.runner.run`; what was decoded is kept.
+        UserError: as `selfrag.evaluation.runner.run`; what was decoded is kept.
     """
     work = _Work(job, file, tuple(settings), execute, progress or _unwatched)
     wide = recording([work.policy(setting) for setting in settings], job.beam)

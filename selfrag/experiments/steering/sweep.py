@@ -13,11 +13,14 @@ from typing import Any
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import decoding_dict
 from selfrag.errors import UserError
-from selfrag.experiments.compare import Comparison
-from selfrag.experiments.compare_runs import SystemRun, read_runs
-from selfrag.experiments.metrics.entailment.named import load_entailment
-from selfrag.experiments.metrics.judged_files import about
-from selfrag.experiments.runner_models import Model, Source
+from selfrag.evaluation.compare import Comparison
+from selfrag.evaluation.compare_runs import SystemRun, read_runs
+from selfrag.evaluation.metrics.entailment.named import load_entailment
+from selfrag.evaluation.metrics.judged_files import about
+from selfrag.evaluation.runner_models import Model, Source
+from selfrag.evaluation.systems.reflective import runnable
+from selfrag.evaluation.tasks.given import Given
+from selfrag.evaluation.tasks.task import Task
 from selfrag.experiments.steering.answers import write_answers
 from selfrag.experiments.steering.choosing import Choice, Goal, Scores, choose
 from selfrag.experiments.steering.fluency import FLUENCY
@@ -29,9 +32,6 @@ from selfrag.experiments.steering.saving import Saved, saved
 from selfrag.experiments.steering.setting import BASE, Axis, Plan, plan
 from selfrag.experiments.steering.study import FileStudy, Progress, Study, study
 from selfrag.experiments.steering.trends import Trend, trends
-from selfrag.experiments.systems.reflective import runnable
-from selfrag.experiments.tasks.given import Given
-from selfrag.experiments.tasks.task import Task
 
 _NEAR_THE_ENDS = "0,0.001,0.01,0.05", "0.95,0.99,0.995,0.999,0.9995,0.9999,1"
 AXES = (

@@ -10,9 +10,9 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from selfrag.decoding.policy import Decoding
-from selfrag.experiments.intervals import NONE
+from selfrag.evaluation.intervals import NONE
+from selfrag.evaluation.tasks.task import Task
 from selfrag.experiments.steering.setting import Setting
-from selfrag.experiments.tasks.task import Task
 
 WHOLE = "selfrag"
 """Name of the policy that the others take something from."""

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from selfrag.experiments.compare_bootstrap import bootstrap
-from selfrag.experiments.intervals import Estimate, counted
-from selfrag.experiments.metrics.registry import is_count, scale_of
+from selfrag.evaluation.compare_bootstrap import bootstrap
+from selfrag.evaluation.intervals import Estimate, counted
+from selfrag.evaluation.metrics.registry import is_count, scale_of
 from selfrag.experiments.steering.choosing import HEADLINE, Scores
 from selfrag.experiments.steering.setting import Value, label
 

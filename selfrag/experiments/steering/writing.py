@@ -10,12 +10,12 @@ from typing import Any
 from retrieval.atomic import write_json, write_text, writing
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import decoding_dict
-from selfrag.experiments.intervals import Estimate, counted
-from selfrag.experiments.markdown_table import escape
-from selfrag.experiments.metrics.registry import scale_of
-from selfrag.experiments.provenance import commit, versions
-from selfrag.experiments.reporting.comparison_tables import csv_text, markdown
-from selfrag.experiments.runner_manifest import PACKAGES
+from selfrag.evaluation.intervals import Estimate, counted
+from selfrag.evaluation.markdown_table import escape
+from selfrag.evaluation.metrics.registry import scale_of
+from selfrag.evaluation.provenance import commit, versions
+from selfrag.evaluation.reporting.comparison_tables import csv_text, markdown
+from selfrag.evaluation.runner_manifest import PACKAGES
 from selfrag.experiments.steering.choosing import Choice
 from selfrag.experiments.steering.pictures import pictures_of
 from selfrag.experiments.steering.results import brief

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from selfrag.errors import UserError
-from selfrag.experiments.provenance import commit, sha256, versions
+from selfrag.evaluation.provenance import commit, sha256, versions
 from selfrag.jsonl import write_jsonl
 from selfrag.reflection.labels import ISREL, ISSUP
 from selfrag.training.demo.mixture import STAGES, describe, set_aside

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from selfrag.experiments.provenance import commit, sha256, versions
+from selfrag.evaluation.provenance import commit, sha256, versions
 from selfrag.jsonl import write_jsonl
 from selfrag.training.demo import claims, instructions, long_form, short_form
 from selfrag.training.demo.draft import Cutter, Draft, Lengths

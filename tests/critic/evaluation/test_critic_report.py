@@ -11,7 +11,7 @@ from critic.cli.main import main
 from critic.evaluation.report import beats, report
 from critic.evaluation.run import MAJORITY, TFIDF, Subjects, run_evaluation
 from selfrag.errors import UserError
-from selfrag.experiments.intervals import Estimate
+from selfrag.evaluation.intervals import Estimate
 from selfrag.jsonl import write_jsonl
 
 

@@ -16,11 +16,11 @@ from written import PROMPTING
 
 from retrieval.errors import UserError
 from selfrag.cli.main import main
-from selfrag.experiments.exporting.inspect_log import write_inspect
-from selfrag.experiments.exporting.lm_eval import higher_is_better, write_lm_eval
-from selfrag.experiments.exporting.source import read_source
-from selfrag.experiments.runner import run
-from selfrag.experiments.tasks.reading import read_task
+from selfrag.evaluation.exporting.inspect_log import write_inspect
+from selfrag.evaluation.exporting.lm_eval import higher_is_better, write_lm_eval
+from selfrag.evaluation.exporting.source import read_source
+from selfrag.evaluation.runner import run
+from selfrag.evaluation.tasks.reading import read_task
 
 assert PROMPTING  # the hand-written trees are importable
 ANSWERS = {3: "Paris", 4: "Paris", 5: "Paris"}  # right, wrong, fails

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.passage import Passage
+from selfrag.evaluation.items import Item
+from selfrag.evaluation.runner_manifest import RunDirectory
 from selfrag.experiments.interpretation.questions import choose
 from selfrag.experiments.interpretation.run import Job, run_cells
 from selfrag.experiments.interpretation.store import Questions
 from selfrag.experiments.interpretation.streaming import Stream
 from selfrag.experiments.interpretation.trials import Showing
 from selfrag.experiments.interpretation.writers import PromptWriter
-from selfrag.experiments.items import Item
-from selfrag.experiments.runner_manifest import RunDirectory
 from selfrag.intrinsics.contract import Completion, Failed, Request
 
 IDENTITY = {"name": "first-context", "generator": {"layout": "chat", "max_tokens": 50, "template": {}}, "data": {}}

@@ -12,6 +12,7 @@ from grid_world import Hand, identity, questions, start
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from selfrag.evaluation.runner_manifest import RunDirectory
 from selfrag.experiments.interpretation.agreement import agreements
 from selfrag.experiments.interpretation.chance import kappa
 from selfrag.experiments.interpretation.grid import Cell
@@ -20,7 +21,6 @@ from selfrag.experiments.interpretation.reading import read_grid
 from selfrag.experiments.interpretation.report import tables
 from selfrag.experiments.interpretation.run import KIND
 from selfrag.experiments.interpretation.streaming import Stream
-from selfrag.experiments.runner_manifest import RunDirectory
 
 CELL = Cell(3, "ranked", 0, "basic")
 

@@ -9,6 +9,7 @@ import pytest
 from grid_world import item, questions
 
 from retrieval.errors import UserError
+from selfrag.evaluation.tasks.given import Given
 from selfrag.experiments.interpretation.context_ids import contexts_of
 from selfrag.experiments.interpretation.grid import Cell, arranged, grid, parse_orders
 from selfrag.experiments.interpretation.published import PUBLISHED, published_mean
@@ -17,7 +18,6 @@ from selfrag.experiments.interpretation.row_facts import asked_how
 from selfrag.experiments.interpretation.scoring import MEASURES
 from selfrag.experiments.interpretation.source import Drawing, draw
 from selfrag.experiments.interpretation.trials import Showing, trial
-from selfrag.experiments.tasks.given import Given
 
 
 def test_the_papers_grid_has_81_cells_and_all_of_them_are_published():

@@ -14,6 +14,8 @@ from retrieval.errors import UserError
 from selfrag.engines.base import Limits
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.errors import EngineError
+from selfrag.evaluation.runner_manifest import RunDirectory
+from selfrag.evaluation.runner_records import read_records
 from selfrag.experiments.interpretation.effects import effects, foretold
 from selfrag.experiments.interpretation.faithfulness import put_to_test
 from selfrag.experiments.interpretation.figures import by_kind, grid_figures
@@ -27,8 +29,6 @@ from selfrag.experiments.interpretation.scoring import citation_figures, scored
 from selfrag.experiments.interpretation.streaming import Stream
 from selfrag.experiments.interpretation.trials import Showing, trial
 from selfrag.experiments.interpretation.writers import PromptWriter
-from selfrag.experiments.runner_manifest import RunDirectory
-from selfrag.experiments.runner_records import read_records
 from selfrag.intrinsics.contract import Failed
 
 RANKED = Cell(3, "ranked", 0, "basic")

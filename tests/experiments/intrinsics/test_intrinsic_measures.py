@@ -10,6 +10,7 @@ from oracle import Deaf, First, Oracle
 
 from retrieval.passage import Passage
 from selfrag.errors import DecodingError, UserError
+from selfrag.evaluation.metrics.joint import Outcome
 from selfrag.experiments.intrinsics import answering, certain, citing, faithfulness, rewriting
 from selfrag.experiments.intrinsics.followups import Collection, Turn, named, read_collection, replaced, sample, turns
 from selfrag.experiments.intrinsics.gating import _outcomes
@@ -17,7 +18,6 @@ from selfrag.experiments.intrinsics.run import Settings
 from selfrag.experiments.intrinsics.searching import BM25
 from selfrag.experiments.intrinsics.section import Table, markdown
 from selfrag.experiments.intrinsics.subjects import FewShot, Subject, worked
-from selfrag.experiments.metrics.joint import Outcome
 from selfrag.intrinsics.flows.writers import taken
 from selfrag.intrinsics.state import Message, State
 from selfrag.intrinsics.training.job import teachable

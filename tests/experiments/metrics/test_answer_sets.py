@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retrieval.errors import UserError
-from selfrag.experiments.items import Item
-from selfrag.experiments.metrics.alce_text import first_line, lifted, marks, without_marks
-from selfrag.experiments.metrics.answer_sets import (
+from selfrag.evaluation.items import Item
+from selfrag.evaluation.metrics.alce_text import first_line, lifted, marks, without_marks
+from selfrag.evaluation.metrics.answer_sets import (
     ANSWER_RECALL,
     STR_EM,
     STR_HIT,
@@ -18,10 +18,10 @@ from selfrag.experiments.metrics.answer_sets import (
     str_em,
     str_hit,
 )
-from selfrag.experiments.metrics.harmonic import harmonic
-from selfrag.experiments.metrics.metric import ratio
-from selfrag.experiments.metrics.output import Output
-from selfrag.experiments.metrics.qampari import LISTS, list_figures, listed
+from selfrag.evaluation.metrics.harmonic import harmonic
+from selfrag.evaluation.metrics.metric import ratio
+from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.qampari import LISTS, list_figures, listed
 
 SETS = (("New York", "NYC"), ("The Beatles",), ("Caf\u00e9",))
 SEVERAL = Item("q", "which?", True, answer_sets=SETS)

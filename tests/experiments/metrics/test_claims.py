@@ -8,10 +8,10 @@ import pytest
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.experiments.metrics.alce import CitedSentence, cites
-from selfrag.experiments.metrics.cited import cited_sentences, marked_sentences, premise
-from selfrag.experiments.metrics.claims import claim_recall
-from selfrag.experiments.metrics.output import Output
+from selfrag.evaluation.metrics.alce import CitedSentence, cites
+from selfrag.evaluation.metrics.cited import cited_sentences, marked_sentences, premise
+from selfrag.evaluation.metrics.claims import claim_recall
+from selfrag.evaluation.metrics.output import Output
 
 PASSAGES = {one.id: one for one in (Passage("p1", "Ann wrote it.", "Ann"), Passage("p2", "It rained.", ""))}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from selfrag.experiments.metrics.registry import JUDGED, METRICS, PARAMETRIC
+from selfrag.evaluation.metrics.registry import JUDGED, METRICS, PARAMETRIC
 
 TEXT = (Path(__file__).parents[3] / "docs" / "experiments" / "metrics.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, flags=re.M | re.S)

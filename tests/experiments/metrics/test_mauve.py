@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from retrieval.errors import MissingExtraError, UserError
-from selfrag.experiments.items import Item
-from selfrag.experiments.metrics.hidden_states import HiddenStates
-from selfrag.experiments.metrics.judging import Record, judge_likeness
-from selfrag.experiments.metrics.mauve import as_alce, mauve
-from selfrag.experiments.metrics.output import Output
+from selfrag.evaluation.items import Item
+from selfrag.evaluation.metrics.hidden_states import HiddenStates
+from selfrag.evaluation.metrics.judging import Record, judge_likeness
+from selfrag.evaluation.metrics.mauve import as_alce, mauve
+from selfrag.evaluation.metrics.output import Output
 
 
 class Drawn:
@@ -52,7 +52,7 @@ def test_equal_sets_score_high_and_disjoint_ones_low() -> None:
 def test_answers_are_judged_as_alce_prepares_them(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[str]] = []
     monkeypatch.setattr(
-        "selfrag.experiments.metrics.judging.mauve", lambda human, said, features: seen.extend((human, said))
+        "selfrag.evaluation.metrics.judging.mauve", lambda human, said, features: seen.extend((human, said))
     )
     item = Item("q", "what", True, query="who?", references=("Ann did.\nIn May.",))
     texts = ("Ann did [1], in May [2][3].\nQuestion: what?", "[1]", " ")

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.experiments.intervals import mean
-from selfrag.experiments.items import Item
-from selfrag.experiments.metrics.alce import alce, longbench
-from selfrag.experiments.metrics.citation_pairs import pair_figures
-from selfrag.experiments.metrics.metric import ratio
-from selfrag.experiments.metrics.output import Output
-from selfrag.experiments.metrics.registry import JUDGED, METRICS, is_count, metric, metrics
+from selfrag.evaluation.intervals import mean
+from selfrag.evaluation.items import Item
+from selfrag.evaluation.metrics.alce import alce, longbench
+from selfrag.evaluation.metrics.citation_pairs import pair_figures
+from selfrag.evaluation.metrics.metric import ratio
+from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.registry import JUDGED, METRICS, is_count, metric, metrics
 
 PASSAGES = (Passage("p1", "Ann wrote it.", "Ann"), Passage("p2", "It rained.", ""))
 ITEMS = (

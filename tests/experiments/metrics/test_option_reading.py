@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from selfrag.experiments.items import Item
-from selfrag.experiments.metrics.answers import OFFICIAL_MATCH, official_match
-from selfrag.experiments.metrics.closed import OPTION_MATCH, OPTION_UNREAD, read_option
-from selfrag.experiments.metrics.output import Output
+from selfrag.evaluation.items import Item
+from selfrag.evaluation.metrics.answers import OFFICIAL_MATCH, official_match
+from selfrag.evaluation.metrics.closed import OPTION_MATCH, OPTION_UNREAD, read_option
+from selfrag.evaluation.metrics.output import Output
 
 LETTERS = Item("q", "Choose.", None, label="B", options=("Venus", "Mars", "a red planet"))
 CLAIM = Item("q", "True?", None, label="false", options=("true", "false"))

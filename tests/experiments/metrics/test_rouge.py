@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from retrieval.errors import UserError
-from selfrag.experiments.items import Item
-from selfrag.experiments.metrics.long_form import ROUGE_LSUM, rouge_l, rouge_lsum
-from selfrag.experiments.metrics.output import Output
+from selfrag.evaluation.items import Item
+from selfrag.evaluation.metrics.long_form import ROUGE_LSUM, rouge_l, rouge_lsum
+from selfrag.evaluation.metrics.output import Output
 
 rouge = pytest.importorskip("rouge_score.rouge_scorer", reason="rouge-score is not installed")
 

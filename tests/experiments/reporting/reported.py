@@ -15,10 +15,10 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.decoding.trace import Trace
 from selfrag.engines.scripted import ScriptedEngine
-from selfrag.experiments import runner
-from selfrag.experiments.systems.finetuned import FineTuned
-from selfrag.experiments.systems.reflective import Reflective
-from selfrag.experiments.tasks.reading import read_task
+from selfrag.evaluation import runner
+from selfrag.evaluation.systems.finetuned import FineTuned
+from selfrag.evaluation.systems.reflective import Reflective
+from selfrag.evaluation.tasks.reading import read_task
 
 GOOD, FAIR = "{issup .8 .1 .1}{isuse 0 0 0 0 1}", "{issup .3 .5 .2}{isuse 0 0 .2 .8 0}"
 LONG, SHORT, BROKEN = 3, 8, "Question 5?"

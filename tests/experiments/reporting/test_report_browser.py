@@ -7,9 +7,9 @@ import pytest
 import reported
 from test_report_page import case, manifest, outcome
 
-from selfrag.experiments.compare import Comparison, Row, Table
-from selfrag.experiments.reporting.cases import CaseFile
-from selfrag.experiments.reporting.page import Report, read_report, render
+from selfrag.evaluation.compare import Comparison, Row, Table
+from selfrag.evaluation.reporting.cases import CaseFile
+from selfrag.evaluation.reporting.page import Report, read_report, render
 
 browser = browsing.browser
 

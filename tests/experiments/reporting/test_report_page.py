@@ -15,14 +15,14 @@ from structure import Structure
 
 from retrieval.passage import Passage
 from selfrag.decoding.trace import Trace
-from selfrag.experiments.compare import Comparison, Row, Table
-from selfrag.experiments.intervals import Estimate
-from selfrag.experiments.items import Item
-from selfrag.experiments.reporting.case_html import KINDS, article, kinds
-from selfrag.experiments.reporting.cases import Case, CaseFile, Outcome
-from selfrag.experiments.reporting.judgments_html import judged
-from selfrag.experiments.reporting.page import Report, read_report, render
-from selfrag.experiments.reporting.trace_html import MOST_STEPS, search, segments
+from selfrag.evaluation.compare import Comparison, Row, Table
+from selfrag.evaluation.intervals import Estimate
+from selfrag.evaluation.items import Item
+from selfrag.evaluation.reporting.case_html import KINDS, article, kinds
+from selfrag.evaluation.reporting.cases import Case, CaseFile, Outcome
+from selfrag.evaluation.reporting.judgments_html import judged
+from selfrag.evaluation.reporting.page import Report, read_report, render
+from selfrag.evaluation.reporting.trace_html import MOST_STEPS, search, segments
 from selfrag.picture import svg
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import ISREL

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from retrieval.errors import UserError
-from selfrag.experiments.compare import compare
-from selfrag.experiments.compare_runs import read_runs
-from selfrag.experiments.reporting.comparison_tables import csv_text, markdown
-from selfrag.experiments.reporting.digest import digest, read_digest, write_digest
-from selfrag.experiments.reporting.results import groups, keep, page, write_page
-from selfrag.experiments.reporting.studies import keep_study, read_study, section
+from selfrag.evaluation.compare import compare
+from selfrag.evaluation.compare_runs import read_runs
+from selfrag.evaluation.reporting.comparison_tables import csv_text, markdown
+from selfrag.evaluation.reporting.digest import digest, read_digest, write_digest
+from selfrag.evaluation.reporting.results import groups, keep, page, write_page
+from selfrag.evaluation.reporting.studies import keep_study, read_study, section
 
 ROOT = Path(__file__).parents[3]
 SAMPLES = Path(__file__).parent / "samples"

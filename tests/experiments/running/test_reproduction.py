@@ -14,20 +14,20 @@ import typer
 
 from selfrag.cli.main import app
 from selfrag.errors import UserError
-from selfrag.experiments.intervals import Estimate
-from selfrag.experiments.metrics.factscore.score import Fact, Facts
-from selfrag.experiments.metrics.judgeable import judgeable
-from selfrag.experiments.metrics.judged_files import write_judged
-from selfrag.experiments.metrics.judging import facts_judged
+from selfrag.evaluation.intervals import Estimate
+from selfrag.evaluation.metrics.factscore.score import Fact, Facts
+from selfrag.evaluation.metrics.judgeable import judgeable
+from selfrag.evaluation.metrics.judged_files import write_judged
+from selfrag.evaluation.metrics.judging import facts_judged
+from selfrag.evaluation.runner_items import items_of
+from selfrag.evaluation.systems.named import SYSTEMS
+from selfrag.evaluation.tasks.given import Given
+from selfrag.evaluation.tasks.presets import PRESETS
+from selfrag.evaluation.tasks.reading import read_tasks
 from selfrag.experiments.reproduction.checking import Check, check, markdown
 from selfrag.experiments.reproduction.samples import write_samples
 from selfrag.experiments.reproduction.steps import PUBLIC_FILES, Judges, Place, answering, judging, public_files
 from selfrag.experiments.reproduction.table2 import COLUMNS, ROWS, TASKS, row
-from selfrag.experiments.runner_items import items_of
-from selfrag.experiments.systems.named import SYSTEMS
-from selfrag.experiments.tasks.given import Given
-from selfrag.experiments.tasks.presets import PRESETS
-from selfrag.experiments.tasks.reading import read_tasks
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "reproduce_selfrag.py"
 RUNNABLE = [one for one in ROWS.values() if one.system]

@@ -12,11 +12,11 @@ from random_model import random_model
 from written import EOS, LIMITS, PROMPTING, passages
 
 from selfrag.engines.scripted import ScriptedEngine
-from selfrag.experiments.items import Item
-from selfrag.experiments.runner_answers import Execute, answer_here
+from selfrag.evaluation.items import Item
+from selfrag.evaluation.runner_answers import Execute, answer_here
+from selfrag.evaluation.tasks.reading import TaskFile
+from selfrag.evaluation.tasks.task import CLOSED, LONG, SHORT, Task
 from selfrag.experiments.steering.study import Study
-from selfrag.experiments.tasks.reading import TaskFile
-from selfrag.experiments.tasks.task import CLOSED, LONG, SHORT, Task
 
 EVIDENCE = passages("d1", "d2", "d3")
 GOLD = frozenset({"d2"})

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from steered import closed, executed, job, scripted, short
 
 from selfrag.decoding.policy import Decoding
-from selfrag.experiments.intervals import Estimate
+from selfrag.evaluation.intervals import Estimate
 from selfrag.experiments.steering.ablate import Ablated
 from selfrag.experiments.steering.ablate_writing import write_ablation
 from selfrag.experiments.steering.ablation_verdicts import Ablation, ablations_against

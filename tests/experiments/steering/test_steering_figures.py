@@ -14,8 +14,8 @@ from written import passages
 
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
-from selfrag.experiments.items import Item
-from selfrag.experiments.metrics.output import Output
+from selfrag.evaluation.items import Item
+from selfrag.evaluation.metrics.output import Output
 from selfrag.experiments.pareto import Point, front
 from selfrag.experiments.steering.choosing import Goal, Limit, choose, halves
 from selfrag.experiments.steering.fluency import REPEATED, repeated_bigrams
@@ -226,7 +226,7 @@ def test_the_best_is_chosen_on_one_half_and_measured_on_the_other() -> None:
 
 def test_pictures_are_drawn_and_nothing_is_drawn_of_nothing(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    from selfrag.experiments.intervals import Estimate
+    from selfrag.evaluation.intervals import Estimate
 
     curve = [(0.0, Estimate(0.1, 0.0, 0.2, 9)), (1.0, Estimate(0.5, math.nan, math.nan, 9))]
     panels = [Panel("percent", {"accuracy": curve, "none": []}), Panel("words", {"words": curve[:1]}, percent=False)]

@@ -14,7 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from steered import closed, executed, job, scripted, short
 
 from selfrag.decoding.policy import Decoding
-from selfrag.experiments.compare import Comparison
+from selfrag.evaluation.compare import Comparison
+from selfrag.evaluation.tasks.presets import preset
 from selfrag.experiments.steering.choosing import Goal
 from selfrag.experiments.steering.fluency import FLUENCY
 from selfrag.experiments.steering.results import measured_by, system_runs
@@ -22,7 +23,6 @@ from selfrag.experiments.steering.setting import Axis
 from selfrag.experiments.steering.study import study
 from selfrag.experiments.steering.sweep import Sweep, Swept, based, found_in
 from selfrag.experiments.steering.writing import sources, write_sweep
-from selfrag.experiments.tasks.presets import preset
 
 AXES = (Axis.parse("isuse=4"), Axis.parse("threshold=0,0.5,1"))
 

@@ -15,10 +15,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from steered import closed, executed, job, scripted, short
 
 from selfrag.decoding.policy import Decoding
+from selfrag.evaluation.tasks.reading import TaskFile
 from selfrag.experiments.steering.reasons import Reason, reasons
 from selfrag.experiments.steering.setting import Axis, plan
 from selfrag.experiments.steering.study import study
-from selfrag.experiments.tasks.reading import TaskFile
 
 AXES = tuple(map(Axis.parse, ("issup=5,0,1", "threshold=0,0.5,1", "mode=always,never", "passages=2")))
 LAID_OUT = plan(Decoding(), AXES)

@@ -14,7 +14,7 @@ from written import passages, run
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import DecodingError
-from selfrag.experiments.metrics.output import USAGE, Output, output_of
+from selfrag.evaluation.metrics.output import USAGE, Output, output_of
 from selfrag.experiments.steering.narrowing import narrow
 from selfrag.experiments.steering.replaying import Grouped, Replayed, replay_all
 from selfrag.reflection.weights import Weights

@@ -17,11 +17,11 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.errors import EngineError, UserError
+from selfrag.evaluation.tasks.reading import TaskFile
 from selfrag.experiments.steering.saving import saved
 from selfrag.experiments.steering.setting import Axis, Setting, plan
 from selfrag.experiments.steering.study import FileStudy, study
 from selfrag.experiments.steering.table3a import ablations
-from selfrag.experiments.tasks.reading import TaskFile
 from selfrag.reflection.weights import Weights
 
 AXES = (Axis.parse("issup=0,1,4"), Axis.parse("threshold=0:1:0.25"))

@@ -9,7 +9,7 @@ import pytest
 from intrinsic_rows import asked
 
 from selfrag.errors import UserError
-from selfrag.experiments.metrics.calibration import calibration_error
+from selfrag.evaluation.metrics.calibration import calibration_error
 from selfrag.intrinsics.training.calibrators import Calibrator, decile, fit, out_of_fold, top_probability
 from selfrag.intrinsics.training.certainty import certainty_rows, facts
 from selfrag.intrinsics.training.own_answers import Answered

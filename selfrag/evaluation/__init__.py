@@ -1,0 +1,1 @@
+"""Evaluation: tasks, metrics, the runner, intervals, comparison and reports."""

@@ -1,0 +1,121 @@
+"""Seeded bootstrap intervals: how sure a figure is, given that other items could have been drawn. Pure numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from selfrag.evaluation.ranking import Floats, win_matrix
+
+NONE = "\N{EN DASH}"
+"""Stands for a figure that is not defined."""
+
+ROUNDS = 2000
+LEVEL = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure with its percentile interval.
+
+    Attributes:
+        value: on all items; NaN without items, which is shown as a dash and written as None.
+        low: lower end of the 95% interval; NaN with fewer than two items.
+        high: upper end.
+        n: items behind it.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values; NaN becomes None."""
+        return {key: None if value != value else value for key, value in asdict(self).items()}
+
+    @property
+    def defined(self) -> bool:
+        """Whether there is a figure at all."""
+        return self.value == self.value
+
+    def __str__(self) -> str:
+        if not self.defined:
+            return f"{NONE} n={self.n}"
+        ends = f" [{self.low:.3f}, {self.high:.3f}]" if self.low == self.low else ""
+        return f"{self.value:.3f}{ends} n={self.n}"
+
+
+def bracketed(found: Estimate, *, scale: float = 100) -> str:
+    """`54.9 [51.0, 58.8]`, in percent unless told otherwise; the value alone where there is no interval."""
+    value, low, high = (f"{scale * end:.1f}" for end in (found.value, found.low, found.high))
+    return f"{value} [{low}, {high}]" if found.low == found.low else value
+
+
+def counted(found: Estimate, *, scale: float = 100) -> str:
+    """`54.9 [51.0, 58.8] n=200`."""
+    return f"{bracketed(found, scale=scale)} n={found.n}"
+
+
+def mean(values: Sequence[float], *, seed: int = 0, rounds: int = ROUNDS) -> Estimate:
+    """The mean of one value an item."""
+    data = np.asarray(values, dtype=np.float64)
+
+    def statistic(counts: Floats) -> Floats:
+        return np.asarray(counts @ data / counts.sum(axis=1))
+
+    return bootstrap(len(data), statistic, seed, rounds)
+
+
+def pooled_auc(
+    positives: Sequence[Sequence[float]], negatives: Sequence[Sequence[float]], *, seed: int = 0, rounds: int = ROUNDS
+) -> Estimate:
+    """AUC over the scores of all items together; whole items are resampled, because their passages belong together.
+
+    Args:
+        positives: scores of each item's positives.
+        negatives: scores of each item's negatives; as many items.
+        seed: of the resampling.
+        rounds: bootstrap samples.
+    """
+    matrix = win_matrix(positives, negatives)
+    right = np.array([len(scores) for scores in positives], dtype=np.float64)
+    wrong = np.array([len(scores) for scores in negatives], dtype=np.float64)
+
+    def statistic(counts: Floats) -> Floats:
+        won = ((counts @ matrix) * counts).sum(axis=1)
+        pairs = (counts @ right) * (counts @ wrong)
+        return np.asarray(np.divide(won, pairs, out=np.full(len(counts), np.nan), where=pairs > 0))
+
+    return bootstrap(len(matrix), statistic, seed, rounds)
+
+
+def bootstrap(items: int, statistic: Callable[[Floats], Floats], seed: int = 0, rounds: int = ROUNDS) -> Estimate:
+    """Any figure of items.
+
+    Args:
+        items: how many there are.
+        statistic: maps counts [R, n] (how often each of R samples holds each of n items) to R values.
+        seed: of the resampling.
+        rounds: bootstrap samples.
+    """
+    if items == 0:
+        return Estimate(float("nan"), float("nan"), float("nan"), 0)
+    value = float(statistic(np.ones((1, items)))[0])
+    if items == 1:
+        return interval(value, np.empty(0), 1)
+    counts = np.random.default_rng(seed).multinomial(items, [1 / items] * items, size=rounds).astype(np.float64)
+    return interval(value, statistic(counts), items)
+
+
+def interval(value: float, samples: Floats, items: int) -> Estimate:
+    """A figure with the percentile interval of its bootstrap samples; without finite ones its ends are NaN."""
+    known = samples[np.isfinite(samples)]
+    if items < 2 or not len(known):
+        return Estimate(value, float("nan"), float("nan"), items)
+    tail = 100 * (1 - LEVEL) / 2
+    low, high = np.percentile(known, [tail, 100 - tail])
+    return Estimate(value, float(low), float(high), items)

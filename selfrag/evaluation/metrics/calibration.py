@@ -1,0 +1,140 @@
+"""Calibration of probabilities: expected calibration error in equal and adaptive bins, reliability bins, Brier score.
+
+Pure numbers. Knows neither what was predicted nor by whom: a prediction is its confidence and whether it was right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from selfrag.evaluation.intervals import Estimate, bootstrap
+from selfrag.evaluation.ranking import Floats
+
+BINS = 10
+"""Stretches of confidence of the paper's figure, and of most of the field's."""
+
+Indices = NDArray[np.intp]
+Statistic: TypeAlias = Callable[[Floats], Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """One bar of a reliability diagram; only bins that hold something.
+
+    Attributes:
+        low: smallest confidence in it.
+        high: largest.
+        count: predictions in it.
+        confidence: their mean confidence.
+        accuracy: the share that was right.
+    """
+
+    low: float
+    high: float
+    count: int
+    confidence: float
+    accuracy: float
+
+
+def equal_bins(confidence: ArrayLike, bins: int = BINS) -> Indices:
+    """Bin of each confidence where [0, 1] is cut into stretches of one width; a border belongs to the upper bin."""
+    values = np.asarray(confidence, dtype=np.float64)
+    return np.clip((values * bins).astype(np.intp), 0, bins - 1)
+
+
+def adaptive_bins(confidence: ArrayLike, bins: int = BINS) -> Indices:
+    """Bin of each confidence where bins hold the same number of predictions (as far as equal confidences allow)."""
+    values = np.asarray(confidence, dtype=np.float64)
+    # Equal values share the place of the first of them, so the order of the rows does not matter.
+    place = np.searchsorted(np.sort(values), values, side="left")
+    return (place * bins // max(1, len(values))).astype(np.intp)
+
+
+def error_statistic(surplus: Floats, bins: Indices) -> Statistic:
+    """Expected calibration error of bootstrap samples.
+
+    Args:
+        surplus: confidence minus correctness of each prediction [n].
+        bins: bin of each prediction [n]; the bins of the whole data are those of every sample.
+    """
+    if not len(surplus):
+        return lambda counts: np.full(len(counts), np.nan)
+    member = np.eye(int(bins.max()) + 1)[bins] * surplus[:, None]
+
+    def statistic(counts: Floats) -> Floats:
+        return np.asarray(np.abs(counts @ member).sum(axis=1) / counts.sum(axis=1))
+
+    return statistic
+
+
+def calibration_error(
+    confidence: Sequence[float],
+    correct: Sequence[float],
+    *,
+    bins: int = BINS,
+    adaptive: bool = False,
+    seed: int = 0,
+) -> Estimate:
+    """Expected calibration error: the mean over predictions of |accuracy - confidence| of their bin.
+
+    Args:
+        confidence: probability given to being right, 0 to 1.
+        correct: 1 where it was right, 0 where it was wrong.
+        bins: how many.
+        adaptive: bins of equal counts, not of equal width.
+        seed: of the interval. Resampled errors lie above the true one on few rows, so the interval does too.
+
+    Raises:
+        ValueError: lengths differ, or a confidence is no probability.
+    """
+    values, right = _checked(confidence, correct)
+    where = adaptive_bins(values, bins) if adaptive else equal_bins(values, bins)
+    return bootstrap(len(values), error_statistic(values - right, where), seed)
+
+
+def brier(confidence: Sequence[float], correct: Sequence[float], *, seed: int = 0) -> Estimate:
+    """Brier score of a binary event: mean squared distance of confidence and correctness, 0 (best) to 1.
+
+    Raises:
+        ValueError: as `calibration_error`.
+    """
+    values, right = _checked(confidence, correct)
+    squared = (values - right) ** 2
+    return bootstrap(len(values), lambda counts: np.asarray(counts @ squared / counts.sum(axis=1)), seed)
+
+
+def reliability(
+    confidence: Sequence[float], correct: Sequence[float], *, bins: int = BINS, adaptive: bool = False
+) -> tuple[Bin, ...]:
+    """The bins behind the error, in order of confidence.
+
+    Raises:
+        ValueError: as `calibration_error`.
+    """
+    values, right = _checked(confidence, correct)
+    where = adaptive_bins(values, bins) if adaptive else equal_bins(values, bins)
+    return tuple(
+        Bin(
+            float(values[chosen].min()),
+            float(values[chosen].max()),
+            int(chosen.sum()),
+            float(values[chosen].mean()),
+            float(right[chosen].mean()),
+        )
+        for chosen in (where == number for number in range(bins))
+        if chosen.any()
+    )
+
+
+def _checked(confidence: Sequence[float], correct: Sequence[float]) -> tuple[Floats, Floats]:
+    values, right = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
+    if values.shape != right.shape:
+        raise ValueError(f"{values.size} confidences for {right.size} outcomes")
+    if not ((values >= 0) & (values <= 1)).all():
+        raise ValueError(f"no probability: {values[~((values >= 0) & (values <= 1))][0]}")
+    return values, right

@@ -1,0 +1,105 @@
+"""MAUVE of answers against human ones, prepared as ALCE does. Clustering is mauve-text's; features are the caller's.
+
+MAUVE compares two sets of texts, so there is no value for one item and no bootstrap over items: the spread that is
+reported is that of the clustering's seed. It means little below some hundreds of texts.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from selfrag.errors import UserError, require
+from selfrag.evaluation.ranking import Floats
+
+LEAST = 20
+"""Texts of each side: two clusters of the package's ten texts each."""
+SEEDS = (25, 26, 27, 28, 29)
+"""The package's default seed and the next ones; its authors ask for the mean over several."""
+WORDS = 100
+"""Words of question and answer that ALCE reads."""
+
+
+class Features(Protocol):
+    """Turns texts into vectors."""
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        ...
+
+    def identity(self) -> Mapping[str, Any]:
+        """Everything that decides the vectors, as plain values."""
+        ...
+
+    def embed(self, texts: Sequence[str]) -> Floats:
+        """A vector each [n, d]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Mauve:
+    """MAUVE, 0 to 1; higher is more like the human texts.
+
+    Attributes:
+        value: mean over seeds.
+        low: smallest of any seed; no confidence interval.
+        high: largest.
+        texts: of each side.
+        features: who made the vectors.
+    """
+
+    value: float
+    low: float
+    high: float
+    texts: int
+    features: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+
+def as_alce(question: str, answer: str) -> str:
+    """Question and answer in one line, the first 100 words, without punctuation at the end."""
+    return " ".join(f"{question} {answer.strip()}".split()[:WORDS]).rstrip(string.punctuation)
+
+
+def mauve(
+    human: Sequence[str], written: Sequence[str], features: Features, *, seeds: Sequence[int] = SEEDS
+) -> Mauve | None:
+    """MAUVE of two sets of texts.
+
+    Args:
+        human: reference texts.
+        written: the model's, as many; a pair with an empty text is left out.
+        features: makes the vectors.
+        seeds: of the clustering, one result each.
+
+    Returns:
+        None below `LEAST` pairs, where the figure is not defined in any useful sense.
+
+    Raises:
+        MissingExtraError: mauve-text is not installed.
+        UserError: not as many texts on both sides.
+    """
+    package = require("mauve", extra="mauve")
+    if len(human) != len(written):
+        raise UserError(f"{len(human)} human texts for {len(written)} answers; give one for each")
+    pairs = [(one, other) for one, other in zip(human, written, strict=True) if one.strip() and other.strip()]
+    if len(pairs) < LEAST:
+        return None
+    vectors = features.embed([one for one, _ in pairs]), features.embed([other for _, other in pairs])
+    if not all(np.isfinite(side).all() for side in vectors):
+        return None
+    values = [_one(package, vectors, seed) for seed in seeds]
+    return Mauve(sum(values) / len(values), min(values), max(values), len(pairs), features.name)
+
+
+def _one(package: Any, vectors: tuple[Floats, Floats], seed: int) -> float:
+    found = package.compute_mauve(p_features=vectors[0], q_features=vectors[1], seed=seed, verbose=False)
+    return float(found.mauve)

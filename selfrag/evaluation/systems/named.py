@@ -1,0 +1,142 @@
+"""The systems by name, and how a name and a checkpoint's tokenizer become a system. Loads no weights."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from retrieval.checks import whole
+from selfrag.decoding.policy import Decoding
+from selfrag.errors import UserError
+from selfrag.evaluation.systems.finetuned import FineTuned
+from selfrag.evaluation.systems.reflective import Reflective, runnable
+from selfrag.evaluation.systems.system import System
+from selfrag.evaluation.systems.untuned import Chat, Untuned
+from selfrag.evaluation.tasks.given import Given
+from selfrag.evaluation.tasks.task import Task
+from selfrag.prompting import Prompting
+from selfrag.reflection.vocabulary import Vocabulary
+from selfrag.reflection.weights import Weights
+from selfrag.tokenization import HFTextCodec
+
+Role = Literal["base", "finetuned", "sail", "selfrag"]
+
+ROLES: dict[str, Role] = {
+    "base": "base",
+    "rag-1": "base",
+    "rag-5": "base",
+    "finetuned": "finetuned",
+    "sail": "sail",
+    "selfrag-always": "selfrag",
+    "selfrag-adaptive": "selfrag",
+    "selfrag-never": "selfrag",
+}
+"""Name of a system to which of the trained models it needs."""
+AS_PUBLISHED = "selfrag"
+"""Ours under the policy that a published task was run with; on files of users the same as `selfrag-adaptive`."""
+SYSTEMS: dict[str, Role] = {AS_PUBLISHED: "selfrag", **ROLES}
+"""`ROLES` and the system that no comparison needs twice."""
+_UNTUNED = {"base": 0, "rag-1": 1, "rag-5": 5}
+_FINETUNED = {"finetuned": 0, "sail": 1}
+_MODES: dict[str, Literal["adaptive", "always", "never"]] = {
+    AS_PUBLISHED: "adaptive",
+    "selfrag-always": "always",
+    "selfrag-adaptive": "adaptive",
+    "selfrag-never": "never",
+}
+
+
+def system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None = None) -> System:
+    """A system by its name.
+
+    Args:
+        name: one of `SYSTEMS`.
+        tokenizer: the Hugging Face tokenizer of its model.
+        settings: fields to change: of `Decoding` for ours, else `passages` and `passage_tokens`.
+
+    Raises:
+        UserError: unknown name or field, a value that is refused, or the tokenizer lacks reflection tokens.
+    """
+    given = dict(settings or {})
+    codec = HFTextCodec(tokenizer)
+    if name in _UNTUNED:
+        if tokenizer.eos_token_id is None:
+            raise UserError("the tokenizer has no EOS token; set tokenizer.eos_token first")
+        passages, longest = _counts(given, _UNTUNED[name])
+        return Untuned(codec, Chat.of(tokenizer, codec), int(tokenizer.eos_token_id), passages, longest)
+    if name not in SYSTEMS:
+        raise UserError(f"unknown system {name!r}; known: {', '.join(SYSTEMS)}")
+    prompting = Prompting(codec, Vocabulary.from_tokenizer(tokenizer))
+    if name in _FINETUNED:
+        return FineTuned(prompting, *_counts(given, _FINETUNED[name]))
+    known = [field.name for field in fields(Decoding)]
+    if unknown := sorted(set(given) - set(known)):
+        raise UserError(f"unknown setting {unknown[0]!r}; known: {', '.join(known)}")
+    return Reflective(prompting, runnable(replace(Decoding(mode=_MODES[name]), **given), given))
+
+
+def system_of_task(name: str, tokenizer: Any, task: Task, settings: Mapping[str, Any] | None = None) -> System:
+    """A system as the protocol of a published task has it; a system named after a mode keeps that mode.
+
+    Args:
+        name: one of `SYSTEMS`.
+        tokenizer: the Hugging Face tokenizer of its model.
+        task: of a preset.
+        settings: fields to change; they win over the protocol.
+
+    Raises:
+        UserError: as `system`, or the preset is unknown.
+    """
+    given = Given.marked(Path(), task.preset)
+    if name not in _MODES or given.preset is None:
+        return system(name, tokenizer, settings)
+    published = given.preset.settings(given.protocol)
+    if name != AS_PUBLISHED:
+        published.pop("mode", None)
+    return system(name, tokenizer, {**published, **(settings or {})})
+
+
+def tokenizer_of(model: Path) -> Any:
+    """The tokenizer of a checkpoint; no code of the checkpoint is run."""
+    from selfrag.loading import load_tokenizer
+
+    return load_tokenizer(model)
+
+
+def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
+    """`["threshold=0.5", "weights=isrel=1,issup=2"]` as fields; values are numbers, names, True, False or None.
+
+    Args:
+        pairs: as given.
+        option: that gave them, for the error.
+
+    Raises:
+        UserError: a pair that is not KEY=VALUE.
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise UserError(f"{option} {pair}: give KEY=VALUE, such as threshold=0.5")
+        if key == "weights":
+            found[key] = Weights.parse(text)
+            continue
+        try:
+            found[key] = ast.literal_eval(text)
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            found[key] = text
+    return found
+
+
+def _counts(given: Mapping[str, Any], passages: int) -> tuple[int, int]:
+    """How many passages, and the most tokens of one."""
+    values = {"passages": passages, "passage_tokens": Decoding().passage_tokens}
+    for key, value in given.items():
+        if key not in values:
+            raise UserError(f"unknown setting {key!r}; known: {', '.join(values)}")
+        whole(key, value, 0 if key == "passages" else 1)
+        values[key] = value
+    return values["passages"], values["passage_tokens"]

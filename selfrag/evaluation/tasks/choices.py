@@ -1,0 +1,99 @@
+"""A closed set as the model would write it: the texts that are scored, and which of them is right. Pure.
+
+Decided by the item's fields alone: where the label is one of the options, the options themselves are written (`true`,
+`false`); where it is a letter or a number, the options are named by letters or numbers in their order. Such an item can
+be put into another form: asked without its listed options, whose texts are scored ("cloze" in lm-evaluation-harness).
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from selfrag.decoding.option_scores import Length
+from selfrag.errors import UserError
+from selfrag.evaluation.items import TASK_INPUT, Item
+from selfrag.evaluation.tasks.listed_options import unlisted
+
+Form: TypeAlias = Literal["letters", "texts"]
+"""How an item whose label is a letter or a number is asked; other closed sets are the same in both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The closed set of one item.
+
+    Attributes:
+        surfaces: what can be written, one for each option.
+        right: the surface of the right option.
+        length: what is taken out of their probabilities; the field's `acc_norm` for texts of different lengths.
+    """
+
+    surfaces: tuple[str, ...]
+    right: str
+    length: Length = "none"
+
+
+def choices(item: Item) -> Choices:
+    """The closed set of an item.
+
+    Raises:
+        UserError: fewer than two options, an option that is blank or equal to another, or a label that names none.
+    """
+    options, label = item.options, item.label
+    if label is None or len(options) < 2:
+        raise UserError("a closed set needs a label and at least two options")
+    if len(set(options)) != len(options) or not all(option.strip() for option in options):
+        raise UserError("two options are equal, or one is blank")
+    surfaces = _surfaces(label, options)
+    if len(surfaces) < len(options):
+        raise UserError(f"{len(options)} options, and letters name {len(surfaces)}; give the label as a number or text")
+    if label not in surfaces:
+        raise UserError(f"label {label!r} is none of {', '.join(surfaces[:26])}")
+    return Choices(surfaces, label, "characters" if item.cloze else "none")
+
+
+def in_form(item: Item, form: Form) -> Item:
+    """An item as it is asked and scored in a form, its closed set checked.
+
+    For `texts` the label becomes the text of the option that it names, so that accuracy is the same metric.
+
+    Args:
+        item: any; those without options, and those whose label is an option, are the same in both forms.
+        form: how it is asked.
+
+    Raises:
+        UserError: as `choices`.
+    """
+    if not item.options:
+        return item
+    found = choices(item)
+    if form == "letters" or item.label in item.options:
+        return item
+    options = tuple(option.strip() for option in item.options)
+    question = _bare(item)
+    label = options[found.surfaces.index(found.right)]
+    asked = replace(item, instruction=question, query=question, options=options, label=label, cloze=True)
+    choices(asked)
+    return asked
+
+
+def recorded_form(settings: Mapping[str, Any]) -> Form:
+    """The form that a run's manifest notes among the settings of a file; runs from before forms note none."""
+    return "texts" if settings.get("choices") == "texts" else "letters"
+
+
+def _bare(item: Item) -> str:
+    """The question alone: the item's own; else, or where only options are its input, what stands before the input."""
+    bare = (unlisted(text, item.options).strip() for text in (item.query, item.instruction.partition(TASK_INPUT)[0]))
+    return next((text for text in bare if text), item.instruction)
+
+
+def _surfaces(label: str, options: tuple[str, ...]) -> tuple[str, ...]:
+    if label in options:
+        return tuple(option.strip() for option in options) if label == label.strip() else options
+    if label.isdecimal():
+        return tuple(str(number) for number in range(1, len(options) + 1))
+    return tuple(string.ascii_uppercase[: len(options)])

@@ -1,0 +1,113 @@
+"""`Task`: a kind of question with its budget, its wording for untrained models, and its metrics. Runs nothing.
+
+Four kinds, told apart by the fields of an item and never by the name of a data set: closed sets, short answers, long
+answers, lists. Budgets are shared by all systems, so that none gains by writing more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from selfrag.errors import UserError
+from selfrag.evaluation.items import Item
+from selfrag.evaluation.metrics.answer_sets import ANSWER_RECALL
+from selfrag.evaluation.metrics.answers import CONTAINS, EXACT_MATCH, OFFICIAL_MATCH, TOKEN_F1
+from selfrag.evaluation.metrics.citations import BEARS_ANSWER, CITATIONS, F1
+from selfrag.evaluation.metrics.closed import ACCURACY
+from selfrag.evaluation.metrics.effort import EFFORT, WORDS
+from selfrag.evaluation.metrics.long_form import ANSWERABILITY, ANSWERS, DECLINES, LONG_FORM, ROUGE_L
+from selfrag.evaluation.metrics.metric import Metric
+from selfrag.evaluation.metrics.qampari import LISTS
+
+Kind = Literal["closed", "short", "long", "list"]
+
+SET_BY_TASK = ("max_segments", "answer_tokens")
+"""Fields of `Decoding` that are the budget of a task."""
+LONGEST_SHORT_ANSWER = 10
+"""Words; an item of an unknown kind is short if one of its answers is not longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A kind of question.
+
+    Attributes:
+        kind: `closed`, `short`, `long` or `list`.
+        metrics: the first is the one that systems are averaged by.
+        new_tokens: tokens an answer may have, reflection tokens included; a closed set writes none.
+        segments: segments an answer may have.
+        hint: what a model that was not trained on such questions is told.
+        marked: the wording asks for citations as numbers in brackets.
+        preset: the preset and protocol that these settings are from, such as `popqa/paper`; empty for user files.
+    """
+
+    kind: Kind
+    metrics: tuple[Metric, ...]
+    new_tokens: int
+    segments: int
+    hint: str
+    preset: str = ""
+    marked: bool = False
+
+    @property
+    def headline(self) -> str:
+        """Name of the metric that systems are averaged by."""
+        return self.metrics[0].name
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        names = [metric.name for metric in self.metrics]
+        known = {"kind": self.kind, "new_tokens": self.new_tokens, "segments": self.segments, "metrics": names}
+        return known | ({"preset": self.preset} if self.preset else {}) | ({"marked": True} if self.marked else {})
+
+
+CLOSED = Task("closed", (ACCURACY, *CITATIONS, *EFFORT), 1, 1, "Answer with one of: {choices}.")
+SHORT = Task(
+    "short",
+    (CONTAINS, OFFICIAL_MATCH, EXACT_MATCH, TOKEN_F1, *CITATIONS, BEARS_ANSWER, *EFFORT),
+    50,
+    1,
+    "Answer with a few words only.",
+)
+LONG = Task(
+    "long",
+    (LONG_FORM, ROUGE_L, ANSWERABILITY, DECLINES, ANSWERS, *CITATIONS, *EFFORT),
+    200,
+    4,
+    "Answer in a few sentences. If you cannot find the answer, say that you do not know.",
+)
+LIST = Task(
+    "list",
+    (ANSWER_RECALL, *LISTS, *CITATIONS, F1, BEARS_ANSWER, *EFFORT),
+    100,
+    4,
+    "Answer with a list of all right answers, separated by commas.",
+)
+BIOGRAPHY = Task("long", (WORDS, *CITATIONS, *EFFORT), 200, 4, "Answer in a few sentences.")
+"""A text about a topic that has no reference; a second model judges its facts (`factscore`)."""
+TASKS: dict[Kind, Task] = {task.kind: task for task in (CLOSED, SHORT, LONG, LIST)}
+
+
+def task_of(item: Item) -> Task:
+    """The kind of an item: closed where it has options, else by its `task`, a list where it has several right answers.
+
+    Else the length of its answers decides.
+
+    Raises:
+        UserError: the item has nothing to be scored by.
+    """
+    if item.options:
+        return CLOSED
+    if item.topic and not item.references:
+        return BIOGRAPHY
+    if not any(answer.strip() for answer in item.references) and item.answerable is not False:
+        raise UserError("no gold answer, no options and not unanswerable: nothing to score it by; fill 'answers'")
+    if item.task.startswith("short"):
+        return SHORT
+    if item.task.startswith("long") or item.answerable is not None:
+        return LONG
+    if len(item.answer_sets) > 1:
+        return LIST
+    shortest = min(len(answer.split()) for answer in item.references)
+    return SHORT if shortest <= LONGEST_SHORT_ANSWER else LONG
