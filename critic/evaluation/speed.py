@@ -177,7 +177,7 @@ def race(
     """
     from critic.names import resolve_critic
     from critic.student.card import read_card
-    from selfrag.experiments.speed.machine import machine
+    from selfrag.evaluation.machine import machine
     from selfrag.experiments.speed.served import serve
     from selfrag.loading import load_tokenizer
 

@@ -12,9 +12,9 @@ import numpy as np
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.rescore import sweep
 from selfrag.engines.vllm_config import VLLMConfig
+from selfrag.evaluation.machine import machine
 from selfrag.experiments.speed.forms import Bench
 from selfrag.experiments.speed.growth import grow
-from selfrag.experiments.speed.machine import machine
 from selfrag.experiments.speed.results import FormReport, Report, Rescoring
 from selfrag.experiments.speed.served import prompting_of, serve
 from selfrag.experiments.speed.sizes import Sizes

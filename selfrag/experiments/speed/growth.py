@@ -10,7 +10,7 @@ from multiprocessing import get_context
 
 from selfrag.engines.vllm_config import VLLMConfig
 from selfrag.errors import EngineError
-from selfrag.experiments.speed.machine import memory_gib
+from selfrag.evaluation.machine import memory_gib
 from selfrag.experiments.speed.run import answer_all
 from selfrag.experiments.speed.served import prompting_of, serve
 from selfrag.experiments.speed.workload import Form, Item
