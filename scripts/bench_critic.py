@@ -12,10 +12,10 @@ import sys
 import time
 from pathlib import Path
 
-from critic.evaluation.speed import cases_of, race, same
 from critic.tables import markdown
 from retrieval.atomic import write_json, writing
 from retrieval.errors import UserError
+from speed.labels import cases_of, race, same
 
 
 def main() -> int:

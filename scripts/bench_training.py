@@ -17,7 +17,7 @@ from retrieval.errors import UserError
 from selfrag.evaluation.machine import machine
 from selfrag.evaluation.provenance import commit
 from selfrag.training.recipes import read
-from selfrag.training.speed import SYSTEMS, Contest, measure, table
+from speed.training import SYSTEMS, Contest, measure, table
 
 
 def main() -> int:

@@ -8,9 +8,9 @@ import pytest
 import tiny
 
 from critic.cases import Case
-from critic.evaluation.speed import Pace, cases_of, named, same
 from selfrag.errors import UserError
 from selfrag.jsonl import write_jsonl
+from speed.labels import Pace, cases_of, named, same
 
 
 def write(path, rows=3, passages=3):
@@ -58,8 +58,8 @@ def test_both_ways_name_the_same_labels_on_vllm(tmp_path):
     from student_cases import labelled
     from test_student_training import config, told  # type: ignore[import-not-found]
 
-    from critic.evaluation.speed import race
     from critic.student.training import train_critic
+    from speed.labels import race
 
     base = tiny.save_llama(tmp_path / "base", reflection=False, tie=True)
     write_jsonl(tmp_path / "rows.jsonl", [told(row).as_dict() for row in labelled(each=2)])
