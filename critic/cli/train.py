@@ -57,8 +57,7 @@ def train(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and train nothing.")] = False,
 ) -> None:
     """Fine-tune a critic. Stopped or killed, the same command goes on."""
-    from critic.student.training import planned, train_critic
-    from critic.student.training_settings import configured
+    from critic.student.training import configured, planned, train_critic
     from selfrag.loading import resolve_model
 
     changes = {"method": method, "epochs": epochs, "learning_rate": learning_rate, "seed": seed}
