@@ -64,11 +64,12 @@ def _segment(draw: random.Random, ids: list[int], rows: dict[int, dict[int, floa
 
 
 def random_search(seed: int, most: int = 5) -> Callable[[str], list[Passage]]:
-    """A retriever that finds up to `most` passages for each query, always the same."""
+    """A retriever that finds up to `most` passages for each query, always the same; two texts may share an id."""
 
     def search(query: str) -> list[Passage]:
         draw = random.Random(_seed(seed, query.encode()))
         names = [f"d{draw.randrange(9)}" for _ in range(draw.choice((0, 1, *range(2, most + 1), *range(2, most + 1))))]
-        return [Passage(name, f"Text of {name}.", f"Title of {name}", 1.0) for name in names]
+        texts = [draw.choice(("Text", "Text", "Other text")) for _ in names]
+        return [Passage(n, f"{text} of {n}.", f"Title of {n}", 1.0) for n, text in zip(names, texts, strict=True)]
 
     return search
