@@ -421,7 +421,7 @@ class Reference:
         else:
             branch = "passage"
             prefix = (*prefix, YES, *shown(passage, self.policy.passage_tokens))
-            asked = self.ask(prefix, allowed_ids=GROUPS["isrel"])
+            asked = self.ask(prefix)
             if isinstance(asked, Failed):
                 self.reason = self.reason or asked.reason
                 return None
