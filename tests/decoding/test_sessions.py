@@ -164,6 +164,25 @@ def test_closing_an_engine_in_use_ends_its_calls_with_the_engine_s_own_error() -
             asked.result(10)
 
 
+def test_aborting_without_waiting_does_not_wait_for_a_step() -> None:
+    held, entered = threading.Event(), threading.Event()
+
+    def slow(request: Generate) -> Any:
+        entered.set()
+        held.wait(5)
+        return Failed("late")
+
+    opened = sessions.open_session(ScriptedEngine(slow, EOS, limits=LIMITS), lambda: None)
+    ticket = opened.submit(Generate((1,), 1))
+    opened.step()
+    assert entered.wait(5)
+    start = time.perf_counter()
+    opened.abort([ticket], wait=False)
+    assert time.perf_counter() - start < 1
+    held.set()
+    opened.close()
+
+
 def test_an_abandoned_stream_is_collected_without_waiting_for_itself() -> None:
     rag = SelfRAG(PROMPTING, Watched(TREES))
     started = time.perf_counter()
