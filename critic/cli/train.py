@@ -118,5 +118,5 @@ def _rows(facts: Mapping[str, Any]) -> list[str]:
 def _count(text: str) -> tuple[str, int | None]:
     group, equals, number = text.partition("=")
     if not equals or not re.fullmatch(r"all|[1-9][0-9]{0,9}", number):
-        raise UserError(f"--per-label {text!r}: write GROUP=N or GROUP=all, such as IsSup=1000")
+        raise UserError(f"--per-label {text!r:.80}: write GROUP=N or GROUP=all, such as IsSup=1000")
     return group, None if number == "all" else int(number)
