@@ -20,13 +20,13 @@ from critic.student.examples import examples
 from critic.student.layout import Layout, Style
 from critic.student.sampling import balanced
 from selfrag.errors import UserError, require
-from selfrag.training.packing import Weighting
-from selfrag.training.run import Prepared, TrainingConfig, fit
+from selfrag.training.run import Prepared, fit
+from selfrag.training.settings import TrainingConfig, Weighting
 
 if TYPE_CHECKING:
     from selfrag.training.estimate import Estimate
     from selfrag.training.model import Trainee
-    from selfrag.training.scale.settings import Scale
+    from selfrag.training.settings import Scale
 
 ALIKE = Weighting(text=1.0, retrieve=1.0, isrel=1.0, issup=1.0, isuse=1.0, marker=0.0, eos=0.05)
 """Every label counts the same; EOS only so much that free generation ends."""
@@ -104,7 +104,7 @@ def train_critic(
     if scale is None:
         trainee = fit(prepare, base_dir, run_dir, config.training, start=start)
     else:
-        from selfrag.training.scale.run import fit_scaled
+        from selfrag.training.scale import fit_scaled
 
         trained = fit_scaled(prepare, base_dir, run_dir, config.training, scale, start=start)
         if not trained.main:
@@ -202,10 +202,9 @@ def _export(
 
 def _describe(out_dir: Path, base_dir: Path, config: CriticConfig) -> None:
     """The loss plot, and the model card of the checkpoint, from the run's own files."""
-    from selfrag.training.card import Product
+    from selfrag.training.card import Product, plot_log
     from selfrag.training.card import write_card as write_readme
     from selfrag.training.job import base_name
-    from selfrag.training.plot import plot_log
 
     run_dir = out_dir / "run"
     plot_log(run_dir / "log.jsonl", run_dir / "loss.png")

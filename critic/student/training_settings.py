@@ -17,7 +17,7 @@ from selfrag.errors import UserError
 from selfrag.training import recipes
 
 if TYPE_CHECKING:
-    from selfrag.training.scale.settings import Scale
+    from selfrag.training.settings import Scale
 
 
 def known() -> list[str]:

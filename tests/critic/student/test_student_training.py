@@ -18,8 +18,7 @@ from critic.student.training_settings import configured, known
 from selfrag.errors import UserError
 from selfrag.jsonl import write_jsonl
 from selfrag.training.journal import Journal
-from selfrag.training.model import Lora
-from selfrag.training.scale.settings import Scale
+from selfrag.training.settings import Lora, Scale
 
 ALL = dict.fromkeys(("Retrieve", "IsRel", "IsSup", "IsUse"))
 
