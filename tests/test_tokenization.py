@@ -161,6 +161,12 @@ def test_look_alikes_that_normalise_to_a_token_do_not_become_it():
     assert codec.decode(codec.encode(wide)) == "[relevant]"
 
 
+def test_a_control_token_that_stands_for_no_characters_is_cut_by_halves(monkeypatch):
+    codec = HFTextCodec(unigram_tokenizer())
+    monkeypatch.setattr(ReadOnlyTokenizer, "places", lambda self, text: [(i, 0, 0) for i in sorted(codec.control_ids)])
+    assert codec.decode(codec.encode("a[Relevant]b")).replace(" ", "") == "a[Relevant]b"
+
+
 def test_lone_surrogates_become_replacement_characters():
     codec = HFTextCodec(tiny.byte_level_tokenizer())
     assert codec.decode(codec.encode("a\ud800b\udfff")) == "a\ufffdb\ufffd"

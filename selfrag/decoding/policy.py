@@ -62,7 +62,7 @@ def check_names(names: Iterable[str]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
-    """How to decode. The defaults are the paper's; `Decoding.official` is the published code's behaviour."""
+    """How to decode. The defaults are the paper's; `Decoding.official` has the published code's formulas."""
 
     # When to retrieve.
     mode: Literal["adaptive", "always", "never"] = "adaptive"

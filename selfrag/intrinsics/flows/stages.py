@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from retrieval.checks import choice, whole
-from retrieval.passage import Passage
 from selfrag.decoding.aside import Service
 from selfrag.decoding.requests import Failed, Retrieve, Retrieved
 from selfrag.decoding.tree import distinct
@@ -86,21 +85,22 @@ class Search:
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
         """Set the passages; those that came with the conversation make a search needless.
 
+        A search that fails after an answer was written finds nothing, and the answer stays.
+
         Raises:
-            DecodingError: the retriever failed.
+            DecodingError: the retriever failed before anything was written.
         """
         if progress.seen.passages:
             return progress.noted("search", f"{len(progress.seen.passages)} given", passages=progress.seen.passages)
         queries = list(dict.fromkeys(self._queries(progress)))
         results = yield [Retrieve(query, self.k) for query in queries]
         run.usage = replace(run.usage, searches=run.usage.searches + len(queries))
-        found: list[Passage] = []
-        for result in results:
-            if not isinstance(result, Retrieved):
-                raise DecodingError(f"search failed: {result.reason if isinstance(result, Failed) else 'no passages'}")
-            found += result.passages
-        passages = distinct(found)
-        return progress.noted("search", f"{len(passages)} for {'; '.join(queries)}", passages=passages)
+        passages = distinct([p for result in results if isinstance(result, Retrieved) for p in result.passages])
+        failures = [f"search failed: {result.reason}" for result in results if isinstance(result, Failed)]
+        if failures and not progress.answers:
+            raise DecodingError(failures[0])
+        outcome = "; ".join([f"{len(passages)} for {'; '.join(queries)}", *failures])
+        return progress.noted("search", outcome, passages=passages)
 
     def services(self, engine: Any) -> Mapping[str, Service]:
         """None."""

@@ -264,6 +264,22 @@ def test_citing_what_another_model_wrote() -> None:
         go(Flow((Take(), cite)))
 
 
+def test_a_search_that_fails_after_the_writing_loses_no_answer() -> None:
+    def search(query: str) -> tuple[Passage, ...]:
+        if query.endswith("him."):
+            raise ConnectionError("no route")
+        return (MICROSOFT,)
+
+    wrote = [{"role": "user", "content": REWRITE}, {"role": "assistant", "content": "Bill Gates did. I like him."}]
+    (answer,) = run(Flow((Take(), Search(2, by="answer"))), [wrote], engine(), Searches(search))
+    assert isinstance(answer, Answer)
+    assert answer.text == "Bill Gates did. I like him."
+    assert answer.steps[-1].outcome.startswith("1 for ")
+    assert answer.steps[-1].outcome.endswith("; search failed: ConnectionError: no route")
+    (lost,) = run(Flow((Search(2), Take())), [f"{REWRITE} him."], engine(), Searches(search))
+    assert str(lost) == "search failed: ConnectionError: no route"
+
+
 def test_one_conversation_that_fails_costs_no_other() -> None:
     flow = Flow((Write(SelfRAGWriter(PROMPTING)),))
     bad = [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]
