@@ -64,8 +64,9 @@ def child(engine: str, dtype: str, questions: int) -> dict[str, Run]:
 
 def measured(engine: str, dtype: str, questions: int) -> dict[str, Run]:
     """All questions together and one by one; then other weights from the record and by a decode of their own."""
-    from selfrag import SelfRAG
     from selfrag.experiments.speed.workload import demo_items
+
+    from selfrag import SelfRAG
 
     items = demo_items(questions, 5)
     with SelfRAG.from_pretrained("demo", engine=engine, dtype=dtype, max_model_len=2048) as rag:
