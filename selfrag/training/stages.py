@@ -5,16 +5,14 @@ Knows their files; which parameters there are is the trainee's.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-
+from retrieval.reading import read_json
 from selfrag.errors import UserError
 from selfrag.training.export import WEIGHTS
-from selfrag.training.journal import CHECKPOINT, fingerprint, set_parameters
+from selfrag.training.journal import CHECKPOINT, fingerprint, read_state, set_parameters
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,7 +46,7 @@ def load_parameters(start: Path, parameters: Mapping[str, Parameter], lora: Lora
     exported = weights.is_file() and not checkpoint.exists()
     path = weights if exported else checkpoint
     digest = fingerprint(path)
-    found = _adapter(path, lora) if exported else torch.load(path, weights_only=True)["parameters"]
+    found = _adapter(path, lora) if exported else read_state(path)["parameters"]
     wanted = {_plain(name) if exported else name: parameter for name, parameter in parameters.items()}
     if {name: value.shape for name, value in found.items()} != {name: value.shape for name, value in wanted.items()}:
         raise UserError(f"{path} is of another model, method or adapter size; start from one of the same kind")
@@ -62,9 +60,9 @@ def _adapter(path: Path, lora: Lora) -> Mapping[str, Tensor]:
 
     settings = path.parent / "adapter_config.json"
     try:
-        alpha = json.loads(settings.read_text(encoding="utf-8"))["lora_alpha"]
+        alpha = read_json(settings)["lora_alpha"]
         found: dict[str, Tensor] = load_file(path)
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+    except (UserError, OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise UserError(f"{path.parent} holds no adapter that can be read: {error}") from error
     if alpha != lora.alpha:
         raise UserError(
