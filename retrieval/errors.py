@@ -21,7 +21,7 @@ class UserError(Exception):
     def __init__(self, message: str) -> None:
         line = " ".join(message.split())
         half = _LONGEST // 2
-        super().__init__(line if len(line) <= _LONGEST else f"{line[:half]} ... {line[-half:]}")
+        super().__init__(line if len(line) <= _LONGEST else f"{line[:half]}...{line[-half:]}")
 
 
 class MissingExtraError(UserError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import stat
 import sys
 import zlib
@@ -20,6 +21,9 @@ from retrieval.errors import UserError
 
 _MOST = 1 << 28  # bytes of a line, or of a text that is read whole
 _UNPACKED, _RATIO = 1 << 24, 200  # a gzip file may always give so many bytes, and beyond them so many a packed byte
+
+_ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
+"""Of JSON; the group is half of a character without the other half."""
 
 
 def user_path(path: str | Path) -> Path:
@@ -114,26 +118,28 @@ def read_whole(path: str | Path) -> str:
     return _decode(data, path, 1, 0).replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_json(path: str | Path) -> Any:
+def read_json(path: str | Path, *, nan: bool = False) -> Any:
     """The value of a JSON file.
 
     Raises:
         UserError: as `read_whole` and `parse_json`.
     """
-    return parse_json(read_whole(path), str(path))
+    return parse_json(read_whole(path), str(path), nan=nan)
 
 
-def parse_json(text: str | bytes, where: str, *, nan: bool = False) -> Any:
-    """The value of a JSON text, read strictly: no key twice in an object.
+def parse_json(text: str, where: str, *, nan: bool = False) -> Any:
+    """The value of a JSON text, read strictly: no key twice in an object. Lone surrogates become U+FFFD.
 
     Args:
-        text: the JSON; bytes are UTF-8.
+        text: the JSON.
         where: the file and line, for the message.
         nan: take NaN and infinity, which JSON does not have, as Python writes them.
 
     Raises:
         UserError: it is no such text, is nested too deeply, or holds a number of thousands of digits.
     """
+    if "\\ud" in text or "\\uD" in text:
+        text = _ESCAPE.sub(lambda found: "\\ufffd" if found[1] else found[0], text)
     try:
         return json.loads(text, object_pairs_hook=_once, parse_constant=None if nan else _no_constant)
     except json.JSONDecodeError as error:
@@ -141,7 +147,7 @@ def parse_json(text: str | bytes, where: str, *, nan: bool = False) -> Any:
         raise UserError(f"{where}: not JSON ({error.msg} at {place})") from error
     except RecursionError as error:
         raise UserError(f"{where}: JSON that cannot be read (it is nested too deeply)") from error
-    except ValueError as error:  # not UTF-8, a constant, a key twice, too many digits
+    except ValueError as error:  # a constant, a key twice, too many digits
         raise UserError(f"{where}: JSON that cannot be read ({error})") from error
 
 

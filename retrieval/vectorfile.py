@@ -6,7 +6,6 @@ The header states the final shape, rows are appended, and a journal says how man
 from __future__ import annotations
 
 import io
-import json
 import os
 from pathlib import Path
 
@@ -14,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.atomic import write_json, writing
+from retrieval.errors import UserError
+from retrieval.reading import read_json
 
 
 class GrowingMatrix:
@@ -62,11 +63,11 @@ class GrowingMatrix:
 
     def _safe_rows(self, rows: int) -> int:
         try:
-            claimed = int(json.loads(self._journal.read_text(encoding="utf-8"))["rows"])
+            claimed = int(read_json(self._journal)["rows"])
             with self._file.open("rb") as file:
                 intact = file.read(len(self._header)) == self._header
             size = self._file.stat().st_size
-        except (OSError, ValueError, KeyError, TypeError):
+        except (UserError, OSError, ValueError, KeyError, TypeError):
             return 0
         return claimed if intact and 0 <= claimed <= rows and size >= self._end(claimed) else 0
 

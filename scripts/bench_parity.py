@@ -64,7 +64,7 @@ def child(engine: str, dtype: str, questions: int) -> dict[str, Run]:
 
 def measured(engine: str, dtype: str, questions: int) -> dict[str, Run]:
     """All questions together and one by one; then other weights from the record and by a decode of their own."""
-    from selfrag.experiments.speed.workload import demo_items
+    from speed.workload import demo_items
 
     from selfrag import SelfRAG
 

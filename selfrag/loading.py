@@ -7,6 +7,7 @@ from typing import Any
 
 from retrieval import pretrained
 from retrieval.passage import Retriever
+from retrieval.reading import user_path
 from selfrag.errors import UserError, require
 
 
@@ -20,7 +21,7 @@ def resolve_model(name_or_path: str | Path) -> Path:
         from selfrag.demo import base_path, model_path
 
         return model_path() if name_or_path == "demo" else base_path()
-    path = Path(name_or_path).expanduser()
+    path = user_path(name_or_path)
     if path.is_dir():
         if not (path / "config.json").is_file():
             if (path / "adapter_config.json").is_file():
@@ -54,7 +55,7 @@ def resolve_adapter(name_or_path: str | Path) -> Path:
     Raises:
         UserError: there is no such directory, and the hub has or gives no such adapter.
     """
-    path = Path(name_or_path).expanduser()
+    path = user_path(name_or_path)
     parts = str(name_or_path).split("/")
     local = isinstance(name_or_path, Path) or len(parts) < 2 or parts[0] in ("", ".", "..", "~") or not all(parts)
     if path.is_dir() or local:

@@ -71,8 +71,10 @@ class Job:
 
     def contents(self, out: Path) -> dict[str, object]:
         """What is there of the products, without what differs from run to run."""
+        named = visible(out)
         files = {path for pattern in self.products for path in out.glob(pattern) if path.is_file()}
-        return {str(path.relative_to(out)): self._content(path) for path in files}
+        names = {path: str(path.relative_to(out)) for path in files}
+        return {name: self._content(path) for path, name in names.items() if name in named}
 
     def logged(self, out: Path) -> object:
         """The log, at the end."""

@@ -23,6 +23,7 @@ from retrieval.checks import whole
 from retrieval.errors import UserError
 from retrieval.lock import locked_directory
 from retrieval.passage import Retriever
+from retrieval.reading import parse_json, read_json
 from retrieval.splitting import sentence_finder
 
 Execute: TypeAlias = Callable[[Iterator[Shard]], Iterable[tuple[Shard, str]]]
@@ -134,8 +135,8 @@ def _finished(file: Path, shard: Shard) -> bool:
     if not file.exists():
         return False
     with file.open(encoding="utf-8") as stream:
-        found = json.loads(stream.readline())
-    if found["fingerprint"] != shard.fingerprint:
+        found = parse_json(stream.readline(), f"{file}:1")
+    if not isinstance(found, dict) or found.get("fingerprint") != shard.fingerprint:
         raise UserError(
             f"{file.name}: these are not the pairs this run began with; restore them, or choose another directory"
         )
@@ -149,8 +150,8 @@ def _same(file: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
         UserError: it was another run.
     """
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+        found = dict(read_json(file, nan=True))
+    except (UserError, ValueError, TypeError) as error:
         raise UserError(f"{file} is damaged ({error}); remove it, or choose another directory") from error
     for key, value in identity.items():
         if found.get(key) != value:
@@ -159,7 +160,7 @@ def _same(file: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
                 f"{file.parent} holds a run with another {key} ({differing}): give the same settings to resume it, or"
                 " choose another directory"
             )
-    return dict(found)
+    return found
 
 
 def _differences(found: Any, value: Any) -> list[str]:

@@ -202,6 +202,8 @@ def run_evaluation(
         find(given)
     about: dict[str, Any] = {}
     if out is not None:
+        if out.is_dir():
+            raise UserError(f"--out {out} is a folder; name a file")
         with writing(out):  # better said before an hour of judging
             out.parent.mkdir(parents=True, exist_ok=True)
         about = _manifest(rows_path, subjects, seed)

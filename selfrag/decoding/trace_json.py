@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from retrieval.passage import Passage
+from retrieval.reading import parse_json
 from selfrag.decoding.judgment_json import judgment_dict, read_judgment
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import Decision, Node, Status, Trace, decoding_dict
@@ -40,10 +40,7 @@ def read_trace(text: str) -> Trace:
     Raises:
         UserError: the text is no such JSON.
     """
-    try:
-        return trace_of(json.loads(text))
-    except ValueError as error:
-        raise UserError(f"this is no trace in JSON: {type(error).__name__}: {error}") from error
+    return trace_of(parse_json(text, "this is no trace in JSON", nan=True))
 
 
 def trace_of(data: Mapping[str, Any]) -> Trace:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from retrieval.atomic import new_directory, recover
 from retrieval.lock import held
+from retrieval.reading import user_path
 from selfrag.errors import UserError
 
 _ABANDONED_SECONDS = 24 * 3600
@@ -29,7 +30,7 @@ def cache_home() -> Path:
     A relative `$XDG_CACHE_HOME` is ignored, as its specification asks.
     """
     if own := os.environ.get("SELFRAG_CACHE"):
-        return Path(own).expanduser().absolute()
+        return user_path(own).absolute()
     xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (xdg if xdg.is_absolute() else Path.home() / ".cache") / "selfrag"
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from retrieval.checks import number, web_address, whole
 from retrieval.pretrained import load
+from retrieval.reading import read_json, user_path
 from selfrag.engines.base import Limits
 from selfrag.errors import EngineError
 
@@ -92,12 +91,13 @@ def _vocab_size(config: HTTPConfig, served_name: str) -> int:
         return config.vocab_size
     if config.model_dir is None:
         raise EngineError(f"size of the vocabulary of {served_name} unknown; pass vocab_size= or model_dir=")
-    file = Path(config.model_dir).expanduser() / "config.json"
+    file = user_path(config.model_dir) / "config.json"
     if file.is_file():
-        values = json.loads(file.read_text(encoding="utf-8"))
+        values = read_json(file)
     else:
         values = load("AutoConfig", config.model_dir, trust_remote_code=config.trust_remote_code).to_dict()
-    size = values.get("vocab_size") or (values.get("text_config") or {}).get("vocab_size")
+    known = [values, values.get("text_config")] if isinstance(values, dict) else []
+    size = next((one["vocab_size"] for one in known if isinstance(one, dict) and one.get("vocab_size")), None)
     if not isinstance(size, int):
         raise EngineError(f"{config.model_dir} does not tell its vocab_size; pass vocab_size=")
     return size

@@ -6,13 +6,13 @@ silently without a part of what was trained. Both kinds are turned away here, wi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from selfrag.errors import EngineError
+from retrieval.reading import read_json, user_path
+from selfrag.errors import EngineError, UserError
 
 MERGE = "export a merged checkpoint instead"
 TENSORS = "adapter_model.safetensors"
@@ -49,7 +49,7 @@ def read_adapter(name: str, path: str | Path) -> Adapter:
     Raises:
         EngineError: files are missing or broken, or vLLM could not serve the adapter as it was trained.
     """
-    directory = Path(path).expanduser()
+    directory = user_path(path)
     config = _read_config(name, directory)
     reason = unsupported(config)
     if reason is None:
@@ -62,8 +62,8 @@ def read_adapter(name: str, path: str | Path) -> Adapter:
 def is_activated(path: str | Path) -> bool:
     """Whether a directory holds an activated LoRA; False also where nothing can be read."""
     try:
-        config = json.loads((Path(path).expanduser() / "adapter_config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        config = read_json(user_path(path) / "adapter_config.json")
+    except UserError:
         return False
     return isinstance(config, dict) and bool(config.get("alora_invocation_tokens"))
 
@@ -109,12 +109,12 @@ def _rank(config: Mapping[str, Any]) -> int:
 
 def _read_config(name: str, directory: Path) -> dict[str, Any]:
     file = directory / "adapter_config.json"
+    if not file.exists():
+        raise EngineError(f"adapter {name!r}: {file} is missing; give a directory that PEFT saved")
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise EngineError(f"adapter {name!r}: {file} is missing; give a directory that PEFT saved") from None
-    except (OSError, ValueError) as error:
-        raise EngineError(f"adapter {name!r}: {file} cannot be read ({error})") from error
+        config = read_json(file)
+    except UserError as error:
+        raise EngineError(f"adapter {name!r}: {error}") from error
     if not isinstance(config, dict):
         raise EngineError(f"adapter {name!r}: {file} is not a JSON object")
     return config

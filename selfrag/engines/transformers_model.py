@@ -6,7 +6,6 @@ Knows loading, devices, adapters and what makes a model unfit; knows no request 
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ import transformers
 from torch import Tensor
 
 from retrieval import pretrained
+from retrieval.reading import read_json
 from selfrag.decoding.requests import Generate
 from selfrag.engines.grammar import Grammars, Matcher
 from selfrag.engines.vllm_config import check_model
@@ -243,9 +243,11 @@ def _add_adapter(model: LoadedModel, name: str, path: Path) -> None:
 def adapter_problem(path: Path) -> str | None:
     """One line on why the adapter in a directory cannot be switched by request, or None if it is a LoRA."""
     try:
-        config = json.loads((path / "adapter_config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        return f"no readable adapter_config.json ({type(error).__name__})"
+        config = read_json(path / "adapter_config.json")
+    except UserError as error:
+        return f"no readable adapter_config.json ({error})"
+    if not isinstance(config, dict):
+        return "adapter_config.json is not a JSON object"
     if config.get("peft_type") != "LORA":
         return f"peft_type is {config.get('peft_type')!r}; only LoRA is switched by request"
     for setting in ("modules_to_save", "trainable_token_indices", "layer_replication"):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from retrieval.checks import number, whole
 from retrieval.pretrained import number_format
+from retrieval.reading import user_path
 from selfrag.engines.lora import Adapter, max_lora_rank
 from selfrag.errors import EngineError
 
@@ -72,7 +72,7 @@ def check_model(model: str) -> None:
     Raises:
         EngineError: the directory does not exist, or holds no `config.json`.
     """
-    path = Path(model).expanduser()
+    path = user_path(model)
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise EngineError(f"{model} holds no config.json; give a checkpoint directory that transformers saved")
@@ -86,7 +86,7 @@ def engine_arguments(config: VLLMConfig, adapters: Sequence[Adapter], *, cpu: bo
     if not cpu and dtype != "float32":
         dtype = config.dtype  # vLLM knows which GPUs lack bfloat16; its `auto` only rounds what was saved in float32
     arguments: dict[str, Any] = {
-        "model": str(Path(config.model).expanduser()) if config.model.startswith("~") else config.model,
+        "model": str(user_path(config.model)) if config.model.startswith("~") else config.model,
         "max_model_len": config.max_model_len,
         "dtype": dtype,
         "trust_remote_code": config.trust_remote_code,

@@ -13,6 +13,7 @@ from typing import Any
 
 from retrieval.atomic import write_json, writing
 from retrieval.pretrained import fast_format
+from retrieval.reading import read_json
 from selfrag.errors import UserError
 from selfrag.evaluation.provenance import commit, sha256, versions
 from selfrag.evaluation.tasks.reading import TaskFile
@@ -97,12 +98,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         UserError: there is none, or it is damaged.
     """
     path = folder / MANIFEST
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{folder} holds no run: {MANIFEST} is missing") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
+    if not path.exists():
+        raise UserError(f"{folder} holds no run: {MANIFEST} is missing")
+    values = read_json(path, nan=True)
     if not isinstance(values, dict) or not isinstance(values.get("files"), dict) or "identity" not in values:
         raise UserError(f"{path} is no manifest of a run")
     return values

@@ -139,7 +139,7 @@ class RecordFile:
                     spent = Spent(float(line["seconds"]), int(line["cached_tokens"]))
                     record = line["record"]
                     self._kept[record["id"]] = _Kept(bool(record.get("error")), spent, whole)
-                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                     fix = "delete this line to run its item again"
                     raise UserError(f"{self.log}:{number}: no record; {fix}") from error
                 whole += len(text)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.atomic import write_text
+from retrieval.reading import read_json
 from selfrag.errors import UserError, require
 from selfrag.jsonl import read_jsonl
 from selfrag.plotting import save
@@ -126,11 +127,7 @@ def write_card(run_dir: Path, folder: Path, product: Product, *, base: str, reci
     Raises:
         UserError: the run's manifest or log is missing or bad.
     """
-    manifest = run_dir / "manifest.json"
-    try:
-        run: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{manifest} cannot be read: {error}") from error
+    run: dict[str, Any] = read_json(run_dir / "manifest.json", nan=True)
     records = read_log(run_dir / "log.jsonl")
     write_text(folder / "training.json", json.dumps(run, indent=2) + "\n")
     card = folder / "README.md"

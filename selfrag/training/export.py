@@ -16,6 +16,7 @@ import torch
 
 from retrieval.atomic import check_room, new_directory
 from retrieval.pretrained import load, load_adapter
+from retrieval.reading import read_json
 from selfrag.errors import UserError
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
@@ -207,9 +208,9 @@ def shape(model: Any) -> dict[str, Any]:
 def _read_reflection(adapter_dir: Path) -> dict[str, Any]:
     path = adapter_dir / REFLECTION
     try:
-        record: dict[str, Any] = json.loads(path.read_text())
+        record = read_json(path)
         return {key: record[key] for key in ("base", "token_ids")}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (UserError, KeyError, TypeError) as error:
         raise UserError(f"{adapter_dir} holds no adapter of selfrag.training: {path.name} is missing or bad") from error
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from retrieval.atomic import writing
+from retrieval.reading import read_json
 from selfrag.errors import UserError
 from selfrag.evaluation.provenance import commit, versions
 from selfrag.training.export import WEIGHTS
@@ -46,11 +47,30 @@ def fingerprint(*paths: Path) -> str:
 
 def recorded(run_dir: Path) -> dict[str, Any]:
     """The configuration of the run in a directory; empty where there is none."""
+    path = run_dir / "manifest.json"
+    # The precision is what it was before it was a setting.
+    return {"precision": "bf16", **_manifest(path)["config"]} if path.exists() else {}
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """What a training wrote to resume from, or to keep.
+
+    Raises:
+        UserError: it cannot be read.
+    """
     try:
-        found: dict[str, Any] = json.loads((run_dir / "manifest.json").read_text())["config"]
-    except FileNotFoundError:
-        return {}
-    return {"precision": "bf16", **found}  # what it was before it was a setting
+        state = torch.load(path, weights_only=True)
+        return {**state, "parameters": dict(state["parameters"])}
+    except Exception as error:  # torch raises what its archives, their pickles or their values make of it
+        raise UserError(f"{path} is damaged ({type(error).__name__}); remove {path.parent} and train again") from error
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    values = read_json(path, nan=True)
+    parts = (values, *(values.get(name, {}) for name in ("config", "inputs"))) if isinstance(values, dict) else (None,)
+    if not all(isinstance(part, dict) for part in parts) or "config" not in values:
+        raise UserError(f"{path} is no manifest of a training; remove it, or choose another directory")
+    return dict(values)
 
 
 class Journal:
@@ -85,7 +105,7 @@ class Journal:
         before = {"config": _plain(asdict(type(config)(precision="bf16"))), "inputs": {}}
         path = run_dir / "manifest.json"
         if path.exists():
-            found = json.loads(path.read_text())
+            found = _manifest(path)
             for key, value in identity.items():
                 known = {**before[key], **found.get(key, {})}
                 compared = value.keys() | known.keys() if key == "inputs" else value.keys()
@@ -140,7 +160,7 @@ class Journal:
         """Set parameters to the best ones; False if none were kept."""
         if not self._best.exists():
             return False
-        set_parameters(parameters, torch.load(self._best, weights_only=True)["parameters"])
+        set_parameters(parameters, read_state(self._best)["parameters"])
         return True
 
     def records(self) -> list[dict[str, Any]]:
@@ -153,7 +173,7 @@ class Journal:
             self._log.unlink(missing_ok=True)
             self._best.unlink(missing_ok=True)
             return 0
-        state = torch.load(self._checkpoint, weights_only=True)
+        state = read_state(self._checkpoint)
         set_parameters(parameters, state["parameters"])
         optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["rng"])
@@ -229,7 +249,7 @@ def load_parameters(start: Path, parameters: Mapping[str, Parameter], lora: Lora
     exported = weights.is_file() and not checkpoint.exists()
     path = weights if exported else checkpoint
     digest = fingerprint(path)
-    found = _adapter(path, lora) if exported else torch.load(path, weights_only=True)["parameters"]
+    found = _adapter(path, lora) if exported else read_state(path)["parameters"]
     wanted = {_peft_name(name) if exported else name: parameter for name, parameter in parameters.items()}
     if {name: value.shape for name, value in found.items()} != {name: value.shape for name, value in wanted.items()}:
         raise UserError(f"{path} is of another model, method or adapter size; start from one of the same kind")
@@ -243,9 +263,9 @@ def _adapter(path: Path, lora: Lora) -> Mapping[str, Tensor]:
 
     settings = path.parent / "adapter_config.json"
     try:
-        alpha = json.loads(settings.read_text(encoding="utf-8"))["lora_alpha"]
+        alpha = read_json(settings)["lora_alpha"]
         found: dict[str, Tensor] = load_file(path)
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+    except (UserError, OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise UserError(f"{path.parent} holds no adapter that can be read: {error}") from error
     if alpha != lora.alpha:
         raise UserError(

@@ -119,6 +119,7 @@ PATHS = {
     "not utf-8": "{w}/\udcff\udce9",
     "below a file": "{w}/rows.jsonl/x",
     "proc": "/proc/none/x",
+    "nobody's home": "~no.such.user/x",
 }
 READ = {
     **PATHS,
@@ -136,7 +137,9 @@ READ = {
     "gzip": "{w}/broken.jsonl.gz",
     "nothing": "",
 }
-WRITTEN = {key: value for key, value in PATHS.items() if key != "missing"} | {"pipe": "{w}/fifo.jsonl"}
+WRITTEN = {key: value for key, value in PATHS.items() if key not in ("missing", "nobody's home")} | {
+    "pipe": "{w}/fifo.jsonl"
+}
 WHOLE = {"word": "x", "fraction": "1.5", "nan": "nan", "huge": "1e400", "negative": "-5", "digits": "9" * 30, "": ""}
 NUMBERS = {"word": "x", "nan": "nan", "inf": "inf", "huge": "1e400", "minus": "-inf", "": ""}
 NAMES = {
@@ -240,7 +243,13 @@ FREE: dict[str, dict[str, list[str]]] = {
         "one price": [*(_CASES, "--out", "{w}/out/l", "--gold", _CASES, "--price-in", "1")],
     },
     "critic agree": {"one": [_CASES], "one name": [_CASES, _CASES]},
-    "critic eval": {"nothing": [_CASES]},
+    "critic eval": {
+        "nothing": [_CASES],
+        **{
+            f"out to {place}": [_CASES, "--base", "{w}/model", "--engine", "transformers", "--out", place]
+            for place in (".", "/", "{w}/folder")
+        },
+    },
     "critic sample": {"encoder alone": ["{w}/pairs.jsonl", "--out", "{w}/out/c", "--encoder", "{w}/encoder"]},
     "critic pairs": {"no file": ["asqa=", "--out", "{w}/out/p"], "count": ["asqa:x={w}/alpaca.json", "--out", "{w}/o"]},
 }

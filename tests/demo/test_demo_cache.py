@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from selfrag.training.directories import published
 
 from selfrag.demo.cache import cache_home, publish
 from selfrag.errors import UserError
@@ -100,6 +102,15 @@ def test_drafts_of_killed_processes_are_removed_when_they_are_old(tmp_path: Path
         os.utime(draft, (then, then))
     publish(tmp_path / "thing", lambda draft: None)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".fresh.0000.partial", "thing"]
+
+
+def test_the_draft_of_a_merged_model_that_was_killed_is_one_of_them(tmp_path: Path) -> None:
+    """A merge into a draft of the cache has a draft of its own beside it."""
+    with published(tmp_path / ".model.0000.partial") as draft:
+        shutil.copytree(draft, left := tmp_path / draft.name.replace("model", "killed"))
+    os.utime(left, (0, 0))
+    publish(tmp_path / "thing", lambda draft: None)
+    assert not left.exists()
 
 
 SLOW = """

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from retrieval.pretrained import number_format, saved_format
+from retrieval.reading import read_json
 from selfrag.cli.checks.finding import Finding
 from selfrag.cli.checks.machine import free_memory
 from selfrag.engines.vllm_config import CPU_KV_CACHE_GIB, GIB
+from selfrag.errors import UserError
 
 _NUMBER_BYTES = 2  # of keys and values in 16 bits
 
@@ -40,15 +41,15 @@ def check_fit(folder: Path) -> Iterator[Finding]:
 def cache_sizes(folder: Path) -> tuple[int, int] | None:
     """Context in tokens, and bytes of a token's keys and values in 16 bits; None if `config.json` does not say."""
     try:
-        config: Any = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        config: Any = read_json(folder / "config.json")
+    except UserError:
         return None
     config = config.get("text_config", config) if isinstance(config, dict) else config
     if not isinstance(config, dict):
         return None
 
     def first(*names: str) -> int:
-        return next((int(config[name]) for name in names if config.get(name)), 0)
+        return next((value for name in names if isinstance(value := config.get(name), int) and value > 0), 0)
 
     context, layers = first("max_position_embeddings", "n_positions"), first("num_hidden_layers", "n_layer")
     heads, hidden = first("num_attention_heads", "n_head"), first("hidden_size", "n_embd")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from retrieval.reading import user_path
 from selfrag.cli.checks.checkpoint import check_checkpoint
 from selfrag.cli.checks.finding import Finding
 from selfrag.cli.checks.fit import check_fit
@@ -37,7 +38,7 @@ def _folder(name: str) -> Path | None:
 
         path = checkpoint_path()
         return path if path.exists() else None
-    path = Path(name).expanduser()
+    path = user_path(name)
     if path.is_dir():
         return path
     if name.count("/") != 1 or name.startswith((".", "/", "~")):

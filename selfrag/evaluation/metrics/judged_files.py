@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.atomic import write_json
+from retrieval.reading import read_json
 from selfrag.errors import UserError
 from selfrag.evaluation.metrics.metric import Part
 from selfrag.evaluation.provenance import commit, sha256, versions
@@ -89,13 +90,13 @@ def read_judged(folder: Path, file: str) -> list[Judged]:
     records = folder / f"{file}.jsonl"
     for path in sorted(folder.glob(f"{_escaped(file)}{_MIDDLE}*.json")):
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+            values = read_json(path, nan=True)
             parts = {name: {key: _part(one) for key, one in own.items()} for name, own in values["parts"].items()}
             judged = Judged(
                 str(values["judge"]), values["identity"], parts, dict(values["undecided"]), dict(values["whole"])
             )
             of = values["records"]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path} cannot be read ({error!r:.80}); judge the run again") from error
         if of != sha256(records):
             raise UserError(f"{path} is about other records than {records}; judge the run again, or delete this file")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.atomic import write_text
+from retrieval.reading import read_json
 from selfrag.errors import UserError
 from selfrag.evaluation.compare_runs import FileResult, SystemRun, read_run
 from selfrag.evaluation.metrics.metric import Part
@@ -87,10 +88,10 @@ def read_digest(path: Path) -> Digest:
         UserError: the file is no digest.
     """
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path, nan=True)
         files = {str(name): _file(given) for name, given in values["files"].items()}
         return Digest(values["manifest"], SystemRun(str(values["name"]), path, files))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is no digest of a run: {type(error).__name__}: {error}") from error
 
 

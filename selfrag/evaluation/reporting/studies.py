@@ -5,7 +5,6 @@ Sweeps, ablations, grids and evaluations write a text with a JSON file beside it
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.atomic import write_json, write_text, writing
+from retrieval.reading import read_json
 from selfrag.errors import UserError
 
 PICTURE = re.compile(r"!\[([^\]\n]*)\]\(([^)\s]+)\)")
@@ -73,9 +73,9 @@ def read_study(path: Path) -> Study:
         UserError: a file is missing or damaged.
     """
     try:
-        about = json.loads(path.with_suffix(".about.json").read_text(encoding="utf-8"))
-        return Study(path.stem, path.read_text(encoding="utf-8"), dict(about))
-    except (OSError, ValueError, TypeError) as error:
+        about = read_json(path.with_suffix(".about.json"), nan=True)
+        return Study(path.stem, path.read_text(encoding="utf-8"), {**about, "commit": about["commit"]})
+    except (UserError, OSError, ValueError, TypeError, KeyError) as error:
         raise UserError(f"{path} is no study that was kept: {error}") from error
 
 
@@ -101,10 +101,7 @@ def _about(source: Path) -> dict[str, Any]:
         path = source.with_name(name)
         if not path.is_file():
             continue
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path}: cannot be read: {error}") from error
+        values = read_json(path, nan=True)
         parts = [values, *(values.get(key) for key in ("about", "manifest"))] if isinstance(values, dict) else []
         for part in parts:
             if isinstance(part, dict) and "commit" in part:

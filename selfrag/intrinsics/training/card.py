@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from retrieval.atomic import write_text
 from retrieval.passage import Passage
+from retrieval.reading import read_json
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import ChatPrompt, Codec, Message, State
 from selfrag.untrusted import printable
@@ -65,11 +66,11 @@ class AdapterCard:
         """
         path = directory / cls.FILE
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
+            record = read_json(path)
             if record.pop("format") != cls.FORMAT:
                 raise UserError(f"{path} has another format; this version reads {cls.FORMAT}")
             return cls(**{**record, "invocation": tuple(record["invocation"])})
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path} cannot be used: {error}; give the folder of a trained adapter") from error
 
     def check(self, codec: Codec) -> None:
@@ -110,11 +111,7 @@ def write_card(directory: Path, card: AdapterCard, run_dir: Path, *, base: str, 
     """
     from selfrag.training.card import read_log
 
-    manifest = run_dir / "manifest.json"
-    try:
-        run: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{manifest} cannot be read: {error}") from error
+    run: dict[str, Any] = read_json(run_dir / "manifest.json", nan=True)
     write_text(directory / "training.json", json.dumps(run, indent=2) + "\n")
     write_text(directory / "README.md", render(card, run, read_log(run_dir / "log.jsonl"), base=base, preset=preset))
 

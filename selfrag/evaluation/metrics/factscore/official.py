@@ -6,11 +6,11 @@ and an OpenAI key; it writes `FILE_factscore_output.json`, whose decisions are r
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from retrieval.reading import read_json
 from selfrag.errors import UserError
 from selfrag.evaluation.containment import abstains
 from selfrag.evaluation.items import Item
@@ -64,10 +64,7 @@ def read_output(path: Path, items: Sequence[Item]) -> dict[str, Facts]:
     Raises:
         UserError: it cannot be read, is no such file, or is of another number of items.
     """
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
+    values = read_json(path, nan=True)
     decisions = values.get("decisions") if isinstance(values, dict) else None
     if not isinstance(decisions, list):
         raise UserError(f"{path} has no 'decisions'; give the file that factscore.factscorer wrote")

@@ -1,0 +1,127 @@
+"""JSON beside checkpoints, adapters, runs and studies, damaged in any way: one line, from every reader of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from critic.student.card import NAME as CRITIC_CARD
+from critic.student.card import read_card
+from selfrag.experiments.metrics.factscore.official import read_output
+from selfrag.experiments.metrics.judged_files import read_judged
+from selfrag.experiments.reporting.digest import read_digest
+from selfrag.experiments.reporting.studies import read_study
+from selfrag.experiments.runner_manifest import read_manifest
+
+from critic.augment.run import _same
+from retrieval.errors import UserError
+from retrieval.reading import read_json
+from selfrag.cli.checks.fit import cache_sizes
+from selfrag.decoding.trace_json import read_trace
+from selfrag.engines.http_config import HTTPConfig, _vocab_size
+from selfrag.engines.lora import is_activated, read_adapter
+from selfrag.intrinsics.training.card import AdapterCard
+
+DAMAGED = {
+    "deep": "[" * 100_000,
+    "deep object": '{"a":' * 100_000,
+    "list": "[]",
+    "other": '{"a": 1}',
+    "null": "null",
+    "text": '"text"',
+    "half": '{"config": {"seed',
+    "digits": "9" * 5000,
+    "types": '{"config": 1, "files": [], "format": {}, "decisions": 0, "vocab_size": "many", "text_config": "x"}',
+    "empty": "",
+    "binary": "\0\x01",
+}
+
+
+def adapter_problem(folder: Path) -> None:
+    from selfrag.engines.transformers_model import adapter_problem
+
+    raise UserError(adapter_problem(folder) or "")
+
+
+def reflection(folder: Path) -> Any:
+    from selfrag.training.export import _read_reflection
+
+    return _read_reflection(folder)
+
+
+def recorded(folder: Path) -> Any:
+    from selfrag.training.journal import recorded
+
+    return recorded(folder)
+
+
+def activated(folder: Path) -> None:
+    assert not is_activated(folder)
+    raise UserError("it says so by False")
+
+
+def sizes(folder: Path) -> None:
+    assert cache_sizes(folder) is None
+    raise UserError("it says so by None")
+
+
+READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
+    "run": ("manifest.json", read_manifest),
+    "training": ("manifest.json", recorded),
+    "labelling": ("manifest.json", lambda folder: _same(folder / "manifest.json", {"command": "augment"})),
+    "digest": ("digest.json", lambda folder: read_digest(folder / "digest.json")),
+    "study": ("study.about.json", lambda folder: read_study(folder / "study.md")),
+    "judged": ("rows.judged.x.json", lambda folder: read_judged(folder, "rows")),
+    "factscore": ("factscore.json", lambda folder: read_output(folder / "factscore.json", [])),
+    "adapter": ("adapter_config.json", lambda folder: read_adapter("a", folder)),
+    "adapter for transformers": ("adapter_config.json", adapter_problem),
+    "activated adapter": ("adapter_config.json", activated),
+    "intrinsic": (AdapterCard.FILE, AdapterCard.read),
+    "critic": (CRITIC_CARD, lambda folder: read_card(folder, None)),
+    "reflection": ("reflection.json", reflection),
+    "model of a server": (
+        "config.json",
+        lambda folder: _vocab_size(HTTPConfig("http://127.0.0.1:9", model_dir=str(folder)), "m"),
+    ),
+    "memory": ("config.json", sizes),
+    "trace": ("trace.json", lambda folder: read_trace((folder / "trace.json").read_text())),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+@pytest.mark.parametrize("reader", READERS)
+def test_a_damaged_json_file_is_one_line(reader: str, damage: str, tmp_path: Path) -> None:
+    name, read = READERS[reader]
+    (tmp_path / name).write_text(DAMAGED[damage])
+    (tmp_path / "study.md").write_text("# Study")
+    with pytest.raises(UserError) as error:
+        read(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x80\x02}q\x00.", b"\x80\x02c__main__\nNone\nq\x00."])
+def test_a_damaged_state_of_a_training_is_one_line(content: bytes, tmp_path: Path) -> None:
+    from selfrag.training.journal import read_state
+
+    (tmp_path / "checkpoint.pt").write_bytes(content)
+    with pytest.raises(UserError, match=r"checkpoint\.pt is damaged .*; remove .* and train again"):
+        read_state(tmp_path / "checkpoint.pt")
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (r'"\ud800"', "\ufffd"),
+        (r'{"\uDFFF": ["\ud83d", {"a": "x\uDe00y"}]}', {"\ufffd": ["\ufffd", {"a": "x\ufffdy"}]}),
+        (r'"\ud83d\ude00 \uD83D\uDE00"', "\U0001f600 \U0001f600"),
+        (r'"\ud83d\ud83d\ude00\ude00"', "\ufffd\U0001f600\ufffd"),
+        (r'"\\ud800 \\\ud800 \\\\ud800"', "\\ud800 \\\ufffd \\\\ud800"),
+    ],
+)
+def test_issue_19_halves_of_characters_in_json_are_replaced_where_it_is_read(
+    written: str, read: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "file.json").write_text(written)
+    assert read_json(tmp_path / "file.json") == read
