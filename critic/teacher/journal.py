@@ -12,10 +12,10 @@ from typing import Any
 from critic.cases import GROUPS
 from critic.teacher.base import Outcome, Reply
 from critic.teacher.questions import Question, digest
-from critic.whole_lines import Kind, WholeLines
 from retrieval.errors import UserError
+from selfrag.runlog import Header, RunLog
 
-_KIND = Kind("critic-replies/1", "replies", "a teacher", "choose another directory")
+_KIND = Header("critic-replies/1", "replies", "a teacher", "choose another directory")
 
 
 class Journal:
@@ -33,7 +33,7 @@ class Journal:
         self._replies: dict[str, tuple[str, Reply]] = {}
         self.prompt_tokens = self.completion_tokens = self.requests = 0
         """Totals over all lines, those of failed attempts included."""
-        self._file = WholeLines(path, _KIND, identity, self._take)
+        self._file = RunLog(path, _KIND, identity, self._take)
 
     def __enter__(self) -> Journal:
         return self
