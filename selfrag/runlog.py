@@ -121,7 +121,7 @@ class RunLog:
         """Leave the wanted records of a log without a header, and `take` these again."""
         self.close()
         with writing(self.path), self.path.open("rb") as lines:
-            write_jsonl(self.path, filter(wanted, map(json.loads, lines)))
+            write_jsonl(self.path, (line for line in map(json.loads, lines) if wanted(line)))
         self._starts = []
         self._read(None, None)
 
