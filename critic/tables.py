@@ -34,7 +34,7 @@ def terminal(title: str, header: Sequence[str], rows: Iterable[Row]) -> Table:
     from rich import box
     from rich.table import Table
 
-    from selfrag.cli.show import plain
+    from selfrag.cli.ask import plain
 
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for name in header:

@@ -5,13 +5,11 @@ Knows no language model and no reflection token. Importing it costs neither torc
 
 from __future__ import annotations
 
-from retrieval.build import build_index, index_passages
 from retrieval.corpus import Corpus
-from retrieval.dense import DenseRetriever
 from retrieval.errors import UserError
-from retrieval.given import FixedPassages, as_retriever
-from retrieval.opening import open_index
+from retrieval.index import build_index, index_passages, open_index
 from retrieval.passage import Passage, Retriever
+from retrieval.search import DenseRetriever, FixedPassages, as_retriever
 
 __all__ = [
     "Passage",

@@ -1,7 +1,4 @@
-"""Writing so that a crash, a full disk or Ctrl-C never leaves something that looks finished. Knows no file format.
-
-A directory is written beside its final place and renamed at the end; a file is replaced in one step.
-"""
+"""Atomic writing and locks: a crash, a full disk or Ctrl-C never leaves something that looks finished."""
 
 from __future__ import annotations
 
@@ -11,7 +8,8 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -157,3 +155,63 @@ def recover(target: Path) -> None:
 
 def _set_aside(target: Path) -> list[Path]:
     return list(target.parent.glob(f".{glob.escape(target.name)}.{'?' * 8}.old"))
+
+
+_held: set[int] = set()
+
+
+def _let_go() -> None:
+    for handle in _held:
+        os.close(handle)
+    _held.clear()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_let_go)
+
+
+@contextmanager
+def locked_directory(directory: Path) -> Iterator[Path]:
+    """Make `directory` and hold it for this process.
+
+    Raises:
+        UserError: another process holds it.
+    """
+
+    def refuse() -> None:
+        raise UserError(f"another process is writing {directory}; wait for it to end")
+
+    with writing(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    with held(directory, refuse):
+        yield directory
+
+
+@contextmanager
+def held(directory: Path, busy: Callable[[], None]) -> Iterator[None]:
+    """Hold a directory; where another process holds it, call `busy`, and wait if that returns.
+
+    Where the system cannot tell (Windows, some network disks) nobody is held up.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    handle = os.open(directory, os.O_RDONLY)
+    _held.add(handle)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            busy()
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:
+            pass
+        yield
+    finally:
+        if handle in _held:  # not in a forked child that leaves this block
+            _held.remove(handle)
+            with suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_UN)
+            os.close(handle)

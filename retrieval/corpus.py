@@ -16,9 +16,9 @@ from typing import Any, overload
 from retrieval.atomic import new_directory, write_json
 from retrieval.checks import whole
 from retrieval.errors import UserError
-from retrieval.finished import MANIFEST, check_finished, sizes
+from retrieval.manifests import MANIFEST, check_finished, sizes
 from retrieval.passage import Passage
-from retrieval.readers.row import Place, Row
+from retrieval.readers import Place, Row
 from retrieval.reading import user_path
 
 FILE = "passages.arrow"

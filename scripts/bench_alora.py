@@ -17,9 +17,8 @@ from pathlib import Path
 
 from retrieval.atomic import write_json
 from retrieval.errors import UserError
-from selfrag.demo.assets import CORPUS
 from selfrag.demo.corpus import passages
-from selfrag.demo.download import fetch
+from selfrag.demo.download import CORPUS, fetch
 from selfrag.evaluation.machine import machine
 from selfrag.evaluation.provenance import commit
 from selfrag.loading import resolve_model

@@ -25,7 +25,7 @@ from retrieval.atomic import write_json, writing
 from retrieval.checks import whole
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.base import Engine, Limits, Ticket
-from selfrag.engines.vllm_config import VLLMConfig
+from selfrag.engines.vllm import VLLMConfig
 from selfrag.errors import UserError
 from selfrag.evaluation.items import Item, read_items
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 from retrieval.errors import UserError
-from selfrag.engines.vllm_config import VLLMConfig
+from selfrag.engines.vllm import VLLMConfig
 from selfrag.loading import resolve_model
 from speed.decoding import benchmark, markdown
 from speed.workload import FormSizes, Sizes, demo_items, read_items

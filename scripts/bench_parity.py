@@ -64,9 +64,8 @@ def child(engine: str, dtype: str, questions: int) -> dict[str, Run]:
 
 def measured(engine: str, dtype: str, questions: int) -> dict[str, Run]:
     """All questions together and one by one; then other weights from the record and by a decode of their own."""
-    from speed.workload import demo_items
-
     from selfrag import SelfRAG
+    from speed.workload import demo_items
 
     items = demo_items(questions, 5)
     with SelfRAG.from_pretrained("demo", engine=engine, dtype=dtype, max_model_len=2048) as rag:

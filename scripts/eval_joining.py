@@ -42,7 +42,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from retrieval.atomic import write_text
-    from selfrag.cli.session import quiet
+    from selfrag.cli.options import quiet
     from selfrag.evaluation.compare import compare
     from selfrag.evaluation.compare_runs import read_runs
     from selfrag.evaluation.reporting.comparison_tables import Terminal, csv_text, markdown

@@ -12,12 +12,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from retrieval.passage import Passage, Retriever
-from selfrag.conversing import Conversing, Scope, Turns, is_conversation, last_question
+from selfrag.conversation import Conversing, Scope, Turns, is_conversation, last_question
 from selfrag.decoding.answer import Answer, Segment, Usage
-from selfrag.decoding.aside import Service, SharedRetriever
+from selfrag.decoding.batcher import Service, SharedRetriever
 from selfrag.decoding.driver import Answered, Broken, Committed, Event, adrive, drive
-from selfrag.decoding.option_scores import Length
-from selfrag.decoding.options import decode_options
+from selfrag.decoding.options import Length, decode_options
 from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.sessions import close as close_engine
 from selfrag.decoding.trace import Trace

@@ -118,7 +118,7 @@ def load_index(directory: str | Path, encoder: str | None = None) -> Retriever:
         UserError: the index cannot be used, or was built with another encoder.
     """
     from retrieval import open_index
-    from retrieval.layout import load_manifest
+    from retrieval.index import load_manifest
 
     if encoder is None:
         source = load_manifest(Path(directory)).encoder.source

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from retrieval.atomic import writing
+from retrieval.atomic import held, writing
 from retrieval.errors import UserError
-from retrieval.lock import held
 from selfrag.jsonl import json_line, write_jsonl
 
 

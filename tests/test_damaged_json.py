@@ -18,10 +18,10 @@ from selfrag.experiments.runner_manifest import read_manifest
 from critic.augment.run import _same
 from retrieval.errors import UserError
 from retrieval.reading import read_json
-from selfrag.cli.checks.fit import cache_sizes
-from selfrag.decoding.trace_json import read_trace
-from selfrag.engines.http_config import HTTPConfig, _vocab_size
-from selfrag.engines.lora import is_activated, read_adapter
+from selfrag.cli.doctor import cache_sizes
+from selfrag.decoding.trace import read_trace
+from selfrag.engines.adapters import is_activated, read_adapter
+from selfrag.engines.http import HTTPConfig, _vocab_size
 from selfrag.intrinsics.training.card import AdapterCard
 
 DAMAGED = {

@@ -112,11 +112,11 @@ def speed(source):
     make_adapters(source, [1], [], 2, Path(sys.argv[2]) / "speed")
 
 def doctor(source):
-    from selfrag.cli.checks.model import check_model
+    from selfrag.cli.doctor import check_model
     return iter(list(check_model(str(source))))
 
 def served(source):
-    from selfrag.engines.http_config import HTTPConfig, _vocab_size
+    from selfrag.engines.http import HTTPConfig, _vocab_size
     _vocab_size(HTTPConfig("http://127.0.0.1:1", model_dir=str(source)), "x")
 
 def tokenizer(source):

@@ -15,7 +15,7 @@ from critic.augment.steps import Request, Result, Steps
 from critic.cases import Case, Critic
 from retrieval.errors import UserError
 from retrieval.passage import Retriever
-from selfrag.decoding.aside import search
+from selfrag.decoding.batcher import search
 from selfrag.decoding.requests import Failed, Retrieve, Retrieved
 from selfrag.reflection.judgment import Judgment
 

@@ -18,10 +18,9 @@ from critic.augment.options import Augmenting
 from critic.augment.shards import Shard, augment_shard, sharded
 from critic.augment.sources import Source
 from critic.cases import Critic
-from retrieval.atomic import write_json, write_text, writing
+from retrieval.atomic import locked_directory, write_json, write_text, writing
 from retrieval.checks import whole
 from retrieval.errors import UserError
-from retrieval.lock import locked_directory
 from retrieval.passage import Retriever
 from retrieval.reading import parse_json, read_json
 from retrieval.splitting import sentence_finder

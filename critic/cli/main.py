@@ -9,8 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from selfrag.cli.commands import Commands
-from selfrag.cli.running import run
+from selfrag.cli.running import Commands, run
 
 COMMANDS: dict[str, str] = {
     "sample": "critic.cli.sample:sample",

@@ -20,7 +20,7 @@ from critic.teacher.cost import by_bytes
 from critic.teacher.labels import Answer, body, bounded, read
 from critic.teacher.prompts import fingerprint, prompt
 from retrieval.errors import UserError
-from selfrag.engines.http_replies import retry_after, server_message
+from selfrag.engines.http_wire import retry_after, server_message
 
 
 class Pace:

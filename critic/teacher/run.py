@@ -14,9 +14,8 @@ from critic.targets import Filling, Targets, fill, missing
 from critic.teacher.base import Outcome, Reply, Teacher, TeacherError
 from critic.teacher.cost import Prices
 from critic.teacher.prompts import values
-from retrieval.atomic import write_json, writing
+from retrieval.atomic import locked_directory, write_json, writing
 from retrieval.errors import UserError
-from retrieval.lock import locked_directory
 from selfrag.jsonl import write_jsonl
 from selfrag.runlog import Header, RunLog
 

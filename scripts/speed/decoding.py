@@ -18,7 +18,7 @@ import numpy as np
 
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.rescore import sweep
-from selfrag.engines.vllm_config import VLLMConfig
+from selfrag.engines.vllm import VLLMConfig
 from selfrag.errors import EngineError
 from selfrag.evaluation.machine import machine, memory_gib
 from selfrag.evaluation.markdown_table import aligned

@@ -15,9 +15,15 @@ from selfrag.decoding.beam import decode
 from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.sessions import Serving
-from selfrag.engines.environment import environment
-from selfrag.engines.vllm import VLLMEngine, quiet_import
-from selfrag.engines.vllm_config import VLLMConfig, build_environment, check_model, engine_arguments
+from selfrag.engines.vllm import (
+    VLLMConfig,
+    VLLMEngine,
+    build_environment,
+    check_model,
+    engine_arguments,
+    environment,
+    quiet_import,
+)
 from selfrag.errors import DecodingError, require
 from selfrag.loading import load_tokenizer
 from selfrag.prompting import Prompting

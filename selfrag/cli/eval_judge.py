@@ -42,7 +42,7 @@ def judge(
     from tqdm import tqdm
 
     from selfrag.cli.eval_show import show
-    from selfrag.cli.session import quiet
+    from selfrag.cli.options import quiet
     from selfrag.evaluation.compare_runs import run_folders
     from selfrag.evaluation.metrics.judging_runs import families, judge_run
 

@@ -76,7 +76,7 @@ def run(
     if against is not None and against not in names:
         raise UserError(f"--against {against}: the runs are {', '.join(names)}")
 
-    from selfrag.cli.session import quiet
+    from selfrag.cli.options import quiet
     from selfrag.cluster import Actors
     from selfrag.evaluation.runner_models import Cluster, Model, Source, run_systems
     from selfrag.evaluation.tasks.given import Given

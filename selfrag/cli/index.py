@@ -10,7 +10,7 @@ import typer
 
 from retrieval import Passage, build_index
 from retrieval.splitting import Splitting, sentence_finder
-from selfrag.cli.commands import Commands
+from selfrag.cli.running import Commands
 from selfrag.errors import UserError
 from selfrag.loading import load_index
 from selfrag.rendering import NAME, cut

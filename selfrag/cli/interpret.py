@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from selfrag.cli.commands import Commands
+from selfrag.cli.running import Commands
 from selfrag.untrusted import printable
 
 app = Commands(name="interpret", help="Ask a model why it answered so, and test what it says.", no_args_is_help=True)
@@ -87,7 +87,7 @@ def run(
     retry_failed: Retry = False,
 ) -> None:
     """Answer with citations over a grid of prompts, and show the tables."""
-    from selfrag.cli.session import quiet
+    from selfrag.cli.options import quiet
 
     quiet()
     from selfrag.evaluation.tasks.given import Given
@@ -118,7 +118,7 @@ def faithfulness(
     retry_failed: Retry = False,
 ) -> None:
     """Put the replies of a run to the test: without what they cite, and in another order."""
-    from selfrag.cli.session import quiet
+    from selfrag.cli.options import quiet
 
     quiet()
     from selfrag.experiments.interpretation.commands import run_tests
@@ -130,7 +130,7 @@ def faithfulness(
 @app.command()
 def agree(run: Run, model: Model = "demo", engine: Engine = None, cell: Cells = None) -> None:
     """Compare what replies cite with a model's reflection tokens and with the citation intrinsic."""
-    from selfrag.cli.session import quiet
+    from selfrag.cli.options import quiet
 
     quiet()
     from selfrag.experiments.interpretation.commands import run_judges

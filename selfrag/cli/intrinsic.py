@@ -116,7 +116,7 @@ def _library(
         if model == "demo":
             raise UserError("--endpoint needs --model NAME, as the server calls it")
         return Library.at_endpoint(endpoint, model, adapters=adapters, dialect=dialect)
-    from selfrag.cli.session import quiet
+    from selfrag.cli.options import quiet
 
     quiet()
     return Library.from_pretrained(model, engine=engine, adapters=adapters, dialect=dialect)

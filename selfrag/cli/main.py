@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 from selfrag.cli.ablate import ablate
 from selfrag.cli.ask import ask
-from selfrag.cli.commands import Commands
 from selfrag.cli.demo import demo
 from selfrag.cli.doctor import doctor
 from selfrag.cli.eval import app as evaluate
 from selfrag.cli.index import app as index
 from selfrag.cli.interpret import app as interpret
 from selfrag.cli.intrinsic import intrinsic
-from selfrag.cli.running import run
+from selfrag.cli.running import Commands, run
 from selfrag.cli.sweep import sweep
 from selfrag.cli.train import app as train
 

@@ -90,7 +90,7 @@ def sweep(
     plan(based(base), axes, grid=grid)  # a bad setting is refused before a model is loaded
 
     require("matplotlib", extra="eval")  # for the plots at the end
-    from selfrag.cli.session import quiet
+    from selfrag.cli.options import quiet
     from selfrag.evaluation.runner_models import Model, Source
     from selfrag.evaluation.tasks.given import Given
     from selfrag.experiments.steering.results import brief

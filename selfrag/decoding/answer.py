@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from retrieval.passage import Passage
-from selfrag.decoding.critics import as_label
+from selfrag.decoding.reflectors import as_label
 from selfrag.decoding.trace import Node, Trace
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS, Role

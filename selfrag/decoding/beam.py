@@ -13,13 +13,11 @@ from itertools import takewhile
 
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, segments_of
-from selfrag.decoding.critics import Critic
-from selfrag.decoding.gating import Admitted, admit, route
-from selfrag.decoding.joining import REPLACEABLE, Gate, Joined
+from selfrag.decoding.cascade import Admitted, admit, judge_candidates, route
 from selfrag.decoding.policy import Action, Decoding
-from selfrag.decoding.reading import Branch, Reading, applicable, judge, read
+from selfrag.decoding.reflectors import REPLACEABLE, Critic, Gate, Joined
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated, Result
-from selfrag.decoding.tiers import judge_candidates
+from selfrag.decoding.segments import Branch, Reading, applicable, judge, read
 from selfrag.decoding.trace import ROOT, UNUSABLE, Decision, Node, Status, check_generated
 from selfrag.decoding.tree import Batch, Commit, Decoder, Found, Tree, ask, find, start_boundary
 from selfrag.errors import UserError

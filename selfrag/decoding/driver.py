@@ -2,7 +2,7 @@
 
 Each decoder advances the moment its own results are there. Requests of all live questions, of this and of other calls
 in any thread, share the engine's batches (`selfrag.decoding.sessions`); searches and services run beside it
-(`selfrag.decoding.aside`). `drive` is for plain code, `adrive` for an event loop.
+(`selfrag.decoding.batcher`). `drive` is for plain code, `adrive` for an event loop.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TypeAlias
 from retrieval.errors import UserError
 from retrieval.passage import Retriever
 from selfrag.decoding.answer import Answer, Segment
-from selfrag.decoding.aside import Aside, Service
+from selfrag.decoding.batcher import Aside, Service
 from selfrag.decoding.requests import Generate, Result
 from selfrag.decoding.sessions import Serving, Session, open_session, session
 from selfrag.decoding.tree import Commit, Decoder

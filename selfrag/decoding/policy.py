@@ -13,8 +13,7 @@ from itertools import groupby
 from typing import Any, Literal, get_args, get_type_hints
 
 from retrieval.checks import choice, unknown_name, whole
-from selfrag.decoding.critics import as_label
-from selfrag.decoding.joining import REPLACEABLE, Gate, Joined, distinct_roles, parts
+from selfrag.decoding.reflectors import REPLACEABLE, Gate, Joined, as_label, distinct_roles, parts
 from selfrag.errors import UserError
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, RETRIEVE, Role, group

@@ -1,11 +1,9 @@
-"""What a decoder asks for and what it gets back: value objects on token ids. Knows no engine and no text.
-
-A decoder is a generator that yields *batches* (lists) of requests and receives the list of results in the same order,
-one result per request. A request that failed alone comes back as `Failed`; it never breaks its batch.
-"""
+"""What a decoder asks for and what it gets back: value objects on token ids."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias
@@ -14,7 +12,53 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.passage import Passage
-from selfrag.decoding.constraint import Constraint
+
+
+class Form(StrEnum):
+    """How a constraint is written down; the names are those of vLLM's `structured_outputs`."""
+
+    JSON = "json"  # a JSON schema
+    REGEX = "regex"  # a pattern that the whole text matches
+    CHOICE = "choice"  # one of a list of texts
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """Text must follow a JSON schema, match a pattern, or be one of some texts. Make one with a class method.
+
+    Attributes:
+        form: what `text` is.
+        text: the schema as canonical JSON, the pattern, or the texts as a JSON list.
+    """
+
+    form: Form
+    text: str
+
+    @classmethod
+    def json(cls, schema: Mapping[str, Any]) -> Constraint:
+        """JSON that follows `schema`; the order of its properties is the order in which they are written."""
+        return cls(Form.JSON, json.dumps(schema, ensure_ascii=False))
+
+    @classmethod
+    def regex(cls, pattern: str) -> Constraint:
+        """Text that matches the whole of `pattern`; the common subset of Python's syntax without look-around."""
+        return cls(Form.REGEX, pattern)
+
+    @classmethod
+    def choice(cls, texts: Sequence[str]) -> Constraint:
+        """One of `texts`, at least one."""
+        if not texts:
+            raise ValueError("a choice among no texts")
+        return cls(Form.CHOICE, json.dumps(list(texts), ensure_ascii=False))
+
+    @property
+    def value(self) -> Any:
+        """The schema as a mapping, the pattern, or the list of texts."""
+        return self.text if self.form is Form.REGEX else json.loads(self.text)
+
+    def as_structured_outputs(self) -> dict[str, Any]:
+        """The field `structured_outputs` of a vLLM request."""
+        return {str(self.form): self.value}
 
 
 class Finish(StrEnum):

@@ -11,11 +11,11 @@ from typing import Protocol, TypeAlias, TypeVar
 
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Segment, Usage
-from selfrag.decoding.critics import Asking, Critic, Verdict
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.reading import judge
+from selfrag.decoding.reflectors import Asking, Critic, Verdict
 from selfrag.decoding.requests import Failed, Generate, Generated, Request, Result, Retrieve, Retrieved
 from selfrag.decoding.scoring import path_score, segment_score
+from selfrag.decoding.segments import judge
 from selfrag.decoding.trace import ROOT, Decision, Node, Trace
 from selfrag.errors import DecodingError
 from selfrag.prompting import Prompting, Turn

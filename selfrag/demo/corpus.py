@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from retrieval.passage import Passage
-from selfrag.demo.assets import CORPUS, ENCODER
-from selfrag.demo.cache import alone, cache_home, make_room
-from selfrag.demo.download import encoder_path, fetch
+from selfrag.demo.download import CORPUS, ENCODER, alone, cache_home, encoder_path, fetch, make_room
 
 _FORMAT = 1  # raised when splitting or indexing changes its output
 _INDEX_BYTES = 60 * 2**20

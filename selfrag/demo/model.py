@@ -13,9 +13,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from selfrag.demo.assets import BASE_MODEL
-from selfrag.demo.cache import cache_home, publish
-from selfrag.demo.download import fetch
+from selfrag.demo.download import BASE_MODEL, cache_home, fetch, publish
 from selfrag.errors import UserError
 
 ADAPTER = Path(__file__).parent / "adapter"

@@ -1,13 +1,15 @@
-"""What an engine is: submit requests, step, collect results. Knows no reflection token and no question."""
+"""What an engine is: submit requests, step, collect results; and running requests to their end."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from selfrag.decoding.requests import Failed, Generate, Generated
+from selfrag.decoding.sessions import session
 from selfrag.errors import EngineError
 
 Ticket: TypeAlias = int
@@ -101,3 +103,37 @@ def refusal(request: Generate, limits: Limits) -> str | None:
         bad = next(i for i in every if not 0 <= i < limits.vocab_size)
         return f"token id {bad} is outside the vocabulary of {limits.vocab_size}"
     return None
+
+
+T = TypeVar("T")
+
+
+def serve(engine: Engine, requests: Sequence[Generate]) -> list[Generated | Failed]:
+    """Results of `requests`, in their order; all share the engine's batches. Leaving early aborts what still runs.
+
+    Raises:
+        EngineError: the engine died.
+    """
+    bell = threading.Event()
+    results: list[Generated | Failed | None] = [None] * len(requests)
+    with session(engine, bell.set) as own:
+        waiting = {own.submit(request): position for position, request in enumerate(requests)}
+        while waiting:
+            done = own.step()
+            for ticket, result in done:
+                results[waiting.pop(ticket)] = result
+            if not done:
+                bell.wait()
+                bell.clear()
+    return [result for result in results if result is not None]
+
+
+def pump(engine: Engine, steps: Generator[list[Generate], list[Generated | Failed], T]) -> T:
+    """Run a computation that yields batches of requests, and return what it returns."""
+    try:
+        batch = next(steps)
+        while True:
+            batch = steps.send(serve(engine, batch))
+    except StopIteration as stop:
+        found: T = stop.value
+        return found

@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from selfrag.decoding.constraint import Constraint, Form
+from selfrag.decoding.requests import Constraint, Form
 from selfrag.errors import EngineError, require
 
 if TYPE_CHECKING:

@@ -1,23 +1,301 @@
-"""`HTTPEngine`: any number of GPUs behind one `vllm serve`, driven over HTTP. Knows no reflection token.
-
-Requests run on a thread with an event loop; `submit`, `step` and `abort` stay as plain as in every other engine.
-"""
+"""`HTTPEngine`: any number of GPUs behind one `vllm serve`, driven over HTTP with retries."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import queue
+import random
 import threading
 import uuid
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
 
+from retrieval.checks import number, web_address, whole
+from retrieval.pretrained import load
+from retrieval.reading import read_json, user_path
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.base import Limits, Ticket, check_process, refusal
-from selfrag.engines.http_client import Client
-from selfrag.engines.http_config import HTTPConfig
+from selfrag.engines.http_wire import (
+    ABORT,
+    GENERATE,
+    MODELS,
+    BadReplyError,
+    body,
+    engine_request_id,
+    parse,
+    retry_after,
+    server_message,
+)
 from selfrag.errors import EngineError
+
+
+@dataclass(frozen=True, slots=True)
+class HTTPConfig:
+    """How to reach a `vllm serve`.
+
+    Attributes:
+        url: such as `http://127.0.0.1:8000`.
+        model: served name of the base model; may be left out where the server has one only.
+        model_dir: checkpoint directory or hub name, from which the size of the vocabulary is read.
+        vocab_size: the same as a number; wins over `model_dir`.
+        api_key: sent as bearer token; by default what the environment variable `api_key_env` holds, if anything.
+        api_key_env: name of that variable.
+        max_concurrency: requests at the server at once; more wait here.
+        connect_timeout: seconds for a connection.
+        read_timeout: seconds for a whole answer, the time in the server's queue included.
+        retries: repetitions after a failed connection and after status 429, 502, 503 and 504.
+        backoff: seconds before the first repetition; doubled for each further one.
+        max_logprobs: `--max-logprobs` of the server, which bounds the watched ids of a request to one less.
+        trust_remote_code: let Python code of the tokenizer in `model_dir` run, with all your rights. Read it first.
+    """
+
+    url: str
+    model: str | None = None
+    model_dir: str | None = None
+    vocab_size: int | None = None
+    api_key: str | None = field(default=None, repr=False)
+    api_key_env: str = "VLLM_API_KEY"
+    max_concurrency: int = 64
+    connect_timeout: float = 5.0
+    read_timeout: float = 300.0
+    retries: int = 3
+    backoff: float = 0.5
+    max_logprobs: int = 20
+    trust_remote_code: bool = False
+
+    def __post_init__(self) -> None:
+        web_address(self.url)
+        whole("max_concurrency", self.max_concurrency)
+        whole("max_logprobs", self.max_logprobs)
+        whole("retries", self.retries, 0)
+        number("connect_timeout", self.connect_timeout, above=True)
+        number("read_timeout", self.read_timeout, above=True)
+        number("backoff", self.backoff)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """HTTP headers of every request."""
+        key = self.api_key or os.environ.get(self.api_key_env)
+        return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def served(listing: Mapping[str, Any], config: HTTPConfig) -> tuple[str, Limits]:
+    """Name of the base model and limits, from the reply of `/v1/models`.
+
+    Raises:
+        EngineError: the wanted model is not served, or the reply lacks what is needed.
+    """
+    cards = [card for card in listing.get("data") or () if isinstance(card, dict) and isinstance(card.get("id"), str)]
+    bases = {card["id"]: card for card in cards if not card.get("parent")}
+    if config.model is None and len({card.get("root") or name for name, card in bases.items()}) == 1:
+        name = next(iter(bases))  # further names with the same root are aliases
+    elif config.model in bases:
+        name = config.model
+    else:
+        raise EngineError(f"{config.url} does not serve model {config.model}; it serves: {', '.join(bases) or 'none'}")
+    length = bases[name].get("max_model_len")
+    if not isinstance(length, int):
+        raise EngineError(f"{config.url} does not tell max_model_len of {name}; is it a vllm serve?")
+    parents = {name, bases[name].get("root")} - {None}
+    adapters = frozenset(card["id"] for card in cards if card.get("parent") in parents)
+    return name, Limits(length, _vocab_size(config, name), config.max_logprobs - 1, adapters)
+
+
+def _vocab_size(config: HTTPConfig, served_name: str) -> int:
+    if config.vocab_size is not None:
+        return config.vocab_size
+    if config.model_dir is None:
+        raise EngineError(f"size of the vocabulary of {served_name} unknown; pass vocab_size= or model_dir=")
+    file = user_path(config.model_dir) / "config.json"
+    if file.is_file():
+        values = read_json(file)
+    else:
+        values = load("AutoConfig", config.model_dir, trust_remote_code=config.trust_remote_code).to_dict()
+    known = [values, values.get("text_config")] if isinstance(values, dict) else []
+    size = next((one["vocab_size"] for one in known if isinstance(one, dict) and one.get("vocab_size")), None)
+    if not isinstance(size, int):
+        raise EngineError(f"{config.model_dir} does not tell its vocab_size; pass vocab_size=")
+    return size
+
+
+PASSING = (429, 502, 503, 504)
+"""Statuses that may not come back when the same request is sent again."""
+
+LONGEST_WAIT = 30.0
+"""Seconds between two attempts, at most."""
+
+
+class Patience(Protocol):
+    """The settings that sending needs; see `HTTPConfig`."""
+
+    @property
+    def url(self) -> str:
+        """Of the server."""
+        ...
+
+    @property
+    def retries(self) -> int:
+        """Repetitions."""
+        ...
+
+    @property
+    def backoff(self) -> float:
+        """Seconds before the first repetition; doubled for each further one."""
+        ...
+
+    @property
+    def api_key_env(self) -> str:
+        """Environment variable of the key."""
+        ...
+
+
+async def patiently(send: Callable[[], Awaitable[Any]], config: Patience, hint: str) -> Any:
+    """Send, and send again what may pass; what is sent must be safe to repeat.
+
+    Args:
+        send: posts the request and returns the response.
+        config: how patient to be.
+        hint: what to do where there is no server.
+
+    Raises:
+        EngineError: no connection after all repetitions, or the API key is refused.
+        httpx.ReadTimeout: the server took the request and did not answer in time.
+    """
+    import httpx
+
+    wait = config.backoff
+    for left in reversed(range(config.retries + 1)):
+        pause = wait * random.uniform(0.8, 1.2)  # noqa: S311 - spreads repetitions, hides nothing
+        wait = min(2 * wait, LONGEST_WAIT)
+        try:
+            reply = await send()
+        except httpx.ReadTimeout:
+            raise
+        except httpx.TransportError as error:
+            if not left:
+                reason = " ".join(str(error).split()) or type(error).__name__
+                raise EngineError(
+                    f"no server at {config.url} after {config.retries + 1} attempts ({reason}); {hint}"
+                ) from error
+        else:
+            if reply.status_code == 401:
+                raise EngineError(f"{config.url} refused the API key; set {config.api_key_env} or pass api_key=")
+            if reply.status_code not in PASSING or not left:
+                return reply
+            pause = max(pause, min(retry_after(reply.headers), LONGEST_WAIT))
+        await asyncio.sleep(pause)
+    raise AssertionError("unreachable: the last turn returns or raises")
+
+
+HINT = "start it with `vllm serve MODEL --enable-scale-out` or correct the URL"
+
+
+class Client:
+    """Connections to one server. Use it from one event loop only.
+
+    Attributes:
+        model: served name of the base model; known after `discover`.
+        limits: of the server; known after `discover`.
+    """
+
+    model: str
+    limits: Limits
+
+    def __init__(self, config: HTTPConfig) -> None:
+        import httpx
+
+        self._config = config
+        self._slots = asyncio.Semaphore(config.max_concurrency)
+        self._http = httpx.AsyncClient(
+            base_url=config.url.rstrip("/"),
+            headers=config.headers,
+            timeout=httpx.Timeout(config.read_timeout, connect=config.connect_timeout, pool=None),
+            limits=httpx.Limits(max_connections=config.max_concurrency + 2),
+        )
+
+    async def discover(self) -> None:
+        """Ask the server what it serves, and whether it has the route this engine needs.
+
+        Raises:
+            EngineError: unreachable, not a suitable server, or not the wanted model.
+        """
+        reply = await self._probe("GET", MODELS)
+        try:
+            listing = reply.json() if reply.status_code == 200 else None
+        except ValueError:
+            listing = None
+        if not isinstance(listing, dict):
+            raise EngineError(f"{self._config.url}{MODELS} answered {reply.status_code}; is it a vllm serve?")
+        route = await self._probe("POST", ABORT, {"request_ids": []})
+        if route.status_code != 200:
+            raise EngineError(
+                f"{self._config.url} has no {GENERATE} ({route.status_code}: {server_message(route.content)}); "
+                "serve the model with vLLM 0.32 or later and --enable-scale-out"
+            )
+        self.model, self.limits = served(listing, self._config)
+
+    async def _probe(self, method: str, path: str, content: Any = None) -> Any:
+        import httpx
+
+        seconds = min(self._config.read_timeout, LONGEST_WAIT)
+        try:
+            return await self._patiently(lambda: self._http.request(method, path, json=content, timeout=seconds))
+        except httpx.ReadTimeout:
+            raise EngineError(
+                f"no answer from {self._config.url}{path} within {seconds:g} s; is it overloaded?"
+            ) from None
+
+    async def generate(self, request: Generate, ids: Callable[[], str]) -> Generated | Failed:
+        """Serve one request when a slot is free.
+
+        Args:
+            request: checked against the limits before.
+            ids: makes a fresh request id; called once for every time the request is sent.
+
+        Raises:
+            EngineError: the server cannot be reached any more, or refuses the API key.
+        """
+        import httpx
+
+        model, sent = request.adapter or self.model, ""
+
+        def send() -> Awaitable[Any]:
+            nonlocal sent
+            sent = ids()
+            return self._http.post(GENERATE, json=body(request, model, sent, self.limits.max_model_len))
+
+        async with self._slots:
+            try:
+                reply = await self._patiently(send)
+            except httpx.ReadTimeout:
+                await self.abort([sent])
+                return Failed(f"no answer from {self._config.url} within {self._config.read_timeout:g} s")
+        if reply.status_code != 200:
+            return Failed(f"{self._config.url} answered {reply.status_code}: {server_message(reply.content)}")
+        try:
+            return parse(reply.content, request)
+        except BadReplyError as error:
+            return Failed(f"{self._config.url}: {error}")
+
+    async def abort(self, request_ids: Sequence[str]) -> None:
+        """Tell the server that nobody waits any more. Whether it listens does not matter."""
+        import httpx
+
+        try:
+            await self._http.post(ABORT, json={"request_ids": [engine_request_id(i) for i in request_ids]}, timeout=5.0)
+        except httpx.HTTPError:
+            return
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def _patiently(self, send: Callable[[], Awaitable[Any]]) -> Any:
+        """Greedy requests may be repeated without harm; see `patiently`."""
+        return await patiently(send, self._config, HINT)
+
 
 T = TypeVar("T")
 

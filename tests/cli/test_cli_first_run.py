@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from selfrag.cli.main import main
-from selfrag.demo.assets import BASE_MODEL
+from selfrag.demo.download import BASE_MODEL
 
 
 def interruptible() -> None:

@@ -7,7 +7,7 @@ from io import StringIO
 from rich.console import Console
 
 from retrieval.passage import Passage
-from selfrag.cli.show import plain, render
+from selfrag.cli.ask import plain, render
 from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import Trace

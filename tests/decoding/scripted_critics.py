@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from written import PROMPTING
 
-from selfrag.decoding.critics import Asking, Moment, Verdict
+from selfrag.decoding.reflectors import Asking, Moment, Verdict
 from selfrag.decoding.requests import Generate
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import ISSUP, LabelSet

@@ -9,10 +9,10 @@ from typing import Any
 from written import PROMPTING, scripted
 
 from selfrag.decoding.answer import Answer, Usage
-from selfrag.decoding.aside import consult
-from selfrag.decoding.critics import together
+from selfrag.decoding.batcher import consult
 from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.policy import Decoding
+from selfrag.decoding.reflectors import together
 from selfrag.decoding.requests import Consult, Consulted, Failed, Generate
 from selfrag.decoding.trace import Trace
 from selfrag.decoding.tree import Decoder

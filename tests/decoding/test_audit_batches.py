@@ -15,13 +15,13 @@ from written import EOS, FIRST_CHARACTER, LIMITS, PROMPTING, VOCABULARY, Searche
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.decoding.aside import consult
+from selfrag.decoding.batcher import consult
 from selfrag.decoding.beam import decode
-from selfrag.decoding.critics import Moment
 from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.reading import read
+from selfrag.decoding.reflectors import Moment
 from selfrag.decoding.requests import Consult, Consulted, Failed, Finish, Generate, Generated
+from selfrag.decoding.segments import read
 from selfrag.decoding.trace import Trace
 from selfrag.engines.base import Limits
 from selfrag.engines.scripted import Reply

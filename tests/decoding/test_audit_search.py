@@ -13,9 +13,9 @@ from scripted_critics import Scripted, says
 from written import Run, passages, run
 
 from retrieval.passage import Passage
-from selfrag.cli.show import render
-from selfrag.decoding.critics import Moment
+from selfrag.cli.ask import render
 from selfrag.decoding.policy import Decoding
+from selfrag.decoding.reflectors import Moment
 from selfrag.decoding.requests import Failed
 from selfrag.decoding.trace import Trace
 from selfrag.errors import DecodingError, UserError

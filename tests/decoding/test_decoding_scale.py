@@ -6,7 +6,7 @@ import pytest
 from written import EOS, LIMITS, Run, passages, run
 
 from retrieval.passage import Passage
-from selfrag.decoding.option_scores import option_requests
+from selfrag.decoding.options import option_requests
 from selfrag.decoding.requests import Generate
 from selfrag.decoding.trace import Trace
 from selfrag.engines.base import Limits

@@ -18,8 +18,8 @@ from selfrag.api import SelfRAG
 from selfrag.decoding.beam import decode
 from selfrag.decoding.driver import Answered, drive
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.reading import judge, read
 from selfrag.decoding.requests import Finish, Generate, Generated
+from selfrag.decoding.segments import judge, read
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment

@@ -6,7 +6,7 @@ import pytest
 from scripted_critics import Scripted, says
 from written import passages, reply, run
 
-from selfrag.decoding.critics import Moment
+from selfrag.decoding.reflectors import Moment
 from selfrag.decoding.trace import Trace
 from selfrag.intrinsics.labels import ANSWERABLE, CERTAINTY, RELEVANCE
 from selfrag.prompting import Turn

@@ -16,10 +16,10 @@ from rich.console import Console
 from scripted_critics import Scripted, distribution, draw, says
 from written import PROMPTING, VOCABULARY, Run, passages, run
 
-from selfrag.cli.show import render
+from selfrag.cli.ask import render
 from selfrag.decoding.answer import Answer
-from selfrag.decoding.critics import Asking, Moment, Verdict
 from selfrag.decoding.policy import Decoding
+from selfrag.decoding.reflectors import Asking, Moment, Verdict
 from selfrag.decoding.requests import Generate, Generated
 from selfrag.decoding.rescore import sweep
 from selfrag.decoding.trace import Trace

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from written import FIRST_CHARACTER, LIMITS, RESPONSE, VOCABULARY, Run, passages, run, seen
 
-from selfrag.decoding.option_scores import normalised
-from selfrag.decoding.options import string_vote
+from selfrag.decoding.options import normalised, string_vote
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.base import Limits
 from selfrag.engines.scripted import Reply

@@ -14,8 +14,8 @@ from random_model import random_search
 from scripted_critics import Scripted, distribution, draw, says
 from written import FIRST_CHARACTER, SURFACE, VOCABULARY, run
 
-from selfrag.decoding.critics import Moment
 from selfrag.decoding.policy import Decoding
+from selfrag.decoding.reflectors import Moment
 from selfrag.decoding.requests import Generate
 from selfrag.decoding.trace import UNUSABLE
 from selfrag.engines.scripted import Reply

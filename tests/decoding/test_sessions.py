@@ -20,10 +20,10 @@ from retrieval.passage import Passage
 from selfrag import SelfRAG
 from selfrag.decoding import sessions
 from selfrag.decoding.answer import Answer, Segment
-from selfrag.decoding.aside import SharedRetriever
+from selfrag.decoding.batcher import SharedRetriever
 from selfrag.decoding.requests import Failed, Generate, Generated
+from selfrag.engines.base import serve
 from selfrag.engines.scripted import ScriptedEngine
-from selfrag.engines.serving import serve
 from selfrag.errors import EngineError, UserError
 
 MORE = "{retrieve 0 1 0}"

@@ -26,8 +26,7 @@ from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.beam import decode
 from selfrag.decoding.driver import Answered, Broken, Committed, drive
-from selfrag.decoding.option_scores import Length
-from selfrag.decoding.options import decode_options
+from selfrag.decoding.options import Length, decode_options
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.decoding.tree import Decoder

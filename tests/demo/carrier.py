@@ -6,7 +6,7 @@ import hashlib
 import zipfile
 from pathlib import Path
 
-from selfrag.demo.assets import Asset
+from selfrag.demo.download import Asset
 
 DATA = b"weights " * 1000
 METADATA = "Metadata-Version: 2.1\nRequires-Dist: llm\n"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from selfrag.training.directories import published
 
-from selfrag.demo.cache import cache_home, publish
+from selfrag.demo.download import cache_home, publish
 from selfrag.errors import UserError
 
 
@@ -116,7 +116,7 @@ def test_the_draft_of_a_merged_model_that_was_killed_is_one_of_them(tmp_path: Pa
 SLOW = """
 import sys, time
 from pathlib import Path
-from selfrag.demo.cache import publish
+from selfrag.demo.download import publish
 
 def build(draft):
     with Path(sys.argv[2]).open("a") as log:

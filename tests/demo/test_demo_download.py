@@ -16,8 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from carrier import DATA, save_wheel
 
-from selfrag.demo.assets import ASSETS
-from selfrag.demo.download import asset_path, fetch
+from selfrag.demo.download import ASSETS, asset_path, fetch
 from selfrag.errors import UserError
 
 

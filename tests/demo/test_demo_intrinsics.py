@@ -9,7 +9,7 @@ import pytest
 
 from selfrag.demo.intrinsics import adapter_paths
 from selfrag.demo.model import model_path
-from selfrag.engines.lora import read_adapter
+from selfrag.engines.adapters import read_adapter
 from selfrag.intrinsics.catalog import PAPER
 from selfrag.intrinsics.model_library import Library, check_cards
 from selfrag.intrinsics.reflectors.loading import adapters_of

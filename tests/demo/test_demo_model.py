@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from critic.demo import critic_path
-from selfrag.cli.checks.checkpoint import check_checkpoint
+from selfrag.cli.doctor import check_checkpoint
 from selfrag.demo import encoder_path, index_path, model_path
-from selfrag.demo.assets import BASE_MODEL
-from selfrag.demo.download import asset_path, fetch
+from selfrag.demo.download import BASE_MODEL, asset_path, fetch
 from selfrag.demo.model import ADAPTER, base_path
 
 pytestmark = pytest.mark.demo

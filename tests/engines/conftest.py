@@ -25,7 +25,7 @@ def _served(tiny_llama: Path, lora_adapter: Path, tmp_path_factory: pytest.TempP
         tiny_llama,
         tmp_path_factory.mktemp("served") / "log.txt",
         *("--max-model-len", str(CONTEXT), "--enable-lora", "--max-lora-rank", "8"),
-        *("--max-loras", "2"),  # one more than there are: see engine_arguments in selfrag/engines/vllm_config.py
+        *("--max-loras", "2"),  # one more than there are: see engine_arguments in selfrag/engines/vllm.py
         *("--lora-modules", f"extra={lora_adapter}"),
     )
     yield served

@@ -10,7 +10,7 @@ from lora_on_the_spot import save_adapter
 from pump import generated, prompt, serve
 
 from selfrag.decoding.requests import Failed, Generate, Generated
-from selfrag.engines.activation import dormant, invocation_start
+from selfrag.engines.adapters import dormant, invocation_start
 from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 
 INVOCATION = (1, 77, 78)

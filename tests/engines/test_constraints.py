@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from pump import prompt, serve
 
-from selfrag.decoding.constraint import Constraint, Form
-from selfrag.decoding.requests import Failed, Finish, Generate, Generated
+from selfrag.decoding.requests import Constraint, Failed, Finish, Form, Generate, Generated
 from selfrag.engines.base import Limits, refusal
 from selfrag.engines.http_wire import BadReplyError, body, parse
 
@@ -63,8 +62,7 @@ def engine(request, tiny_llama):
         made = TransformersEngine.load(TransformersConfig(str(tiny_llama)))
     else:
         pytest.importorskip("vllm", reason="vllm is not installed")
-        from selfrag.engines.vllm import VLLMEngine
-        from selfrag.engines.vllm_config import VLLMConfig
+        from selfrag.engines.vllm import VLLMConfig, VLLMEngine
 
         made = VLLMEngine.load(VLLMConfig(str(tiny_llama), max_model_len=512, dtype="float32", kv_cache_gib=0.05))
     yield made
@@ -123,8 +121,7 @@ def test_a_stop_id_may_follow_where_the_form_is_complete(engine, tokenizer):
 
 @pytest.mark.engine
 def test_a_server_obeys_too(vllm_server, tokenizer):
-    from selfrag.engines.http import HTTPEngine
-    from selfrag.engines.http_config import HTTPConfig
+    from selfrag.engines.http import HTTPConfig, HTTPEngine
 
     engine = HTTPEngine.load(HTTPConfig(vllm_server.url, vocab_size=415))
     try:

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selfrag.engines.cpu_lora import multiply_by_groups
+from selfrag.engines.vllm import multiply_by_groups
 
 RANK, WIDE, OUT = 2, 5, 4
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from selfrag.engines.environment import environment
+from selfrag.engines.vllm import environment
 
 
 def test_set_removed_and_restored(monkeypatch):

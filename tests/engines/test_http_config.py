@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from selfrag.engines.http_config import HTTPConfig, served
+from selfrag.engines.http import HTTPConfig, served
 from selfrag.errors import EngineError, UserError
 
 URL = "http://127.0.0.1:8000"

@@ -15,8 +15,7 @@ import pytest
 from pump import serve
 
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated
-from selfrag.engines.http import HTTPEngine
-from selfrag.engines.http_config import HTTPConfig
+from selfrag.engines.http import HTTPConfig, HTTPEngine
 from selfrag.errors import EngineError
 
 MODELS = {"data": [{"id": "tiny", "root": "tiny", "max_model_len": 64}, {"id": "lora", "parent": "tiny"}]}

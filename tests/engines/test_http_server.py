@@ -11,8 +11,7 @@ from pump import generated, prompt, serve
 from retrieval.passage import Passage
 from selfrag import SelfRAG
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated
-from selfrag.engines.http import HTTPEngine
-from selfrag.engines.http_config import HTTPConfig
+from selfrag.engines.http import HTTPConfig, HTTPEngine
 
 pytestmark = pytest.mark.engine
 

@@ -8,8 +8,7 @@ import pytest
 from pump import prompt, serve
 
 from selfrag.decoding.requests import Generate
-from selfrag.engines.http import HTTPEngine
-from selfrag.engines.http_config import HTTPConfig
+from selfrag.engines.http import HTTPConfig, HTTPEngine
 from selfrag.errors import EngineError
 
 pytestmark = pytest.mark.engine

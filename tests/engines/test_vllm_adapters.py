@@ -10,8 +10,8 @@ from lora_on_the_spot import save_adapter
 from pump import generated, prompt, serve
 
 from selfrag.decoding.requests import Generate, Generated
-from selfrag.engines.lora import max_lora_rank, read_adapter, unsupported
-from selfrag.engines.vllm_config import VLLMConfig
+from selfrag.engines.adapters import max_lora_rank, read_adapter, unsupported
+from selfrag.engines.vllm import VLLMConfig
 from selfrag.errors import EngineError
 
 WATCH = (300, 7, 400)

@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from selfrag.engines import compiler
+from selfrag.engines import vllm as compiler
 
 SCRIPT = """
 import sys
 from selfrag.decoding.requests import Generate
 from selfrag.engines.vllm import VLLMEngine
-from selfrag.engines.vllm_config import VLLMConfig
+from selfrag.engines.vllm import VLLMConfig
 engine = VLLMEngine.load(VLLMConfig(sys.argv[1], max_model_len=64, kv_cache_gib=0.05))
 ticket = engine.submit(Generate((3, 4, 5), 2, watch_ids=(7, 8)))
 results = {}

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from retrieval.pretrained import cpu_instructions
-from selfrag.engines.lora import Adapter
-from selfrag.engines.vllm_config import VLLMConfig, build_environment, check_model, engine_arguments
+from selfrag.engines.adapters import Adapter
+from selfrag.engines.vllm import VLLMConfig, build_environment, check_model, engine_arguments
 from selfrag.errors import EngineError, UserError
 
 

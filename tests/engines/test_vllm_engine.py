@@ -9,7 +9,7 @@ import pytest
 from pump import generated, prompt, serve
 
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated
-from selfrag.engines.vllm_config import VLLMConfig
+from selfrag.engines.vllm import VLLMConfig
 from selfrag.errors import EngineError
 
 pytest.importorskip("vllm", reason="vllm is not installed")

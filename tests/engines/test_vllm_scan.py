@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from selfrag.engines.vllm_scan import spare_llvmlite
+from selfrag.engines.vllm import spare_llvmlite
 
 
 def test_what_llvmlite_holds_can_be_looked_through():

@@ -53,7 +53,7 @@ def test_an_interrupt_is_one_line(tmp_path, files, tiny_bert, monkeypatch, capsy
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("retrieval.encoders.transformer.TransformerEncoder.encode", interrupted)
+    monkeypatch.setattr("retrieval.encoders.TransformerEncoder.encode", interrupted)
     code = main(["index", "build", *map(str, files), "-o", str(tmp_path / "index"), "--encoder", str(tiny_bert)])
     assert code == 130
     assert capsys.readouterr().err.splitlines()[-1] == "selfrag: interrupted"

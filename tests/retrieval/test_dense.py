@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from retrieval import Corpus, DenseRetriever, FixedPassages, Passage, UserError, index_passages, open_index
-from retrieval.template import Template
+from retrieval.encoders import Template
 from retrieval.vectors import FlatIndex
 
 

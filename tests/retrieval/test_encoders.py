@@ -9,9 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retrieval import Passage, UserError, index_passages
-from retrieval.encoders import EncoderCard, EncoderSettings, TransformerEncoder, load_encoder
-from retrieval.encoders.card import checked_encode
-from retrieval.encoders.settings import UnsupportedModulesError, stated_settings
+from retrieval.encoders import (
+    EncoderCard,
+    EncoderSettings,
+    TransformerEncoder,
+    UnsupportedModulesError,
+    checked_encode,
+    load_encoder,
+    stated_settings,
+)
 from selfrag.loading import load_index
 
 TEXTS = ["a cat sat.", "", "x" * 5000, "the quick brown fox jumps over a lazy dog", "ü \ud800 京", "b"]

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from retrieval import UserError
-from retrieval.lock import locked_directory
+from retrieval.atomic import locked_directory
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals and fork")
 
 FORKS = """
 import os, sys, time
-from retrieval.lock import locked_directory
+from retrieval.atomic import locked_directory
 with locked_directory(__import__("pathlib").Path(sys.argv[1])):
     if not os.fork():
         time.sleep(60)  # lives on
@@ -32,7 +32,7 @@ time.sleep(60)
 FILL = """
 import sys
 from pathlib import Path
-from selfrag.demo.cache import publish
+from selfrag.demo.download import publish
 publish(Path(sys.argv[1]), lambda draft: None)
 """
 
@@ -77,7 +77,7 @@ def _refused(path):
 
 
 def test_a_cache_is_filled_though_a_child_of_its_last_maker_lives(tmp_path):
-    from selfrag.demo.cache import publish
+    from selfrag.demo.download import publish
 
     child = []
 

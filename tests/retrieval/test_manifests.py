@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retrieval import Corpus, UserError, index_passages, open_index
-from retrieval.layout import load_manifest
-from retrieval.records import record
+from retrieval.index import load_manifest
+from retrieval.manifests import record
 
 
 @pytest.fixture

@@ -99,8 +99,8 @@ HELD_BACK = """
 import json, sys
 from pathlib import Path
 from retrieval.pretrained import fast_format
-from selfrag.cli.checks.machine import check_machine
-from selfrag.cli.checks.model import check_model
+from selfrag.cli.doctor import check_machine
+from selfrag.cli.doctor import check_model
 from selfrag.engines.select import load_engine
 
 found = {}

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retrieval import Passage, UserError
-from retrieval.readers import read_files
-from retrieval.readers.documents import document_names, markdown_sections
+from retrieval.readers import document_names, markdown_sections, read_files
 from retrieval.splitting import Splitting
 
 

@@ -4,8 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retrieval import UserError
-from retrieval.vectorfile import GrowingMatrix
-from retrieval.vectors import FlatIndex
+from retrieval.vectors import FlatIndex, GrowingMatrix
 
 pytest.importorskip("faiss")
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from retrieval.passage import Passage
-from selfrag.engines.vllm_config import VLLMConfig
+from selfrag.engines.vllm import VLLMConfig
 from speed.decoding import benchmark, markdown
 from speed.workload import FormSizes, Item, Sizes
 

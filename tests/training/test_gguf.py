@@ -29,8 +29,7 @@ def test_the_demo_base_becomes_a_plain_checkpoint_whose_new_rows_start_well(tmp_
     import torch
     from lettered import passage, row
 
-    from selfrag.demo.assets import BASE_MODEL
-    from selfrag.demo.download import fetch
+    from selfrag.demo.download import BASE_MODEL, fetch
     from selfrag.training.model import load_trainee
     from selfrag.training.packing import pack
     from selfrag.training.run import layout_for

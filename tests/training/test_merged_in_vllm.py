@@ -8,7 +8,7 @@ from pump import generated
 from trained import ROWS, config, write
 
 from selfrag.decoding.requests import Generate
-from selfrag.engines.vllm_config import VLLMConfig
+from selfrag.engines.vllm import VLLMConfig
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.training.export import merge, save_adapter
 from selfrag.training.run import layout_for, train

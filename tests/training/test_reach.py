@@ -40,7 +40,7 @@ def reached(base_dir, reach):
 def test_without_token_rows_the_vocabulary_stays_and_pairs_are_all_there_is(base_dir, tmp_path):
     from safetensors.torch import load_file
 
-    from selfrag.engines.lora import read_adapter
+    from selfrag.engines.adapters import read_adapter
 
     trainee = reached(base_dir, Reach(token_rows=False))
     assert trainee.rows == {}

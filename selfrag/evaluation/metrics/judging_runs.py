@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from retrieval.lock import locked_directory
+from retrieval.atomic import locked_directory
 from retrieval.passage import Retriever
 from selfrag.errors import UserError
 from selfrag.evaluation.metrics.entailment.journal import remembered

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from selfrag.decoding.trace_json import trace_of
+from selfrag.decoding.trace import trace_of
 from selfrag.errors import UserError
 from selfrag.evaluation.compare_runs import SystemRun
 from selfrag.evaluation.items import Item

@@ -80,7 +80,7 @@ class Terminal:
         """Rich's protocol."""
         from rich.measure import Measurement
 
-        from selfrag.cli.show import plain
+        from selfrag.cli.ask import plain
 
         unbounded = options.update(max_width=_UNBOUNDED)
         yield plain(about(self.comparison))
@@ -95,7 +95,7 @@ def _shown(table: Table, columns: Sequence[str], reference: str | None) -> RichT
     from rich import box
     from rich.table import Table as RichTable
 
-    from selfrag.cli.show import plain
+    from selfrag.cli.ask import plain
 
     kept = [metric for metric in table.metrics[1:] if metric in columns or judge_of(metric)]
     brief = replace(table, metrics=(table.metrics[0], *kept))

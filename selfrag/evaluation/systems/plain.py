@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Usage, segments_of
-from selfrag.decoding.option_scores import Ids, Length, normalised, option_logprobs, option_requests
+from selfrag.decoding.options import Ids as Ids
+from selfrag.decoding.options import Length, normalised, option_logprobs, option_requests
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.reading import geometric_mean
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated, Result
+from selfrag.decoding.segments import geometric_mean
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
 from selfrag.decoding.tree import Batch, Decoder, ask
 from selfrag.errors import DecodingError

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from selfrag.decoding.beam import decode
-from selfrag.decoding.critics import Critic
 from selfrag.decoding.options import decode_options
 from selfrag.decoding.policy import Decoding
+from selfrag.decoding.reflectors import Critic
 from selfrag.decoding.trace import decoding_dict
 from selfrag.decoding.tree import Decoder
 from selfrag.errors import UserError

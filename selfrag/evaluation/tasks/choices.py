@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from selfrag.decoding.option_scores import Length
+from selfrag.decoding.options import Length
 from selfrag.errors import UserError
 from selfrag.evaluation.items import TASK_INPUT, Item
 from selfrag.evaluation.tasks.listed_options import unlisted

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from selfrag.engines.base import Engine
-from selfrag.engines.serving import pump
+from selfrag.engines.base import Engine, pump
 from selfrag.evaluation.runner_records import read_records
 from selfrag.experiments.interpretation.grid import Cell
 from selfrag.experiments.interpretation.replies import Reply

@@ -12,8 +12,7 @@ from itertools import groupby
 
 from selfrag.decoding.answer import joint
 from selfrag.decoding.requests import Failed, Generate, Generated
-from selfrag.engines.base import Engine
-from selfrag.engines.serving import serve
+from selfrag.engines.base import Engine, serve
 from selfrag.experiments.interpretation.template import Template
 from selfrag.experiments.interpretation.trials import Trial, Written
 from selfrag.prompting import Prompting

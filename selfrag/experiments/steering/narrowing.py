@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from selfrag.decoding.policy import Action, Decoding
-from selfrag.decoding.reading import applicable
+from selfrag.decoding.segments import applicable
 from selfrag.decoding.trace import ROOT, UNUSABLE, Decision, Node, Status, Trace
 
 STEERABLE = frozenset(

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from selfrag.decoding.trace import Trace
-from selfrag.decoding.trace_json import trace_of
+from selfrag.decoding.trace import Trace, trace_of
 from selfrag.errors import UserError
 from selfrag.evaluation.metrics.output import Output
 from selfrag.evaluation.runner_records import item_id

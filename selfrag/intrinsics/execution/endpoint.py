@@ -13,8 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from selfrag.engines.http_patience import patiently
-from selfrag.engines.http_replies import server_message
+from selfrag.engines.http import patiently
+from selfrag.engines.http_wire import server_message
 from selfrag.intrinsics.contract import Completion, Failed, Request
 from selfrag.intrinsics.execution import endpoint_slots
 from selfrag.intrinsics.execution.endpoint_config import EndpointConfig, Holding

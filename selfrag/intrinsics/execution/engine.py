@@ -11,8 +11,7 @@ from typing import Any
 
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.decoding.sessions import close
-from selfrag.engines.base import Engine
-from selfrag.engines.serving import pump
+from selfrag.engines.base import Engine, pump
 from selfrag.errors import EngineError, UserError
 from selfrag.intrinsics.contract import Completion, Request, Steps
 from selfrag.intrinsics.execution.generated import ENDED, label_ids, mask, tokens

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from selfrag.decoding.constraint import Constraint as Mask
+from selfrag.decoding.requests import Constraint as Mask
 from selfrag.decoding.requests import Finish, Generated
 from selfrag.intrinsics.wire import Constraint, TokenLogprob
 from selfrag.tokenization import TextCodec

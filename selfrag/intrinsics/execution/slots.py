@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from selfrag.decoding.option_scores import option_logprobs, option_requests
+from selfrag.decoding.options import option_logprobs, option_requests
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.prefixes import common_length
 from selfrag.intrinsics.rendering import Renderer

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from retrieval.checks import choice
 from selfrag.decoding.answer import Answer, Segment
-from selfrag.decoding.aside import Service
+from selfrag.decoding.batcher import Service
 from selfrag.intrinsics.contract import Finding, Reflection, Reflector, State
 from selfrag.intrinsics.flows.progress import ABSTENTION, Progress, Run, Staging, first_score, need
 from selfrag.intrinsics.flows.writers import abstention

@@ -8,7 +8,7 @@ from typing import Any
 
 from retrieval.passage import Retriever
 from selfrag.decoding.answer import Answer
-from selfrag.decoding.aside import Service
+from selfrag.decoding.batcher import Service
 from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.sessions import Serving
 from selfrag.decoding.tree import Decoder

@@ -8,8 +8,8 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Step, Usage
-from selfrag.decoding.aside import Service
-from selfrag.decoding.critics import Asking
+from selfrag.decoding.batcher import Service
+from selfrag.decoding.reflectors import Asking
 from selfrag.decoding.requests import Result
 from selfrag.decoding.tree import Batch, Commit, counted
 from selfrag.errors import UserError

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from retrieval.checks import choice, whole
-from selfrag.decoding.aside import Service
+from selfrag.decoding.batcher import Service
 from selfrag.decoding.requests import Failed, Retrieve, Retrieved
 from selfrag.decoding.tree import distinct
 from selfrag.errors import DecodingError, UserError

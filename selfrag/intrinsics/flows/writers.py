@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Usage, segments_of
-from selfrag.decoding.aside import Service
+from selfrag.decoding.batcher import Service
 from selfrag.decoding.beam import decode
-from selfrag.decoding.critics import Critic
 from selfrag.decoding.policy import Action, Decoding
+from selfrag.decoding.reflectors import Critic
 from selfrag.decoding.requests import Consult, Consulted
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
 from selfrag.decoding.tree import counted

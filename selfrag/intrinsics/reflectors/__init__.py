@@ -2,7 +2,7 @@
 
 `Reflecting` makes one of an intrinsic, `TokenReflector` of a Self-RAG model's reflection tokens, `FunctionReflector` of
 any Python function. `critic` hands one to the decoder, where it may stand in for a token critique, join the score or
-act as a gate (`selfrag.decoding.joining`).
+act as a gate (`selfrag.decoding.reflectors`).
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from selfrag.decoding.answer import joint
-from selfrag.decoding.aside import Service
-from selfrag.decoding.critics import Asking, Critic, Moment, Verdict
+from selfrag.decoding.batcher import Service
+from selfrag.decoding.reflectors import Asking, Critic, Moment, Verdict
 from selfrag.decoding.requests import Consult, Consulted, Failed, Generated, Request, Result
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Code, Diagnostic, Message, Reflection, Reflector, State, Steps

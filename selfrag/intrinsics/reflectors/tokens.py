@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from selfrag.decoding.reading import judge
 from selfrag.decoding.requests import Failed, Generate
+from selfrag.decoding.segments import judge
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Code, Cost, Diagnostic, Finding, Reflection, Scope, Site, State, Steps
 from selfrag.prompting import Prompting, Turn

@@ -154,7 +154,7 @@ def test_money_stops_the_asking(server, tmp_path) -> None:
 
 
 def test_another_process_in_the_same_directory_is_refused(server, tmp_path) -> None:
-    from retrieval.lock import locked_directory
+    from retrieval.atomic import locked_directory
 
     with locked_directory(tmp_path / "out"), pytest.raises(UserError, match="another process is writing"):
         label_questions(questions(1), teacher(server), tmp_path / "out")

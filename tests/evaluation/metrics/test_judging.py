@@ -11,8 +11,8 @@ import pytest
 from scripted_run import Slow, job
 from written import PROMPTING
 
+from retrieval.atomic import locked_directory
 from retrieval.errors import UserError
-from retrieval.lock import locked_directory
 from retrieval.passage import Passage
 from selfrag.decoding.requests import Generate
 from selfrag.engines.scripted import Reply

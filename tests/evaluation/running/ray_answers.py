@@ -16,8 +16,7 @@ from answering_server import AnsweringServer
 from scripted_run import FILE, Slow, job, reply, start
 
 from selfrag.cluster import Actors, connect
-from selfrag.engines.http import HTTPEngine
-from selfrag.engines.http_config import HTTPConfig
+from selfrag.engines.http import HTTPConfig, HTTPEngine
 from selfrag.errors import EngineError, UserError
 from selfrag.evaluation.runner import run_all
 from selfrag.evaluation.runner_cluster import answer_on_ray

@@ -13,8 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from answering_server import AnsweringServer
 from scripted_run import BROKEN, FILE, ITEMS, job, start
 
-from selfrag.engines.http import HTTPEngine
-from selfrag.engines.http_config import HTTPConfig
+from selfrag.engines.http import HTTPConfig, HTTPEngine
 from selfrag.errors import EngineError
 from selfrag.evaluation.runner import run
 from selfrag.evaluation.runner_records import read_records

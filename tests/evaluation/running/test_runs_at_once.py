@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from scripted_run import FILE, ITEMS, Slow, job, reply, start
 from written import PROMPTING
 
+from retrieval.atomic import locked_directory
 from retrieval.errors import UserError
-from retrieval.lock import locked_directory
 from selfrag.evaluation.runner import run, run_all
 from selfrag.evaluation.runner_answers import answer_here
 from selfrag.evaluation.runner_models import skip

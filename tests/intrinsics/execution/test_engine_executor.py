@@ -69,8 +69,7 @@ def on_transformers(model_dir, adapters):
 
 def on_vllm(model_dir, adapters):
     pytest.importorskip("vllm", reason="vllm is not installed")
-    from selfrag.engines.vllm import VLLMEngine
-    from selfrag.engines.vllm_config import VLLMConfig
+    from selfrag.engines.vllm import VLLMConfig, VLLMEngine
 
     config = VLLMConfig(str(model_dir), max_model_len=2048, dtype="float32", kv_cache_gib=0.1, adapters=adapters)
     return VLLMEngine.load(config)

@@ -10,7 +10,7 @@ import tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selfrag.decoding.constraint import Constraint as Mask
+from selfrag.decoding.requests import Constraint as Mask
 from selfrag.decoding.requests import Finish, Generated
 from selfrag.intrinsics.contract import Constraint
 from selfrag.intrinsics.execution.generated import label_ids, mask, tokens

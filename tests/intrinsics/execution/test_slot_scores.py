@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from spelling import PROMPT, Pieces, brute_force, engine, renderer
 
 from selfrag.decoding.requests import Failed, Generated
-from selfrag.engines.serving import serve
+from selfrag.engines.base import serve
 from selfrag.intrinsics.contract import Message, Slot, State
 from selfrag.intrinsics.execution.slots import plan
 

@@ -10,7 +10,7 @@ import torch
 from intrinsic_rows import MAKERS
 
 from selfrag.cli.main import main
-from selfrag.engines.lora import read_adapter, unsupported
+from selfrag.engines.adapters import read_adapter, unsupported
 from selfrag.errors import UserError
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.intrinsics.training.card import AdapterCard

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from retrieval.passage import Passage
-from selfrag.decoding.aside import Service
+from selfrag.decoding.batcher import Service
 from selfrag.decoding.beam import decode
-from selfrag.decoding.critics import Critic
 from selfrag.decoding.policy import Decoding
+from selfrag.decoding.reflectors import Critic
 from selfrag.decoding.tree import Decoder
 from selfrag.errors import UserError
 from selfrag.prompting import Prompting
