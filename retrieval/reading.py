@@ -127,21 +127,27 @@ def read_json(path: str | Path, *, nan: bool = False) -> Any:
     return parse_json(read_whole(path), str(path), nan=nan)
 
 
-def parse_json(text: str, where: str, *, nan: bool = False) -> Any:
-    """The value of a JSON text, read strictly: no key twice in an object. Lone surrogates become U+FFFD.
+def mended_json(text: str) -> str:
+    """A JSON text of the same length with U+FFFD for lone surrogates, which no UTF-8 can hold."""
+    return _ESCAPE.sub(lambda found: "\\ufffd" if found[1] else found[0], text)
+
+
+def parse_json(text: str, where: str, *, nan: bool = False, mended: bool = False) -> Any:
+    """The value of a JSON text, read strictly: no key twice in an object.
 
     Args:
         text: the JSON.
         where: the file and line, for the message.
         nan: take NaN and infinity, which JSON does not have, as Python writes them.
+        mended: read what `mended_json` makes of it.
 
     Raises:
         UserError: it is no such text, is nested too deeply, or holds a number of thousands of digits.
     """
-    if "\\ud" in text or "\\uD" in text:
-        text = _ESCAPE.sub(lambda found: "\\ufffd" if found[1] else found[0], text)
     try:
-        return json.loads(text, object_pairs_hook=_once, parse_constant=None if nan else _no_constant)
+        return json.loads(
+            mended_json(text) if mended else text, object_pairs_hook=_once, parse_constant=None if nan else _no_constant
+        )
     except json.JSONDecodeError as error:
         place = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno} column {error.colno}"
         raise UserError(f"{where}: not JSON ({error.msg} at {place})") from error

@@ -31,19 +31,20 @@ class Identified(Protocol):
 Row = TypeVar("Row", bound=Identified)
 
 
-def read_jsonl(path: str | Path, parse: Callable[[dict[str, Any]], T]) -> Iterator[T]:
+def read_jsonl(path: str | Path, parse: Callable[[dict[str, Any]], T], *, mended: bool = False) -> Iterator[T]:
     """Parse every line of a file.
 
     Args:
         path: the file.
         parse: makes a value of one object; raises `UserError` for a bad one.
+        mended: make U+FFFD of lone surrogates; else they stay, for a parser that names their row.
 
     Raises:
         UserError: the file cannot be read, a line is not a JSON object, or `parse` refused it; names `file:line`.
     """
     for number, line in enumerate(read_lines(path), 1):
         where = f"{path}:{number}"
-        record = parse_json(line, where, nan=True)
+        record = parse_json(line, where, nan=True, mended=mended)
         try:
             if not isinstance(record, dict):
                 raise UserError(f"a row must be an object, not {type(record).__name__}")

@@ -7,21 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from critic.student.card import NAME as CRITIC_CARD
-from critic.student.card import read_card
-from selfrag.experiments.metrics.factscore.official import read_output
-from selfrag.experiments.metrics.judged_files import read_judged
-from selfrag.experiments.reporting.digest import read_digest
-from selfrag.experiments.reporting.studies import read_study
 from selfrag.experiments.runner_manifest import read_manifest
 
-from critic.augment.run import _same
+from critic.student.prompt import NAME as CRITIC_CARD
+from critic.student.prompt import read_card
 from retrieval.errors import UserError
-from retrieval.reading import read_json
+from retrieval.reading import parse_json
 from selfrag.cli.doctor import cache_sizes
 from selfrag.decoding.trace import read_trace
 from selfrag.engines.adapters import is_activated, read_adapter
 from selfrag.engines.http import HTTPConfig, _vocab_size
+from selfrag.evaluation.items import read_items
+from selfrag.evaluation.metrics.factscore.official import read_output
+from selfrag.evaluation.metrics.judged_files import read_judged
+from selfrag.evaluation.reporting.digest import read_digest
+from selfrag.evaluation.reporting.studies import read_study
+from selfrag.evaluation.tasks.records import read_records
 from selfrag.intrinsics.training.card import AdapterCard
 
 DAMAGED = {
@@ -120,8 +121,13 @@ def test_a_damaged_state_of_a_training_is_one_line(content: bytes, tmp_path: Pat
         (r'"\\ud800 \\\ud800 \\\\ud800"', "\\ud800 \\\ufffd \\\\ud800"),
     ],
 )
-def test_issue_19_halves_of_characters_in_json_are_replaced_where_it_is_read(
-    written: str, read: Any, tmp_path: Path
-) -> None:
-    (tmp_path / "file.json").write_text(written)
-    assert read_json(tmp_path / "file.json") == read
+def test_issue_19_halves_of_characters_in_json_are_replaced_on_request(written: str, read: Any) -> None:
+    assert parse_json(written, "here", mended=True) == read
+
+
+def test_issue_19_items_have_no_halves_of_characters(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"id": "\\udc00", "kind": "short_qa", "instruction": "Who\\ud83d?"}\n')
+    (item,) = read_items(tmp_path / "rows.jsonl")
+    assert (item.id, item.instruction) == ("\ufffd", "Who\ufffd?")
+    (tmp_path / "rows.json").write_text('[{"id": "\\udc00\\ud83d\\ude00"}]')
+    assert read_records(tmp_path / "rows.json", dict) == [{"id": "\ufffd\U0001f600"}]

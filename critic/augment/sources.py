@@ -161,10 +161,12 @@ def open_source(
         limit: read this many rows only.
 
     Raises:
-        UserError: there is no such file or data set.
+        UserError: there is no such file or data set, or a file is given what only data sets have.
     """
     path = Path(pairs)
     if path.is_file():
+        if configuration is not None or split != "train" or streaming or columns:
+            raise UserError(f"{pairs} is a file; a configuration, a split, streaming and columns are for data sets")
         return JsonlPairs(path, bad_rows, limit)
     import datasets
 

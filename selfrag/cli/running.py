@@ -8,13 +8,16 @@ import io
 import math
 import os
 import re
+import signal
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import typer
@@ -71,17 +74,43 @@ def run(app: typer.Typer, program: str, argv: Sequence[str] | None = None) -> in
 
 def _code(app: typer.Typer, program: str, argv: Sequence[str]) -> int:
     """Runs the command; the exit code that it asks for."""
-    try:
-        # Without standalone mode the parser raises its errors instead of printing them as a box.
-        code = app(args=_received(argv), prog_name=program, standalone_mode=False)
-        sys.stdout.flush()
-    except (KeyboardInterrupt, typer.Abort):
-        return INTERRUPTED
-    except SystemExit as error:
-        if isinstance(error.__context__, BrokenPipeError):  # rich ends the program where a pipe is closed
-            raise error.__context__ from None
-        raise
+    with _interrupts() as heard:
+        try:
+            # Without standalone mode the parser raises its errors instead of printing them as a box.
+            code = app(args=_received(argv), prog_name=program, standalone_mode=False)
+            sys.stdout.flush()
+        except (KeyboardInterrupt, typer.Abort):
+            return INTERRUPTED
+        except SystemExit as error:
+            if isinstance(error.__context__, BrokenPipeError):  # rich ends the program where a pipe is closed
+                raise error.__context__ from None
+            raise
+        except Exception:
+            if heard:  # compiled code makes errors of its own of an interrupt
+                return INTERRUPTED
+            raise
     return int(code or 0)
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """The interrupts that arrive in the block, each of which is also raised."""
+    heard: list[int] = []
+    usual = signal.getsignal(signal.SIGINT)
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        heard.append(number)
+        raise KeyboardInterrupt
+
+    # In another thread no handler can be set, and one that somebody else has set stays.
+    if usual is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield heard
+        return
+    signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield heard
+    finally:
+        signal.signal(signal.SIGINT, usual)
 
 
 def _received(argv: Sequence[str]) -> list[str]:

@@ -89,7 +89,7 @@ def read_items(
         item = _item(record)
         return item if check is None else check(item)
 
-    items = [item for item in read_jsonl(path, parse) if item is not None]
+    items = [item for item in read_jsonl(path, parse, mended=True) if item is not None]
     if not items:
         raise UserError(f"{path}: no rows{' with ' + str(dict(wanted)) if wanted else ''}; check the file and --where")
     return items

@@ -44,6 +44,7 @@ from retrieval import Passage, build_index
 from retrieval.encoders import EncoderCard
 from selfrag.cli.main import app as selfrag_app
 from selfrag.cli.main import main as selfrag
+from selfrag.cli.running import run as run_command
 from selfrag.jsonl import write_jsonl
 from selfrag.training.rows import Row, Text, Token, write_rows
 
@@ -564,3 +565,23 @@ def test_control_c_is_one_line() -> None:
     run.send_signal(signal.SIGINT)
     _, err = run.communicate(timeout=60)
     assert (run.returncode, err) == (130, b"selfrag: interrupted\n")
+
+
+def test_control_c_that_compiled_code_turns_into_its_own_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """As pybind11 does, while it converts arguments."""
+    app = typer.Typer()
+
+    @app.command()
+    def draw() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise TypeError("incompatible function arguments") from None
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert run_command(app, "selfrag", []) == 130
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr().err == "selfrag: interrupted\n"

@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-from selfrag.training.directories import published
 
 from selfrag.demo.download import cache_home, publish
 from selfrag.errors import UserError
+from selfrag.training.export import published
 
 
 def contents(folder: Path) -> list[str]:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from retrieval.reading import mended_json
 from selfrag.errors import UserError
 from selfrag.jsonl import read_jsonl
 
@@ -35,7 +36,7 @@ def read_records(path: Path, parse: Callable[[dict[str, Any]], T]) -> list[T]:
     """
     start = _beginning(path)
     whole = start.startswith("[") or _DATA.match(start) is not None
-    found = _array(path, parse) if whole else list(read_jsonl(path, parse))
+    found = _array(path, parse) if whole else list(read_jsonl(path, parse, mended=True))
     if not found:
         raise UserError(f"{path}: no rows; check that this is the right file")
     return found
@@ -51,7 +52,7 @@ def _beginning(path: Path) -> str:
 
 
 def _array(path: Path, parse: Callable[[dict[str, Any]], T]) -> list[T]:
-    text = _text(path)
+    text = mended_json(_text(path))
     data = _DATA.match(text)
     at = text.index("[", data.end() if data else 0) + 1
     decoder, line, counted = json.JSONDecoder(), 1, 0

@@ -338,6 +338,15 @@ def test_a_data_set_of_several_configurations_is_read_by_name(tmp_path: Path, st
         open_source(str(folder), streaming=streaming)
 
 
+@pytest.mark.parametrize(
+    "given", [{"split": "dev"}, {"configuration": "b"}, {"streaming": True}, {"columns": {"instruction": "q"}}]
+)
+def test_what_only_data_sets_have_is_refused_for_a_file(given: dict, tmp_path: Path) -> None:
+    write(tmp_path / "pairs.jsonl", [record(1)])
+    with pytest.raises(UserError, match=r"pairs\.jsonl is a file; a configuration, a split, streaming and columns are"):
+        open_source(str(tmp_path / "pairs.jsonl"), **given)
+
+
 def test_a_missing_source_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no pairs at '.*nowhere' \(split 'train'\)"):
         open_source(str(tmp_path / "nowhere"))
