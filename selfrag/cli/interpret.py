@@ -91,21 +91,26 @@ def run(
 
     quiet()
     from selfrag.evaluation.tasks.given import Given
-    from selfrag.experiments.interpretation.commands import run_grid
-    from selfrag.experiments.interpretation.generator import Generator
-    from selfrag.experiments.interpretation.grid import grid, parse_orders
-    from selfrag.experiments.interpretation.source import Drawing
-    from selfrag.experiments.interpretation.template import Template
-    from selfrag.experiments.interpretation.trials import Showing
+    from selfrag.experiments.self_interpretation.grid import draw, grid
+    from selfrag.experiments.self_interpretation.prompts import Template
+    from selfrag.experiments.self_interpretation.run import run_grid
+    from selfrag.experiments.self_interpretation.writers import Generator
 
-    given = {"cutoffs": cutoff, "orders": parse_orders(order), "examples": examples, "prompts": prompt}
+    given = {"cutoffs": cutoff, "orders": order, "examples": examples, "prompts": prompt}
     cells = grid(**{name: value for name, value in given.items() if value})  # type: ignore[arg-type]
     template = Template.tagged(tag, always_mentions_examples=mention_examples)
     generator = Generator(model, engine, endpoint, layout, template, max_tokens)
-    drawing = Drawing(
-        Given.parse(file), index, limit or None, relevance, Showing(seed, example_contexts, words or None)
+    questions = draw(
+        Given.parse(file),
+        max(cell.cutoff for cell in cells),
+        index=index,
+        limit=limit or None,
+        relevance=relevance,
+        seed=seed,
+        example_contexts=example_contexts,
+        words=words or None,
     )
-    _show(out, run_grid(generator, drawing, cells, out, retry_failed=retry_failed))
+    _show(out, run_grid(generator, questions, cells, out, retry_failed=retry_failed))
 
 
 @app.command()
@@ -121,8 +126,8 @@ def faithfulness(
     from selfrag.cli.session import quiet
 
     quiet()
-    from selfrag.experiments.interpretation.commands import run_tests
-    from selfrag.experiments.interpretation.generator import Generator
+    from selfrag.experiments.self_interpretation.faithfulness import run_tests
+    from selfrag.experiments.self_interpretation.writers import Generator
 
     _show(run, run_tests(run, Generator(model, engine, endpoint), cell or (), retry_failed=retry_failed))
 
@@ -133,7 +138,7 @@ def agree(run: Run, model: Model = "demo", engine: Engine = None, cell: Cells = 
     from selfrag.cli.session import quiet
 
     quiet()
-    from selfrag.experiments.interpretation.commands import run_judges
+    from selfrag.experiments.self_interpretation.faithfulness import run_judges
 
     _show(run, run_judges(run, model, engine, cell or ()))
 
@@ -162,7 +167,7 @@ def _show(run: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _text(run: Path, *, whole: bool = False) -> str:
-    from selfrag.experiments.interpretation.reading import read_grid
-    from selfrag.experiments.interpretation.report import page
+    from selfrag.experiments.self_interpretation.report import page
+    from selfrag.experiments.self_interpretation.run import read_grid
 
     return page(read_grid(run), whole=whole)

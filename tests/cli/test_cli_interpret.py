@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import tiny
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "experiments" / "interpretation"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "experiments" / "self_interpretation"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "intrinsics" / "execution"))
 
 from chat_server import ChatServer, said
@@ -17,7 +17,8 @@ from grid_world import first_context, item
 
 from selfrag.cli.main import main
 from selfrag.evaluation.runner_records import read_records
-from selfrag.experiments.interpretation.published import PUBLISHED
+from selfrag.experiments.self_interpretation.grid import Cell
+from selfrag.experiments.self_interpretation.report import published
 
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
 SMALL = ["--cutoff", "2", "--order", "ranked", "--limit", "2", "--max-tokens", "8", "--engine", "transformers"]
@@ -132,7 +133,7 @@ def test_an_endpoint_answers_and_one_failure_is_counted(file, tmp_path, capsys, 
         assert shown.startswith("# Self-interpretation: gpt\n\nendpoint, prompt as chat, 200 tokens at most; 4 of 4")
         assert "Failed, which counts as wrong: k5-top-last-2-basic 1." in shown
         assert "0.375" in shown  # three of four questions, one of two answers each
-        assert f"{PUBLISHED[next(c for c in PUBLISHED if c.name == 'k5-top-last-2-direct')][0]:.3f}" in shown
+        assert f"{published()[Cell(5, 'top-last', 2, 'direct')]['answer_recall']:.3f}" in shown
         assert main([*command, "--retry-failed"]) == 0
         assert len(server.bodies) == 10
         test = ["interpret", "faithfulness", str(run), "--endpoint", server.url, "--model", "gpt", "--cell", "*-direct"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,21 @@ from hypothesis import strategies as st
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.experiments.interpretation.asking import BASIC, COUNTERFACTUAL, DIRECT, EXAMPLES, asking
-from selfrag.experiments.interpretation.context_ids import contexts_of, shown_id
-from selfrag.experiments.interpretation.template import LABELS, Context, Example, Template
+from selfrag.experiments.self_interpretation.faithfulness import tests_of as counterfactual_tests
+from selfrag.experiments.self_interpretation.grid import ORDERS, Cell
+from selfrag.experiments.self_interpretation.prompts import (
+    ASKINGS,
+    BASIC,
+    COUNTERFACTUAL,
+    DIRECT,
+    EXAMPLES,
+    LABELS,
+    Context,
+    Example,
+    Template,
+    contexts_of,
+    shown_id,
+)
 
 SHARED = Path(__file__).parents[4] / "shared"
 CONTEXTS = (Context("a1", "The Aare is in Bern."), Context("b2", "The Inn is in Innsbruck."))
@@ -95,6 +108,16 @@ def test_ids_that_could_break_out_are_replaced(name):
     assert shown_id("list-7_a.b:3") == "list-7_a.b:3"
 
 
-def test_an_unknown_prompt_is_named():
-    with pytest.raises(UserError, match="unknown prompt 'why'; known: basic, direct, counterfactual, examples"):
-        asking("why")
+DOCS = Path(__file__).parents[3] / "docs" / "experiments" / "interpretation.md"
+
+
+def test_the_page_runs_and_names_every_prompt_order_and_test(capsys):
+    page = DOCS.read_text(encoding="utf-8")
+    for body in re.findall(r"^```python\n(.*?)^```", page, flags=re.M | re.S):
+        exec(compile(body, "interpretation.md", "exec", dont_inherit=True), {"__name__": "__docs__"})
+    shown = capsys.readouterr().out
+    assert "Why do you think that this is the answer to the question?\nCONTEXTS:\nContext ID: wm1\n" in shown
+    last = "Aare [wm1], Inn [wm9]. | I would have given the same answer. | ('wm1',) ('wm9',) ('wm1',) same"
+    assert shown.splitlines()[-1] == last
+    names = (*ASKINGS, *ORDERS, *counterfactual_tests(Cell(3, "ranked", 2, "examples")))
+    assert all(f"`{name}`" in page for name in names)
