@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 
 from critic.demo import ADAPTER
-from critic.student.card import NAME
+from critic.student.prompt import NAME
 from retrieval.atomic import write_text
 from selfrag.errors import UserError
-from selfrag.training.directories import published
+from selfrag.training.export import published
 
 LICENCES = (
     "Texts and annotations: Natural Questions, SQuAD 2.0, QED, QuoteSum, FEVER-Symmetric (CC BY-SA: text of Wikipedia"

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 from selfrag.decoding.requests import Failed
 from selfrag.errors import UserError
+from selfrag.evaluation.on_demand import Closeable, on_demand
 from selfrag.evaluation.runner_manifest import RunDirectory, read_manifest
 from selfrag.evaluation.runner_records import RecordFile, Spent, read_records
-from selfrag.experiments.on_demand import Closeable, on_demand
 from selfrag.experiments.self_interpretation.grid import Cell, Questions, Trial, read_questions, relevant
 from selfrag.experiments.self_interpretation.prompts import COUNTERFACTUAL, Template
 from selfrag.experiments.self_interpretation.replies import (

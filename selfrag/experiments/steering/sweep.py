@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from selfrag.decoding.policy import Decoding
+from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.trace import decoding_dict
-from selfrag.errors import UserError
 from selfrag.evaluation.compare import Comparison
 from selfrag.evaluation.compare_runs import SystemRun, read_runs
 from selfrag.evaluation.metrics.entailment.named import load_entailment
+from selfrag.evaluation.metrics.fluency import FLUENCY
 from selfrag.evaluation.metrics.judged_files import about
 from selfrag.evaluation.runner_models import Model, Source
 from selfrag.evaluation.systems.reflective import runnable
@@ -23,7 +23,6 @@ from selfrag.evaluation.tasks.given import Given
 from selfrag.evaluation.tasks.task import Task
 from selfrag.experiments.steering.answers import write_answers
 from selfrag.experiments.steering.choosing import Choice, Goal, Scores, choose
-from selfrag.experiments.steering.fluency import FLUENCY
 from selfrag.experiments.steering.judging import judge_settings
 from selfrag.experiments.steering.opening import bars, opened
 from selfrag.experiments.steering.reasons import Reason, reasons
@@ -110,9 +109,7 @@ def based(changes: Mapping[str, Any], task: Task | None = None) -> Decoding:
     Raises:
         UserError: an unknown field, or a value that is refused.
     """
-    known = Decoding.__dataclass_fields__
-    if unknown := next((name for name in changes if name not in known), None):
-        raise UserError(f"unknown setting {unknown!r}; known: {', '.join(known)}")
+    check_names(changes)
     marked = Given.marked(Path(), "" if task is None else task.preset)
     published = {} if marked.preset is None else marked.preset.settings(marked.protocol)
     return runnable(replace(Decoding(), **{**published, **changes}), changes)

@@ -11,15 +11,13 @@ from student_cases import labelled
 
 from critic.augment.critics import fingerprint
 from critic.cases import Labelled
-from critic.student.codec import Limits
 from critic.student.judge import load_critic
-from critic.student.training import DEFAULT_TRAINING, CriticConfig, load_rows, train_critic
-from critic.student.training_settings import configured, known
+from critic.student.prompt import Limits
+from critic.student.training import DEFAULT_TRAINING, CriticConfig, configured, known, load_rows, train_critic
 from selfrag.errors import UserError
 from selfrag.jsonl import write_jsonl
 from selfrag.training.journal import Journal
-from selfrag.training.model import Lora
-from selfrag.training.scale.settings import Scale
+from selfrag.training.settings import Lora, Scale
 
 ALL = dict.fromkeys(("Retrieve", "IsRel", "IsSup", "IsUse"))
 

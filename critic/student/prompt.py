@@ -1,0 +1,282 @@
+"""The prompt of a critic, one for training and inference, and the `critic.json` that keeps it beside a checkpoint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from critic.cases import GROUPS, Case
+from retrieval.checks import whole
+from selfrag.errors import UserError, VocabularyError
+from selfrag.jsonl import write_jsonl
+from selfrag.reflection.labels import LabelSet
+from selfrag.tokenization import HFTextCodec, TextCodec
+
+Style = Literal["tokens", "words"]
+"""How labels are written: reflection tokens of an expanded vocabulary, or the label names as ordinary text."""
+
+STYLES: tuple[Style, ...] = ("tokens", "words")
+
+_HEADING = re.compile(r"^(?=###)", re.MULTILINE)
+
+QUESTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "Retrieve": "Does the response need a search?",
+        "IsRel": "Is the passage relevant?",
+        "IsSup": "Does the passage support the response?",
+        "IsUse": "How useful is the response, 1 to 5?",
+    }
+)
+"""One question for each group; the model learns from it which labels are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Text around the parts of a case. A part that a case does not have leaves no trace.
+
+    Attributes:
+        style: how labels are written.
+        instruction: before what the user asked.
+        evidence: before the passage.
+        preceding: before what was written before.
+        output: before what is judged.
+        question: before the group's question.
+        answer: between the question and the label.
+        questions: the question of each group.
+    """
+
+    style: Style = "tokens"
+    instruction: str = "### Instruction:\n"
+    evidence: str = "\n\n### Passage:\n"
+    preceding: str = "\n\n### Before:\n"
+    output: str = "\n\n### Response:\n"
+    question: str = "\n\n### "
+    answer: str = "\n"
+    questions: Mapping[str, str] = field(default_factory=lambda: dict(QUESTIONS))
+
+    def __post_init__(self) -> None:
+        if self.style not in STYLES:
+            raise UserError(f"unknown label style {self.style!r}; known: {', '.join(STYLES)}")
+
+    def ask(self, group: str, labels: LabelSet) -> str:
+        """The end of the prompt, up to the label; with label names as text it lists them."""
+        options = f" ({' | '.join(labels.names)})" if self.style == "words" else ""
+        return f"{self.question}{self.questions[group]}{options}{self.answer}"
+
+    def surfaces(self, labels: LabelSet) -> tuple[str, ...]:
+        """What each label looks like, in label order."""
+        return labels.tokens if self.style == "tokens" else labels.names
+
+
+def body(text: str) -> str:
+    """Untrusted text as it goes into a part: a line of it that looks like a heading of the layout is indented."""
+    return _HEADING.sub(" ", text)
+
+
+CHARACTERS_A_TOKEN = 16
+"""No prose has more; text far beyond a limit is not tokenised at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Longest parts in tokens.
+
+    Attributes:
+        evidence: passage with its title; its end is cut.
+        preceding: what was written before; its beginning is cut.
+        output: what is judged; its middle is cut, because both ends say something.
+        instruction: what the user asked; its middle is cut.
+    """
+
+    evidence: int = 192
+    preceding: int = 64
+    output: int = 192
+    instruction: int = 192
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            whole(f"limit of {name}", value, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A case as the model reads it.
+
+    Attributes:
+        ids: BOS up to where the label begins.
+        options: ids of each label after `ids`, in label order, distinct; none where a label is not offered.
+        dropped: tokens cut, by part; only parts that were cut.
+    """
+
+    ids: tuple[int, ...]
+    options: tuple[tuple[int, ...], ...]
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PromptCodec:
+    """Turns cases into prompts for one tokenizer. Holds no state.
+
+    Attributes:
+        text: safe tokenisation.
+        eos_id: ends an answer.
+        token_ids: ids of the reflection tokens by their strings; empty for labels written as words.
+        layout: text around the parts.
+        limits: longest parts.
+    """
+
+    text: TextCodec
+    eos_id: int
+    token_ids: Mapping[str, int]
+    layout: Layout = field(default_factory=Layout)
+    limits: Limits = field(default_factory=Limits)
+    _tails: Mapping[str, tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_tails", {group: self._tail(group, labels) for group, labels in GROUPS.items()})
+
+    @classmethod
+    def from_tokenizer(cls, tokenizer: Any, layout: Layout | None = None, limits: Limits | None = None) -> PromptCodec:
+        """Bind a layout to a Hugging Face tokenizer.
+
+        Raises:
+            VocabularyError: the tokenizer has no EOS, or labels are reflection tokens and it lacks some.
+        """
+        layout, known = layout or Layout(), tokenizer.get_vocab()
+        if tokenizer.eos_token_id is None:
+            raise VocabularyError("the tokenizer has no EOS token; set tokenizer.eos_token first")
+        ids: dict[str, int] = {}
+        if layout.style == "tokens":
+            wanted = [token for labels in GROUPS.values() for token in labels.tokens]
+            missing = [t for t in wanted if t not in known or known[t] == tokenizer.unk_token_id]
+            if missing:
+                raise VocabularyError(
+                    f"the tokenizer lacks {len(missing)} of {len(wanted)} reflection tokens ({', '.join(missing)}):"
+                    " use a critic trained with --style tokens, or --style words"
+                )
+            ids = {token: int(known[token]) for token in wanted}
+        return cls(HFTextCodec(tokenizer), int(tokenizer.eos_token_id), ids, layout, limits or Limits())
+
+    def prompt(self, case: Case) -> Prompt:
+        """Lay out one case; always fits `max_length`."""
+        layout, dropped = self.layout, dict[str, int]()
+        ids = [*self.text.bos_ids, *self.text.encode(layout.instruction)]
+        ids += self._part(case.instruction, "instruction", dropped)
+        if case.evidence is not None:
+            passage = case.evidence
+            joined = f"{passage.title}\n{passage.text}" if passage.title else passage.text
+            ids += self.text.encode(layout.evidence) + self._part(joined, "evidence", dropped)
+        if case.preceding.strip():
+            ids += self.text.encode(layout.preceding) + self._part(case.preceding, "preceding", dropped)
+        if case.output.strip():
+            ids += self.text.encode(layout.output) + self._part(case.output, "output", dropped)
+        asked, options = self._tails[case.group]
+        return Prompt((*ids, *asked), options, dropped)
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of the longest prompt with its longest label and EOS."""
+        layout = self.layout
+        fixed = sum(
+            len(self.text.encode(text))
+            for text in (layout.instruction, layout.evidence, layout.preceding, layout.output)
+        )
+        tail = max(len(asked) + max(map(len, options)) for asked, options in self._tails.values())
+        parts: int = sum(asdict(self.limits).values())
+        return len(self.text.bos_ids) + fixed + parts + tail + 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """Layout and limits, ready for JSON: with the tokenizer, all that decides a prompt."""
+        return {"layout": asdict(self.layout), "limits": asdict(self.limits)}
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with layout, limits and the label ids."""
+        labels = {group: options for group, (_, options) in self._tails.items()}
+        return hashlib.sha256(json.dumps([self.as_dict(), labels], sort_keys=True).encode()).hexdigest()
+
+    def _part(self, text: str, part: str, dropped: dict[str, int]) -> list[int]:
+        limit: int = getattr(self.limits, part)
+        reach = CHARACTERS_A_TOKEN * limit
+        text = body(text)
+        unread = max(0, len(text) - 2 * reach)
+        if unread:
+            text = f"{text[:reach]}{text[-reach:]}"
+        ids = self.text.encode(text)
+        if len(ids) + unread > limit:
+            dropped[part] = max(0, len(ids) - limit) + -(-unread // 4)
+        return cut(ids, limit, part)
+
+    def _tail(self, group: str, labels: LabelSet) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+        """Ids of the question, and of each label in its context.
+
+        Words are tokenised together with the question and split where they begin to differ, so that a label has the
+        ids that it would have in ordinary text.
+        """
+        question = self.layout.ask(group, labels)
+        if self.layout.style == "tokens":
+            asked = tuple(self.text.encode(question))
+            return asked, tuple((self.token_ids[token],) for token in labels.tokens)
+        whole = [tuple(self.text.encode(f"{question}{surface}")) for surface in self.layout.surfaces(labels)]
+        shared = _shared(whole) if len(set(whole)) == len(whole) else 0
+        if not shared or min(map(len, whole)) == shared:
+            raise VocabularyError(f"this tokenizer cannot tell the labels of {group} apart as words: use tokens")
+        return whole[0][:shared], tuple(ids[shared:] for ids in whole)
+
+
+def cut(ids: list[int], limit: int, part: str) -> list[int]:
+    """`ids` within `limit`: a passage loses its end, what came before its beginning, other parts their middle."""
+    if len(ids) <= limit:
+        return ids
+    if part == "evidence":
+        return ids[:limit]
+    if part == "preceding":
+        return ids[-limit:]
+    return ids[: limit - limit // 2] + ids[-(limit // 2) :]
+
+
+def _shared(sequences: Sequence[tuple[int, ...]]) -> int:
+    """Length of the longest common prefix."""
+    for i, column in enumerate(zip(*sequences, strict=False)):
+        if len(set(column)) > 1:
+            return i
+    return min(map(len, sequences))
+
+
+NAME = "critic.json"
+FORMAT = 1
+
+
+def write_card(directory: Path, codec: PromptCodec) -> Path:
+    """Write the codec's settings; returns the directory."""
+    write_jsonl(directory / NAME, [{"format": FORMAT, "prompt": codec.fingerprint, **codec.as_dict()}])
+    return directory
+
+
+def read_card(directory: Path, tokenizer: Any) -> PromptCodec:
+    """The codec that a critic was trained with.
+
+    Raises:
+        UserError: there is no card, it cannot be read, or it belongs to another tokenizer.
+    """
+    path = directory / NAME
+    try:
+        record = json.loads(path.read_text())
+        if record["format"] != FORMAT:
+            raise UserError(f"{path} has format {record['format']!r}; this version reads {FORMAT}")
+        layout, limits = Layout(**record["layout"]), Limits(**record["limits"])
+        fingerprint = record["prompt"]
+    except FileNotFoundError as error:
+        raise UserError(f"{directory} holds no {NAME}: it is no critic, or its training did not end") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} cannot be used: {error}; train the critic again") from error
+    codec = PromptCodec.from_tokenizer(tokenizer, layout, limits)
+    if codec.fingerprint != fingerprint:
+        raise UserError(f"{path} belongs to another tokenizer than the one in {directory}; copy both together")
+    return codec

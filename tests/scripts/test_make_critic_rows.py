@@ -1,0 +1,130 @@
+"""IsSup rows from neighbouring annotations: what becomes a row, and what may not."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from critic.cases import Case, parse_labelled
+from retrieval.passage import Passage
+from selfrag.errors import UserError
+from selfrag.training.rows import Evidence, Row, Text, Token
+
+
+def loaded():
+    spec = importlib.util.spec_from_file_location(
+        "make_critic_rows", Path(__file__).parents[2] / "scripts" / "make_critic_rows.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["make_critic_rows"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+script = loaded()
+checked_claim, fresh = script.checked_claim, script.fresh
+marked_reply, shown_passage = script.marked_reply, script.shown_passage
+
+PASSAGE = Passage("p", "Havana is in Cuba.", "Havana")
+
+CLAIM = {
+    "id": "c1",
+    "dataset": "fool_me_twice",
+    "kind": "fact_check",
+    "instruction": "Is the following statement correct or not?\n\n## Input:\n\nThe Suez Canal links two oceans.",
+    "output": "false",
+    "gold_passages": [{"title": "Suez Canal", "text": "The Suez Canal is an artificial sea-level waterway in Egypt."}],
+}
+REPLY = {
+    "id": "r1",
+    "dataset": "faithdial_audit",
+    "conversation": [{"role": "user", "content": "Tell me."}, {"role": "assistant", "content": "It is so. Perhaps."}],
+    "documents": [{"doc_id": "d", "title": "", "text": "So it is."}],
+    "sentences": [
+        {"begin": 0, "end": 9, "text": "It is so.", "label": "faithful"},
+        {"begin": 10, "end": 18, "text": "Perhaps.", "label": "NA"},
+    ],
+}
+
+
+def test_a_false_claim_is_not_supported_by_its_evidence():
+    row = checked_claim(CLAIM)
+    assert row.label == "No support / Contradictory"
+    assert row.case.output == "The Suez Canal links two oceans."
+    assert row.case.instruction == "Write one factual sentence about Suez Canal."
+    assert parse_labelled(row.as_dict()).label == row.label
+    assert checked_claim({**CLAIM, "kind": "short_qa"}) is None
+    assert checked_claim({**CLAIM, "gold_passages": []}) is None
+    with pytest.raises(UserError, match="'output' must be text"):
+        checked_claim({**CLAIM, "output": None})
+
+
+def test_marked_sentences_become_rows_and_unmarked_do_not():
+    [row] = marked_reply(REPLY)
+    assert (row.label, row.case.output, row.case.preceding) == ("Fully supported", "It is so.", "")
+    second = {**REPLY["sentences"][1], "label": "partial"}
+    assert [r.case.preceding for r in marked_reply({**REPLY, "sentences": [second]})] == ["It is so."]
+
+
+@pytest.mark.parametrize("key", ["id", "dataset", "conversation", "documents", "sentences"])
+def test_a_reply_of_another_schema_is_one_line(key):
+    for change in ({}, {key: 7.5}, {key: [7]}):
+        record = {name: value for name, value in REPLY.items() if name != key} | change
+        with pytest.raises(UserError, match=f"{key!r}"):
+            list(marked_reply(record))
+
+
+def test_parts_of_another_schema_are_one_line():
+    for part in ({"begin": None}, {"label": 1}, {"text": None}):
+        with pytest.raises(UserError, match=repr(*part)):
+            list(marked_reply({**REPLY, "sentences": [{**REPLY["sentences"][0], **part}]}))
+    for change in ({"id": None}, {"gold_passages": "text"}, {"gold_passages": [{"title": "T"}]}):
+        with pytest.raises(UserError, match=r"must be|no 'text'"):
+            checked_claim({**CLAIM, **change})
+    assert checked_claim({**CLAIM, "gold_passages": CLAIM["gold_passages"] * 2}) is None
+    assert not list(marked_reply({**REPLY, "conversation": []}))
+
+
+def test_a_class_that_mixes_two_labels_is_left_out():
+    wrong = [{**REPLY["sentences"][0], "label": "unfaithful"}]
+    assert len(list(marked_reply({**REPLY, "sentences": wrong}))) == 1
+    assert not list(marked_reply({**REPLY, "dataset": "begin", "sentences": wrong}))
+
+
+def test_known_rows_and_rows_of_held_out_text_are_left_out():
+    row = checked_claim(CLAIM)
+    assert fresh([row, row], [], [])[0] == [row]
+    assert fresh([row], [row], [])[1] == {"known": 1}
+    words = "one two three four five six seven eight nine ten eleven twelve"
+    long = replace(row, case=replace(row.case, output=f"First {words} last."))
+    held_out = replace(row, case=replace(row.case, output=f"Other {words} words.", evidence=None))
+    assert fresh([long], [], [held_out])[1] == {"shares text with held-out rows": 1}
+    shorter = replace(held_out, case=replace(held_out.case, output="One two three."))
+    assert fresh([long], [], [shorter])[0] == [long]
+
+
+def test_the_passage_of_a_generators_row_is_judged_as_its_token_says():
+    parts = (Token("[Retrieval]"), Evidence(PASSAGE), Token("[Irrelevant]"), Text("Rome"), Token("[Utility:1]"))
+    row = Row("r", "squad2/unanswerable", "Where is Rome?", parts)
+    found = shown_passage(row)
+    assert (found.label, found.label_source, found.dataset, found.rule) == (
+        "Irrelevant",
+        "derived",
+        "squad2",
+        "unanswerable",
+    )
+    assert found.case == Case("IsRel", "Where is Rome?", evidence=PASSAGE)
+    assert parse_labelled(found.as_dict()).label == "Irrelevant"
+    assert shown_passage(replace(row, source="squad2/answer_removed")) is None  # an altered passage
+    assert shown_passage(replace(row, target=parts[:1] + parts[3:])) is None  # no passage
+    assert shown_passage(replace(row, target=(*parts[:2], *parts[3:]))) is None  # not judged
+    assert shown_passage(replace(row, target=(*parts, Evidence(PASSAGE)))) is None  # which of the two?
+
+
+def test_the_same_passage_with_another_question_is_another_row():
+    rows = [shown_passage(Row(q, "nq/gold", q, (Evidence(PASSAGE), Token("[Relevant]")))) for q in ("where?", "when?")]
+    assert fresh([*rows, *rows], [], [])[0] == rows
