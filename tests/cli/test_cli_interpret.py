@@ -67,12 +67,10 @@ def test_a_model_in_process_is_run_tested_and_judged(model, file, tmp_path, caps
     assert manifest["identity"]["generator"]["layout"] == "selfrag"
     assert len(manifest["files"]) == 4
     records = read_records(run / "k2-ranked-1-counterfactual.jsonl")
-    assert len(records) == 2
     assert {record["id"] for record in records} < {"q2", "q3", "q4", "q5"}  # the first two are set aside
     assert all(record["error"] is None and record["usage"]["generated_tokens"] > 0 for record in records)
 
     before = {path.name: path.read_bytes() for path in run.glob("k2*.jsonl")}
-    assert main(grid) == 0  # nothing is left to do
     assert main(["interpret", "faithfulness", str(run), "--model", str(model), "--engine", "transformers"]) == 0
     assert "Faithfulness: another order of the contexts" in capsys.readouterr().out
     judged = ["interpret", "agree", str(run), "--model", str(model), "--engine", "transformers"]

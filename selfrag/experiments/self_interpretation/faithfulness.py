@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,13 +27,14 @@ from selfrag.evaluation.intervals import NONE, Estimate, bootstrap, pooled_auc
 from selfrag.evaluation.metrics.answers import token_f1
 from selfrag.evaluation.metrics.citation_pairs import pair_figures
 from selfrag.evaluation.metrics.metric import Part
+from selfrag.evaluation.on_demand import on_demand
 from selfrag.evaluation.ranking import Floats
 from selfrag.evaluation.runner_manifest import model_files
 from selfrag.evaluation.tasks.evidence import nothing_searched
 from selfrag.experiments.intrinsics.section import Table, percent, share
 from selfrag.experiments.self_interpretation.grid import Cell, Trial
 from selfrag.experiments.self_interpretation.replies import Claim, Reply, answers_found
-from selfrag.experiments.self_interpretation.run import GridRun, Made, Results, read_grid, recording
+from selfrag.experiments.self_interpretation.run import GridRun, Made, Results, read_grid, record
 from selfrag.experiments.self_interpretation.writers import Generator, Writer, Written
 from selfrag.intrinsics.contract import Message, Reflection, Reflector, State
 from selfrag.reflection.labels import ISREL, ISSUP
@@ -107,42 +108,27 @@ def run_tests(
         UserError: the generator is another one than that of the run, or as `run_grid`.
     """
     run = read_grid(folder)
-    tests = [(cell, test) for cell in run.select(patterns) for test in tests_of(cell)]
+    files = [(cell, test, {"test": test}) for cell in run.select(patterns) for test in tests_of(cell)]
     made = run.identity["generator"]
     same = replace(generator, layout=made["layout"], max_tokens=made["max_tokens"], template=run.template)
     run = replace(run, identity={**run.identity, "generator": same.identity()})
     options: dict[str, Any] = {"retry_failed": retry_failed, "batch": same.batch}
-    with recording(run, "test", len(tests), same.load, **options) as (recorder, writer):
-        return {
-            f"{cell.name}.{test}": recorder.fill(
-                f"{cell.name}.{test}",
-                partial(_answers, run, cell, test, _replies(run, cell), writer),
-                NAMES,
-                cell=cell.as_dict(),
-                test=test,
-            )
-            for cell, test in tests
-        }
+    with on_demand(same.load) as writer:
+        return record(run, "test", files, partial(_answers, run, writer), NAMES, **options)
 
 
-def _replies(run: GridRun, cell: Cell) -> dict[str, Any]:
-    return {record["id"]: record for record in run.records(cell) or ()}
-
-
-def _answers(
-    run: GridRun, cell: Cell, test: str, replies: Mapping[str, Any], writer: Callable[[], Writer], ids: Sequence[str]
-) -> list[Made]:
+def _answers(run: GridRun, writer: Callable[[], Writer], cell: Cell, test: str, ids: Sequence[str]) -> list[Made]:
+    replies = {reply["id"]: reply for reply in run.records(cell)}
     trials = run.questions.trials(cell, ids)
     changed = [change(test, made, replies[made.item.id], run.questions.seed) for made in trials]
     asked = [one for one in changed if isinstance(one, Trial)]
     results = iter(writer().write(asked) if asked else ())
-    made: list[Made] = []
-    for name, one in zip(ids, changed, strict=True):
-        if isinstance(one, Trial):
-            made.append(_answer(run, test, replies[name], one, next(results)))
-        else:
-            made.append(({"id": name, "error": None, "undefined": one, "scores": dict.fromkeys(NAMES)}, 0))
-    return made
+    return [
+        _answer(run, test, replies[name], one, next(results))
+        if isinstance(one, Trial)
+        else ({"id": name, "error": None, "undefined": one, "scores": dict.fromkeys(NAMES)}, 0)
+        for name, one in zip(ids, changed, strict=True)
+    ]
 
 
 def _answer(run: GridRun, test: str, before: Mapping[str, Any], made: Trial, result: Written | Failed) -> Made:
@@ -164,23 +150,23 @@ def _answer(run: GridRun, test: str, before: Mapping[str, Any], made: Trial, res
     return base | kept | {"error": None, "scores": scores}, result.cached_tokens
 
 
-Rows = dict[tuple[str, str], dict[str, Any]]
-"""Records of a test by cell and question."""
-
-
-def effects_table(run: GridRun, cells: Mapping[str, Sequence[Cell]], *, seed: int = 0) -> Table | None:
-    """Does the answer change where the explanation says that it rests? None where it was not tested.
-
-    Args:
-        run: read back.
-        cells: of each prompt.
-        seed: of the intervals.
-    """
+def effects_table(run: GridRun, cells: Mapping[str, Sequence[Cell]], seed: int = 0) -> Table | None:
+    """Does the answer change where the explanation says that it rests? None where it was not tested."""
     rows = []
-    for prompt, some in cells.items():
+    for prompt, its_cells in cells.items():
         for test, control in CONTROLS.items():
-            if tested := _tested(run, some, test):
-                rows.append((prompt, test, *_effect(tested, _tested(run, some, control), seed)))
+            tested, others = _tested(run, its_cells, test), _tested(run, its_cells, control)
+            both = [(row["scores"], others[key]["scores"], key[1]) for key, row in tested.items() if key in others]
+            defined = [(one, other, item) for one, other, item in both if one["changed"] and other["changed"]]
+            differences = [
+                _mean(((item, one[name][0] - other[name][0]) for one, other, item in defined), seed)
+                for name in ("changed", "answers_changed")
+            ]
+            undefined = Counter(row["undefined"] for row in tested.values() if row["undefined"])
+            reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(undefined.items())) or NONE
+            changed = [_scored(some.values(), "changed", seed) for some in (tested, others)]
+            shown = map(percent, (*changed, *differences))
+            rows += [(prompt, test, *shown, str(differences[0].n), reasons)] if tested else []
     head = ("prompt", "change", "answers changed", "by the control", "difference", "of right answers", "questions")
     note = (
         "In percent; the control removes as many that were not named; a faithful explanation has a difference above 0"
@@ -189,34 +175,8 @@ def effects_table(run: GridRun, cells: Mapping[str, Sequence[Cell]], *, seed: in
     return Table(title, (*head, "not testable"), tuple(rows), (note,)) if rows else None
 
 
-def _effect(tested: Rows, others: Rows, seed: int) -> list[str]:
-    """A change beside its control; differences are over the replies for which both are defined."""
-    changed = {key: row for key, row in tested.items() if row["scores"]["changed"] is not None}
-    both = [key for key in changed if key in others and others[key]["scores"]["changed"] is not None]
-
-    def difference(name: str) -> Estimate:
-        return _mean(((key[1], tested[key]["scores"][name][0] - others[key]["scores"][name][0]) for key in both), seed)
-
-    undefined = Counter(row["undefined"] for row in tested.values() if row["undefined"])
-    paired = difference("changed")
-    return [
-        percent(_scored(tested.values(), "changed", seed)),
-        percent(_scored(others.values(), "changed", seed)),
-        percent(paired),
-        percent(difference("answers_changed")),
-        str(paired.n),
-        ", ".join(f"{reason} {count}" for reason, count in sorted(undefined.items())) or NONE,
-    ]
-
-
-def orders_table(run: GridRun, cells: Mapping[str, Sequence[Cell]], *, seed: int = 0) -> Table | None:
-    """Did another order do to the answers what the explanations said? None where it was not tested.
-
-    Args:
-        run: read back.
-        cells: of each prompt.
-        seed: of the intervals.
-    """
+def orders_table(run: GridRun, cells: Mapping[str, Sequence[Cell]], seed: int = 0) -> Table | None:
+    """Did another order do to the answers what the explanations said? None where it was not tested."""
     rows = []
     for prompt, some in cells.items():
         tested = list(_tested(run, some, OTHER_ORDER).values())
@@ -227,16 +187,17 @@ def orders_table(run: GridRun, cells: Mapping[str, Sequence[Cell]], *, seed: int
                 verdicts = (row["claim"] == Claim.CHANGES, row["scores"]["changed"][0] > 0)
                 pairs.setdefault(row["id"], []).append(verdicts)
         said = [str(claims[claim]) for claim in (Claim.SAME, Claim.CHANGES, None)]
-        right = percent(_scored(tested, "as_claimed", seed))
+        changed, right = (percent(_scored(tested, name, seed)) for name in ("changed", "as_claimed"))
         agreed = share(kappa(list(pairs.values()), seed=seed))
-        rows += [(prompt, percent(_scored(tested, "changed", seed)), *said, right, agreed)] if tested else []
+        rows += [(prompt, changed, *said, right, agreed)] if tested else []
     head = ("prompt", "answers changed", "said: same", "said: changes", "said neither", "came true, %", "kappa")
     return Table("Faithfulness: another order of the contexts", head, tuple(rows)) if rows else None
 
 
-def _tested(run: GridRun, cells: Sequence[Cell], test: str) -> Rows:
-    rows = ((cell.name, record) for cell in cells for record in run.records(cell, test) or ())
-    return {(name, record["id"]): record for name, record in rows if not record["error"]}
+def _tested(run: GridRun, cells: Sequence[Cell], test: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """Records of a test by cell and question."""
+    rows = ((cell.name, one) for cell in cells for one in run.records(cell, test))
+    return {(name, one["id"]): one for name, one in rows if not one["error"]}
 
 
 def _scored(rows: Iterable[Mapping[str, Any]], name: str, seed: int) -> Estimate:
@@ -283,20 +244,16 @@ CITATIONS = "citation_generation"
 
 
 @dataclass(frozen=True, slots=True)
-class Judges:
-    """Who is asked about every context: IsRel, IsSup and the citation intrinsic of one Self-RAG model."""
-
+class _Judges:
     engine: Engine
     relevance: Reflector
     support: Reflector
     citation: Reflector
 
-    def ask(self, reflector: Reflector, states: Sequence[State]) -> list[Reflection]:
-        """One reflection a state."""
-        return pump(self.engine, reflector.reflect(states)) if states else []
+    def ask(self, reflector: Reflector, states: Sequence[State]) -> Iterator[Reflection]:
+        return iter(pump(self.engine, reflector.reflect(states)) if states else ())
 
     def close(self) -> None:
-        """Free the engine."""
         self.engine.close()
 
 
@@ -320,57 +277,43 @@ def run_judges(folder: Path, model: str, engine: str | None = None, patterns: Se
     cells = run.select(patterns)
     path, remote = resolve_model(model), engine is not None and engine.startswith(("http://", "https://"))
     shipped = adapters_of((CITATIONS,), demo=model == DEMO)
-    with recording(run, "judge", len(cells), partial(_judges, model, engine, remote=remote)) as (recorder, judges):
+    with on_demand(partial(_judges, model, engine, remote=remote)) as judges:
         loaded = judges().engine.limits.adapters if remote else shipped  # a server says what it has
-        identity: dict[str, Any] = {
-            "model": model_files(path),
-            "citation": "adapter" if CITATIONS in loaded else "prompt",
-        }
+        judge: dict[str, Any] = {"model": model_files(path), "citation": "adapter" if CITATIONS in loaded else "prompt"}
         if not remote and CITATIONS in shipped:
-            identity["adapter"] = model_files(Path(shipped[CITATIONS]))
-        return {
-            f"{cell.name}.{AGREEMENT}": recorder.fill(
-                f"{cell.name}.{AGREEMENT}",
-                partial(_verdicts, run, cell, _replies(run, cell), judges),
-                (),
-                cell=cell.as_dict(),
-                judge=identity,
-            )
-            for cell in cells
-        }
+            judge["adapter"] = model_files(Path(shipped[CITATIONS]))
+        files = [(cell, AGREEMENT, {"judge": judge}) for cell in cells]
+        return record(run, "judge", files, partial(_verdicts, run, judges))
 
 
-def _judges(model: str, engine: str | None, *, remote: bool) -> Judges:
+def _judges(model: str, engine: str | None, *, remote: bool) -> _Judges:
     from selfrag.api import SelfRAG
     from selfrag.intrinsics.reflectors.tokens import TokenReflector
 
     options: dict[str, Any] = {"url": engine} if remote else {}
     name = "http" if remote else engine
     rag = SelfRAG.from_pretrained(model, retriever=nothing_searched, engine=name, intrinsics=(CITATIONS,), **options)
-    (citation,) = rag.reflectors
     relevance, support = (TokenReflector(rag.prompting, labels) for labels in (ISREL, ISSUP))
-    return Judges(rag.engine, relevance, support, citation)
+    return _Judges(rag.engine, relevance, support, *rag.reflectors)
 
 
-def _verdicts(
-    run: GridRun, cell: Cell, replies: Mapping[str, Any], judges: Callable[[], Judges], ids: Sequence[str]
-) -> list[Made]:
+def _verdicts(run: GridRun, judges: Callable[[], _Judges], cell: Cell, _: str, ids: Sequence[str]) -> list[Made]:
     """For each context of a reply all verdicts on it; None for one that was never made."""
+    replies = {reply["id"]: reply for reply in run.records(cell)}
     trials = run.questions.trials(cell, ids)
-    said = {name: "" if replies[name].get("error") else Reply(replies[name]["answer"]).plain for name in ids}
-    asked = {made.item.id: Message("user", made.question) for made in trials}
+    said = {name: "" if replies[name]["error"] else Reply(replies[name]["answer"]).plain for name in ids}
     answered = [made for made in trials if said[made.item.id]]
 
-    def turns(made: Trial) -> tuple[Message, Message]:
-        return asked[made.item.id], Message("assistant", said[made.item.id])
+    def turns(made: Trial, *, with_answer: bool = True) -> tuple[Message, ...]:
+        asked = Message("user", made.question)
+        return (asked, Message("assistant", said[made.item.id])) if with_answer else (asked,)
 
-    judge, who = judges(), judges().ask
-    bare = [State((asked[made.item.id],), (passage,)) for made in trials for passage in made.passages]
-    with_answer = [State(turns(made), (passage,)) for made in answered for passage in made.passages]
-    isrel = iter(who(judge.relevance, bare))
-    issup = iter(who(judge.support, with_answer))
-    cited = iter(who(judge.citation, [State(turns(made), made.passages) for made in answered]))
-    made_records: list[Made] = []
+    judge = judges()
+    bare = [State(turns(made, with_answer=False), (passage,)) for made in trials for passage in made.passages]
+    isrel = judge.ask(judge.relevance, bare)
+    issup = judge.ask(judge.support, [State(turns(made), (one,)) for made in answered for one in made.passages])
+    cited = judge.ask(judge.citation, [State(turns(made), made.passages) for made in answered])
+    records: list[Made] = []
     for made in trials:
         before, has_answer = replies[made.item.id], bool(said[made.item.id])
         chosen = _cited(next(cited)) if has_answer else None
@@ -386,9 +329,9 @@ def _verdicts(
             }
             for at, passage in enumerate(made.passages)
         ]
-        record: dict[str, Any] = {"id": made.item.id, "error": None, "scores": {}}
-        made_records.append((record | {"answered": has_answer, "contexts": contexts}, 0))
-    return made_records
+        base: dict[str, Any] = {"id": made.item.id, "error": None, "scores": {}, "answered": has_answer}
+        records.append((base | {"contexts": contexts}, 0))
+    return records
 
 
 def _verdict(reflection: Reflection) -> dict[str, Any] | None:
@@ -422,21 +365,15 @@ VERDICTS: dict[str, Callable[[Context], bool | None]] = {
 """Who says yes to a context: IsRel if relevant, IsSup if fully or partly supported. None where nothing was judged."""
 
 
-def agreement_table(run: GridRun, prompt: str, cells: Sequence[Cell], *, seed: int = 0) -> Table | None:
+def agreement_table(run: GridRun, prompt: str, cells: Sequence[Cell], seed: int = 0) -> Table | None:
     """What replies cite, reflection tokens and the citation intrinsic on the same contexts; None if not judged.
 
     For each judge its agreement with the citations of the answers (kappa, AUC of the scores), and precision, recall, F1
     and AUC against the relevant contexts. Whole questions are resampled, with all their replies.
-
-    Args:
-        run: read back.
-        prompt: of the cells.
-        cells: whose replies count together.
-        seed: of the intervals.
     """
     questions: dict[str, list[Context]] = {}
     for cell in cells:
-        for row in run.records(cell, AGREEMENT) or ():
+        for row in run.records(cell, AGREEMENT):
             if row["answered"]:
                 named = ({**context, "in": (cell.name, context["id"])} for context in row["contexts"])
                 questions.setdefault(row["id"], []).extend(named)

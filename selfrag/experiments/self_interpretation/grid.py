@@ -10,7 +10,7 @@ import json
 import random
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -23,19 +23,21 @@ from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.answer_sets import sets_of
 from selfrag.evaluation.runner_models import Source
 from selfrag.evaluation.tasks.given import Given
-from selfrag.experiments.self_interpretation.prompts import ASKINGS, Asking, Context, Example, asking, contexts_of
+from selfrag.experiments.self_interpretation.prompts import Asking, Context, Example, asking, contexts_of
 from selfrag.jsonl import read_jsonl, write_jsonl
 
 ORDERS = ("ranked", "top-last", "random", "reversed")
 CUTOFFS, PAPER_ORDERS, PAPER_PROMPTS = (3, 5, 10), ORDERS[:3], ("basic", "direct", "counterfactual")
 MOST_EXAMPLES, TOP = 2, 3
+FILE = "questions.jsonl"
 
 T = TypeVar("T")
+Relevance = Literal["gold", "answers"]
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One method.
+    """One method of the grid.
 
     Attributes:
         cutoff: passages in the prompt: the best so many.
@@ -68,21 +70,12 @@ class Cell:
         """In files and options, such as `k3-ranked-0-basic`."""
         return f"k{self.cutoff}-{self.order}-{self.examples}-{self.prompt}"
 
-    @property
-    def reflective(self) -> bool:
-        """Whether Self-RAG decoding has a form for it: no examples, and nothing asked about the answer."""
-        return self.examples == 0 and not self.asked.explains
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, values: Any) -> Cell:
-        """The cell of `as_dict`.
+        """A cell of plain values.
 
         Raises:
-            UserError: it is none.
+            UserError: they are none.
         """
         try:
             return cls(int(values["cutoff"]), str(values["order"]), int(values["examples"]), str(values["prompt"]))
@@ -103,13 +96,12 @@ def grid(
     Raises:
         UserError: an unknown name, a value out of range, or nothing is left.
     """
-    for name in prompts:
-        asking(name)
-    combined = product(dict.fromkeys(prompts), dict.fromkeys(examples), dict.fromkeys(cutoffs), dict.fromkeys(orders))
+    strategies = [asking(name) for name in dict.fromkeys(prompts)]
+    combined = product(strategies, dict.fromkeys(examples), dict.fromkeys(cutoffs), dict.fromkeys(orders))
     cells = tuple(
-        Cell(cutoff, order, shots, name)
-        for name, shots, cutoff, order in combined
-        if shots or not ASKINGS[name].needs_examples
+        Cell(cutoff, order, shots, asked.name)
+        for asked, shots, cutoff, order in combined
+        if shots or not asked.needs_examples
     )
     if not cells:
         raise UserError("nothing is left of the grid: the prompt examples needs --examples 1 or 2")
@@ -117,13 +109,9 @@ def grid(
 
 
 def arranged(ranking: Sequence[T], cutoff: int, order: str, seed: str) -> tuple[T, ...]:
-    """The best `cutoff` of a ranking in an order.
+    """The best `cutoff` of a ranking, best first, in the order of a cell.
 
-    Args:
-        ranking: best first.
-        cutoff: how many.
-        order: see `Cell`.
-        seed: of the random order; give the item's id within, so that every prompt shows the same order.
+    The seed of `random` has the item's id within, so that every prompt shows the same order.
     """
     kept = list(ranking[:cutoff])
     if order == "top-last":
@@ -137,21 +125,13 @@ def arranged(ranking: Sequence[T], cutoff: int, order: str, seed: str) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One question in one cell, ready to be asked.
-
-    Attributes:
-        item: the question.
-        asked: the strategy.
-        passages: as shown, in order.
-        examples: demonstrations.
-        words: a passage is cut after so many.
-    """
+    """One question in one cell, ready to be asked."""
 
     item: Item
     asked: Asking
-    passages: tuple[Passage, ...]
+    passages: tuple[Passage, ...]  # as shown, in order
     examples: tuple[Example, ...] = ()
-    words: int | None = None
+    words: int | None = None  # of a passage, which is cut after them
 
     @property
     def question(self) -> str:
@@ -167,10 +147,6 @@ class Trial:
     def passage_ids(self) -> dict[str, str]:
         """Context id to passage id."""
         return {c.id: p.id for c, p in zip(self.contexts, self.passages, strict=True)}
-
-
-Relevance = Literal["gold", "answers"]
-FILE = "questions.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,11 +192,8 @@ class Questions:
     def identity(self) -> dict[str, Any]:
         """What decides every record, for the manifest."""
         text = json.dumps(self._rows(), sort_keys=True, ensure_ascii=True)
-        return {
-            "sha256": hashlib.sha256(text.encode()).hexdigest(),
-            "asked": len(self.items),
-            **{name: getattr(self, name) for name in _SETTINGS},
-        }
+        settings = {name: getattr(self, name) for name in _SETTINGS}
+        return {"sha256": hashlib.sha256(text.encode()).hexdigest(), "asked": len(self.items), **settings}
 
     def write(self, folder: Path) -> None:
         """Write them into a run directory, where they are not there yet."""
@@ -230,8 +203,8 @@ class Questions:
                 write_jsonl(path, self._rows())
 
     def _rows(self) -> list[dict[str, Any]]:
-        roles = (("asked", self.items), ("example", self.demonstrations))
-        return [_row(item, role, self.kinds[item.id]) for role, items in roles for item in items]
+        roles = {"asked": self.items, "example": self.demonstrations}
+        return [_row(item, role, self.kinds[item.id]) for role, items in roles.items() for item in items]
 
 
 _SETTINGS = ("answerable", "relevance", "seed", "example_contexts", "words")
@@ -294,12 +267,11 @@ def draw(
     (tasks,) = source.load()
     most = max((len(item.passages) for item in tasks.items), default=0)
     if most < passages:
-        raise UserError(
-            f"{file.path}: no question has {passages} passages, the most is {most}; give --cutoff or --index"
-        )
+        said = f"no question has {passages} passages, the most is {most}"
+        raise UserError(f"{file.path}: {said}; give --cutoff or --index")
     own = {} if file.preset else dict(read_jsonl(file.path, lambda row: (str(row.get("id")), row)))
     aside = {name for name, row in own.items() if row.get("split") == "train"}
-    asked, examples, answerable = choose(tasks.items, limit=limit, examples=MOST_EXAMPLES, seed=seed, set_aside=aside)
+    asked, examples, answerable = choose(tasks.items, limit=limit, seed=seed, set_aside=aside)
     kinds = {item.id: question_type(item, own.get(item.id, {})) for item in (*asked, *examples)}
     published = {"preset": tasks.task.preset} if tasks.task.preset else {}
     data = {"sha256": tasks.sha256, "rows": tasks.rows, "top": TOP, **published, **source.settings()}
@@ -308,24 +280,12 @@ def draw(
 
 
 def choose(
-    items: Sequence[Item],
-    *,
-    limit: int | None = 60,
-    examples: int = MOST_EXAMPLES,
-    seed: int = 0,
-    set_aside: Collection[str] = (),
+    items: Sequence[Item], *, limit: int | None = 60, seed: int = 0, set_aside: Collection[str] = ()
 ) -> tuple[tuple[Item, ...], tuple[Item, ...], int]:
-    """Draw the questions and the demonstrations; which ones does not depend on the grid.
+    """Draw the questions and two demonstrations; which ones does not depend on the grid.
 
-    Demonstrations are those that the file sets aside, if there are enough, else questions that are held out: of a draw
-    of ten, those of which the top passages contain most answers.
-
-    Args:
-        items: of a file, each with its ranking.
-        limit: questions at most; None for all.
-        examples: demonstrations.
-        seed: of the draw.
-        set_aside: ids of items that are meant as examples, and never asked.
+    Demonstrations are those that the file sets aside (ids), if there are enough, else questions that are held out: of a
+    draw of ten, those of which the top passages contain most answers.
 
     Returns:
         The questions, the demonstrations, and how many questions could have been asked.
@@ -338,8 +298,8 @@ def choose(
         raise UserError(f"no question of which an answer occurs in its top {TOP} passages; check 'answers', 'passages'")
     drawn = random.Random(seed).sample(range(len(fit)), len(fit))  # noqa: S311 - no cryptography
     aside = [i for i in drawn if fit[i].id in set_aside]
-    pool = sorted((aside if len(aside) >= examples else drawn)[:10], key=lambda i: -len(_contained(fit[i], TOP)))
-    held = pool[:examples]
+    pool = sorted((aside if len(aside) >= MOST_EXAMPLES else drawn)[:10], key=lambda i: -len(_contained(fit[i], TOP)))
+    held = pool[:MOST_EXAMPLES]
     asked = sorted([i for i in drawn if i not in held and i not in aside][:limit])
     if not asked:
         raise UserError(f"{len(fit)} answerable questions, {len(held)} of them examples: none is left to ask")
@@ -356,20 +316,19 @@ def relevant(item: Item, passages: Sequence[Passage], by: Relevance) -> frozense
 
 def example(item: Item, contexts: int, words: int | None) -> Example:
     """An item as a demonstration: its top passages, and the answers that they contain, each with its reference."""
-    shown = item.passages[:contexts]
-    made = contexts_of(shown, words)
-    ids = {passage.id: context.id for passage, context in zip(shown, made, strict=True)}
-    said = ", ".join(f"{alias} [{ids[where]}]" for alias, where in _contained(item, contexts))
+    made = contexts_of(item.passages[:contexts], words)
+    said = ", ".join(f"{alias} [{made[at].id}]" for alias, at in _contained(item, contexts))
     return Example(item.query or item.instruction, made, f"{said}.")
 
 
-def _contained(item: Item, top: int) -> list[tuple[str, str]]:
-    """For each right answer that a top passage contains, how it is written there, and the passage's id."""
-    found = []
-    for aliases in sets_of(item) or ():
-        places = ((alias, p.id) for p in item.passages[:top] for alias in aliases if contains_any(p.text, (alias,)))
-        found += [first] if (first := next(places, None)) else []
-    return found
+def _contained(item: Item, top: int) -> list[tuple[str, int]]:
+    """For each right answer that a top passage contains, how it is written there, and the passage's place."""
+    texts = [passage.text for passage in item.passages[:top]]
+    places = [
+        [(alias, at) for at, text in enumerate(texts) for alias in aliases if contains_any(text, (alias,))]
+        for aliases in sets_of(item) or ()
+    ]
+    return [some[0] for some in places if some]
 
 
 _QAMPARI_ID = re.compile(r"\w(?:(?!__)\w)*+__(\w+?)__(?:train|dev|test)")
@@ -382,9 +341,7 @@ def question_type(item: Item, row: Mapping[str, Any]) -> str:
     for key in ("type", "question_type"):
         if isinstance(row.get(key), str) and row[key].strip():
             return str(row[key])
-    if named := _QAMPARI_ID.fullmatch(item.id):
-        return named[1]
-    asked = _INTERROGATIVE.search((item.query or item.instruction).lower())
+    asked = _QAMPARI_ID.fullmatch(item.id) or _INTERROGATIVE.search((item.query or item.instruction).lower())
     return asked[1] if asked else "other"
 
 

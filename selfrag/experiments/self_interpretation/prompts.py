@@ -1,7 +1,7 @@
-"""Table 1 of the paper as a template: prompting strategies, contexts with the ids that a citation names, examples.
+"""Table 1 of the paper as a template (`table1.j2`): prompting strategies, contexts and their ids, examples.
 
-Table 1 has come down as text in which the tags of examples read `(example)`. They may have been `<example>`, so they
-are a parameter. Every line of the table is a line of the prompt, and a blank line follows the instruction.
+The table has come down as text in which the tags of examples read `(example)`. They may have been `<example>`, so they
+are a parameter.
 """
 
 from __future__ import annotations
@@ -10,32 +10,24 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import jinja2
 
 from retrieval.passage import Passage
 from selfrag.errors import UserError
 from selfrag.intrinsics.chat.transcript import one_line
 
-XAI_INSTRUCTION = (
-    "You are also asked about why you are giving this answer to the question. Please respond to it right after."
-)
-"""[XAI instr.] of Table 1, the same in every prompt that asks for an explanation."""
-
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """A prompting strategy: what is asked about the answer.
-
-    Attributes:
-        name: in options and tables.
-        question: [XAI Q.] of Table 1; empty for the basic prompt.
-        needs_examples: makes no sense in a prompt without examples.
-        table: number of the paper's table of results; None where the paper has none.
-    """
+    """A prompting strategy: what is asked about the answer."""
 
     name: str
-    question: str = ""
+    question: str = ""  # [XAI Q.] of Table 1; empty for the basic prompt
     needs_examples: bool = False
-    table: int | None = None
+    table: int | None = None  # number of the paper's table of results
 
     @property
     def explains(self) -> bool:
@@ -81,12 +73,7 @@ _PLAIN_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]{0,38}[A-Za-z0-9])?")
 
 
 def contexts_of(passages: Sequence[Passage], words: int | None = None) -> tuple[Context, ...]:
-    """Passages as contexts, in the same order.
-
-    Args:
-        passages: with distinct ids.
-        words: a text is cut after so many; None keeps it whole.
-    """
+    """Passages with distinct ids as contexts, in the same order, each cut after so many words (None: whole)."""
     return tuple(Context(shown_id(passage.id), " ".join(passage.text.split()[:words])) for passage in passages)
 
 
@@ -109,33 +96,17 @@ class Example:
     answer: str
 
 
-TASK = (
-    "You are an assistant for question-answering tasks. Use the pieces of context provided by the user to ANSWER the"
-    " QUESTION to the best of your ability. If you don't know the answer, just say that you don't know. Keep the answer"
-    " concise. Always cite one or more corresponding context IDs as your sources (which must be among the given"
-    " CONTEXTS) between square brackets (e.g. [alb2x34d])"
-)
-AS_EXAMPLES = (
-    ", as it's done in each example. Examples are given below, each example between the '{opening}' and '{closing}'"
-    " tags"
-)
-ACTUAL = ". After that, you are given the actual question with contexts so that you answer it."
 LABELS = ("QUESTION:", "CONTEXTS:", "Context ID:", "Context:", "ANSWER:")
+"""How lines of the prompt begin."""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Table 1.
-
-    Attributes:
-        opening: tag before an example.
-        closing: tag after it.
-        always_mentions_examples: keep the words on examples in a prompt that has none, as the table prints them.
-    """
+    """Table 1 with its tags around examples."""
 
     opening: str = "(example)"
     closing: str = "(/example)"
-    always_mentions_examples: bool = False
+    always_mentions_examples: bool = False  # also in a prompt that has none, as the table prints it
 
     @classmethod
     def tagged(cls, opening: str, *, always_mentions_examples: bool = False) -> Template:
@@ -148,30 +119,18 @@ class Template:
             raise UserError(f"--tag {opening!r}: give one word, such as <example>")
         return cls(opening, f"{opening[0]}/{opening[1:]}", always_mentions_examples)
 
-    def instruction(self, asked: Asking, examples: int) -> str:
-        """The paragraph before the examples."""
-        mentions = examples > 0 or self.always_mentions_examples
-        shown = AS_EXAMPLES.format(opening=self.opening, closing=self.closing) if mentions else ""
-        return f"{TASK}{shown}{ACTUAL}{f' {XAI_INSTRUCTION}' if asked.explains else ''}"
-
     def render(self, asked: Asking, question: str, contexts: Sequence[Context], examples: Sequence[Example]) -> str:
-        """The whole prompt. What others wrote is put on one line each, so that it cannot pose as a line of the prompt.
+        """The whole prompt; the instruction is its first paragraph.
 
-        Args:
-            asked: the strategy.
-            question: of the item.
-            contexts: in the order in which they are shown.
-            examples: none for the zero-shot prompt.
+        What others wrote is put on one line each, so that it cannot pose as a line of the prompt.
         """
-        lines = [self.instruction(asked, len(examples)), ""]
-        for one in examples:
-            answer = f"ANSWER: {one_line(one.answer)}"
-            lines += [self.opening, *_question(one.question, one.contexts), answer, self.closing]
-        return "\n".join([*lines, *_question(question, contexts, asked.question), "ANSWER:"])
+        shown = {"question": question, "contexts": contexts, "examples": examples}
+        return _table1().render(template=self, asked=asked.question, **shown)
 
 
-def _question(question: str, contexts: Sequence[Context], asked: str = "") -> list[str]:
-    lines = [f"QUESTION: {one_line(question)}", *([asked] if asked else []), "CONTEXTS:"]
-    for context in contexts:
-        lines += [f"Context ID: {context.id}", f"Context: {one_line(context.text)}"]
-    return lines
+@cache
+def _table1() -> jinja2.Template:
+    text = files(__package__).joinpath("table1.j2").read_text(encoding="utf-8")
+    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)  # noqa: S701 - prompts, no HTML
+    environment.filters["one_line"] = one_line
+    return environment.from_string(text)

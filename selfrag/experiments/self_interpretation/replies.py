@@ -35,23 +35,14 @@ _BECAUSE = re.compile(r"(?:,|(?<![,\s]))\s+because\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A generation, taken apart.
+    """A generation, taken apart; ids are given context ids, each once, in order."""
 
-    Attributes:
-        answer: what was answered, citations included.
-        explanation: what was said about the answer; None where none was asked for or none can be told apart.
-        cited: given context ids that the answer cites, each once, in order.
-        wrong: what else stands in brackets in the answer, each once, in order.
-        named: given context ids that occur in the explanation, in brackets or not.
-        ran_on: the model went on with lines of the prompt, which are left out.
-    """
-
-    answer: str
-    explanation: str | None = None
-    cited: tuple[str, ...] = ()
-    wrong: tuple[str, ...] = ()
-    named: tuple[str, ...] = ()
-    ran_on: bool = False
+    answer: str  # citations included
+    explanation: str | None = None  # None where none was asked for or none can be told apart
+    cited: tuple[str, ...] = ()  # by the answer
+    wrong: tuple[str, ...] = ()  # what else stands in brackets in the answer
+    named: tuple[str, ...] = ()  # in the explanation, in brackets or not
+    ran_on: bool = False  # the model went on with lines of the prompt, which are left out
 
     @property
     def plain(self) -> str:

@@ -45,16 +45,10 @@ def published_mean(cells: Sequence[Cell], figure: str) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class GridFigures:
-    """Figures of the finished cells of a run.
+    """Figures of the finished cells of a run."""
 
-    Attributes:
-        draws: cell to figure to what it is in each resampling; None where no question counts.
-        failed: cell to questions without a reply.
-        questions: how many were asked.
-    """
-
-    draws: Mapping[Cell, Mapping[str, Draws | None]]
-    failed: Mapping[Cell, int]
+    draws: Mapping[Cell, Mapping[str, Draws | None]]  # in each resampling; None where no question counts
+    failed: Mapping[Cell, int]  # questions without a reply
     questions: int
 
     @property
@@ -79,14 +73,8 @@ class GridFigures:
 
 
 def grid_figures(run: GridRun, *, only: Collection[str] | None = None, seed: int = 0) -> GridFigures:
-    """Figures of all finished cells.
-
-    Args:
-        run: read back.
-        only: ids of the questions that count; None for all.
-        seed: of the intervals.
-    """
-    records = {cell: [r for r in run.records(cell) or [] if only is None or r["id"] in only] for cell in run.cells}
+    """Figures of all finished cells, over all questions or those with these ids; `seed` is that of the intervals."""
+    records = {cell: [r for r in run.records(cell) if only is None or r["id"] in only] for cell in run.cells}
     columns = [(cell, figure) for cell in records for figure in NAMES]
     parts = [[record["scores"][figure] for record in records[cell]] for cell, figure in columns]
     draws: dict[Cell, dict[str, Draws | None]] = {cell: {} for cell in records}
@@ -110,13 +98,7 @@ def page(run: GridRun, *, whole: bool = False, seed: int = 0) -> str:
 
 
 def tables(run: GridRun, *, whole: bool = False, seed: int = 0) -> list[Table]:
-    """Every table that the run has records for.
-
-    Args:
-        run: read back.
-        whole: the paper's tables also with the whole generation scored, explanation included.
-        seed: of the intervals.
-    """
+    """Every table that the run has records for; `whole` also scores whole generations, explanation included."""
     if not run.cells:
         return []
     figures = grid_figures(run, seed=seed)
@@ -129,9 +111,9 @@ def tables(run: GridRun, *, whole: bool = False, seed: int = 0) -> list[Table]:
         differences_table(figures) if len(figures.prompts) > 1 else None,
         types_table(run, seed),
         replies_table(figures),
-        effects_table(run, cells, seed=seed),
-        orders_table(run, cells, seed=seed),
-        *(agreement_table(run, prompt, some, seed=seed) for prompt, some in cells.items()),
+        effects_table(run, cells, seed),
+        orders_table(run, cells, seed),
+        *(agreement_table(run, prompt, some, seed) for prompt, some in cells.items()),
     ]
     return [table for table in found if table is not None]
 

@@ -6,72 +6,49 @@ One directory holds a generator's run: a manifest, the questions, and a file of 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from selfrag.decoding.requests import Failed
 from selfrag.errors import UserError
-from selfrag.evaluation.on_demand import Closeable, on_demand
+from selfrag.evaluation.on_demand import on_demand
 from selfrag.evaluation.runner_manifest import RunDirectory, read_manifest
 from selfrag.evaluation.runner_records import RecordFile, Spent, read_records
+from selfrag.experiments.self_interpretation import replies
 from selfrag.experiments.self_interpretation.grid import Cell, Questions, Trial, read_questions, relevant
 from selfrag.experiments.self_interpretation.prompts import COUNTERFACTUAL, Template
-from selfrag.experiments.self_interpretation.replies import (
-    NAMES,
-    Reply,
-    answers_found,
-    credited,
-    followed_example,
-    order_claim,
-    read_reply,
-    scored,
-)
 from selfrag.experiments.self_interpretation.writers import BATCH, Generator, Writer, Written
 from selfrag.untrusted import printable, whole
 
 KIND = "supported questions"
 
-Records = list[dict[str, Any]]
 Results = dict[str, dict[str, Any]]
 """Name of a file of records to items, failed, seconds and cached tokens."""
 Made = tuple[Mapping[str, Any], int]
 """A record with its `id`, and how many prompt tokens were not computed anew."""
-C = TypeVar("C", bound=Closeable)
+File = tuple[Cell, str, Mapping[str, Any]]
+"""A cell, a test of it or nothing, and what else decides the records."""
 
 
 @dataclass(frozen=True, slots=True)
 class GridRun:
-    """A run directory.
-
-    Attributes:
-        folder: where.
-        identity: what decides the records, as the manifest has it.
-        questions: what is asked.
-        template: of the prompts, whose tags end a generation.
-        files: what the manifest says of each file of records.
-    """
+    """A run directory."""
 
     folder: Path
-    identity: Mapping[str, Any]
+    identity: Mapping[str, Any]  # what decides the records, as the manifest has it
     questions: Questions
-    template: Template
-    files: Mapping[str, Any] = field(default_factory=dict)
+    template: Template  # of the prompts, whose tags end a generation
+    files: Mapping[str, Any] = field(default_factory=dict)  # what the manifest says of each file of records
 
     @property
     def cells(self) -> tuple[Cell, ...]:
         """Finished ones, in the order of the run."""
         entries = (entry for name, entry in self.files.items() if "." not in name and "result" in entry)
         return tuple(Cell.from_dict(entry["settings"]["cell"]) for entry in entries)
-
-    def records(self, cell: Cell, test: str = "") -> Records | None:
-        """Records of a cell, or of a test of a cell; None where they are not finished."""
-        name = f"{cell.name}.{test}" if test else cell.name
-        return read_records(self.folder / f"{name}.jsonl") if "result" in self.files.get(name, {}) else None
 
     def select(self, patterns: Sequence[str]) -> tuple[Cell, ...]:
         """Finished cells whose names match one of the patterns, such as `k5-*-direct`; all where there is no pattern.
@@ -86,10 +63,20 @@ class GridRun:
                 raise UserError(f"--cell {pattern}: no such cell in {self.folder}; there are {shown}")
         return tuple(c for c in self.cells if not patterns or any(fnmatchcase(c.name, one) for one in patterns))
 
-    def read(self, made: Trial, text: str) -> Reply:
+    def records(self, cell: Cell, test: str = "") -> list[dict[str, Any]]:
+        """Records of a cell, or of a test of a cell; none where they are not finished."""
+        name = file_name(cell, test)
+        return read_records(self.folder / f"{name}.jsonl") if "result" in self.files.get(name, {}) else []
+
+    def read(self, made: Trial, text: str) -> replies.Reply:
         """A generation, taken apart."""
         ends = (self.template.opening, self.template.closing)
-        return read_reply(text, made.passage_ids, explains=made.asked.explains, ends=ends)
+        return replies.read_reply(text, made.passage_ids, explains=made.asked.explains, ends=ends)
+
+
+def file_name(cell: Cell, test: str) -> str:
+    """Of the records of a cell, or of a test of it."""
+    return f"{cell.name}.{test}" if test else cell.name
 
 
 def read_grid(folder: Path) -> GridRun:
@@ -107,92 +94,57 @@ def read_grid(folder: Path) -> GridRun:
     return GridRun(folder, identity, questions, Template(**identity["generator"]["template"]), files)
 
 
-@dataclass(frozen=True, slots=True)
-class Recorder:
-    """Makes records in batches, appends them as they come, and goes on where an earlier run stopped.
-
-    Attributes:
-        run: whose directory they go into.
-        directory: of the run.
-        retry_failed: make records again that hold an error.
-        progress: called with the number of records that are done.
-        batch: records that are made together.
-    """
-
-    run: GridRun
-    directory: RunDirectory
-    retry_failed: bool = False
-    progress: Callable[[int], object] = lambda done: None
-    batch: int = BATCH
-
-    def fill(
-        self, name: str, make: Callable[[Sequence[str]], list[Made]], metrics: Sequence[str], **settings: Any
-    ) -> dict[str, Any]:
-        """Make the records of all questions that are not there yet.
-
-        Args:
-            name: of the file of records.
-            make: from ids of questions to their records, in order.
-            metrics: names of the scores of a record.
-            settings: what else decides the records, for the manifest.
-
-        Returns:
-            Items, failed, seconds and cached tokens.
-
-        Raises:
-            UserError: records of other settings are there, the disk is full, or `make` raised it; what was recorded is
-                kept.
-        """
-        questions = self.run.questions
-        entry = {
-            "task": {"kind": KIND, "metrics": list(metrics)},
-            "items": len(questions.items),
-            "with_passages": sum(bool(item.passages) for item in questions.items),
-            "data": questions.data,
-            **settings,
-        }
-        self.directory.admit_entry(name, questions.path, entry)
-        records = RecordFile(self.run.folder, name)
-        if self.retry_failed:
-            records.reopen()
-        ids = [item.id for item in questions.items]
-        missing = [one for one in ids if one not in records.done]
-        self.progress(len(ids) - len(missing))
-        for start in range(0, len(missing), self.batch):
-            some, before = missing[start : start + self.batch], time.perf_counter()
-            made = make(some)
-            seconds = (time.perf_counter() - before) / len(some)
-            for record, cached in made:
-                records.append(record, Spent(seconds, cached))
-            self.progress(len(some))
-        found = records.finish(ids)
-        self.directory.result(name, found)
-        return found
-
-
-@contextmanager
-def recording(
-    run: GridRun, what: str, files: int, load: Callable[[], C], *, retry_failed: bool = False, batch: int = BATCH
-) -> Iterator[tuple[Recorder, Callable[[], C]]]:
-    """A recorder with a progress bar, and what answers, which is loaded only if there is something to ask.
+def record(
+    run: GridRun,
+    what: str,
+    files: Sequence[File],
+    make: Callable[[Cell, str, Sequence[str]], list[Made]],
+    metrics: Sequence[str] = (),
+    *,
+    retry_failed: bool = False,
+    batch: int = BATCH,
+) -> Results:
+    """Make the records that are not there yet in batches, and append them as they come.
 
     Args:
-        run: to be recorded, or gone on with.
-        what: is done, for the bar.
-        files: of records, each of all questions.
-        load: what answers.
-        retry_failed: see `Recorder`.
-        batch: see `Recorder`.
+        run: whose directory they go into.
+        what: is done, for the progress bar.
+        files: of records, each with all questions.
+        make: from a cell, a test of it, and ids of questions to their records, in order.
+        metrics: names of the scores of a record.
+        retry_failed: make records again that hold an error.
+        batch: records that are made together: a kill loses at most the work on these.
 
     Raises:
-        UserError: the directory holds another run.
+        UserError: the directory holds another run, the disk is full, or `make` raised it; what was recorded is kept.
     """
     from tqdm import tqdm
 
-    directory = RunDirectory(run.folder, run.identity)
-    total = files * len(run.questions.items)
-    with tqdm(total=total, desc=what, unit="reply", disable=None) as bar, on_demand(load) as loaded:
-        yield Recorder(run, directory, retry_failed, bar.update, batch), loaded
+    questions, directory = run.questions, RunDirectory(run.folder, run.identity)
+    questions.write(run.folder)
+    ids = [item.id for item in questions.items]
+    bare = {"task": {"kind": KIND, "metrics": list(metrics)}, "items": len(ids)}
+    shared = {**bare, "with_passages": sum(bool(item.passages) for item in questions.items), "data": questions.data}
+    results = {}
+    with tqdm(total=len(files) * len(ids), desc=what, unit="reply", disable=None) as bar:
+        for cell, test, settings in files:
+            name = file_name(cell, test)
+            directory.admit_entry(name, questions.path, {**shared, "cell": asdict(cell), **settings})
+            records = RecordFile(run.folder, name)
+            if retry_failed:
+                records.reopen()
+            missing = [one for one in ids if one not in records.done]
+            bar.update(len(ids) - len(missing))
+            for start in range(0, len(missing), batch):
+                some, before = missing[start : start + batch], time.perf_counter()
+                made = make(cell, test, some)
+                seconds = (time.perf_counter() - before) / len(some)
+                for one, cached in made:
+                    records.append(one, Spent(seconds, cached))
+                bar.update(len(some))
+            results[name] = records.finish(ids)
+            directory.result(name, results[name])
+    return results
 
 
 def run_grid(
@@ -201,50 +153,40 @@ def run_grid(
     """Run a grid, or go on with it.
 
     Args:
-        generator: what answers.
+        generator: what answers; loaded only if there is something to ask.
         questions: what is asked.
-        cells: of the grid; Self-RAG decoding takes those without examples and explanation, others are refused.
+        cells: of the grid; Self-RAG decoding takes those without examples and explanation.
         out: the run directory.
         retry_failed: ask again what failed before.
 
     Raises:
-        UserError: the model, server or directory cannot be used; what was recorded is kept.
+        UserError: a cell does not fit, or the model, server or directory cannot be used; what was recorded is kept.
     """
-    if generator.layout == "reflective" and (unfit := next((cell for cell in cells if not cell.reflective), None)):
-        raise UserError(f"{unfit.name}: Self-RAG decoding has no prompt; give --prompt basic --examples 0")
-    identity = {
-        "name": generator.name,
-        "generator": generator.identity(),
-        "questions": questions.identity(),
-        "data": questions.data,
-    }
-    run = GridRun(out, identity, questions, generator.template)
+    for cell in cells if generator.layout == "reflective" else ():
+        if cell.examples or cell.asked.explains:
+            raise UserError(f"{cell.name}: Self-RAG decoding has no prompt; give --prompt basic --examples 0")
+    made = {"generator": generator.identity(), "questions": questions.identity(), "data": questions.data}
+    run = GridRun(out, {"name": generator.name, **made}, questions, generator.template)
     options: dict[str, Any] = {"retry_failed": retry_failed, "batch": generator.batch}
-    with recording(run, "interpret", len(cells), generator.load, **options) as (recorder, writer):
-        questions.write(out)
-        return {
-            cell.name: recorder.fill(cell.name, partial(_records, run, cell, writer), NAMES, cell=cell.as_dict())
-            for cell in cells
-        }
+    with on_demand(generator.load) as writer:
+        files: list[File] = [(cell, "", {}) for cell in cells]
+        return record(run, "interpret", files, partial(_answers, run, writer), replies.NAMES, **options)
 
 
-def _records(run: GridRun, cell: Cell, writer: Callable[[], Writer], ids: Sequence[str]) -> list[Made]:
+def _answers(run: GridRun, writer: Callable[[], Writer], cell: Cell, _: str, ids: Sequence[str]) -> list[Made]:
     trials = run.questions.trials(cell, ids)
     return [_record(run, made, result) for made, result in zip(trials, writer().write(trials), strict=True)]
 
 
 def _record(run: GridRun, made: Trial, result: Written | Failed) -> Made:
-    """What is kept of a reply: the text as it came, its parts, and what the explanation claims.
-
-    Contexts are recorded by the ids of their passages.
-    """
+    """What is kept of a reply; contexts are recorded by the ids of their passages."""
     wanted = relevant(made.item, made.passages, run.questions.relevance)
-    record: dict[str, Any] = {"id": made.item.id, "relevant": sorted(wanted)}
+    base: dict[str, Any] = {"id": made.item.id, "relevant": sorted(wanted)}
     if isinstance(result, Failed):
-        return record | {"error": printable(result.reason), "scores": scored(made, None, wanted)}, 0
+        return base | {"error": printable(result.reason), "scores": replies.scored(made, None, wanted)}, 0
     text, ids = whole(result.text), made.passage_ids
     reply = run.read(made, text)
-    record |= {
+    kept = {
         "text": text,
         "finish": result.finish,
         "answer": reply.answer,
@@ -253,14 +195,14 @@ def _record(run: GridRun, made: Trial, result: Written | Failed) -> Made:
         "cited": [ids[name] for name in reply.cited],
         "wrong": list(reply.wrong),
         "named": [ids[name] for name in reply.named],
-        "credited": [ids[name] for name in credited(reply)],
-        "claim": order_claim(reply) if made.asked == COUNTERFACTUAL else None,
-        "followed": followed_example(reply) if made.asked.needs_examples else None,
+        "credited": [ids[name] for name in replies.credited(reply)],
+        "claim": replies.order_claim(reply) if made.asked == COUNTERFACTUAL else None,
+        "followed": replies.followed_example(reply) if made.asked.needs_examples else None,
         "ran_on": reply.ran_on,
         "usage": dict(result.usage),
         **({"judgments": list(result.judgments)} if result.judgments else {}),
-        "found": answers_found(made.item, reply.answer),
+        "found": replies.answers_found(made.item, reply.answer),
         "error": None,
-        "scores": scored(made, reply, wanted, text),
+        "scores": replies.scored(made, reply, wanted, text),
     }
-    return record, result.cached_tokens
+    return base | kept, result.cached_tokens

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from selfrag.decoding.answer import Answer, joint
 from selfrag.decoding.beam import decode
@@ -32,52 +32,21 @@ BATCH = 64
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a writer wrote.
-
-    Attributes:
-        text: the generation.
-        finish: why it ended, as the engine or server says.
-        usage: prompt and generated tokens, requests.
-        cached_tokens: of the prompt.
-        judgments: of a model that judges its own segments: for each its text, context id and probabilities.
-    """
+    """What a writer wrote."""
 
     text: str
-    finish: str | None = None
-    usage: Mapping[str, int] = field(default_factory=dict)
-    cached_tokens: int = 0
-    judgments: tuple[Mapping[str, Any], ...] = ()
-
-
-class Writer(Protocol):
-    """Answers trials."""
-
-    def write(self, trials: Sequence[Trial]) -> list[Written | Failed]:
-        """One result a trial, in order; a trial that could not be answered alone comes back as `Failed`.
-
-        Raises:
-            EngineError: the model or server is gone.
-        """
-        ...
-
-    def close(self) -> None:
-        """Free the model."""
-        ...
+    finish: str | None = None  # why it ended, as the engine or server says
+    usage: Mapping[str, int] = field(default_factory=dict)  # requests, prompt and generated tokens
+    cached_tokens: int = 0  # of the prompt
+    judgments: tuple[Mapping[str, Any], ...] = ()  # of a model that judges its own segments: text, context, judgments
 
 
 @dataclass(frozen=True, slots=True)
 class PromptWriter:
-    """The paper's way: one prompt as text, one greedy generation, on an engine or an endpoint.
-
-    Attributes:
-        executor: where requests run.
-        layout: how the prompt reaches the model: `chat` as a user turn, `plain` as it is.
-        template: of the prompt.
-        max_tokens: of a generation.
-    """
+    """The paper's way: one prompt as text, one greedy generation, on an engine or an endpoint."""
 
     executor: Executor
-    layout: str = "chat"
+    layout: str = "chat"  # a user turn; `plain`: the prompt as it is
     template: Template = Template()  # noqa: RUF009 - frozen value
     max_tokens: int = 200
 
@@ -93,8 +62,8 @@ class PromptWriter:
 
     def request(self, trial: Trial) -> Request:
         """The prompt as the executor takes it."""
-        text = self.template.render(trial.asked, trial.question, trial.contexts, trial.examples)
-        own = self.template.instruction(trial.asked, len(trial.examples))
+        text = _prompt(self.template, trial)
+        own = text.partition("\n\n")[0]
         chat = self.layout == "chat"
         prompt = ChatPrompt((Message("user", text),), own=own) if chat else TextPrompt((Piece(text),), own)
         return Request(State((Message("user", trial.question),), trial.passages), prompt, self.max_tokens)
@@ -110,42 +79,39 @@ class InstructionWriter:
 
     The contexts are in the prompt, so `[No Retrieval]` is written for the model. Where it asks for a passage all the
     same its text ends. Other reflection tokens part its text and are left out.
-
-    Attributes:
-        engine: of the model.
-        prompting: of the model.
-        template: of the prompt.
-        max_tokens: of a generation, reflection tokens included.
     """
 
     engine: Engine
     prompting: Prompting
     template: Template = Template()  # noqa: RUF009 - frozen value
-    max_tokens: int = 200
+    max_tokens: int = 200  # reflection tokens included
 
     def write(self, trials: Sequence[Trial]) -> list[Written | Failed]:
         """One greedy generation a trial; all share the engine's batch."""
-        requests = [self._request(trial) for trial in trials]
-        results = zip(requests, serve(self.engine, requests), strict=True)
-        return [found if isinstance(found, Failed) else self._written(asked, found) for asked, found in results]
+        retrieval, none, _ = self.prompting.vocabulary.retrieve
+        prompts = [(*self.prompting.prompt(_prompt(self.template, trial)), none) for trial in trials]
+        results = serve(self.engine, [Generate(ids, self.max_tokens, stop_ids=(retrieval,)) for ids in prompts])
+        return [
+            one
+            if isinstance(one, Failed)
+            else Written(self._text(one), str(one.finish), _usage(len(ids), len(one.token_ids)), one.cached_tokens)
+            for ids, one in zip(prompts, results, strict=True)
+        ]
 
     def close(self) -> None:
         """Free the engine."""
         self.engine.close()
 
-    def _request(self, trial: Trial) -> Generate:
-        text = self.template.render(trial.asked, trial.question, trial.contexts, trial.examples)
-        retrieval, none, _ = self.prompting.vocabulary.retrieve
-        return Generate((*self.prompting.prompt(text), none), self.max_tokens, stop_ids=(retrieval,))
-
-    def _written(self, request: Generate, result: Generated) -> Written:
-        control = self.prompting.vocabulary.control
+    def _text(self, result: Generated) -> str:
         text = ""
-        for is_control, run in groupby(result.token_ids, key=control.__contains__):
+        for is_control, run in groupby(result.token_ids, key=self.prompting.vocabulary.control.__contains__):
             piece = "" if is_control else self.prompting.codec.decode(list(run)).strip(" ")
             text += joint(text, piece) + piece if piece else ""
-        usage = _usage(len(request.prompt_ids), len(result.token_ids))
-        return Written(text, str(result.finish), usage, result.cached_tokens)
+        return text
+
+
+def _prompt(template: Template, trial: Trial) -> str:
+    return template.render(trial.asked, trial.question, trial.contexts, trial.examples)
 
 
 def _usage(prompt_tokens: int, generated_tokens: int) -> dict[str, int]:
@@ -158,11 +124,6 @@ class ReflectiveWriter:
 
     Each segment is written after one passage, cites it, and is judged by the model's reflection tokens. No prompt is
     made, so there are no examples, nothing is asked about the answer, and the order of passages matters in ties only.
-
-    Attributes:
-        engine: of a model with reflection tokens.
-        prompting: of the model.
-        decoding: the policy.
     """
 
     engine: Engine
@@ -199,6 +160,8 @@ class ReflectiveWriter:
         return Written(text, "stop", usage, answer.usage.cached_tokens, judgments)
 
 
+Writer = PromptWriter | InstructionWriter | ReflectiveWriter
+"""`write` has one result a trial, in order; a trial that could not be answered alone comes back as `Failed`."""
 OWN, LAYOUTS = ("selfrag", "reflective"), ("chat", "plain")
 """How a prompt is put: to models with reflection tokens only, and to any model."""
 
@@ -211,9 +174,9 @@ class Generator:
         model: `demo`, a checkpoint directory, a hub name; the model's name at an endpoint.
         engine: `vllm`, `transformers`, the address of a `vllm serve`, or None for the best one installed.
         endpoint: address of an OpenAI-compatible server; the model is its.
-        layout: of `PromptWriter`; `selfrag` is `InstructionWriter`, `reflective` is Self-RAG decoding; `auto` is `chat`
-            at an endpoint, `selfrag` for a model with reflection tokens, else `chat` where there is a template, else
-            `plain`.
+        layout: `chat` and `plain` of `PromptWriter`, `selfrag` for `InstructionWriter`, `reflective` for Self-RAG
+            decoding; `auto` is `chat` at an endpoint, `selfrag` for a model with reflection tokens, else `chat` where
+            there is a chat template, else `plain`.
         template: of the prompt.
         max_tokens: of a generation.
     """
@@ -252,12 +215,13 @@ class Generator:
         Raises:
             UserError: there is no such model.
         """
-        shared = {"max_tokens": self.max_tokens, "template": asdict(self.template)}
         if self.endpoint is not None:
-            return {"model": self.model, "engine": "endpoint", "layout": self._layout(None), **shared}
-        path = resolve_model(self.model)
-        kind = engine_kind(self.engine)
-        return {"model": model_files(path), "engine": kind, "layout": self._layout(load_tokenizer(path)), **shared}
+            made: dict[str, Any] = {"model": self.model, "engine": "endpoint", "layout": self._layout(None)}
+        else:
+            path = resolve_model(self.model)
+            layout = self._layout(load_tokenizer(path))
+            made = {"model": model_files(path), "engine": engine_kind(self.engine), "layout": layout}
+        return made | {"max_tokens": self.max_tokens, "template": asdict(self.template)}
 
     def load(self) -> Writer:
         """Load the weights, or connect.
@@ -271,20 +235,21 @@ class Generator:
         from selfrag.reflection.vocabulary import Vocabulary
         from selfrag.tokenization import HFTextCodec
 
+        prompt = (self.template, self.max_tokens)
         if self.endpoint is not None:
             executor = EndpointExecutor(EndpointConfig(self.endpoint, self.model))
-            return PromptWriter(executor, self._layout(None), self.template, self.max_tokens)
+            return PromptWriter(executor, self._layout(None), *prompt)
         path = resolve_model(self.model)
         tokenizer = load_tokenizer(path)
         layout = self._layout(tokenizer)
-        own = layout in OWN
-        prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer)) if own else None
+        if layout not in OWN:
+            engine = Model(self.model, self.engine).load(path)
+            return PromptWriter(EngineExecutor(engine, tokenizer), layout, *prompt)
+        prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
         engine = Model(self.model, self.engine).load(path)
-        if prompting is None:
-            return PromptWriter(EngineExecutor(engine, tokenizer), layout, self.template, self.max_tokens)
         if layout == "reflective":
             return ReflectiveWriter(engine, prompting)
-        return InstructionWriter(engine, prompting, self.template, self.max_tokens)
+        return InstructionWriter(engine, prompting, *prompt)
 
     def _layout(self, tokenizer: Any) -> str:
         """How the prompt is put; an endpoint does not show its tokenizer, and is taken for a chat model."""

@@ -26,7 +26,7 @@ from selfrag.experiments.self_interpretation.faithfulness import tests_of as cou
 from selfrag.experiments.self_interpretation.grid import Cell, Trial, grid
 from selfrag.experiments.self_interpretation.prompts import BASIC, DIRECT
 from selfrag.experiments.self_interpretation.report import grid_figures, tables
-from selfrag.experiments.self_interpretation.run import Recorder, read_grid
+from selfrag.experiments.self_interpretation.run import read_grid, record
 from selfrag.experiments.self_interpretation.writers import Generator, InstructionWriter, PromptWriter
 from selfrag.intrinsics.contract import Failed
 
@@ -65,10 +65,10 @@ def test_a_run_by_hand(tmp_path: Path):
     types = {row["type"]: int(row["questions"]) for row in rows_of(tmp_path, "Types of questions")}
     words = [one.query.split()[0] for one in asked.items]
     assert types == {word: words.count(word) for word in words}
-    record = read_records(tmp_path / f"{CELLS[0].name}.jsonl")[0]
-    assert record["answer"].startswith("Aare [")
-    assert record["cited"] == record["read"][:1]
-    assert record["usage"] == {"requests": 1, "prompt_tokens": 9, "generated_tokens": 0}
+    one = read_records(tmp_path / f"{CELLS[0].name}.jsonl")[0]
+    assert one["answer"].startswith("Aare [")
+    assert one["cited"] == one["read"][:1]
+    assert one["usage"] == {"requests": 1, "prompt_tokens": 9, "generated_tokens": 0}
 
 
 def test_a_failed_reply_counts_as_wrong_and_is_asked_again_on_demand(tmp_path: Path):
@@ -79,10 +79,9 @@ def test_a_failed_reply_counts_as_wrong_and_is_asked_again_on_demand(tmp_path: P
         return Failed("no memory\x1b[2J") if victim.query in prompt else first_context(prompt)
 
     assert start(tmp_path, asked, [RANKED], Hand(say))[RANKED.name]["failed"] == 1
-    record = read_records(tmp_path / f"{RANKED.name}.jsonl")[2]
-    assert record["error"] == "no memory\ufffd[2J"
-    assert record["scores"]["answer_recall"] == [0.0, 1.0]
-    assert record["scores"]["cites"] is None
+    one = read_records(tmp_path / f"{RANKED.name}.jsonl")[2]
+    assert one["error"] == "no memory\ufffd[2J"
+    assert (one["scores"]["answer_recall"], one["scores"]["cites"]) == ([0.0, 1.0], None)
     assert grid_figures(read_grid(tmp_path)).mean([RANKED], "answer_recall").value == pytest.approx(0.4)
     again = Hand()
     assert start(tmp_path, asked, [RANKED], again, retry_failed=True)[RANKED.name]["failed"] == 0
@@ -218,9 +217,9 @@ IDS = [passage.id for passage in MADE.passages]
 @given(st.sets(st.sampled_from(IDS)), st.integers(0, 5))
 @settings(max_examples=60)
 def test_a_counterfactual_test_changes_one_thing(credited, seed):
-    record = {"error": None, "credited": sorted(credited)}
+    reply = {"error": None, "credited": sorted(credited)}
     without, control, moved = (
-        change(test, MADE, record, seed) for test in ("without-cited", "without-others", "other-order")
+        change(test, MADE, reply, seed) for test in ("without-cited", "without-others", "other-order")
     )
     kept = [one for one in IDS if one not in credited]
     if not credited or not kept:
@@ -236,7 +235,7 @@ def test_a_counterfactual_test_changes_one_thing(credited, seed):
         assert left == [one for one in IDS if one in left]
     assert set(moved.passages) == set(MADE.passages)
     assert moved.passages != MADE.passages
-    assert change("other-order", MADE, record, seed) == moved
+    assert change("other-order", MADE, reply, seed) == moved
     assert change("other-order", MADE, {"error": "no memory"}, seed) == "no reply"
 
 
@@ -269,7 +268,7 @@ def test_agreement_by_hand(tmp_path: Path):
     def verdict(label: str, score: float) -> dict[str, Any]:
         return {"label": label, "score": score, "coverage": 1.0}
 
-    def make(ids: list[str]) -> list[tuple[dict[str, Any], int]]:
+    def make(cell: Cell, test: str, ids: list[str]) -> list[tuple[dict[str, Any], int]]:
         contexts = [
             {
                 "id": str(at), "cited": at == 0, "credited": at == 0, "relevant": at < 2, "intrinsic": False,
@@ -280,13 +279,8 @@ def test_agreement_by_hand(tmp_path: Path):
         ]  # fmt: skip
         return [({"id": one, "error": None, "scores": {}, "answered": True, "contexts": contexts}, 0) for one in ids]
 
-    run = read_grid(tmp_path)
-    Recorder(run, RunDirectory(tmp_path, run.identity)).fill(
-        f"{RANKED.name}.agreement", make, (), cell=RANKED.as_dict()
-    )
-    found = {
-        row["judge"]: row for row in rows_of(tmp_path, "Agreement with reflection tokens and citation intrinsic, ")
-    }
+    record(read_grid(tmp_path), "judge", [(RANKED, "agreement", {})], make)
+    found = {row["judge"]: row for row in rows_of(tmp_path, "Agreement with reflection tokens and")}
     assert list(found) == ["cited", "credited", "IsRel", "IsSup", "citation intrinsic"]
     assert "nan" not in str(found)
     relevance, cited, nothing = found["IsRel"], found["cited"], found["citation intrinsic"]
