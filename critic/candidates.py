@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from critic.augment.segments import segments
+from critic.augment.algorithm import segments
 from critic.cases import Case
 from critic.pairs import Pair
 from critic.teacher.questions import Question

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from critic.cases import Case, Labelled
-from critic.sources.fields import identifier, objects, text, value
+from critic.sources.rows import identifier, objects, text, value
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.prompting import SELFRAG
