@@ -8,7 +8,7 @@ from pathlib import Path
 
 from critic.cases import Case, Critic
 from critic.demo import ADAPTER
-from critic.names import DEMO
+from critic.student.judge import DEMO
 from retrieval.errors import UserError
 from selfrag.evaluation.provenance import sha256
 from selfrag.reflection.judgment import Judgment, Source

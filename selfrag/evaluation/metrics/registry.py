@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from retrieval.checks import unknown_name
 from selfrag.errors import UserError
 from selfrag.evaluation.metrics.answer_sets import ANSWER_RECALL, ANSWER_RECALL_WORDS, STR_EM, STR_HIT
 from selfrag.evaluation.metrics.answers import CONTAINS, EXACT_MATCH, OFFICIAL_MATCH, TOKEN_F1
@@ -63,7 +64,7 @@ def metric(name: str) -> Metric:
         return retrieval_metric("ndcg", int(match[1]))
     if name in JUDGED:
         raise UserError(f"metric {name} needs {JUDGED[name]}; compute it on the finished run: selfrag eval judge")
-    raise UserError(f"unknown metric {name[:60]!r}; known: {', '.join((*METRICS, *PARAMETRIC, *JUDGED))}")
+    raise unknown_name("metric", name, (*METRICS, *PARAMETRIC), "docs/experiments/metrics.md")
 
 
 def metrics(names: Iterable[str]) -> tuple[Metric, ...]:
