@@ -103,7 +103,8 @@ def questions_a_second(engine: str) -> Callable[[str, int], tuple[float, str]]:
 def training_steps_a_second(dtype: str, questions: int) -> tuple[float, str]:
     """LoRA steps of 1,200 tokens on the demo's base model, the first left out."""
     from selfrag.demo import base_path
-    from selfrag.training.run import Prepared, TrainingConfig, fit
+    from selfrag.training.run import Prepared, fit
+    from selfrag.training.settings import TrainingConfig
     from selfrag.training.targets import Example, Group
 
     draw = np.random.default_rng(0)

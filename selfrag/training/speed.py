@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from selfrag.errors import UserError, require
-from selfrag.training.packing import Weighting
-from selfrag.training.run import Prepare, TrainingConfig, fit, plan, rows_of
-from selfrag.training.scale.settings import Scale
+from selfrag.training.run import Prepare, fit, plan, rows_of
+from selfrag.training.settings import Scale, TrainingConfig, Weighting
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +127,14 @@ def _loop(contest: Contest, prepare: Prepare, scratch: Path) -> Curves:
 
 
 def _trainer(contest: Contest, prepare: Prepare, scratch: Path) -> Curves:
-    from selfrag.training.scale.run import fit_scaled
+    from selfrag.training.scale import fit_scaled
 
     fit_scaled(prepare, contest.base, scratch / "run", contest.settings, Scale(micro_tokens=2**20))
     return _from_log(scratch)
 
 
 def _from_log(scratch: Path) -> Curves:
-    from selfrag.training.plot import read_log
+    from selfrag.training.card import read_log
 
     records = read_log(scratch / "run" / "log.jsonl")
     return [r["loss"] for r in records], [r["tokens"] for r in records], [r["seconds"] for r in records]
@@ -237,8 +236,7 @@ def _timed(kind: Any, trainee: Any, contest: Contest, batches: list[list[Any]], 
     from transformers import TrainerCallback
     from transformers.trainer_callback import PrinterCallback
 
-    from selfrag.training.optimizer import optimizer_for
-    from selfrag.training.schedule import rate
+    from selfrag.training.run import optimizer_for, rate
 
     config = contest.settings
     optimizer = optimizer_for(trainee, config)

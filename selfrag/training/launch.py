@@ -1,7 +1,4 @@
-"""Starting a run in many processes: `accelerate launch` with the file of the recipe. Knows no training.
-
-In every process the same command runs again; `launched` tells it that it is one of them.
-"""
+"""Starts a run in many processes with `accelerate launch`; each process runs the same command again."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from pathlib import Path
 
 from selfrag.errors import UserError, require
 from selfrag.training.recipes import launch_file
-from selfrag.training.scale.settings import Scale
+from selfrag.training.settings import Scale
 
 
 def launched() -> bool:

@@ -1,24 +1,151 @@
-"""The same LoRA numbers in fewer passes over memory: what makes training on a CPU bearable.
+"""How LoRA pairs and token rows compute while they train.
 
-PEFT owns parameters, files and merging; this file only replaces how a PEFT model computes while it trains:
-
-- a LoRA layer multiplies once by `W + scale * B A`, rebuilt after each optimiser step: the bf16 weights of a merged
-  checkpoint, up to the order of their sums. Backward makes the gradients of A and B only, from thin products.
-- trainable token rows are looked up beside the frozen matrix (`token_rows.py`), which is never copied.
+PEFT owns parameters, files and merging. These forwards replace PEFT's: a LoRA layer multiplies once by
+`W + scale * B A`, rebuilt after each optimiser step, and trained token rows stand beside their frozen matrix, which is
+never copied. An activated LoRA (aLoRA, arXiv 2504.12397) acts from its invocation tokens on.
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
-from torch.nn.functional import linear
+from torch.nn.functional import embedding, linear
 
-from selfrag.training.activated import ActivatedLinear, Activation
-from selfrag.training.token_rows import TokenRows, replaceable, token_ids
+from selfrag.engines.activation import invocation_start
+from selfrag.errors import UserError
+
+
+@dataclass(eq=False)
+class Activation:
+    """Where the adapter acts in the rows at hand; each thread computes rows of its own.
+
+    Attributes:
+        invocation: ids that switch it on.
+    """
+
+    invocation: tuple[int, ...]
+    _local: threading.local = field(default_factory=threading.local, init=False)
+
+    def mark(self, ids: Tensor, row_lengths: Sequence[int]) -> None:
+        """Find the positions of packed rows, for this thread's next forward.
+
+        Args:
+            ids: [1, T].
+            row_lengths: tokens of each row.
+
+        Raises:
+            UserError: a row lacks the invocation; the adapter would silently learn nothing from it.
+        """
+        active: list[int] = []
+        start = 0
+        for row in torch.split(ids[0], list(row_lengths)):
+            found = invocation_start(row.tolist(), self.invocation)
+            if found is None:
+                raise UserError(f"a row lacks the invocation tokens {list(self.invocation)}: it would train nothing")
+            active.extend(range(start + found, start + len(row)))
+            start += len(row)
+        self._local.active = torch.tensor(active, device=ids.device)
+
+    @property
+    def positions(self) -> Tensor:
+        """Indices of the positions where the adapter acts, in order [n]."""
+        found: Tensor = self._local.active
+        return found
+
+
+@dataclass(eq=False)
+class ActivatedLinear:
+    """Forward of one layer: the base everywhere, the pair at the active positions only.
+
+    Attributes:
+        weight: frozen W [out, in].
+        bias: frozen bias [out], or None.
+        down: A [rank, in], trained.
+        up: B [out, rank], trained.
+        scale: alpha / rank.
+        activation: says where.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    down: Parameter
+    up: Parameter
+    scale: float
+    activation: Activation
+
+    def refresh(self) -> None:
+        """Nothing is kept."""
+
+    def write_back(self) -> None:
+        """Refuse: there is no one matrix that does the same."""
+        raise UserError("an activated LoRA cannot be merged; save it as an adapter")
+
+    def __call__(self, inputs: Tensor, *_: Any, **__: Any) -> Tensor:
+        """[1, T, in] -> [1, T, out]."""
+        outputs = linear(inputs, self.weight, self.bias)
+        where = self.activation.positions
+        chosen = inputs.index_select(1, where)
+        kind = inputs.dtype
+        added = linear(linear(chosen, self.down.to(kind)), self.up.to(kind)) * self.scale
+        return outputs.index_add(1, where, added)
+
+
+@dataclass(eq=False)
+class TokenRows:
+    """Trained rows beside their matrix.
+
+    Attributes:
+        weight: the matrix [vocabulary, width]; its own rows at `ids` are not used.
+        rows: trained rows [n, width], in float32.
+        ids: their token ids [n].
+        position: token id to row number, -1 for all other tokens [vocabulary].
+    """
+
+    weight: Tensor
+    rows: Parameter
+    ids: Tensor
+    position: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.position = torch.full((self.weight.shape[0],), -1, device=self.weight.device)
+        self.position[self.ids] = torch.arange(len(self.ids), device=self.weight.device)
+
+    def embed(self, inputs: Tensor, *_: Any, **__: Any) -> Tensor:
+        """Token ids [...] -> input rows [..., width]."""
+        found = embedding(inputs, self.weight)
+        position = self.position[inputs]
+        trained = position >= 0
+        return found.index_put((trained,), self.rows[position[trained]].to(found.dtype))
+
+    def logits(self, hidden: Tensor, *_: Any, **__: Any) -> Tensor:
+        """Hidden states [n, width] -> scores of the whole vocabulary [n, vocabulary]."""
+        return linear(hidden, self.weight).index_copy(-1, self.ids, linear(hidden, self.rows.to(hidden.dtype)))
+
+    def forward_of(self, module: torch.nn.Module) -> Callable[..., Tensor]:
+        """What takes the place of the forward of `module`, which must be `replaceable`."""
+        return self.embed if isinstance(module, torch.nn.Embedding) else self.logits
+
+    def write_back(self) -> None:
+        """Write the trained rows into the matrix."""
+        with torch.no_grad():
+            self.weight[self.ids] = self.rows.to(self.weight.dtype)
+
+
+def replaceable(module: torch.nn.Module) -> bool:
+    """Whether a module is a plain lookup or a plain product; scaled embeddings and heads with bias are not."""
+    return type(module) is torch.nn.Embedding or (type(module) is torch.nn.Linear and module.bias is None)
+
+
+def token_ids(ids: Sequence[int], like: Tensor) -> Tensor:
+    """Ids as a tensor where `like` is."""
+    return torch.tensor(list(ids), device=like.device)
+
 
 _BLOCK = 2**16
 """Numbers that are summed at a time; two blocks of float32 stay in a core's cache."""
