@@ -59,11 +59,7 @@ def tests_of(cell: Cell) -> tuple[str, ...]:
 def change(test: str, made: Trial, record: Mapping[str, Any], seed: int) -> Trial | str:
     """A trial with one thing changed, or why the test is not defined for it.
 
-    Args:
-        test: one of `tests_of`.
-        made: what was asked.
-        record: of the reply.
-        seed: of what is drawn: which others are removed, which order is shown.
+    The seed is of what is drawn: which others are removed, which order is shown.
     """
     if record.get("error"):
         return "no reply"
@@ -217,12 +213,8 @@ def _mean(values: Iterable[tuple[str, float]], seed: int) -> Estimate:
 def kappa(items: Sequence[Sequence[tuple[bool, bool]]], *, seed: int = 0) -> Estimate:
     """Cohen's kappa over the pairs of verdicts of all items together; whole items are resampled.
 
-    It is NaN where both sides always say the same one thing. (`sklearn.metrics.cohen_kappa_score` is the oracle of the
-    tests; called once for each of 2,000 resamplings it would take seconds a figure.)
-
-    Args:
-        items: for each item its pairs.
-        seed: of the interval.
+    It is NaN where both sides always say the same one thing. `sklearn.metrics.cohen_kappa_score` is the oracle of the
+    tests; called once for each of 2,000 resamplings it would take seconds a figure.
     """
     kept = [np.array(pairs, dtype=np.int64) for pairs in items if pairs]
     counts = np.array([np.bincount(pairs @ (2, 1), minlength=4) for pairs in kept], dtype=np.float64).reshape(-1, 4)

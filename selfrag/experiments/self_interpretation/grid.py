@@ -37,20 +37,12 @@ Relevance = Literal["gold", "answers"]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One method of the grid.
+    """One method of the grid."""
 
-    Attributes:
-        cutoff: passages in the prompt: the best so many.
-        order: `ranked` best first; `top-last` the best one after all others, which stay as ranked; `random`;
-            `reversed` best last.
-        examples: demonstrations before the question, 0 to 2.
-        prompt: name of the strategy.
-    """
-
-    cutoff: int
-    order: str
-    examples: int
-    prompt: str
+    cutoff: int  # passages in the prompt: the best so many
+    order: str  # best first; `top-last`: the best one after all others; `random`; `reversed`: best last
+    examples: int  # demonstrations before the question, 0 to 2
+    prompt: str  # name of the strategy
 
     def __post_init__(self) -> None:
         if self.cutoff < 1 or not 0 <= self.examples <= MOST_EXAMPLES:
@@ -151,31 +143,18 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """What a run asks, and how it shows and judges passages; the same in every cell.
+    """What a run asks, and how it shows and judges passages; the same in every cell."""
 
-    Attributes:
-        path: the file that they were drawn from.
-        data: how it was read, for the manifest.
-        items: the questions, in the order of the file.
-        demonstrations: items that serve as examples and are not asked.
-        answerable: items of the file, not set aside, of which an answer occurs in the top passages.
-        kinds: item id to its type of question.
-        relevance: a passage is relevant if the file calls it `gold`, or if it contains one of the `answers`.
-        seed: of the random order.
-        example_contexts: passages of a demonstration; the cut-off of the cell is meant for the question.
-        words: a passage is cut after so many; None keeps it whole.
-    """
-
-    path: Path
-    data: Mapping[str, Any]
-    items: tuple[Item, ...]
-    demonstrations: tuple[Item, ...]
-    answerable: int
-    kinds: Mapping[str, str]
-    relevance: Relevance = "gold"
-    seed: int = 0
-    example_contexts: int = 3
-    words: int | None = 200
+    path: Path  # the file that they were drawn from
+    data: Mapping[str, Any]  # how it was read, for the manifest
+    items: tuple[Item, ...]  # in the order of the file
+    demonstrations: tuple[Item, ...]  # serve as examples and are not asked
+    answerable: int  # items of the file, not set aside, of which an answer occurs in the top passages
+    kinds: Mapping[str, str]  # item id to its type of question
+    relevance: Relevance = "gold"  # a passage is relevant if the file calls it so, or if it contains an answer
+    seed: int = 0  # of the random order
+    example_contexts: int = 3  # passages of a demonstration; the cut-off of the cell is meant for the question
+    words: int | None = 200  # a passage is cut after so many; None keeps it whole
 
     def trials(self, cell: Cell, ids: Sequence[str]) -> list[Trial]:
         """What a cell asks of some questions."""
@@ -211,15 +190,10 @@ _SETTINGS = ("answerable", "relevance", "seed", "example_contexts", "words")
 
 
 def read_questions(folder: Path, path: Path, identity: Mapping[str, Any]) -> Questions:
-    """The questions of a run, so that later tests ask about the very same ones.
-
-    Args:
-        folder: of the run.
-        path: of the data.
-        identity: of the run, as its manifest has it.
+    """The questions of a run, so that later tests ask about the very same ones; `path` is that of the data.
 
     Raises:
-        UserError: they are missing or were changed.
+        UserError: they are missing, or were changed since the manifest's `identity` was written.
     """
     file, made = folder / FILE, identity["questions"]
     rows = list(read_jsonl(file, lambda row: row))
@@ -246,10 +220,10 @@ def draw(
     example_contexts: int = 3,
     words: int | None = 200,
 ) -> Questions:
-    """Read a file and draw the questions and demonstrations from it.
+    """Read a file of user rows or of a published task, and draw the questions and demonstrations from it.
 
     Args:
-        file: questions with their passages, best first, or without any; of user rows, or of a published task.
+        file: questions with their passages, best first, or without any.
         passages: of the largest cut-off.
         index: directory of an index, or `demo`, for questions that bring no passages.
         limit: questions at most; None for all.

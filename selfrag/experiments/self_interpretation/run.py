@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
@@ -130,19 +131,19 @@ def record(
         for cell, test, settings in files:
             name = file_name(cell, test)
             directory.admit_entry(name, questions.path, {**shared, "cell": asdict(cell), **settings})
-            records = RecordFile(run.folder, name)
-            if retry_failed:
-                records.reopen()
-            missing = [one for one in ids if one not in records.done]
-            bar.update(len(ids) - len(missing))
-            for start in range(0, len(missing), batch):
-                some, before = missing[start : start + batch], time.perf_counter()
-                made = make(cell, test, some)
-                seconds = (time.perf_counter() - before) / len(some)
-                for one, cached in made:
-                    records.append(one, Spent(seconds, cached))
-                bar.update(len(some))
-            results[name] = records.finish(ids)
+            with closing(RecordFile(run.folder, name)) as records:
+                if retry_failed:
+                    records.reopen()
+                missing = [one for one in ids if one not in records.done]
+                bar.update(len(ids) - len(missing))
+                for start in range(0, len(missing), batch):
+                    some, before = missing[start : start + batch], time.perf_counter()
+                    made = make(cell, test, some)
+                    seconds = (time.perf_counter() - before) / len(some)
+                    for one, cached in made:
+                        records.append(one, Spent(seconds, cached))
+                    bar.update(len(some))
+                results[name] = records.finish(ids)
             directory.result(name, results[name])
     return results
 

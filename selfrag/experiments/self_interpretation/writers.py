@@ -163,30 +163,23 @@ class ReflectiveWriter:
 Writer = PromptWriter | InstructionWriter | ReflectiveWriter
 """`write` has one result a trial, in order; a trial that could not be answered alone comes back as `Failed`."""
 OWN, LAYOUTS = ("selfrag", "reflective"), ("chat", "plain")
-"""How a prompt is put: to models with reflection tokens only, and to any model."""
+"""Layouts for models with reflection tokens (`InstructionWriter`, `ReflectiveWriter`), and for any (`PromptWriter`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generator:
-    """What answers, by name.
+    """What answers, by name; a layout says how the prompt is put.
 
-    Attributes:
-        model: `demo`, a checkpoint directory, a hub name; the model's name at an endpoint.
-        engine: `vllm`, `transformers`, the address of a `vllm serve`, or None for the best one installed.
-        endpoint: address of an OpenAI-compatible server; the model is its.
-        layout: `chat` and `plain` of `PromptWriter`, `selfrag` for `InstructionWriter`, `reflective` for Self-RAG
-            decoding; `auto` is `chat` at an endpoint, `selfrag` for a model with reflection tokens, else `chat` where
-            there is a chat template, else `plain`.
-        template: of the prompt.
-        max_tokens: of a generation.
+    `auto` is `chat` at an endpoint, `selfrag` for a model with reflection tokens, else `chat` where there is a chat
+    template, else `plain`.
     """
 
-    model: str
-    engine: str | None = None
-    endpoint: str | None = None
+    model: str  # `demo`, a checkpoint directory, a hub name; the model's name at an endpoint
+    engine: str | None = None  # `vllm`, `transformers`, the address of a `vllm serve`; else the best one installed
+    endpoint: str | None = None  # address of an OpenAI-compatible server
     layout: str = "auto"
     template: Template = Template()  # noqa: RUF009 - frozen value
-    max_tokens: int = 200
+    max_tokens: int = 200  # of a generation
 
     def __post_init__(self) -> None:
         known = ("auto", *OWN, *LAYOUTS)
