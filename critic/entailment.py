@@ -15,7 +15,7 @@ from typing import Any
 from critic.cases import Case, Critic
 from critic.student.related import factual_sentence
 from retrieval.passage import Passage
-from selfrag.evaluation.metrics.entailment.protocol import Pair, Verdicts
+from selfrag.evaluation.metrics.entailment import Pair, Verdicts
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISSUP
 

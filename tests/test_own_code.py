@@ -86,12 +86,12 @@ def sentence_transformer(source):
     SentenceTransformerEncoder(source)
 
 def classifier(source):
-    from selfrag.evaluation.metrics.entailment.classifier import ClassifierEntailment, _open
+    from selfrag.evaluation.metrics.nli import ClassifierEntailment, _open
     ClassifierEntailment.load(source, label="LABEL_1")
     _open(Path(source), source)
 
 def true(source):
-    from selfrag.evaluation.metrics.entailment.true import TrueEntailment, _open
+    from selfrag.evaluation.metrics.nli import TrueEntailment, _open
     import torch
     try:
         TrueEntailment.load(source)
@@ -99,7 +99,7 @@ def true(source):
         _open(Path(source), source, torch.float32)
 
 def mauve(source):
-    from selfrag.evaluation.metrics.hidden_states import HiddenStates
+    from selfrag.evaluation.metrics.mauve import HiddenStates
     HiddenStates.load(source)
 
 def cost(source):

@@ -10,8 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfrag.errors import UserError
-from selfrag.evaluation.metrics.calibration import adaptive_bins, brier, calibration_error, equal_bins, reliability
-from selfrag.evaluation.metrics.reliability_plot import plot_reliability
+from selfrag.evaluation.metrics.calibration import (
+    adaptive_bins,
+    brier,
+    calibration_error,
+    equal_bins,
+    plot_reliability,
+    reliability,
+)
 
 # Four answers at 0.95 with three right, one at 0.25 that is wrong: 0.8 * 0.2 + 0.2 * 0.25 = 0.21.
 CONFIDENCE, CORRECT = [0.95, 0.95, 0.95, 0.95, 0.25], [1, 1, 1, 0, 0]

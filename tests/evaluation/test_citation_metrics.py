@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfrag.evaluation.metrics.alce import CitedSentence, alce, longbench
-from selfrag.evaluation.metrics.citation_pairs import Cited, by_passage, by_sentence, pair_figures
+from selfrag.evaluation.metrics.citations import Cited, by_passage, by_sentence, pair_figures
 
 GOLD = [[Cited(0, "p", 0), Cited(0, "p", 1), Cited(1, "q", 0)], [Cited(0, "p", 2)]]
 GIVEN = [[Cited(0, "p", 1), Cited(1, "p", 0)], [Cited(0, "p", 2)]]

@@ -8,9 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfrag.evaluation.metrics.classes import classification
-from selfrag.evaluation.metrics.hallucination import HALLUCINATED, detection, flagged
-from selfrag.evaluation.metrics.joint import ANSWERABLE, UNANSWERABLE, Outcome, joint_figures
+from selfrag.evaluation.metrics.classification import (
+    ANSWERABLE,
+    HALLUCINATED,
+    UNANSWERABLE,
+    Outcome,
+    classification,
+    detection,
+    flagged,
+    joint_figures,
+)
 
 
 def test_answerability_by_hand() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfrag.evaluation.containment import abstains, contains_any, normalise
+from selfrag.evaluation.normalisation import abstains, contains_any, normalise
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,24 @@ import pytest
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.answers import contains, exact_match, official_match, token_f1
+from selfrag.evaluation.metrics.answers import (
+    ACCURACY,
+    ANSWERABILITY,
+    ANSWERS,
+    DECLINES,
+    EFFORT,
+    LONG_FORM,
+    RETRIEVAL_RATE,
+    ROUGE_L,
+    contains,
+    exact_match,
+    official_match,
+    rouge_l,
+    token_f1,
+)
 from selfrag.evaluation.metrics.citations import BEARS_ANSWER, PRECISION, PRECISION_ALCE, RECALL
-from selfrag.evaluation.metrics.closed import ACCURACY
-from selfrag.evaluation.metrics.effort import EFFORT, RETRIEVAL_RATE
-from selfrag.evaluation.metrics.long_form import ANSWERABILITY, ANSWERS, DECLINES, LONG_FORM, ROUGE_L, rouge_l
-from selfrag.evaluation.metrics.metric import Metric, ratio
 from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.registry import Metric, ratio
 
 PASSAGES = tuple(Passage(f"p{i}", text, "T") for i, text in enumerate(["Ann wrote it.", "Bob.", "By Ann, too."], 1))
 SHORT = Item("q", "who?", True, PASSAGES, gold=frozenset({"p1", "p2"}), answers=("Ann",), references=("Ann",))

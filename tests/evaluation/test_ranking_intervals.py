@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfrag.evaluation.intervals import mean, pooled_auc
-from selfrag.evaluation.ranking import auc, win_matrix, wins
+from selfrag.evaluation.intervals import auc, mean, pooled_auc, win_matrix, wins
 
 scores = st.lists(st.integers(0, 5).map(float), max_size=4)
 

@@ -16,8 +16,7 @@ from retrieval.atomic import write_json, writing
 from selfrag.errors import UserError
 from selfrag.evaluation.exporting.source import Sample, Source
 from selfrag.evaluation.intervals import ROUNDS
-from selfrag.evaluation.metrics.closed import OPTION_UNREAD
-from selfrag.evaluation.metrics.effort import EFFORT
+from selfrag.evaluation.metrics.answers import EFFORT, OPTION_UNREAD
 from selfrag.evaluation.metrics.registry import is_count
 from selfrag.experiments.steering.fluency import REPEATED
 from selfrag.experiments.steering.memory import MEMORY

@@ -10,9 +10,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from retrieval.passage import Passage
+from retrieval.splitting import SentenceFinder, sentences
+from selfrag.errors import UserError
 from selfrag.evaluation.intervals import Estimate, mean
-from selfrag.evaluation.metrics.entailment.protocol import Pair
-from selfrag.evaluation.metrics.harmonic import harmonic
+from selfrag.evaluation.metrics.citations import harmonic
+from selfrag.evaluation.metrics.entailment import Pair
+from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.normalisation import abstains, evaluated, first_line, lifted
+from selfrag.intrinsics.sentences import rules
 
 MOST = 3
 """Citations of a sentence that ALCE reads; further ones are left out."""
@@ -95,11 +101,11 @@ def cites(responses: Sequence[Sequence[CitedSentence]], entails: Entails, *, mos
     kept = [[CitedSentence(s.text, s.passages[:most]) for s in response] for response in responses]
     cited = [sentence for response in kept for sentence in response if sentence.passages]
     ask = _Asked(entails)
-    ask((_joined(s.passages), s.text) for s in cited)
-    shared = [s for s in cited if len(s.passages) > 1 and ask.verdicts[_joined(s.passages), s.text]]
+    ask((_together(s.passages), s.text) for s in cited)
+    shared = [s for s in cited if len(s.passages) > 1 and ask.verdicts[_together(s.passages), s.text]]
     ask((passage, s.text) for s in shared for passage in s.passages)
     ask(
-        (_joined(_without(s.passages, passage)), s.text)
+        (_together(_without(s.passages, passage)), s.text)
         for s in shared
         for passage in s.passages
         if ask.verdicts[passage, s.text] is False
@@ -163,7 +169,7 @@ def _judged(sentence: CitedSentence, verdicts: Mapping[Pair, bool | None]) -> tu
     cited, claim = sentence.passages, sentence.text
     if not cited:
         return False, 0
-    together = verdicts[_joined(cited), claim]
+    together = verdicts[_together(cited), claim]
     if together is None:
         return None
     if len(cited) == 1 or not together:
@@ -171,7 +177,7 @@ def _judged(sentence: CitedSentence, verdicts: Mapping[Pair, bool | None]) -> tu
     precise = 0
     for one in cited:
         alone = verdicts[one, claim]
-        others = verdicts[_joined(_without(cited, one)), claim] if alone is False else False
+        others = verdicts[_together(_without(cited, one)), claim] if alone is False else False
         if alone is None or others is None:
             return None
         precise += alone or not others
@@ -184,5 +190,125 @@ def _without(passages: tuple[str, ...], one: str) -> tuple[str, ...]:
     return passages[:at] + passages[at + 1 :]
 
 
-def _joined(passages: Sequence[str]) -> str:
+def _together(passages: Sequence[str]) -> str:
     return "\n".join(passages)
+
+
+Claims: TypeAlias = Callable[[str], Sequence[str]]
+"""Cuts a text into what it claims."""
+
+
+def as_sentences(text: str) -> list[str]:
+    """A long answer claims what each of its sentences says."""
+    return [text[start:end] for start, end in sentences(text, rules)]
+
+
+def as_answer_to(question: str) -> Claims:
+    """A short answer claims something together with its question only."""
+    return lambda text: [f"{question} {text.strip()}"] if text.strip() else []
+
+
+def as_list_for(question: str) -> Claims:
+    """Each piece of a list written with commas, together with the question, as ALCE has it for QAMPARI."""
+
+    def pieces(text: str) -> list[str]:
+        line = text.strip().rstrip(".").rstrip(",")
+        return [f"{question} {piece.strip()}" for piece in line.split(",") if piece.strip()]
+
+    return pieces
+
+
+def cited_sentences(
+    output: Output, passages: Mapping[str, Passage], *, claims: Claims = as_sentences, marked: bool = False
+) -> tuple[CitedSentence, ...]:
+    """Claims of an answer with what they cite; an answer that abstains cites nothing.
+
+    Args:
+        output: of any system.
+        passages: by id, at least those that are cited.
+        claims: cuts the answer, or a segment of it.
+        marked: where no segment cites, the first line cites by numbers in brackets, `[1]` being the first passage read.
+
+    Raises:
+        UserError: a cited passage is not among `passages`.
+    """
+    if marked and not any(cited for _, cited in output.segments):
+        return marked_sentences(first_line(output.text), _known(output.read, passages))
+    known = not abstains(output.text)
+    if not known or not any(cited for _, cited in output.segments):
+        shared = _texts(output.cited, passages) if known else ()
+        return tuple(CitedSentence(text, shared) for text in claims(output.text))
+    found = []
+    for text, cited in output.segments:
+        own = _texts([cited], passages) if cited else ()
+        found += [CitedSentence(claim, own) for claim in claims(text)]
+    return tuple(found)
+
+
+def marked_sentences(
+    text: str, passages: Sequence[Passage], *, find: SentenceFinder = rules
+) -> tuple[CitedSentence, ...]:
+    """Sentences of a text whose citations are numbers in brackets, `[1]` being the first passage.
+
+    A citation behind a full stop belongs to the sentence before. As in ALCE, a sentence with a number that no passage
+    has counts as one without citations.
+    """
+    bare, numbers = lifted(text)
+    spans = sentences(bare, find)
+    cited: list[list[int]] = [[] for _ in spans]
+    for offset, number in numbers:
+        before = [at for at, (start, _) in enumerate(spans) if start < offset]
+        if spans:
+            cited[before[-1] if before else 0].append(number)
+    return tuple(
+        CitedSentence(bare[start:end], _numbered(own, passages)) for (start, end), own in zip(spans, cited, strict=True)
+    )
+
+
+def premise(passage: Passage) -> str:
+    """A passage as a judge reads it: ALCE's `Title: .. ` line and the text; the text alone without a title."""
+    return f"Title: {passage.title}\n{passage.text}" if passage.title.strip() else passage.text
+
+
+def _numbered(numbers: Sequence[int], passages: Sequence[Passage]) -> tuple[str, ...]:
+    good = all(1 <= number <= len(passages) for number in numbers)
+    return tuple(premise(passages[number - 1]) for number in numbers) if good else ()
+
+
+def _texts(ids: Sequence[str], passages: Mapping[str, Passage]) -> tuple[str, ...]:
+    return tuple(map(premise, _known(ids, passages)))
+
+
+def _known(ids: Sequence[str], passages: Mapping[str, Passage]) -> tuple[Passage, ...]:
+    missing = [one for one in ids if one not in passages]
+    if missing:
+        raise UserError(
+            f"the text of the cited passage {missing[0]!r} is not known; give the index of the run, or run with traces"
+        )
+    return tuple(passages[one] for one in ids)
+
+
+def claim_recall(texts: Sequence[str], claims: Sequence[Sequence[str]], entails: Entails) -> list[float | None]:
+    """Share of its claims that each text entails.
+
+    Args:
+        texts: answers; of each the first line is read, without citations in brackets. An empty one entails nothing, and
+            is not asked about.
+        claims: of each answer, the statements that a complete one makes.
+        entails: the judge; every distinct pair is asked once, all in one call.
+
+    Returns:
+        A share each; None without claims, or with a missing verdict.
+
+    Raises:
+        ValueError: not as many texts as lists of claims.
+    """
+    premises = [evaluated(text) for text in texts]
+    wanted = list(zip(premises, claims, strict=True))
+    pairs = list(dict.fromkeys((text, claim) for text, own in wanted for claim in own if text))
+    verdicts = dict(zip(pairs, entails(pairs) if pairs else (), strict=True))
+    found: list[float | None] = []
+    for text, own in wanted:
+        known = [verdicts[text, claim] if text else False for claim in own]
+        found.append(None if not own or None in known else sum(map(bool, known)) / len(own))
+    return found

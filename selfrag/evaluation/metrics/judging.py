@@ -1,29 +1,154 @@
-"""Metrics that need a second model, over the records of a finished file: citations, claims, facts, MAUVE.
+"""What a judge said about a file of a run, kept beside its records: `FILE.judged.JUDGE.json`. Asks no judge.
 
-Loads no model and reads no run: judges come from the caller. What a judge leaves open is counted, never guessed.
+Figures join those of the run under their own name with the judge's, so that two judges of one run stay apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeAlias
 
+from retrieval.atomic import write_json
+from retrieval.lock import locked_directory
 from retrieval.passage import Passage, Retriever
+from selfrag.errors import UserError
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.alce import Cites, cites
-from selfrag.evaluation.metrics.alce_text import evaluated
-from selfrag.evaluation.metrics.cited import Claims, as_answer_to, as_list_for, as_sentences, cited_sentences
-from selfrag.evaluation.metrics.claims import claim_recall
-from selfrag.evaluation.metrics.entailment.protocol import Entailment
-from selfrag.evaluation.metrics.factscore.checking import check
-from selfrag.evaluation.metrics.factscore.official import topic_of
-from selfrag.evaluation.metrics.factscore.score import NAMES, Facts, parts
-from selfrag.evaluation.metrics.factscore.splitting import Splitter
-from selfrag.evaluation.metrics.judged_files import Judged
+from selfrag.evaluation.metrics.alce import (
+    Cites,
+    Claims,
+    as_answer_to,
+    as_list_for,
+    as_sentences,
+    cited_sentences,
+    cites,
+    claim_recall,
+)
+from selfrag.evaluation.metrics.entailment import Entailment, remembered
+from selfrag.evaluation.metrics.factscore import (
+    NAMES,
+    Facts,
+    SentenceSplitter,
+    Splitter,
+    check,
+    parts,
+    read_output,
+    topic_of,
+    write_input,
+)
 from selfrag.evaluation.metrics.mauve import Features, as_alce, mauve
-from selfrag.evaluation.metrics.metric import Part
 from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.registry import JUDGED, Part
+from selfrag.evaluation.normalisation import evaluated
+from selfrag.evaluation.provenance import commit, sha256, versions
+from selfrag.evaluation.runner_manifest import PACKAGES, file_entry, read_manifest
+from selfrag.evaluation.runner_records import read_records
+from selfrag.jsonl import read_jsonl
+
+_MIDDLE = ".judged."
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Figures of one judge on one file of a run.
+
+    Attributes:
+        judge: what reports call it.
+        identity: everything that decides its verdicts.
+        parts: metric to id of the item to its part; None where the metric says nothing about the item.
+        undecided: metric to the number of items that it would say something about, had there been every verdict.
+        whole: figures of all items together, such as MAUVE, with what is to be known of them; None if undefined.
+    """
+
+    judge: str
+    identity: Mapping[str, Any]
+    parts: Mapping[str, Mapping[str, Part | None]] = field(default_factory=dict)
+    undecided: Mapping[str, int] = field(default_factory=dict)
+    whole: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
+
+    @property
+    def mark(self) -> str:
+        """A short mark of who judged; what came out (`output`) is no part of it."""
+        who = {key: value for key, value in self.identity.items() if key != "output"}
+        return hashlib.sha256(json.dumps(who, sort_keys=True).encode()).hexdigest()[:12]
+
+    def column(self, metric: str) -> str:
+        """Name of a figure in a table."""
+        return f"{metric} ({self.judge})"
+
+
+def write_judged(folder: Path, file: str, judged: Judged, about: Mapping[str, Any]) -> Path:
+    """Write, or replace, what a judge said.
+
+    Args:
+        folder: of the run.
+        file: name of the file in the run, which must be finished.
+        judged: the figures.
+        about: time, commit and versions, for the reader.
+
+    Raises:
+        UserError: the disk is full, or the folder cannot be written.
+    """
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", judged.judge).strip("-.")[:80] or "judge"
+    path = folder / f"{file}{_MIDDLE}{slug}.json"
+    values = {
+        "judge": judged.judge,
+        "identity": dict(judged.identity),
+        "records": sha256(folder / f"{file}.jsonl"),
+        "undecided": dict(judged.undecided),
+        "whole": {name: None if one is None else dict(one) for name, one in judged.whole.items()},
+        "about": dict(about),
+        "parts": {name: dict(own) for name, own in judged.parts.items()},
+    }
+    write_json(path, values)
+    return path
+
+
+def read_judged(folder: Path, file: str) -> list[Judged]:
+    """What judges said about a file, in the order of their names; nothing if none was asked.
+
+    Raises:
+        UserError: a file is damaged, or of other records than those that are there.
+    """
+    found = []
+    records = folder / f"{file}.jsonl"
+    for path in sorted(folder.glob(f"{_escaped(file)}{_MIDDLE}*.json")):
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            parts = {name: {key: _part(one) for key, one in own.items()} for name, own in values["parts"].items()}
+            judged = Judged(
+                str(values["judge"]), values["identity"], parts, dict(values["undecided"]), dict(values["whole"])
+            )
+            of = values["records"]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{path} cannot be read ({error!r:.80}); judge the run again") from error
+        if of != sha256(records):
+            raise UserError(f"{path} is about other records than {records}; judge the run again, or delete this file")
+        found.append(judged)
+    return found
+
+
+def about() -> dict[str, Any]:
+    """Time, commit and versions, for the reader of what was written."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"time": now, "commit": commit(), "versions": versions((*PACKAGES, "mauve-text"))}
+
+
+def _part(value: Any) -> Part | None:
+    if value is None:
+        return None
+    top, bottom = value
+    return float(top), float(bottom)
+
+
+def _escaped(name: str) -> str:
+    return re.sub(r"([*?[])", r"[\1]", name)
+
 
 FAILURE: Part = (0.0, 1.0)
 """A failed item counts as a wrong answer."""
@@ -160,3 +285,190 @@ def _claims(record: Record, kind: str) -> Claims:
     if kind == "short":
         return as_answer_to(record.question)
     return as_list_for(record.question) if kind == "list" else as_sentences
+
+
+Load: TypeAlias = Callable[[Path, str], Mapping[str, Item]]
+"""Items by id, of a run's folder and the name of a file in it."""
+
+_KEYS = ("id", "scores", "error", "text", "cited", "read", "retrieved", "segments", "usage")
+"""What is read of a record: its trace may be large."""
+
+
+def judgeable(folder: Path, name: str, load: Load) -> tuple[Mapping[str, Any], list[Record]]:
+    """The task of a finished file of a run, as its manifest has it, and its records with their items, in order.
+
+    Raises:
+        UserError: the run has no such file or has not finished it, a record is of another item, or damaged.
+    """
+    entry = file_entry(read_manifest(folder), folder, name, finished=True)
+    path, items = folder / f"{name}.jsonl", load(folder, name)
+    records = read_records(path, _KEYS)
+    for record in records:
+        if record["id"] not in items:
+            raise UserError(f"{path} has item {record['id']!r}, and the data file has not; give the file of the run")
+    given = {record["id"]: {one.id: one for one in items[record["id"]].passages} for record in records}
+    needed = {record["id"]: {*(record.get("cited") or ()), *(record.get("read") or ())} for record in records}
+    bare = {key for key, ids in needed.items() if not ids <= set(given[key])}
+    for key, passages in _traced(path, bare) if bare else ():
+        given[key] = {**passages, **given[key]}
+    found = [Record(items[one["id"]], Output.from_record(one), given[one["id"]]) for one in records]
+    return entry["settings"]["task"], found
+
+
+def _traced(path: Path, wanted: Set[str]) -> Iterator[tuple[str, dict[str, Passage]]]:
+    """Passages in the traces of some records, where they have any; one trace is held at a time."""
+
+    def parse(record: Mapping[str, Any]) -> tuple[str, dict[str, Passage]]:
+        trace = record.get("trace") if record["id"] in wanted else None
+        try:
+            found = [Passage(**one) for decision in (trace or {}).get("decisions", ()) for one in decision["passages"]]
+        except (TypeError, KeyError, AttributeError) as error:
+            raise UserError(f"the trace of item {record['id']!r} is damaged: {error!r:.100}") from error
+        return record["id"], {one.id: one for one in found}
+
+    return read_jsonl(path, parse)
+
+
+CITATIONS = ("citation_precision_nli", "citation_recall_nli", "citation_f1_nli")
+DEFAULT = ("citations",)
+FAMILIES = ("citations", "claims", "facts", "mauve")
+"""What can be asked for: figures that are computed together."""
+_FAMILY = {**dict.fromkeys(CITATIONS, "citations"), "claim_recall": "claims", "factscore": "facts", "mauve": "mauve"}
+
+
+@dataclass(frozen=True)
+class Judges:
+    """Who decides what; None for what is not asked for.
+
+    Attributes:
+        entailment: for citations, claims and facts.
+        features: for MAUVE.
+        splitter: finds facts.
+        knowledge: where facts are looked up.
+        source: what tells the knowledge source from another.
+    """
+
+    entailment: Entailment | None = None
+    features: Features | None = None
+    splitter: Splitter = field(default_factory=SentenceSplitter)
+    knowledge: Retriever | None = None
+    source: Mapping[str, Any] | None = None
+
+
+def families(names: Sequence[str]) -> tuple[str, ...]:
+    """What has to be computed for figures, or families, of these names.
+
+    Raises:
+        UserError: an unknown name; lists the known ones.
+    """
+    found = dict.fromkeys(_FAMILY.get(name, name) for name in names)
+    for name in found:
+        if name not in FAMILIES:
+            raise UserError(f"no judge is needed for {name[:60]!r}, or it is unknown; known: {', '.join(JUDGED)}")
+    return tuple(found) or DEFAULT
+
+
+def judge_run(
+    folder: Path,
+    load: Load,
+    judges: Judges,
+    wanted: Sequence[str] = DEFAULT,
+    *,
+    only: Sequence[str] | None = None,
+    progress: Callable[[int], object] = lambda pairs: None,
+) -> dict[str, list[Judged]]:
+    """Ask judges about the finished files of a run, and write what they say beside the records.
+
+    Args:
+        folder: of the run.
+        load: items by id, of a run and the name of a file in it.
+        judges: who decides.
+        wanted: some of `FAMILIES`.
+        only: names of files; all by default.
+        progress: called with the number of verdicts that are there.
+
+    Returns:
+        Name of the file to what each judge said.
+
+    Raises:
+        UserError: no run, one that is being written or judged, an unfinished file, other items than those of the run, a
+            judge that is missing, or passages that nobody knows.
+    """
+    found: dict[str, list[Judged]] = {}
+    names = read_manifest(folder)["files"] if only is None else only
+    with locked_directory(folder):
+        for name in names:
+            task, records = judgeable(folder, name, load)
+            found[name] = [_family(family, records, judges, task, folder, progress) for family in wanted]
+            for judged in _by_judge(found[name]):
+                write_judged(folder, name, judged, about())
+    return found
+
+
+def _family(
+    family: str,
+    records: Sequence[Record],
+    judges: Judges,
+    task: Mapping[str, Any],
+    folder: Path,
+    progress: Callable[[int], object],
+) -> Judged:
+    if family == "mauve":
+        if judges.features is None:
+            raise UserError("mauve needs a model that gives features of texts; name one with --features")
+        return judge_likeness(records, judges.features)
+    if judges.entailment is None:
+        raise UserError(f"{family} need a judge of entailment; name one with --judge, such as true or nli:MODEL")
+    judge = remembered(judges.entailment, folder, progress)
+    if family == "citations":
+        return judge_citations(records, judge, kind=str(task["kind"]), marked=bool(task.get("marked")))
+    if family == "claims":
+        return judge_claims(records, judge)
+    if judges.knowledge is None:
+        raise UserError("facts need a knowledge source to be looked up in; give its index with --knowledge")
+    return judge_facts(records, judges.splitter, judges.knowledge, judge, judges.source or {})
+
+
+def _by_judge(found: Sequence[Judged]) -> list[Judged]:
+    """One value a judge, as one judge has one file."""
+    by_judge: dict[str, Judged] = {}
+    for one in found:
+        before = by_judge.get(one.judge)
+        if before is not None:
+            one = Judged(
+                one.judge,
+                one.identity,
+                {**before.parts, **one.parts},
+                {**before.undecided, **one.undecided},
+                {**before.whole, **one.whole},
+            )
+        by_judge[one.judge] = one
+    return list(by_judge.values())
+
+
+OFFICIAL = "factscore.factscorer"
+"""What reports call the tool."""
+
+
+def official_input(folder: Path, name: str, load: Load, path: Path) -> int:
+    """Write a file of a run as the official FactScore tool reads it; returns the number of lines.
+
+    Raises:
+        UserError: as `judgeable`, or an item has no topic.
+    """
+    _, records = judgeable(folder, name, load)
+    return write_input(path, [one.item for one in records], {one.item.id: one.output for one in records})
+
+
+def official_output(folder: Path, name: str, load: Load, path: Path) -> Judged:
+    """Take what the official FactScore tool says about a file of a run, and write it beside the records.
+
+    Raises:
+        UserError: as `judgeable`, or the tool's file is damaged or of other answers.
+    """
+    _, records = judgeable(folder, name, load)
+    facts = read_output(path, [one.item for one in records])
+    identity = {"kind": "factscore.factscorer", "output": sha256(path)}
+    judged = facts_judged(records, facts, OFFICIAL, identity)
+    write_judged(folder, name, judged, about())
+    return judged

@@ -8,7 +8,7 @@ from typing import Any
 
 from selfrag.decoding.answer import Answer
 from selfrag.errors import UserError
-from selfrag.evaluation.metrics.alce_text import marks
+from selfrag.evaluation.normalisation import marks
 
 
 @dataclass(frozen=True, slots=True)

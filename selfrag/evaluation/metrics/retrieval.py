@@ -14,8 +14,8 @@ from typing import Literal
 
 from selfrag.errors import UserError
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.metric import Metric, mean_of
 from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.registry import Metric, mean_of
 
 
 def recall_at(ranking: Sequence[str], relevant: Collection[str], k: int) -> float | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from selfrag.evaluation.compare import AVERAGE, Comparison, Row, Table
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.markdown_table import compact, escape
-from selfrag.evaluation.metrics.effort import RETRIEVAL_RATE
+from selfrag.evaluation.metrics.answers import RETRIEVAL_RATE
 from selfrag.evaluation.metrics.registry import judge_of, scale_of
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 from selfrag.errors import UserError, require
 from selfrag.evaluation.compare import Comparison, Row, Table
 from selfrag.evaluation.intervals import Estimate
-from selfrag.evaluation.metrics.effort import RETRIEVAL_RATE
+from selfrag.evaluation.metrics.answers import RETRIEVAL_RATE
 from selfrag.evaluation.metrics.registry import is_count, scale_of
 from selfrag.evaluation.reporting.comparison_tables import tables, title
 from selfrag.experiments.pareto import Point, front

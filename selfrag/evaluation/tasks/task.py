@@ -11,14 +11,24 @@ from typing import Any, Literal
 
 from selfrag.errors import UserError
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.answer_sets import ANSWER_RECALL
-from selfrag.evaluation.metrics.answers import CONTAINS, EXACT_MATCH, OFFICIAL_MATCH, TOKEN_F1
+from selfrag.evaluation.metrics.answers import (
+    ACCURACY,
+    ANSWER_RECALL,
+    ANSWERABILITY,
+    ANSWERS,
+    CONTAINS,
+    DECLINES,
+    EFFORT,
+    EXACT_MATCH,
+    LISTS,
+    LONG_FORM,
+    OFFICIAL_MATCH,
+    ROUGE_L,
+    TOKEN_F1,
+    WORDS,
+)
 from selfrag.evaluation.metrics.citations import BEARS_ANSWER, CITATIONS, F1
-from selfrag.evaluation.metrics.closed import ACCURACY
-from selfrag.evaluation.metrics.effort import EFFORT, WORDS
-from selfrag.evaluation.metrics.long_form import ANSWERABILITY, ANSWERS, DECLINES, LONG_FORM, ROUGE_L
-from selfrag.evaluation.metrics.metric import Metric
-from selfrag.evaluation.metrics.qampari import LISTS
+from selfrag.evaluation.metrics.registry import Metric
 
 Kind = Literal["closed", "short", "long", "list"]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.effort import WORDS
-from selfrag.evaluation.metrics.metric import Metric, Part
+from selfrag.evaluation.metrics.answers import WORDS
 from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.registry import Metric, Part
 
 
 def repeated_bigrams(text: str) -> tuple[int, int]:

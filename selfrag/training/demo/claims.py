@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from retrieval.passage import Passage
-from selfrag.evaluation.containment import normalise
+from selfrag.evaluation.normalisation import normalise
 from selfrag.training.demo.draft import Cutter, Draft, sample
 from selfrag.training.demo.layouts import FULLY, abstaining, grounded
 from selfrag.training.demo.sources import Pair, Sources

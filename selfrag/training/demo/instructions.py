@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from selfrag.evaluation.containment import contains_any
+from selfrag.evaluation.normalisation import contains_any
 from selfrag.training.demo.draft import Cutter, Draft, sample
 from selfrag.training.demo.layouts import grounded, unaided
 from selfrag.training.demo.neighbours import search

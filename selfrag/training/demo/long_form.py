@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from retrieval.passage import Passage
-from selfrag.evaluation.containment import contains_any, normalise
+from selfrag.evaluation.normalisation import contains_any, normalise
 from selfrag.training.demo.draft import Cutter, Draft, sample
 from selfrag.training.demo.layouts import abstaining, continued, long_form, segment
 from selfrag.training.demo.neighbours import search

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from retrieval.passage import Passage
-from selfrag.evaluation.containment import contains_any
+from selfrag.evaluation.normalisation import contains_any
 from selfrag.training.demo.draft import Cutter, Draft, sample
 from selfrag.training.demo.layouts import abstaining, grounded
 from selfrag.training.demo.neighbours import search

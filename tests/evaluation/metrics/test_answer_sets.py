@@ -8,20 +8,22 @@ from hypothesis import strategies as st
 
 from retrieval.errors import UserError
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.alce_text import first_line, lifted, marks, without_marks
-from selfrag.evaluation.metrics.answer_sets import (
+from selfrag.evaluation.metrics.answers import (
     ANSWER_RECALL,
+    LISTS,
     STR_EM,
     STR_HIT,
     answer_recall,
     answer_recall_words,
+    list_figures,
+    listed,
     str_em,
     str_hit,
 )
-from selfrag.evaluation.metrics.harmonic import harmonic
-from selfrag.evaluation.metrics.metric import ratio
+from selfrag.evaluation.metrics.citations import harmonic
 from selfrag.evaluation.metrics.output import Output
-from selfrag.evaluation.metrics.qampari import LISTS, list_figures, listed
+from selfrag.evaluation.metrics.registry import ratio
+from selfrag.evaluation.normalisation import first_line, lifted, marks, without_marks
 
 SETS = (("New York", "NYC"), ("The Beatles",), ("Caf\u00e9",))
 SEVERAL = Item("q", "which?", True, answer_sets=SETS)

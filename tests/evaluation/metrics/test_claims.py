@@ -8,9 +8,14 @@ import pytest
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.evaluation.metrics.alce import CitedSentence, cites
-from selfrag.evaluation.metrics.cited import cited_sentences, marked_sentences, premise
-from selfrag.evaluation.metrics.claims import claim_recall
+from selfrag.evaluation.metrics.alce import (
+    CitedSentence,
+    cited_sentences,
+    cites,
+    claim_recall,
+    marked_sentences,
+    premise,
+)
 from selfrag.evaluation.metrics.output import Output
 
 PASSAGES = {one.id: one for one in (Passage("p1", "Ann wrote it.", "Ann"), Passage("p2", "It rained.", ""))}

@@ -16,11 +16,15 @@ from scripted_critic import ScriptedCritic
 
 from critic.entailment import CriticEntailment, load
 from retrieval.errors import UserError
-from selfrag.evaluation.metrics.entailment.faithful import FaithfulEntailment
-from selfrag.evaluation.metrics.entailment.journal import Remembered
-from selfrag.evaluation.metrics.entailment.judge import TASK, JudgeEntailment
-from selfrag.evaluation.metrics.entailment.named import GROUP, load_entailment
-from selfrag.evaluation.metrics.factscore.named import load_splitter
+from selfrag.evaluation.metrics.entailment import (
+    GROUP,
+    TASK,
+    FaithfulEntailment,
+    JudgeEntailment,
+    Remembered,
+    load_entailment,
+)
+from selfrag.evaluation.metrics.factscore import load_splitter
 from selfrag.intrinsics.contract import Completion, Failed, Request
 from selfrag.intrinsics.hallucination_detection import HallucinationDetection
 
@@ -190,7 +194,7 @@ def test_verdicts_are_remembered_and_equal_pairs_asked_once(tmp_path: Path) -> N
 def test_a_killed_pass_goes_on_and_a_half_written_line_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("selfrag.evaluation.metrics.entailment.journal.AT_ONCE", 2)
+    monkeypatch.setattr("selfrag.evaluation.metrics.entailment.AT_ONCE", 2)
     path, inner = tmp_path / "v.log", Counting()
     with pytest.raises(RuntimeError, match="killed"):
         Remembered(inner, path).entails([("ab", "a"), ("ab", "b"), ("ab", "!")])

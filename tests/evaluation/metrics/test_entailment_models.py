@@ -12,10 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retrieval.errors import UserError
-from selfrag.evaluation.metrics.entailment.batches import batches
-from selfrag.evaluation.metrics.entailment.classifier import ClassifierEntailment
-from selfrag.evaluation.metrics.entailment.named import load_entailment
-from selfrag.evaluation.metrics.entailment.true import TrueEntailment
+from selfrag.evaluation.metrics.entailment import load_entailment
+from selfrag.evaluation.metrics.nli import ClassifierEntailment, TrueEntailment, batches
 
 PAIRS = [
     ("Ann wrote it in Paris.", "Ann wrote it."),

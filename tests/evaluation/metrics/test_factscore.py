@@ -13,11 +13,20 @@ from answering import Answering, writing
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.factscore.checking import check
-from selfrag.evaluation.metrics.factscore.named import load_splitter
-from selfrag.evaluation.metrics.factscore.official import read_output, write_input
-from selfrag.evaluation.metrics.factscore.score import NAMES, Fact, Facts, parts, penalty
-from selfrag.evaluation.metrics.factscore.splitting import PromptedSplitter, SentenceSplitter, read_facts
+from selfrag.evaluation.metrics.factscore import (
+    NAMES,
+    Fact,
+    Facts,
+    PromptedSplitter,
+    SentenceSplitter,
+    check,
+    load_splitter,
+    parts,
+    penalty,
+    read_facts,
+    read_output,
+    write_input,
+)
 from selfrag.evaluation.metrics.judging import Record, facts_judged, judge_facts
 from selfrag.evaluation.metrics.output import Output
 from selfrag.intrinsics.contract import Completion, Failed, Request

@@ -19,10 +19,18 @@ from selfrag.engines.scripted import Reply
 from selfrag.evaluation.compare import compare
 from selfrag.evaluation.compare_runs import read_runs
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.cited import as_list_for
-from selfrag.evaluation.metrics.judged_files import Judged, read_judged, write_judged
-from selfrag.evaluation.metrics.judging import Record, judge_citations, judge_claims
-from selfrag.evaluation.metrics.judging_runs import Judges, families, judge_run
+from selfrag.evaluation.metrics.alce import as_list_for
+from selfrag.evaluation.metrics.judging import (
+    Judged,
+    Judges,
+    Record,
+    families,
+    judge_citations,
+    judge_claims,
+    judge_run,
+    read_judged,
+    write_judged,
+)
 from selfrag.evaluation.metrics.output import Output
 from selfrag.evaluation.reporting.comparison_tables import csv_text, markdown
 from selfrag.evaluation.runner import run

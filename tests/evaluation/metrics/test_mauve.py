@@ -11,9 +11,8 @@ import pytest
 
 from retrieval.errors import MissingExtraError, UserError
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.hidden_states import HiddenStates
 from selfrag.evaluation.metrics.judging import Record, judge_likeness
-from selfrag.evaluation.metrics.mauve import as_alce, mauve
+from selfrag.evaluation.metrics.mauve import HiddenStates, as_alce, mauve
 from selfrag.evaluation.metrics.output import Output
 
 

@@ -13,10 +13,9 @@ from retrieval.passage import Passage
 from selfrag.evaluation.intervals import mean
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.alce import alce, longbench
-from selfrag.evaluation.metrics.citation_pairs import pair_figures
-from selfrag.evaluation.metrics.metric import ratio
+from selfrag.evaluation.metrics.citations import pair_figures
 from selfrag.evaluation.metrics.output import Output
-from selfrag.evaluation.metrics.registry import JUDGED, METRICS, is_count, metric, metrics
+from selfrag.evaluation.metrics.registry import JUDGED, METRICS, is_count, metric, metrics, ratio
 
 PASSAGES = (Passage("p1", "Ann wrote it.", "Ann"), Passage("p2", "It rained.", ""))
 ITEMS = (

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.answers import OFFICIAL_MATCH, official_match
-from selfrag.evaluation.metrics.closed import OPTION_MATCH, OPTION_UNREAD, read_option
+from selfrag.evaluation.metrics.answers import OFFICIAL_MATCH, OPTION_MATCH, OPTION_UNREAD, official_match, read_option
 from selfrag.evaluation.metrics.output import Output
 
 LETTERS = Item("q", "Choose.", None, label="B", options=("Venus", "Mars", "a red planet"))

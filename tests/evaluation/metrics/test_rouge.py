@@ -6,7 +6,7 @@ import pytest
 
 from retrieval.errors import UserError
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.long_form import ROUGE_LSUM, rouge_l, rouge_lsum
+from selfrag.evaluation.metrics.answers import ROUGE_LSUM, rouge_l, rouge_lsum
 from selfrag.evaluation.metrics.output import Output
 
 rouge = pytest.importorskip("rouge_score.rouge_scorer", reason="rouge-score is not installed")

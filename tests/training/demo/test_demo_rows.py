@@ -12,7 +12,7 @@ import pytest
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.evaluation.containment import contains_any
+from selfrag.evaluation.normalisation import contains_any
 from selfrag.training.demo import claims, instructions, long_form, short_form
 from selfrag.training.demo.draft import Cutter, Lengths
 from selfrag.training.demo.instructions import looks_up

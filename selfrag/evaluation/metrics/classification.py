@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from selfrag.evaluation.intervals import Estimate, bootstrap
-from selfrag.evaluation.ranking import Floats
+from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +141,113 @@ def macro_f1(hit: Floats, are: Floats, said: Floats) -> Floats:
     """Mean F1 [samples] of the classes that have members in the sample; arguments as `f1`."""
     present = (are > 0).astype(np.float64)
     return share((f1(hit, are, said) * present).sum(axis=1), present.sum(axis=1))
+
+
+BELOW = 0.1
+"""A response with a sentence of less faithfulness than this is flagged."""
+
+HALLUCINATED, FAITHFUL = "hallucinated", "faithful"
+
+
+def flagged(faithfulness: Sequence[float | None], *, below: float = BELOW) -> bool | None:
+    """Whether a response is flagged.
+
+    Args:
+        faithfulness: of each sentence, 0 to 1; None where it is not defined (too short, or never produced).
+        below: the threshold, exclusive.
+
+    Returns:
+        None if no sentence has a value: nothing can be said of the response.
+    """
+    known = [value for value in faithfulness if value is not None]
+    return min(known) < below if known else None
+
+
+def detection(truth: Sequence[bool], found: Sequence[bool | None], *, seed: int = 0) -> Classification:
+    """Figures of flagged responses; the table of the paper shows those of the class `HALLUCINATED`.
+
+    Args:
+        truth: whether each response is hallucinated.
+        found: what `flagged` said; None counts as not found.
+        seed: of the intervals.
+    """
+    names = {True: HALLUCINATED, False: FAITHFUL}
+    return classification(
+        [names[one] for one in truth],
+        [None if one is None else names[one] for one in found],
+        (HALLUCINATED, FAITHFUL),
+        seed=seed,
+    )
+
+
+ANSWERABLE, UNANSWERABLE = "answerable", "unanswerable"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one question.
+
+    Attributes:
+        answerable: whether its passages hold an answer, in truth.
+        answered: whether something other than "I don't know" came out.
+        faithfulness: of the answer to the passages, 0 to 1; None where nothing was answered, or nobody could say.
+    """
+
+    answerable: bool
+    answered: bool
+    faithfulness: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.faithfulness is not None and not 0 <= self.faithfulness <= 1:
+            raise ValueError(f"faithfulness {self.faithfulness} is not between 0 and 1")
+
+    @property
+    def jafs(self) -> float | None:
+        """1 for abstaining rightly, the faithfulness for answering rightly, else 0; None where that is not known."""
+        if self.answerable and self.answered:
+            return self.faithfulness
+        return float(not self.answerable and not self.answered)
+
+
+@dataclass(frozen=True, slots=True)
+class JointFigures:
+    """Figures of one flow.
+
+    Attributes:
+        answerability: answering and abstaining as a classifier of the questions.
+        responses: answers to answerable questions.
+        faithfulness: their mean faithfulness, over those where it is known.
+        jafs: joint answerability and faithfulness, over the questions where it is known.
+        unknown: answers whose faithfulness nobody could say.
+    """
+
+    answerability: Classification
+    responses: int
+    faithfulness: Estimate
+    jafs: Estimate
+    unknown: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "answerability": self.answerability.as_dict(),
+            "responses": self.responses,
+            "faithfulness": self.faithfulness.as_dict(),
+            "jafs": self.jafs.as_dict(),
+            "unknown": self.unknown,
+        }
+
+
+def joint_figures(outcomes: Sequence[Outcome], *, seed: int = 0) -> JointFigures:
+    """Figures of a flow over questions."""
+    truth = [ANSWERABLE if one.answerable else UNANSWERABLE for one in outcomes]
+    said = [ANSWERABLE if one.answered else UNANSWERABLE for one in outcomes]
+    responses = [one for one in outcomes if one.answerable and one.answered]
+    known = [one.jafs for one in outcomes if one.jafs is not None]
+    return JointFigures(
+        classification(truth, said, (UNANSWERABLE, ANSWERABLE), seed=seed),
+        len(responses),
+        mean([one.faithfulness for one in responses if one.faithfulness is not None], seed=seed),
+        mean(known, seed=seed),
+        len(outcomes) - len(known),
+    )

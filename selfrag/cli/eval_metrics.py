@@ -14,7 +14,7 @@ from selfrag.errors import UserError, require
 
 if TYPE_CHECKING:
     from selfrag.evaluation.items import Item
-    from selfrag.evaluation.metrics.judging_runs import Judges
+    from selfrag.evaluation.metrics.judging import Judges
 
 
 def judge(
@@ -44,7 +44,7 @@ def judge(
     from selfrag.cli.eval_show import show
     from selfrag.cli.session import quiet
     from selfrag.evaluation.compare_runs import run_folders
-    from selfrag.evaluation.metrics.judging_runs import families, judge_run
+    from selfrag.evaluation.metrics.judging import families, judge_run
 
     quiet()
     wanted = families(metric or ())
@@ -87,9 +87,9 @@ def _check(
 
 def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowledge: str | None, facts: str) -> Judges:
     """Loads what is needed, and refuses what is missing before it does."""
-    from selfrag.evaluation.metrics.entailment.named import load_entailment
-    from selfrag.evaluation.metrics.factscore.named import load_splitter
-    from selfrag.evaluation.metrics.judging_runs import Judges
+    from selfrag.evaluation.metrics.entailment import load_entailment
+    from selfrag.evaluation.metrics.factscore import load_splitter
+    from selfrag.evaluation.metrics.judging import Judges
     from selfrag.evaluation.runner_models import index_fingerprint, retriever_of
 
     if by is None and set(wanted) - {"mauve"}:
@@ -99,7 +99,7 @@ def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowled
     made = None
     if "mauve" in wanted:
         require("mauve", extra="mauve")
-        from selfrag.evaluation.metrics.hidden_states import ALCE_FEATURES, HiddenStates
+        from selfrag.evaluation.metrics.mauve import ALCE_FEATURES, HiddenStates
 
         made = HiddenStates.load(features or ALCE_FEATURES)
     return Judges(
@@ -128,3 +128,26 @@ def items_loader(data: Path | None, index: str | None) -> Callable[[Path, str], 
         return {item.id: item for item in searched(list(items.values()), open_once(index), found)}
 
     return load
+
+
+def facts(
+    run: Annotated[Path, typer.Argument(help="run directory")],
+    file: Annotated[str, typer.Argument(help="name of a file of the run, whose items have a topic")],
+    write: Annotated[Path | None, typer.Option(help="write the tool's input here")] = None,
+    read: Annotated[Path | None, typer.Option(help="read its decisions from here: .._factscore_output.json")] = None,
+    data: DataFolder = None,
+) -> None:
+    """Hand a run to the official FactScore tool, which needs an environment of its own, and take its figures in."""
+    pass
+    from selfrag.cli.eval_show import show
+    from selfrag.evaluation.metrics.judging import official_input, official_output
+
+    if (write is None) == (read is None):
+        raise UserError("give --write FILE.jsonl before the tool is run, or --read FILE_factscore_output.json after it")
+    load = items_loader(data, None)
+    if write is not None:
+        lines = official_input(run, file, load, write)
+        typer.echo(f"{lines} answers; now: python -m factscore.factscorer --input_path {write} --model_name ..")
+    if read is not None:
+        official_output(run, file, load, read)
+        show([run], [file])
