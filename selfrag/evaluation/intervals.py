@@ -1,4 +1,4 @@
-"""Area under the ROC curve from scores, and how it splits over items. Pure numbers."""
+"""Seeded bootstrap intervals of figures over items, and the area under the ROC curve."""
 
 from __future__ import annotations
 
@@ -10,40 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-
-
-def wins(positives: Sequence[float], negatives: Sequence[float]) -> float:
-    """Number of (positive, negative) pairs in which the positive scores higher; ties count one half."""
-    ordered = np.sort(np.asarray(negatives, dtype=np.float64))
-    scores = np.asarray(positives, dtype=np.float64)
-    below = np.searchsorted(ordered, scores, side="left")
-    not_above = np.searchsorted(ordered, scores, side="right")
-    return float((below + not_above).sum() / 2)
-
-
-def auc(positives: Sequence[float], negatives: Sequence[float]) -> float:
-    """Probability that a random positive scores above a random negative (Mann-Whitney); NaN if a side is empty."""
-    pairs = len(positives) * len(negatives)
-    return wins(positives, negatives) / pairs if pairs else float("nan")
-
-
-def win_matrix(positives: Sequence[Sequence[float]], negatives: Sequence[Sequence[float]]) -> Floats:
-    """[n, n] wins of the positives of item i over the negatives of item j.
-
-    With counts c of how often a bootstrap sample draws each item, the pooled AUC of the sample is
-    `c W c / ((c . n_positives) (c . n_negatives))`.
-    """
-    sizes = [len(scores) for scores in positives]
-    flat = np.asarray([score for scores in positives for score in scores], dtype=np.float64)
-    owner = np.repeat(np.arange(len(sizes)), sizes)
-    matrix = np.zeros((len(positives), len(negatives)))
-    for j, scores in enumerate(negatives):
-        ordered = np.sort(np.asarray(scores, dtype=np.float64))
-        below = np.searchsorted(ordered, flat, side="left")
-        not_above = np.searchsorted(ordered, flat, side="right")
-        matrix[:, j] = np.bincount(owner, weights=(below + not_above) / 2, minlength=len(sizes))
-    return matrix
-
 
 NONE = "\N{EN DASH}"
 """Stands for a figure that is not defined."""
@@ -95,37 +61,9 @@ def counted(found: Estimate, *, scale: float = 100) -> str:
     return f"{bracketed(found, scale=scale)} n={found.n}"
 
 
-def mean(values: Sequence[float], *, seed: int = 0, rounds: int = ROUNDS) -> Estimate:
-    """The mean of one value an item."""
-    data = np.asarray(values, dtype=np.float64)
-
-    def statistic(counts: Floats) -> Floats:
-        return np.asarray(counts @ data / counts.sum(axis=1))
-
-    return bootstrap(len(data), statistic, seed, rounds)
-
-
-def pooled_auc(
-    positives: Sequence[Sequence[float]], negatives: Sequence[Sequence[float]], *, seed: int = 0, rounds: int = ROUNDS
-) -> Estimate:
-    """AUC over the scores of all items together; whole items are resampled, because their passages belong together.
-
-    Args:
-        positives: scores of each item's positives.
-        negatives: scores of each item's negatives; as many items.
-        seed: of the resampling.
-        rounds: bootstrap samples.
-    """
-    matrix = win_matrix(positives, negatives)
-    right = np.array([len(scores) for scores in positives], dtype=np.float64)
-    wrong = np.array([len(scores) for scores in negatives], dtype=np.float64)
-
-    def statistic(counts: Floats) -> Floats:
-        won = ((counts @ matrix) * counts).sum(axis=1)
-        pairs = (counts @ right) * (counts @ wrong)
-        return np.asarray(np.divide(won, pairs, out=np.full(len(counts), np.nan), where=pairs > 0))
-
-    return bootstrap(len(matrix), statistic, seed, rounds)
+def share(part: Floats, whole: Floats) -> Floats:
+    """`part / whole`, and 0 where the whole is 0."""
+    return np.divide(part, whole, out=np.zeros_like(part, dtype=np.float64), where=whole > 0)
 
 
 def bootstrap(items: int, statistic: Callable[[Floats], Floats], seed: int = 0, rounds: int = ROUNDS) -> Estimate:
@@ -154,3 +92,55 @@ def interval(value: float, samples: Floats, items: int) -> Estimate:
     tail = 100 * (1 - LEVEL) / 2
     low, high = np.percentile(known, [tail, 100 - tail])
     return Estimate(value, float(low), float(high), items)
+
+
+def mean(values: Sequence[float] | Floats, *, seed: int = 0, rounds: int = ROUNDS) -> Estimate:
+    """The mean of one value an item."""
+    data = np.asarray(values, dtype=np.float64)
+    return bootstrap(len(data), lambda counts: np.asarray(counts @ data / counts.sum(axis=1)), seed, rounds)
+
+
+def auc(positives: Sequence[float], negatives: Sequence[float]) -> float:
+    """Probability that a random positive scores above a random negative, ties half; NaN if a side is empty."""
+    pairs = len(positives) * len(negatives)
+    return float(win_matrix([positives], [negatives])[0, 0]) / pairs if pairs else float("nan")
+
+
+def pooled_auc(
+    positives: Sequence[Sequence[float]], negatives: Sequence[Sequence[float]], *, seed: int = 0, rounds: int = ROUNDS
+) -> Estimate:
+    """AUC over the scores of all items together; whole items are resampled, because their passages belong together.
+
+    Args:
+        positives: scores of each item's positives.
+        negatives: scores of each item's negatives; as many items.
+        seed: of the resampling.
+        rounds: bootstrap samples.
+    """
+    matrix = win_matrix(positives, negatives)
+    right = np.array([len(scores) for scores in positives], dtype=np.float64)
+    wrong = np.array([len(scores) for scores in negatives], dtype=np.float64)
+
+    def statistic(counts: Floats) -> Floats:
+        won = ((counts @ matrix) * counts).sum(axis=1)
+        pairs = (counts @ right) * (counts @ wrong)
+        return np.asarray(np.divide(won, pairs, out=np.full(len(counts), np.nan), where=pairs > 0))
+
+    return bootstrap(len(matrix), statistic, seed, rounds)
+
+
+def win_matrix(positives: Sequence[Sequence[float]], negatives: Sequence[Sequence[float]]) -> Floats:
+    """[n, n] pairs in which a positive of item i scores above a negative of item j, ties half (Mann-Whitney).
+
+    With counts c of how often a bootstrap sample draws each item, the pooled AUC of the sample is
+    `c W c / ((c . n_positives) (c . n_negatives))`.
+    """
+    sizes = [len(scores) for scores in positives]
+    flat = np.asarray([score for scores in positives for score in scores], dtype=np.float64)
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    matrix = np.zeros((len(positives), len(negatives)))
+    for j, scores in enumerate(negatives):
+        ordered = np.sort(np.asarray(scores, dtype=np.float64))
+        below, not_above = (np.searchsorted(ordered, flat, side=side) for side in ("left", "right"))
+        matrix[:, j] = np.bincount(owner, weights=(below + not_above) / 2, minlength=len(sizes))
+    return matrix

@@ -9,24 +9,21 @@ import pytest
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.answers import (
-    ACCURACY,
-    ANSWERABILITY,
-    ANSWERS,
-    DECLINES,
-    EFFORT,
-    LONG_FORM,
-    RETRIEVAL_RATE,
-    ROUGE_L,
-    contains,
-    exact_match,
-    official_match,
-    rouge_l,
-    token_f1,
-)
-from selfrag.evaluation.metrics.citations import BEARS_ANSWER, PRECISION, PRECISION_ALCE, RECALL
+from selfrag.evaluation.metrics.answers import contains, exact_match, official_match, rouge_l, token_f1
 from selfrag.evaluation.metrics.output import Output
-from selfrag.evaluation.metrics.registry import Metric, ratio
+from selfrag.evaluation.metrics.registry import METRICS, Metric, ratio
+
+ACCURACY = METRICS["accuracy"]
+ANSWERABILITY = METRICS["answerability"]
+ANSWERS = METRICS["answers_answerable"]
+DECLINES = METRICS["declines_unanswerable"]
+LONG_FORM = METRICS["long_form"]
+RETRIEVAL_RATE = METRICS["retrieval_rate"]
+ROUGE_L = METRICS["rouge_l"]
+BEARS_ANSWER = METRICS["citation_bears_answer"]
+PRECISION = METRICS["citation_precision"]
+PRECISION_ALCE = METRICS["citation_precision_alce"]
+RECALL = METRICS["citation_recall"]
 
 PASSAGES = tuple(Passage(f"p{i}", text, "T") for i, text in enumerate(["Ann wrote it.", "Bob.", "By Ann, too."], 1))
 SHORT = Item("q", "who?", True, PASSAGES, gold=frozenset({"p1", "p2"}), answers=("Ann",), references=("Ann",))
@@ -130,7 +127,7 @@ def test_defect_30_three_of_four_questions_retrieved_is_three_quarters() -> None
 
 
 def test_effort_is_a_mean_over_answers_and_leaves_failures_out() -> None:
-    (tokens,) = [metric for metric in EFFORT if metric.name == "prompt_tokens"]
+    tokens = METRICS["prompt_tokens"]
     outputs = [Output("x", usage={"prompt_tokens": 10}), Output("x", usage={"prompt_tokens": 30}), None]
     assert ratio([tokens.part(SHORT, output) for output in outputs]) == 20.0
 

@@ -14,9 +14,9 @@ from retrieval.passage import Passage
 from retrieval.splitting import SentenceFinder, sentences
 from selfrag.errors import UserError
 from selfrag.evaluation.intervals import Estimate, mean
-from selfrag.evaluation.metrics.citations import harmonic
 from selfrag.evaluation.metrics.entailment import Pair
 from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.registry import harmonic
 from selfrag.evaluation.normalisation import abstains, evaluated, first_line, lifted
 from selfrag.intrinsics.sentences import rules
 

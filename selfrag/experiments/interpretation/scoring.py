@@ -11,8 +11,7 @@ from collections.abc import Collection, Mapping
 
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.answers import answer_recall, answer_recall_words, sets_of
-from selfrag.evaluation.metrics.citations import harmonic
-from selfrag.evaluation.metrics.registry import Part
+from selfrag.evaluation.metrics.registry import Part, harmonic
 from selfrag.evaluation.normalisation import contains_any
 from selfrag.experiments.interpretation.replies import Reply, citations
 from selfrag.experiments.interpretation.trials import Trial

@@ -15,7 +15,7 @@ from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.alce import alce, longbench
 from selfrag.evaluation.metrics.citations import pair_figures
 from selfrag.evaluation.metrics.output import Output
-from selfrag.evaluation.metrics.registry import JUDGED, METRICS, is_count, metric, metrics, ratio
+from selfrag.evaluation.metrics.registry import JUDGED, METRICS, get_metric, is_count, metrics, ratio
 
 PASSAGES = (Passage("p1", "Ann wrote it.", "Ann"), Passage("p2", "It rained.", ""))
 ITEMS = (
@@ -35,18 +35,18 @@ def test_names_are_canonical() -> None:
 
 def test_errors_name_what_is_known() -> None:
     with pytest.raises(UserError, match=r"unknown metric 'accurracy'; known: contains, official_match.*mauve"):
-        metric("accurracy")
+        get_metric("accurracy")
     for name in JUDGED:
         with pytest.raises(UserError, match=f"metric {name} needs .*; compute it on the finished run: selfrag eval"):
-            metric(name)
-    with pytest.raises(UserError, match="at least 1, such as recall@5"):
-        metric("retrieval_recall@0")
+            get_metric(name)
+    with pytest.raises(UserError, match="at least 1, such as retrieval_recall@5"):
+        get_metric("retrieval_recall@0")
     with pytest.raises(UserError, match="f1 is named twice"):
         metrics(["f1", "f1"])
     with pytest.raises(UserError, match="no metric"):
         metrics([])
     with pytest.raises(UserError, match="unknown metric"):
-        metric("retrieval_recall@")
+        get_metric("retrieval_recall@")
 
 
 def test_counts_are_told_from_shares() -> None:
@@ -66,19 +66,19 @@ def test_counts_are_told_from_shares() -> None:
 def test_retrieval_metrics_read_what_the_model_was_shown() -> None:
     item = Item("q", "who?", True, gold=frozenset({"b", "z"}))
     output = Output("x", read=("a", "b"), retrieved=True)
-    assert metric("retrieval_recall@1").part(item, output) == (0.0, 1.0)
-    assert metric("retrieval_recall@2").part(item, output) == (0.5, 1.0)
+    assert get_metric("retrieval_recall@1").part(item, output) == (0.0, 1.0)
+    assert get_metric("retrieval_recall@2").part(item, output) == (0.5, 1.0)
     ideal = 1 + 1 / math.log2(3)
-    assert metric("retrieval_ndcg@2").part(item, output) == pytest.approx((1 / math.log2(3) / ideal, 1.0))
-    assert metric("retrieval_ndcg@2").part(item, Output("x")) == (0.0, 1.0)
-    assert metric("retrieval_recall@2").part(ITEMS[1], output) is None
+    assert get_metric("retrieval_ndcg@2").part(item, output) == pytest.approx((1 / math.log2(3) / ideal, 1.0))
+    assert get_metric("retrieval_ndcg@2").part(item, Output("x")) == (0.0, 1.0)
+    assert get_metric("retrieval_recall@2").part(ITEMS[1], output) is None
 
 
 def test_citation_f1_is_a_mean_over_questions() -> None:
     item = Item("q", "who?", True, PASSAGES, gold=frozenset({"p1", "p2"}))
     outputs = [Output("Ann", cited=("p1", "p9")), Output("Ann", cited=("p1", "p2")), Output("Ann")]
     # P, R = 1/2, 1/2; then 1, 1; then nothing is cited: the mean F is not the F of the means.
-    assert ratio([metric("citation_f1").part(item, one) for one in outputs]) == pytest.approx((0.5 + 1 + 0) / 3)
+    assert ratio([get_metric("citation_f1").part(item, one) for one in outputs]) == pytest.approx((0.5 + 1 + 0) / 3)
 
 
 texts = st.text(alphabet="abcAB .,[]12\n\x1b\ud800", max_size=20)

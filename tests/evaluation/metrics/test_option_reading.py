@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.answers import OFFICIAL_MATCH, OPTION_MATCH, OPTION_UNREAD, official_match, read_option
+from selfrag.evaluation.metrics.answers import official_match, read_option
 from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.registry import METRICS
+
+OFFICIAL_MATCH = METRICS["official_match"]
+OPTION_MATCH = METRICS["option_match"]
+OPTION_UNREAD = METRICS["option_unread"]
 
 LETTERS = Item("q", "Choose.", None, label="B", options=("Venus", "Mars", "a red planet"))
 CLAIM = Item("q", "True?", None, label="false", options=("true", "false"))

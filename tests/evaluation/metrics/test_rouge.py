@@ -6,8 +6,11 @@ import pytest
 
 from retrieval.errors import UserError
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.answers import ROUGE_LSUM, rouge_l, rouge_lsum
+from selfrag.evaluation.metrics.answers import rouge_l, rouge_lsum
 from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.registry import METRICS
+
+ROUGE_LSUM = METRICS["rouge_lsum"]
 
 rouge = pytest.importorskip("rouge_score.rouge_scorer", reason="rouge-score is not installed")
 
