@@ -1,7 +1,7 @@
 """Text normalisation before matching: SQuAD, DPR, abstentions, and ALCE's first line and citation marks.
 
-Sources: `normalize_answer` of SQuAD 1.1; DPR; `eval.py` and `utils.py` of ALCE (arXiv 2305.14627). Beyond ALCE, `[1, 2]`
-is read as two citations.
+Sources: `normalize_answer` of SQuAD 1.1; DPR; `eval.py` and `utils.py` of ALCE (arXiv 2305.14627). Beyond ALCE,
+`[1, 2]` is read as two citations.
 """
 
 from __future__ import annotations

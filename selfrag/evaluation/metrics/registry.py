@@ -165,7 +165,8 @@ def get_metric(name: str) -> Metric:
         depth = int(match[2])
         if depth < 1:
             raise UserError(f"{name}: give a depth of at least 1, such as {match[1]}@5")
-        return replace(found, name=f"{match[1]}@{depth}", measure=partial(found.measure, k=depth))
+        of_depth: Callable[..., Any] = found.measure
+        return replace(found, name=f"{match[1]}@{depth}", measure=partial(of_depth, k=depth))
     if name in JUDGED:
         raise UserError(f"metric {name} needs {JUDGED[name].needs}; compute it on the finished run: selfrag eval judge")
     raise UserError(f"unknown metric {name[:60]!r}; known: {', '.join((*known(), *PARAMETRIC, *JUDGED))}")
