@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from critic.cases import Case, Critic
-from critic.student.related import factual_sentence
 from retrieval.passage import Passage
 from selfrag.evaluation.metrics.entailment import Pair, Verdicts
 from selfrag.reflection.judgment import Judgment
@@ -81,7 +80,7 @@ def load(directory: str) -> CriticEntailment:
     Raises:
         UserError: there is no such directory. At the first verdict: it holds no critic, or the engine cannot load it.
     """
-    from critic.names import resolve_critic
+    from critic.student.judge import resolve_critic
     from selfrag.evaluation.runner_manifest import model_files
 
     path = resolve_critic(directory)
@@ -95,3 +94,8 @@ def _case(premise: str, claim: str) -> Case:
     title = head.removeprefix(_TITLE) if titled else ""
     evidence = Passage("premise", body if titled else premise, title)
     return Case("IsSup", factual_sentence(title), output=claim, evidence=evidence)
+
+
+def factual_sentence(title: str) -> str:
+    """The instruction that stands for a claim without one, as the rows of claims have it."""
+    return f"Write one factual sentence about {title}." if title else "Write one factual sentence."

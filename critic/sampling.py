@@ -1,23 +1,150 @@
-"""Drawing cases for a teacher from input-output pairs, group by group (paper, section 3.2.1 and appendix A.1). Seeded.
-
-The paper draws at random from the training data for each group. Here each rule of a group gets an equal share, and
-what a rule cannot give goes to the others. Every pair and rule has a random generator of its own, so the same seed
-gives the same cases, and unknown data sets need nothing.
-"""
+"""Draws cases for a teacher from input-output pairs, group by group (paper, section 3.2.1 and appendix A.1)."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
-from critic.candidates import RULES, Evidence, Rule, complete, draft
+from critic.augment.segments import segments
+from critic.cases import Case, Question, digest
 from critic.pairs import Pair
-from critic.teacher.questions import Question, digest
+from critic.tables import counted, markdown, quoted
+from critic.teacher.run import shown
 from retrieval.errors import UserError
 from retrieval.passage import Passage, Retriever
 from retrieval.splitting import SentenceFinder
+
+SHORTEST = 12
+"""Characters below which a sentence joins its neighbour, as in the augmentation."""
+
+
+class Evidence(StrEnum):
+    """Where the passage of a case comes from."""
+
+    NONE = "none"
+    GOLD = "gold"  # known to support the pair
+    FIRST = "first"  # the best of a search
+    FOUND = "found"  # any of a search
+    OTHER = "other"  # known to support another pair
+
+
+class Output(StrEnum):
+    """What is judged of the response."""
+
+    NONE = "none"
+    SENTENCE = "sentence"
+    WHOLE = "whole"
+    BEGINNING = "beginning"  # the first half of its sentences
+    OTHER = "other"  # the output of another pair
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One kind of case.
+
+    Attributes:
+        name: unique; becomes `rule` of the rows.
+        group: what is judged.
+        evidence: where its passage comes from.
+        output: what of the response is shown.
+    """
+
+    name: str
+    group: str
+    evidence: Evidence = Evidence.NONE
+    output: Output = Output.NONE
+
+    @property
+    def searches(self) -> bool:
+        """Whether it needs a retriever."""
+        return self.evidence in (Evidence.FIRST, Evidence.FOUND)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("retrieve_for_instruction", "Retrieve"),
+    Rule("retrieve_for_sentence_with_gold_passage", "Retrieve", Evidence.GOLD, Output.SENTENCE),
+    Rule("retrieve_for_sentence_with_first_passage", "Retrieve", Evidence.FIRST, Output.SENTENCE),
+    Rule("isrel_of_gold_passage", "IsRel", Evidence.GOLD),
+    Rule("isrel_of_found_passage", "IsRel", Evidence.FOUND),
+    Rule("isrel_of_other_passage", "IsRel", Evidence.OTHER),
+    Rule("issup_by_gold_passage", "IsSup", Evidence.GOLD, Output.SENTENCE),
+    Rule("issup_by_found_passage", "IsSup", Evidence.FOUND, Output.SENTENCE),
+    Rule("issup_by_other_passage", "IsSup", Evidence.OTHER, Output.SENTENCE),
+    Rule("isuse_of_output", "IsUse", output=Output.WHOLE),
+    Rule("isuse_of_beginning", "IsUse", output=Output.BEGINNING),
+    Rule("isuse_of_other_output", "IsUse", output=Output.OTHER),
+)
+"""All rules. Those with a found or first passage need a retriever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A case that may still lack its passage.
+
+    Attributes:
+        pair: what it is made of.
+        case: what to judge, without a passage that has to be searched.
+        query: what to search for; empty where nothing is searched.
+    """
+
+    pair: Pair
+    case: Case
+    query: str = ""
+
+
+def draft(rule: Rule, pair: Pair, other: Pair, find: SentenceFinder, rng: random.Random) -> Draft | None:
+    """A case by a rule, or None where the pair offers none.
+
+    Args:
+        rule: what kind of case.
+        pair: what to make it of.
+        other: another pair, for rules that want something foreign.
+        find: gives the sentence spans of a text.
+        rng: of this pair and rule.
+    """
+    spans = segments(pair.output, find(pair.output), SHORTEST)
+    start, end = rng.choice(spans)
+    sentence = pair.output[start:end].strip()
+    query = pair.output.strip() if rule.evidence is Evidence.FIRST else sentence
+    case = Case(rule.group, pair.instruction)
+    if rule.group != "IsUse" and (rule.output is Output.SENTENCE or rule.evidence is not Evidence.NONE):
+        case = replace(case, preceding=pair.output[:start].strip())
+    match rule.output:
+        case Output.SENTENCE:
+            case = replace(case, output=sentence)
+        case Output.WHOLE:
+            case = replace(case, output=pair.output)
+        case Output.BEGINNING if len(spans) > 1:
+            case = replace(case, output=pair.output[: spans[len(spans) // 2 - 1][1]].strip())
+        case Output.OTHER if other.output.strip() != pair.output.strip():
+            case = replace(case, output=other.output)
+        case Output.BEGINNING | Output.OTHER:
+            return None
+    if rule.searches:
+        return Draft(pair, case, f"{pair.instruction} {query}")
+    if rule.evidence is not Evidence.NONE:
+        known = {passage.text for passage in pair.passages}
+        choices = pair.passages if rule.evidence is Evidence.GOLD else other.passages
+        usable = [p for p in choices if p.text.strip() and (rule.evidence is Evidence.GOLD or p.text not in known)]
+        if not usable:
+            return None
+        case = replace(case, evidence=rng.choice(usable))
+    return Draft(pair, case)
+
+
+def complete(rule: Rule, drafted: Draft, found: Sequence[Passage], rng: random.Random) -> Question | None:
+    """The question of a draft, with a passage of its search where it wants one; None where nothing was found."""
+    case = drafted.case
+    if rule.searches:
+        usable = [passage for passage in found if passage.text.strip()]
+        if not usable:
+            return None
+        case = replace(case, evidence=usable[0] if rule.evidence is Evidence.FIRST else rng.choice(usable))
+    return Question(f"{drafted.pair.id}/{rule.name}", case, drafted.pair.dataset, rule.name)
+
 
 WAVE = 256
 """Pairs whose searches go to the retriever in one batch."""
@@ -128,3 +255,39 @@ def _stream(
                 left_out[rule.name] += 1
             else:
                 yield question
+
+
+EXAMPLES = 2
+"""Cases shown of each rule."""
+
+
+def by_rule(sample: Sample) -> list[tuple[object, ...]]:
+    """(group, rule, cases)."""
+    return counted((question.case.group, question.rule) for question in sample.questions)
+
+
+def report(sample: Sample) -> str:
+    """The whole report."""
+    short = sample.short()
+    groups = [(group, count, count - short.get(group, 0)) for group, count in sample.wanted.items()]
+    sets = counted((q.case.group, q.rule, q.dataset) for q in sample.questions)
+    parts = [
+        "# Cases for a teacher\n",
+        markdown(("group", "wanted", "drawn"), groups),
+        "## Cases by rule\n",
+        markdown(("group", "rule", "cases"), by_rule(sample)),
+        "## Cases by rule and data set\n",
+        markdown(("group", "rule", "data set", "cases"), sets),
+        "## Pairs that offered no new case\n",
+        markdown(("rule", "pairs"), sorted(sample.left_out.items())),
+        "## Examples\n",
+        *_examples(sample),
+    ]
+    return "\n".join(parts)
+
+
+def _examples(sample: Sample) -> Iterator[str]:
+    for group, rule, _ in by_rule(sample):
+        yield f"### {group}: {rule}\n"
+        cases = [question.case for question in sample.questions if question.rule == rule]
+        yield from (quoted(shown(case)) for case in cases[:EXAMPLES])

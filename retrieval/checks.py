@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from difflib import get_close_matches
 from urllib.parse import SplitResult, urlsplit
 
 from retrieval.errors import UserError
@@ -59,6 +60,20 @@ def choice(name: str, value: object, known: Iterable[str]) -> None:
     known = tuple(known)
     if value not in known:
         raise UserError(f"{name}={value!r:.80}: choose one of {', '.join(known)}")
+
+
+def unknown_name(what: str, name: str, known: Iterable[str], listed: str) -> UserError:
+    """The error for a name that is none of many, too many for one line.
+
+    Args:
+        what: the kind of thing that is named.
+        name: as given.
+        known: every name; those like the given one are shown.
+        listed: where all of them are listed.
+    """
+    near = get_close_matches(name[:80], list(known))
+    meant = f"did you mean {' or '.join(near)}? All are in" if near else "all are in"
+    return UserError(f"unknown {what} {name!r:.80}; {meant} {listed}")
 
 
 def component(name: str, value: object) -> None:

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from critic.demo import ADAPTER
-from critic.student.card import NAME
+from critic.student.prompt import NAME
 from retrieval.atomic import write_text
 from selfrag.errors import UserError
 from selfrag.training.directories import published

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast, overload
@@ -18,7 +18,7 @@ from selfrag.decoding.aside import Service, SharedRetriever
 from selfrag.decoding.driver import Answered, Broken, Committed, Event, adrive, drive
 from selfrag.decoding.option_scores import Length
 from selfrag.decoding.options import decode_options
-from selfrag.decoding.policy import Decoding
+from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.sessions import close as close_engine
 from selfrag.decoding.trace import Trace
 from selfrag.decoding.tree import Decoder
@@ -261,10 +261,7 @@ class SelfRAG:
         base = options.pop("decoding", self.defaults)
         if not isinstance(base, Decoding):
             raise UserError(f"decoding={base!r:.80}: give a selfrag.Decoding, or its fields one by one")
-        known = [field.name for field in fields(Decoding)]
-        unknown = sorted(set(options) - set(known))
-        if unknown:
-            raise UserError(f"unknown option {unknown[0]!r}; known: {', '.join(known)}")
+        check_names(options)
         return replace(base, **options)
 
     def _asked(

@@ -316,6 +316,7 @@ def main() -> None:
     parser.add_argument("--disks", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it from the start
     torch.set_num_threads(1)
     tqdm.tqdm.monitor_interval = 0  # a process that forks wants no thread that may hold a lock
     home = given.folder.absolute()

@@ -16,7 +16,7 @@ from transformers import AddedToken, AutoTokenizer, PreTrainedTokenizerFast
 from selfrag.demo.model import checkpoint_path
 from selfrag.errors import UserError
 from selfrag.reflection.labels import TOKENS
-from selfrag.tokenization import HFTextCodec
+from selfrag.tokenization import HFTextCodec, ReadOnlyTokenizer
 
 SPECIAL = ("<s>", "</s>", "<unk>", "<pad>", "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<0x41>", "<0x00>")
 HOSTILE = (*TOKENS, *SPECIAL)
@@ -171,6 +171,27 @@ def test_bos_is_what_the_tokenizer_adds_itself():
     llama = tiny.sentencepiece_tokenizer()
     assert HFTextCodec(llama).bos_ids == (llama.bos_token_id,)
     assert HFTextCodec(tiny.byte_level_tokenizer()).bos_ids == ()
+
+
+class Slow:
+    """A tokenizer without a Rust part, as far as the library looks at one."""
+
+    is_fast = False
+
+    def __init__(self) -> None:
+        self.fast = tiny.byte_level_tokenizer()
+
+    def __getattr__(self, name):
+        return getattr(self.fast, name)
+
+    def __call__(self, texts, **options):
+        return self.fast(texts, **options)
+
+
+def test_a_slow_tokenizer_writes_what_stands_there():
+    tokens = ReadOnlyTokenizer(Slow(), split_special_tokens=False)
+    (ids,) = tokens.ids(["is n't , he said .[Relevant]"])
+    assert tokens.decode(ids) == "is n't , he said .[Relevant]"
 
 
 def test_decoding_leaves_control_ids_out(codec):

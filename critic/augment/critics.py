@@ -7,7 +7,7 @@ from pathlib import Path
 from critic.augment.lexical import LexicalCritic
 from critic.cases import Critic
 from critic.demo import ADAPTER
-from critic.names import DEMO
+from critic.student.judge import DEMO
 from retrieval.errors import UserError
 from selfrag.evaluation.provenance import sha256
 

@@ -65,7 +65,7 @@ def price(
     """
     import torch
 
-    from critic.student.card import read_card
+    from critic.student.prompt import read_card
     from retrieval.pretrained import fast_format
     from selfrag.loading import load_tokenizer, resolve_model
     from selfrag.training.estimate import EFFICIENCY, read_shape

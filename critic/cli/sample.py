@@ -36,8 +36,7 @@ def sample(
     """Draw cases for every reflection group from pairs, with a report of counts and examples beside them."""
     from rich.console import Console
 
-    from critic.sampling import draw
-    from critic.sampling_report import by_rule, report
+    from critic.sampling import by_rule, draw, report
     from critic.tables import terminal
     from critic.targets import PAPER, Targets
     from retrieval.atomic import write_json, writing

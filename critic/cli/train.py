@@ -57,8 +57,7 @@ def train(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and train nothing.")] = False,
 ) -> None:
     """Fine-tune a critic. Stopped or killed, the same command goes on."""
-    from critic.student.training import planned, train_critic
-    from critic.student.training_settings import configured
+    from critic.student.training import configured, planned, train_critic
     from selfrag.loading import resolve_model
 
     changes = {"method": method, "epochs": epochs, "learning_rate": learning_rate, "seed": seed}
@@ -119,5 +118,5 @@ def _rows(facts: Mapping[str, Any]) -> list[str]:
 def _count(text: str) -> tuple[str, int | None]:
     group, equals, number = text.partition("=")
     if not equals or not re.fullmatch(r"all|[1-9][0-9]{0,9}", number):
-        raise UserError(f"--per-label {text!r}: write GROUP=N or GROUP=all, such as IsSup=1000")
+        raise UserError(f"--per-label {text!r:.80}: write GROUP=N or GROUP=all, such as IsSup=1000")
     return group, None if number == "all" else int(number)

@@ -17,6 +17,6 @@ def critic_path() -> Path:
     Raises:
         UserError: the base model cannot be downloaded, or the disk is full.
     """
-    from critic.student.card import NAME
+    from critic.student.prompt import NAME
 
     return merged_path(ADAPTER, "critic", beside=(NAME,), weights=_MERGED)

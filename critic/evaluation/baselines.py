@@ -1,19 +1,19 @@
-"""What a trained critic must beat: the most frequent label, and words counted by tf-idf with logistic regression.
-
-Both are critics. Neither reads a model of language; what they get right, the data give away.
-"""
+"""What a trained critic must beat: the most frequent label, tf-idf with logistic regression, the untrained base."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from critic.cases import Case, Labelled
-from selfrag.errors import UserError, require
+from critic.student.prompt import Prompt
+from critic.teacher.prompts import answers, form_of, prompt
+from selfrag.errors import UserError, VocabularyError, require
 from selfrag.reflection.judgment import Judgment, Source
+from selfrag.tokenization import HFTextCodec, TextCodec
 
 PARTS: Mapping[str, Callable[[Case], str]] = {
     "instruction": lambda case: case.instruction,
@@ -130,3 +130,49 @@ def _judgment(case: Case, shares: Sequence[float], number: int) -> Judgment:
     total = sum(shares)
     distribution = tuple(share / total for share in shares)
     return Judgment(case.labels, f"case {number}", distribution, 1.0, Source.JUDGE, evidence)
+
+
+@dataclass(frozen=True)
+class PromptedCodec:
+    """What `StudentCritic` asks an untrained model with.
+
+    Attributes:
+        text: safe tokenisation; demonstrations and cases alike are text.
+        eos_id: ends an answer.
+        max_length: longest prompt in tokens; a longer one loses words of its passage.
+    """
+
+    text: TextCodec
+    eos_id: int
+    max_length: int = 2048
+
+    @classmethod
+    def from_tokenizer(cls, tokenizer: Any, max_length: int = 2048) -> PromptedCodec:
+        """For a Hugging Face tokenizer.
+
+        Raises:
+            VocabularyError: it has no EOS.
+        """
+        if tokenizer.eos_token_id is None:
+            raise VocabularyError("the tokenizer has no EOS token; set tokenizer.eos_token first")
+        return cls(HFTextCodec(tokenizer), int(tokenizer.eos_token_id), max_length)
+
+    def prompt(self, case: Case) -> Prompt:
+        """The teacher's prompt; labels that its form does not offer have no ids.
+
+        One that is too long loses the end of its passage, then its own beginning (`task`), both told in `dropped`.
+        """
+        surfaces = {label: surface for surface, label in answers(form_of(case)).items()}
+        asked = tuple(self.text.encode(prompt(case)))
+        options = tuple(
+            tuple(self.text.encode(f" {surfaces[name]}")) if name in surfaces else () for name in case.labels.names
+        )
+        room = self.max_length - 1 - max(map(len, options)) - len(self.text.bos_ids)
+        if len(asked) > room and case.evidence is not None and (words := case.evidence.text.split())[1:]:
+            shorter = replace(case.evidence, text=" ".join(words[: max(1, len(words) - len(asked) + room)]))
+            made = self.prompt(replace(case, evidence=shorter))
+            dropped = Counter({"task": made.dropped.get("task", 0)})
+            dropped["evidence"] = len(self.text.bos_ids) + len(asked) - len(made.ids) - dropped["task"]
+            return replace(made, dropped=+dropped)  # without zeros: not every form shows the passage
+        dropped = Counter({"task": len(asked) - room})
+        return Prompt((*self.text.bos_ids, *asked[-room:]), options, +dropped)

@@ -1,27 +1,143 @@
-"""An evaluation from files to figures: loads critics one after another, writes JSON with a manifest.
-
-Killed at any moment and started again it ends with the same figures: what models judged is in a journal beside them
-until they are complete. Prints nothing but a bar, on a terminal.
-"""
+"""Evaluates critics on a file of labelled rows; killed and started again it ends with the same figures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from critic.cases import Critic, Labelled, read_labelled, rows_file
-from critic.evaluation.baselines import MajorityCritic, TfidfCritic
-from critic.evaluation.evaluate import Evaluation, compare, evaluate
-from critic.evaluation.judging import Journal, judged
-from critic.evaluation.prompted import PromptedCodec
+from critic.cases import Case, Critic, Labelled, read_labelled, rows_file
+from critic.evaluation.baselines import MajorityCritic, PromptedCodec, TfidfCritic
+from critic.evaluation.figures import Evaluation, compare, evaluate
 from critic.student.judge import StudentCritic, load_critic
+from critic.whole_lines import Kind, WholeLines
 from retrieval.atomic import write_json, writing
 from selfrag.errors import UserError
+from selfrag.reflection.judgment import Judgment, Source
+
+CHUNK = 128
+"""Cases judged at once: enough to fill batches, few enough that a kill costs little. Every run makes the same chunks,
+because a model's numbers may shift with what shares its batch."""
+
+_KIND = Kind("critic-judgments/1", "judgments", "an evaluation", "remove it to start anew")
+
+Scores: TypeAlias = tuple[tuple[float, ...], float]
+"""Distribution and coverage of a judgment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a critic said of some cases.
+
+    Attributes:
+        scores: one a case, in order; None where there is no judgment.
+        seconds: taken by the judging.
+        shortened: cases of which a prompt could not hold every part whole.
+    """
+
+    scores: tuple[Scores | None, ...]
+    seconds: float
+    shortened: int
+
+    def judgments(self, cases: Sequence[Case]) -> list[Judgment | None]:
+        """As critics give them; `cases` are those that were judged."""
+        return [
+            None if scores is None else _restored(case, scores, number)
+            for number, (case, scores) in enumerate(zip(cases, self.scores, strict=True))
+        ]
+
+
+class Journal:
+    """Judged chunks of one evaluation, in memory and on disk; use it as a context manager.
+
+    Args:
+        path: of the file, made if missing.
+        identity: everything that decides a judgment, apart from the name of the critic; must be that of the file.
+
+    Raises:
+        UserError: the file is of another evaluation, damaged, or cannot be written.
+    """
+
+    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
+        self._chunks: dict[tuple[str, int], Judged] = {}
+        self._file = WholeLines(path, _KIND, {**identity, "chunk": CHUNK}, self._take)
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.__exit__()
+
+    def chunks(self, critic: str) -> dict[int, Judged]:
+        """Number of a chunk -> what is known of it."""
+        return {number: judged for (name, number), judged in self._chunks.items() if name == critic}
+
+    def append(self, critic: str, number: int, judged: Judged) -> None:
+        """Add one chunk.
+
+        Raises:
+            UserError: the disk is full, or the file cannot be written; the file ends with the last whole chunk.
+        """
+        about = {"critic": critic, "chunk": number, "seconds": judged.seconds, "shortened": judged.shortened}
+        self._file.append({**about, "scores": judged.scores})
+        self._chunks[critic, number] = judged
+
+    def _take(self, record: Mapping[str, Any]) -> None:
+        scores = [None if one is None else (tuple(map(float, one[0])), float(one[1])) for one in record["scores"]]
+        judged = Judged(tuple(scores), float(record["seconds"]), int(record["shortened"]))
+        self._chunks[str(record["critic"]), int(record["chunk"])] = judged
+
+
+def judged(
+    name: str, opened: Callable[[], StudentCritic], cases: Sequence[Case], journal: Journal | None = None
+) -> Judged:
+    """What a critic says of all cases; shows a bar on a terminal.
+
+    Args:
+        name: of the critic, in the journal.
+        opened: loads it; called only if a chunk is missing.
+        cases: what is judged.
+        journal: takes every chunk that is judged, and gives those that are there already.
+
+    Raises:
+        UserError: the critic cannot be loaded, or the journal cannot be written.
+        EngineError: the engine refused a request or stopped.
+    """
+    parts = [cases[start : start + CHUNK] for start in range(0, len(cases), CHUNK)]
+    found = {} if journal is None else journal.chunks(name)
+    missing = [number for number in range(len(parts)) if number not in found]
+    if missing:
+        from tqdm import tqdm
+
+        done = len(cases) - sum(len(parts[number]) for number in missing)
+        with opened() as critic, tqdm(total=len(cases), initial=done, unit="case", disable=None) as bar:
+            critic = replace(critic, progress=bar.update)
+            for number in missing:
+                found[number] = _judged(critic, parts[number])
+                if journal is not None:
+                    journal.append(name, number, found[number])
+    every = [found[number] for number in range(len(parts))]
+    scores = tuple(one for part in every for one in part.scores)
+    return Judged(scores, sum(part.seconds for part in every), sum(part.shortened for part in every))
+
+
+def _judged(critic: StudentCritic, cases: Sequence[Case]) -> Judged:
+    started = time.perf_counter()
+    judgments = critic.judge(cases)
+    seconds = time.perf_counter() - started
+    scores = tuple(None if one is None else (one.distribution, one.coverage) for one in judgments)
+    return Judged(scores, seconds, critic.shortened(cases))
+
+
+def _restored(case: Case, scores: Scores, number: int) -> Judgment:
+    evidence = None if case.evidence is None else case.evidence.id
+    return Judgment(case.labels, f"case {number}", *scores, Source.JUDGE, evidence)
+
 
 PROMPTED = "untrained base, prompted"
 MAJORITY = "majority label"
@@ -142,7 +258,7 @@ def _prompted(base: str | Path, engine: str | None) -> StudentCritic:
 
 def _given(subjects: Subjects) -> dict[str, tuple[str | Path, Callable[[str | Path], Path]]]:
     """The models, and what finds their folders."""
-    from critic.names import resolve_critic
+    from critic.student.judge import resolve_critic
     from selfrag.loading import resolve_model
 
     named = {"critic": (subjects.critic, resolve_critic), "base": (subjects.base, resolve_model)}

@@ -1,8 +1,4 @@
-"""`StudentCritic`: a trained critic on any engine, asked for the exact probability of each label. Generates no text.
-
-Knows requests and judgments; the prompt is the codec's, the model the engine's. One one-token request a case where the
-labels part at their first token, one for each inner node of the labels' trie otherwise.
-"""
+"""A trained critic on any engine; it scores each label and generates no text."""
 
 from __future__ import annotations
 
@@ -15,11 +11,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from critic.cases import Case
-from critic.student.codec import Prompt
+from critic.student.prompt import Prompt
 from selfrag.decoding.option_scores import option_logprobs, option_requests
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.errors import EngineError, UserError
+from selfrag.loading import resolve_model
 from selfrag.reflection.judgment import Judgment, Source
+
+DEMO = "demo"
+"""The critic of the package."""
+
+
+def resolve_critic(name: str | Path) -> Path:
+    """Folder of a critic's checkpoint: the package's, a local one, or one on the hub.
+
+    Raises:
+        UserError: there is no such folder, and the hub has or gives no such model.
+    """
+    if name == DEMO:
+        from critic.demo import critic_path
+
+        return critic_path()
+    return resolve_model(name)
+
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -156,8 +170,8 @@ def load_critic(
     Raises:
         UserError: the directory holds no critic, or the engine cannot load it.
     """
-    from critic.names import resolve_critic
-    from critic.student.card import read_card
+    pass
+    from critic.student.prompt import read_card
     from selfrag.engines.select import load_engine
     from selfrag.loading import load_tokenizer
 

@@ -1,7 +1,4 @@
-"""Fine-tuning a critic: labelled rows and a base checkpoint in, adapter and checkpoint with `critic.json` out.
-
-Knows the settings of a critic's run. The optimiser, checkpoints and resumption are `selfrag.training.run`'s.
-"""
+"""Fine-tuning a critic: labelled rows and a base checkpoint in, adapter and checkpoint with `critic.json` out."""
 
 from __future__ import annotations
 
@@ -9,17 +6,16 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from critic.cases import Labelled, check, read_labelled, rows_file
-from critic.student.card import write_card
-from critic.student.codec import Limits, PromptCodec
-from critic.student.examples import examples
-from critic.student.layout import Layout, Style
-from critic.student.sampling import balanced
+from critic.cases import GROUPS, Labelled, check, read_labelled, rows_file
+from critic.student.examples import balanced, examples
+from critic.student.prompt import Layout, Limits, PromptCodec, Style, write_card
 from selfrag.errors import UserError, require
+from selfrag.training import recipes
 from selfrag.training.packing import Weighting
 from selfrag.training.run import Prepared, TrainingConfig, fit
 
@@ -217,3 +213,61 @@ def _describe(out_dir: Path, base_dir: Path, config: CriticConfig) -> None:
         "transformers",
     )
     write_readme(run_dir, out_dir / "model", product, base=base_name(base_dir), recipe=f"critic {config.style}")
+
+
+if TYPE_CHECKING:
+    from selfrag.training.scale.settings import Scale
+
+
+def known() -> list[str]:
+    """Names of the recipes that come with the package."""
+    return sorted(path.name.removesuffix(".toml") for path in _folder().iterdir() if path.name.endswith(".toml"))
+
+
+def configured(
+    recipe: str | None,
+    *,
+    style: Style = "tokens",
+    evidence: int = 160,
+    per_label: dict[str, int | None] | None = None,
+    step_tokens: int | None = None,
+    device: str = "cpu",
+    **changes: Any,
+) -> tuple[CriticConfig, Scale | None]:
+    """Settings of a run.
+
+    Args:
+        recipe: a name of `known()`, or a TOML file; None for the loop for one process.
+        style: how labels are written.
+        evidence: longest passage in tokens.
+        per_label: group to the most rows of each label; None for the defaults, with a recipe for all rows.
+        step_tokens: tokens of a step, in place of what the recipe says.
+        device: of the loop.
+        changes: fields of `TrainingConfig`; those that are None stay as they are.
+
+    Returns:
+        The settings, and where they run.
+
+    Raises:
+        UserError: there is no such recipe, or a setting is out of bounds.
+    """
+    default = CriticConfig()
+    given = {key: value for key, value in changes.items() if value is not None}
+    if step_tokens is not None:
+        given |= {"step_tokens": step_tokens, "step_rows": None}
+    limits, scale = replace(default.limits, evidence=evidence), None
+    if recipe is None:
+        rate = 2e-5 if given.get("method") == "full" else default.training.learning_rate
+        workers = 1 if device.startswith("cuda") else default.training.workers
+        training = replace(default.training, **{"learning_rate": rate, "workers": workers, "device": device, **given})
+        return CriticConfig(style, limits, per_label or default.per_label, training), None
+    path = _folder() / f"{recipe}.toml"
+    if not path.is_file() and not Path(recipe).is_file():
+        raise UserError(f"no recipe {recipe}: give a file or one of {', '.join(known())}")
+    read = recipes.read(str(path) if path.is_file() else recipe)
+    training, scale = replace(read.config(), **given), read.scale
+    return CriticConfig(style, limits, per_label or dict.fromkeys(GROUPS), training), scale
+
+
+def _folder() -> Any:
+    return files("critic.student") / "recipes"

@@ -1,14 +1,16 @@
-"""What a teacher is: cases in, replies out, each with its raw text and its cost. Knows no endpoint and no prompt."""
+"""What a teacher is: cases in, replies out; and gold annotations as a teacher."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Protocol
 
-from critic.cases import Case
+from critic.cases import Case, Labelled, digest, read_labelled
 from retrieval.errors import UserError
+from selfrag.evaluation.provenance import sha256
 
 
 class TeacherError(UserError):
@@ -80,3 +82,43 @@ class Teacher(Protocol):
             TeacherError: it cannot go on; replies that have arrived were yielded before.
         """
         ...
+
+
+class GoldTeacher:
+    """Labels a case by the rows that judge the very same texts.
+
+    Args:
+        files: in the schema of `critic.cases.read_labelled`.
+        name: what reports call it. `label_source` stays that of the row.
+
+    Raises:
+        UserError: a file cannot be read, or a row is bad.
+    """
+
+    def __init__(self, files: Sequence[str | Path], name: str = "gold") -> None:
+        self._name = name
+        self._files = [Path(file) for file in files]
+        self._rows: dict[str, list[Labelled]] = {}
+        for file in self._files:
+            for row in read_labelled(file):
+                self._rows.setdefault(digest(row.case), []).append(row)
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return self._name
+
+    def identity(self) -> Mapping[str, Any]:
+        """The content of the files."""
+        return {"teacher": self._name, "gold": [sha256(file) for file in self._files]}
+
+    def label(self, cases: Iterable[Case]) -> Generator[tuple[int, Reply]]:
+        """One reply a case, in order; a case without a row, or with rows that disagree, is set aside."""
+        for position, case in enumerate(cases):
+            rows = self._rows.get(digest(case), [])
+            labels = sorted({row.label for row in rows})
+            if len(labels) == 1:
+                yield position, Reply(Outcome.LABELLED, labels[0], labels[0], source=rows[0].label_source or self._name)
+            else:
+                reason = "the gold rows disagree" if labels else "no gold row"
+                yield position, Reply(Outcome.ASIDE, raw="; ".join(labels), reason=reason, source=self._name)

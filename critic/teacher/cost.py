@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from critic.cases import Question
 from critic.teacher.config import Constraint, EndpointConfig
 from critic.teacher.prompts import prompt
-from critic.teacher.questions import Question
 from retrieval.checks import number
 from retrieval.errors import UserError
 from retrieval.pretrained import load

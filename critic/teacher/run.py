@@ -1,9 +1,4 @@
-"""A labelling run: questions in, a directory with the critic's data out; stopped or killed, it goes on where it was.
-
-The directory holds `journal.jsonl` (every reply, in the order of arrival), and at the end `labelled.jsonl` (the rows
-that fill the targets, in the order of the questions), `surplus.jsonl`, `aside.jsonl`, `report.md` and `manifest.json`.
-Knows no particular teacher.
-"""
+"""A labelling run: questions in, a directory with the critic's data out; started again it goes on where it was."""
 
 from __future__ import annotations
 
@@ -13,15 +8,155 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from critic.cases import Case, Labelled
+from critic.cases import GROUPS, Case, Labelled, Question, digest
+from critic.tables import counted, markdown, quoted
 from critic.targets import Filling, Targets, fill, missing
 from critic.teacher.base import Outcome, Reply, Teacher, TeacherError
 from critic.teacher.cost import Prices
-from critic.teacher.journal import Journal
-from critic.teacher.questions import Question
+from critic.teacher.prompts import values
+from critic.whole_lines import Kind, WholeLines
 from retrieval.atomic import write_json, writing
+from retrieval.errors import UserError
 from retrieval.lock import locked_directory
 from selfrag.jsonl import write_jsonl
+
+_KIND = Kind("critic-replies/1", "replies", "a teacher", "choose another directory")
+
+
+class Journal:
+    """Replies on disk by question id; use it as a context manager, by one process at a time.
+
+    Args:
+        path: made if missing.
+        identity: of the teacher; must be that of the file.
+
+    Raises:
+        UserError: the file is of another teacher, damaged, or cannot be written.
+    """
+
+    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
+        self._replies: dict[str, tuple[str, Reply]] = {}
+        self.prompt_tokens = self.completion_tokens = self.requests = 0
+        """Totals over all lines, those of failed attempts included."""
+        self._file = WholeLines(path, _KIND, identity, self._take)
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.__exit__()
+
+    def reply(self, question: Question) -> Reply | None:
+        """What is known about a question; the last reply where it was asked again.
+
+        Raises:
+            UserError: the reply is to another case under the same id.
+        """
+        found = self._replies.get(question.id)
+        if found is None:
+            return None
+        if found[0] != digest(question.case):
+            raise UserError(
+                f"{self._file.path}: {question.id!r} was answered for another case;"
+                " choose another directory for new cases"
+            )
+        return found[1]
+
+    def append(self, question: Question, reply: Reply) -> None:
+        """Add one reply.
+
+        Raises:
+            UserError: the disk is full, or the file cannot be written; the file ends with the last whole line.
+        """
+        record = {"id": question.id, "group": question.case.group, "case": digest(question.case)}
+        self._file.append({**record, **_as_dict(reply)})
+        self._count(question.id, digest(question.case), reply)
+
+    def _take(self, record: Mapping[str, Any]) -> None:
+        self._count(str(record["id"]), str(record["case"]), _parse(record))
+
+    def _count(self, key: str, case: str, reply: Reply) -> None:
+        self._replies[key] = (case, reply)
+        self.requests += reply.requests
+        self.prompt_tokens += reply.prompt_tokens
+        self.completion_tokens += reply.completion_tokens
+
+
+def _as_dict(reply: Reply) -> dict[str, Any]:
+    return {name: getattr(reply, name) for name in Reply.__slots__}
+
+
+def _parse(record: Mapping[str, Any]) -> Reply:
+    fields = {name: record[name] for name in Reply.__slots__}
+    scores = fields["distribution"]
+    fields |= {"outcome": Outcome(fields["outcome"]), "distribution": None if scores is None else tuple(scores)}
+    reply = Reply(**fields)
+    if (reply.outcome is Outcome.LABELLED) != (reply.label is not None):
+        raise ValueError("outcome and label contradict each other")
+    if reply.label is not None and reply.label not in GROUPS[record["group"]].names:
+        raise ValueError(f"{reply.label!r} is no label of {record['group']}")
+    return reply
+
+
+EXAMPLES = 2
+"""Rows shown of each group and label."""
+
+
+def report(outcomes: Outcomes) -> str:
+    """The whole report."""
+    rows = outcomes.rows
+    parts = [
+        "# Labels of a teacher\n",
+        markdown(("", "rows"), totals(outcomes)),
+        "## Rows by group and label\n",
+        markdown(("group", "label", "rows"), counted((row.case.group, row.label) for row in rows)),
+        "## Rows by group, label, data set and rule\n",
+        markdown(
+            ("group", "label", "data set", "rule", "rows"),
+            counted((row.case.group, row.label, row.dataset, row.rule) for row in rows),
+        ),
+    ]
+    if outcomes.missing:
+        parts += ["## Targets not reached\n", markdown(("target", "lacking"), list(outcomes.missing.items()))]
+    for title, kept in (("Set aside: answers that are no label", outcomes.aside), ("No answer", outcomes.failed)):
+        if kept:
+            reasons = counted((question.case.group, reply.reason) for question, reply in kept)
+            parts += [f"## {title}\n", markdown(("group", "reason", "questions"), reasons)]
+            parts += [quoted(f"{reply.reason}: {reply.raw!r}") for _, reply in kept[:EXAMPLES]]
+    parts += ["## Examples\n", *_examples(rows)]
+    return "\n".join(parts)
+
+
+def totals(outcomes: Outcomes) -> list[tuple[str, object]]:
+    """What came out, in figures with their names."""
+    found: list[tuple[str, object]] = [
+        ("labelled", len(outcomes.rows)),
+        ("labelled beyond the targets", len(outcomes.surplus)),
+        ("set aside", len(outcomes.aside)),
+        ("no answer", len(outcomes.failed)),
+        ("not asked", outcomes.not_asked),
+        ("requests", outcomes.requests),
+        ("prompt tokens", outcomes.prompt_tokens),
+        ("completion tokens", outcomes.completion_tokens),
+    ]
+    return found if outcomes.cost is None else [*found, ("cost", f"{outcomes.cost:,.4f}")]
+
+
+def shown(case: Case) -> str:
+    """A case with the names of its fields, for people."""
+    return "\n".join(f"{name}: {text}" for name, text in values(case).items() if text)
+
+
+def _examples(rows: list[Labelled]) -> Iterator[str]:
+    seen: dict[tuple[str, str], int] = {}
+    for row in sorted(rows, key=lambda row: (row.case.group, row.case.labels.index(row.label))):
+        key = (row.case.group, row.label)
+        seen[key] = seen.get(key, 0) + 1
+        if seen[key] == 1:
+            yield f"### {row.case.group}: {row.label}\n"
+        if seen[key] <= EXAMPLES:
+            yield quoted(shown(row.case))
+
 
 PATIENCE = 20
 """Questions in a row without any answer, after which a run stops. Those that an earlier run could not get answered do
@@ -198,7 +333,7 @@ def _cost(journal: Journal, limits: Limits) -> float | None:
 
 
 def _publish(out: Path, outcomes: Outcomes, manifest: Mapping[str, Any], limits: Limits) -> None:
-    from critic.teacher.report import report
+    pass
 
     with writing(out):
         write_jsonl(out / "labelled.jsonl", (row.as_dict() for row in outcomes.rows))

@@ -142,15 +142,14 @@ def _relevance(tree: Tree, contexts: list[_Context]) -> Asking:
     """Let the model judge each passage; the judgment becomes part of the prefix, as in generation."""
     vocabulary = tree.prompting.vocabulary
     judged = [context for context in contexts if context.branch == "passage"]
-    allowed = vocabulary.group(ISREL)
-    results = yield from ask(tree, [Generate(c.prefix, 1, (), allowed, vocabulary.watch) for c in judged])
+    results = yield from ask(tree, [Generate(c.prefix, 1, watch_ids=vocabulary.watch) for c in judged])
     for context, result in zip(judged, results, strict=True):
         if isinstance(result, Failed):
             context.failure = result.reason
             continue
         evidence = context.passage.id if context.passage else None
         context.relevance = judge(vocabulary, ISREL, result.watched[0], f"passage {evidence}", evidence)
-        context.prefix = (*context.prefix, allowed[ISREL.index(context.relevance.label)])
+        context.prefix = (*context.prefix, vocabulary.group(ISREL)[ISREL.index(context.relevance.label)])
 
 
 def _probabilities(

@@ -12,7 +12,7 @@ from itertools import accumulate as running
 from itertools import groupby
 from typing import Any, Literal, get_args, get_type_hints
 
-from retrieval.checks import choice, whole
+from retrieval.checks import choice, unknown_name, whole
 from selfrag.decoding.critics import as_label
 from selfrag.decoding.joining import REPLACEABLE, Gate, Joined, distinct_roles, parts
 from selfrag.errors import UserError
@@ -46,6 +46,18 @@ def constraint(given: Mapping[str, str | Iterable[str]] | None) -> Constraint:
             raise UserError(f"constraint on {name!r} names no label; known: {', '.join(labels.names)}")
         result[labels.role] = frozenset(labels.names[labels.index(item)] for item in names)
     return result
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse what is the name of no field of `Decoding`.
+
+    Raises:
+        UserError: names the first one, and the fields that it may stand for.
+    """
+    known = Decoding.__dataclass_fields__
+    for name in names:
+        if name not in known:
+            raise unknown_name("setting", name, known, "`python -m pydoc selfrag.Decoding`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

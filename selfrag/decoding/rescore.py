@@ -53,16 +53,8 @@ class Replay:
     merged: Bools
 
 
-def replay(trace: Trace, weights: Settings, threshold: float | None = None) -> Replay:
-    """Search the recorded tree again under other settings.
-
-    Args:
-        trace: a recorded decode.
-        weights: S settings.
-        threshold: another retrieval threshold for all settings; None keeps the recorded one.
-    """
-    if threshold is not None:
-        trace = replace(trace, decoding=replace(trace.decoding, threshold=threshold))
+def replay(trace: Trace, weights: Settings) -> Replay:
+    """Search the recorded tree again under S settings."""
     terms, undefined = trace.decoding.terms, trace.decoding.undefined
     matrix = _matrix(weights, trace.decoding)
     scores = np.array([group_scores(node.judgments, node.joined, terms) for node in trace.nodes])

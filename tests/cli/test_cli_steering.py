@@ -137,7 +137,7 @@ def test_a_sweep_scores_the_texts_of_options(tiny_llama: Path, tmp_path: Path) -
     ("arguments", "message"),
     [
         (["--axis=sup=1"], "axis 'sup': known are isrel"),
-        (["--set=treshold=1"], "unknown setting 'treshold'"),
+        (["--set=treshold=1"], "unknown setting 'treshold'; did you mean threshold? All are in `python -m pydoc"),
         (["--best=f1<0"], "goal 'f1<0': write METRIC"),
         (["--best=bleu"], "goal bleu: no file has all these figures; there are contains,"),
         (["--limit=1"], "short: one item cannot be halved"),

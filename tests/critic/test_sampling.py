@@ -8,13 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from critic.candidates import RULES, Rule
-from critic.cases import check
+from critic.cases import check, digest, read_questions
 from critic.pairs import Pair, read_pairs
-from critic.sampling import WAVE, draw
-from critic.sampling_report import report
+from critic.sampling import RULES, WAVE, Rule, draw, report
 from critic.targets import PAPER, Targets, fill, missing
-from critic.teacher.questions import digest, read_questions
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.jsonl import write_jsonl

@@ -1,5 +1,7 @@
 """A scripted model that writes pseudo-random but reproducible trees: the same prompt always gets the same reply.
 
+Where a request stops at no Retrieve token, up to three segments are written.
+
 Texts and probabilities come from small sets, so that ties, repeated segments, empty ones and equal paths are common.
 """
 
@@ -35,30 +37,39 @@ def random_model(seed: int, *, failures: float = 0.0) -> Callable[[Generate], Re
         if draw.random() < failures:
             return Failed("no memory")
         ids: list[int] = []
-        rows = {}
-        for labels in CRITIQUES:
-            if labels is not ISREL:
-                rows[len(ids)] = {i: draw.choice((0.1, 0.2, 0.5, draw.random())) for i in VOCABULARY.watch}
-            if draw.random() < 0.7:
-                rows[len(ids)] = {i: draw.choice((0.1, 0.2, 0.7)) for i in VOCABULARY.watch}
-                ids.append(draw.choice(VOCABULARY.group(labels)))
-            if labels is ISREL:
-                ids += [FIRST_CHARACTER + ord(c) for c in draw.choice(TEXTS)]
-        rows[len(ids)] = {i: draw.choice((0.05, 0.3, 0.6)) for i in VOCABULARY.watch}
-        ids.append(draw.choice((*VOCABULARY.group(RETRIEVE) * 2, EOS)))
-        if ids[-1] != EOS and ids[-1] not in request.stop_ids:  # the official short form reads past Retrieve tokens
+        rows: dict[int, dict[int, float]] = {}
+        for _ in range(1 if request.stop_ids else 3):
+            _segment(draw, ids, rows)
+            if ids[-1] == EOS:
+                break
+        if not request.stop_ids and ids[-1] != EOS:
             ids.append(EOS)
         return Reply(tuple(ids), rows, [draw.choice((-0.125, -0.5, -draw.random())) for _ in ids])
 
     return reply
 
 
+def _segment(draw: random.Random, ids: list[int], rows: dict[int, dict[int, float]]) -> None:
+    """Add a segment, which a Retrieve token or EOS ends."""
+    for labels in CRITIQUES:
+        if labels is not ISREL:
+            rows[len(ids)] = {i: draw.choice((0.1, 0.2, 0.5, draw.random())) for i in VOCABULARY.watch}
+        if draw.random() < 0.7:
+            rows[len(ids)] = {i: draw.choice((0.1, 0.2, 0.7)) for i in VOCABULARY.watch}
+            ids.append(draw.choice(VOCABULARY.group(labels)))
+        if labels is ISREL:
+            ids += [FIRST_CHARACTER + ord(c) for c in draw.choice(TEXTS)]
+    rows[len(ids)] = {i: draw.choice((0.05, 0.3, 0.6)) for i in VOCABULARY.watch}
+    ids.append(draw.choice((*VOCABULARY.group(RETRIEVE) * 2, EOS)))
+
+
 def random_search(seed: int, most: int = 5) -> Callable[[str], list[Passage]]:
-    """A retriever that finds up to `most` passages for each query, always the same."""
+    """A retriever that finds up to `most` passages for each query, always the same; two texts may share an id."""
 
     def search(query: str) -> list[Passage]:
         draw = random.Random(_seed(seed, query.encode()))
         names = [f"d{draw.randrange(9)}" for _ in range(draw.choice((0, 1, *range(2, most + 1), *range(2, most + 1))))]
-        return [Passage(name, f"Text of {name}.", f"Title of {name}", 1.0) for name in names]
+        texts = [draw.choice(("Text", "Text", "Other text")) for _ in names]
+        return [Passage(n, f"{text} of {n}.", f"Title of {n}", 1.0) for n, text in zip(names, texts, strict=True)]
 
     return search

@@ -50,18 +50,16 @@ class Said:
 
     Attributes:
         text: of the answer.
-        segments: text and id of the cited passage of each.
+        segments: text and cited passage of each.
         score: of the winning path; None without one.
         close: whether two candidates were compared whose scores differ by rounding only, so that another order of the
             same arithmetic may choose otherwise.
-        read: ids of the passages after which something was written, each once.
     """
 
     text: str
-    segments: list[tuple[str, str | None]]
+    segments: list[tuple[str, Passage | None]]
     score: float | None
     close: bool = False
-    read: set[str] = field(default_factory=set)
 
 
 @dataclass(eq=False)
@@ -151,7 +149,6 @@ class Reference:
         self.search, self.policy, self.evidence = search, policy, evidence
         self.kept: list[Passage] | None = None  # of the first search
         self.count, self.failed, self.close = 0, 0, False
-        self.read: set[str] = set()
         self.reason = ""
 
     def ask(self, ids: tuple[int, ...], most: int = 1, *, stop: tuple[int, ...] = (), **options: Any) -> Asked | Failed:
@@ -204,7 +201,7 @@ class Reference:
                 self.kept = list(found)
         distinct: list[Passage] = []
         for passage in found:
-            known = any(p.id == passage.id or (p.title, p.text) == (passage.title, passage.text) for p in distinct)
+            known = any((p.title, p.text) == (passage.title, passage.text) for p in distinct)
             if passage.text.strip() and not known:
                 distinct.append(passage)
         return distinct[: self.policy.passages]
@@ -232,8 +229,6 @@ class Reference:
             begin = (YES, *shown(passage, policy.passage_tokens))
         step = Step(before, self.count, branch, passage, (*before.prefix, *begin))
         self.count += 1
-        if passage is not None:
-            self.read.add(passage.id)
         most = max(1, min(policy.segment_tokens, policy.answer_tokens - before.spent))
         asked = self.ask(step.prefix, most, stop=RETRIEVE)
         if isinstance(asked, Failed):
@@ -368,18 +363,18 @@ class Reference:
 
     def said(self, best: Step | None) -> Said:
         """Text and citations of a path: texts joined by a space, but none next to white space or before punctuation."""
-        text, segments, cited = "", list[tuple[str, str | None]](), None
+        text, segments, cited = "", list[tuple[str, Passage | None]](), None
         for step in best.path if best is not None else ():
             if step.branch == "passage" and step.passage is not None:
                 relevance = step.critiques.get("isrel")
-                cited = None if relevance is not None and first_best(relevance) == 1 else step.passage.id
+                cited = None if relevance is not None and first_best(relevance) == 1 else step.passage
             if step.bare:
                 continue
             body = step.text.strip(" ") if segments else step.text.lstrip().rstrip(" ")
             glued = not text or text[-1].isspace() or body[0].isspace() or body[0] in ".,;:!?)]}%"
             text += body if glued else f" {body}"
             segments.append((body, None if step.branch == "none" else cited))
-        return Said(text, segments, None if best is None else self.path_score(best), self.close, self.read)
+        return Said(text, segments, None if best is None else self.path_score(best), self.close)
 
     # --- closed sets
 
@@ -407,7 +402,7 @@ class Reference:
         columns = [[part for part in column if part is not None] for column in zip(*parts, strict=True)]
         offered = [i for i, column in enumerate(columns) if column]
         if not offered:
-            return Said("", [], None, self.close, self.read)
+            return Said("", [], None, self.close)
         totals = {i: math.fsum(columns[i]) for i in offered}
         order = sorted(offered, key=lambda i: (-totals[i], i))
         self.close |= any(0 < totals[a] - totals[b] < NEAR for a, b in pairwise(order))
@@ -415,8 +410,8 @@ class Reference:
         ordered = sorted(own, reverse=True)
         self.close |= any(0 < a - b < NEAR for a, b in pairwise(ordered))
         shown_in = found[first_best([float(value or 0.0) for value in own])]
-        cited = shown_in.passage.id if shown_in.passage is not None and shown_in.relevant else None
-        return Said(options[best].strip(" "), [(options[best], cited)], totals[best], self.close, self.read)
+        cited = shown_in.passage if shown_in.relevant else None
+        return Said(options[best].strip(" "), [(options[best], cited)], totals[best], self.close)
 
     def option_row(self, prefix: tuple[int, ...], passage: Passage | None, options: Sequence[str]) -> OptionRow | None:
         """Every option after one passage, spelt out token by token; None where a request fails."""
@@ -426,7 +421,7 @@ class Reference:
         else:
             branch = "passage"
             prefix = (*prefix, YES, *shown(passage, self.policy.passage_tokens))
-            asked = self.ask(prefix, allowed_ids=GROUPS["isrel"])
+            asked = self.ask(prefix)
             if isinstance(asked, Failed):
                 self.reason = self.reason or asked.reason
                 return None

@@ -57,9 +57,9 @@ def test_options_by_name_change_the_defaults() -> None:
 
 
 @pytest.mark.parametrize("call", ["generate", "stream", "choose"])
-def test_an_unknown_option_is_refused_at_once_with_the_known_ones(call: str) -> None:
+def test_an_unknown_option_is_refused_at_once_with_those_like_it(call: str) -> None:
     arguments = ("Q", ["A", "B"]) if call == "choose" else ("Q",)
-    with pytest.raises(UserError, match=r"unknown option 'treshold'; known: mode, threshold,"):
+    with pytest.raises(UserError, match=r"unknown setting 'treshold'; did you mean threshold\? All are in"):
         getattr(rag("Q"), call)(*arguments, treshold=0.1)
     with pytest.raises(UserError, match="threshold=3"):
         getattr(rag("Q"), call)(*arguments, threshold=3)

@@ -127,6 +127,18 @@ def test_a_question_that_cannot_be_read_is_one_line() -> None:
         run({"": Failed("too long")}, "d1")
 
 
+def test_an_answer_as_plain_values() -> None:
+    found = run({D1: "[Relevant]\nA.{issup .6 .3 .1}</s>"}, "d1", mode="always")
+    given = found.answer.as_dict()
+    assert list(given) == ["question", "text", "segments", "retrieved", "usage"]
+    assert (given["question"], given["text"]) == ("Q", "A.")
+    assert given["retrieved"] == [{"id": "d1", "title": "Title of d1", "score": 1.0, "segment": 0}]
+    (segment,) = given["segments"]
+    assert (segment["text"], segment["start"], segment["end"], segment["citation"]["id"]) == ("A.", 0, 2, "d1")
+    assert segment["reflections"]["issup"]["Partially supported"] == pytest.approx(0.3)
+    assert segment["reflections"]["isuse"] is None
+
+
 def test_passage_scores_and_titles_reach_the_citation() -> None:
     passage = Passage("d1", "Text of d1.", "Title of d1", 0.73)
     found = run({D1: "[Relevant]A.</s>"}, search={"Q": [passage]}, mode="always")

@@ -80,6 +80,7 @@ def test_passages_that_do_not_help_are_left_out_and_judged_once() -> None:
     answer = run(TREE, "d1", "d2", gates="cr<0.5:drop", reflectors="cr=isrel", given={"critics": [judge]}).answer
     assert answer.text == "Close."
     assert [p.id for p in answer.trace.decisions[0].passages] == ["d1"]
+    assert [judgment.site for _, judgment in answer.trace.decisions[0].gates] == ["passage d1", "passage d2"]
     assert "passage d2 left out" in answer.trace.decisions[0].reason
     assert [m.passages[0].id for m in judge.moments] == ["d1", "d2"]  # the score reuses the gate's verdict
 

@@ -84,6 +84,9 @@ def test_the_answer_shows_the_best_passage_and_its_judgments() -> None:
     assert segment.judgments["isrel"].probability("relevant") == pytest.approx(0.8)
     assert [(p.id, i) for p, i in found.answer.retrieved] == [("d1", 0), ("d2", 0)]
     assert found.answer.trace.options == ("A", "B")
+    for node in found.answer.trace.nodes:
+        assert node.finish == "option"
+        assert {judgment and judgment.evidence for judgment in node.judgments.values()} == {node.passage.id}  # type: ignore[union-attr]
 
 
 def test_probabilities_are_normalised_over_the_options() -> None:

@@ -71,7 +71,7 @@ def evidence(seed: int, *, given: bool) -> Sequence[Passage] | None:
 
 def agree(answer: Answer, said: Said) -> None:
     """Text, citations and score are those of the reference, or its choice was one of rounding."""
-    cited = [(s.text, None if s.citation is None else s.citation.id) for s in answer.segments]
+    cited = [(s.text, s.citation) for s in answer.segments]
     best = answer.trace.best
     score = None if best is None else answer.trace.nodes[best].path_score
     if said.close and (answer.text, cited) != (said.text, said.segments):
@@ -233,7 +233,8 @@ def narrowed(world: World, answer: Answer, asked: Sequence[Decoding]) -> None:
             note("a choice by rounding")
             continue
         assert replayed.output.text == said.text.strip()
-        assert list(replayed.output.segments) == said.segments
+        named = [(text, None if passage is None else passage.id) for text, passage in said.segments]
+        assert list(replayed.output.segments) == named
 
 
 @settings(many, max_examples=max(1, EXAMPLES // 4))
@@ -315,9 +316,12 @@ def test_rescoring_raises_where_the_only_candidate_of_a_side_failed() -> None:
 
 
 def test_a_closed_set_whose_passage_failed_can_be_narrowed() -> None:
-    world = World(4630, failures=0.4, choices=OPTIONS[:3])
+    world = World(4620, failures=0.4, choices=OPTIONS[:3])
     wide = Decoding(threshold=0.0, no_retrieval_branch=True, passages=4, beam=3, max_segments=1)
-    narrowed(world, world.decoded(wide).answer, [replace(wide, threshold=None, no_retrieval_branch=False, passages=1)])
+    answer = world.decoded(wide).answer
+    (decision,) = answer.trace.decisions
+    assert decision.passages[0] not in [node.passage for node in answer.trace.nodes]
+    narrowed(world, answer, [replace(wide, threshold=None, no_retrieval_branch=False, passages=1)])
 
 
 def test_a_kept_search_is_no_given_evidence() -> None:

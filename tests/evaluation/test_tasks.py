@@ -131,7 +131,7 @@ def test_support_titles_stand_in_for_gold_ids(tmp_path: Path) -> None:
         ([ROW | {"passages": [{"id": "p", "text": "x"}] * 2}], r"set.jsonl:1: two passages have one id"),
         ([ROW | {"passages": [{"id": "p", "text": ""}]}], r"set.jsonl:1: 'text' must be text"),
         ([], r"set.jsonl: no rows"),
-        ([ROW | {"metrics": ["bleu"]}], r"set.jsonl:1: unknown metric 'bleu'; known: contains, official_match"),
+        ([ROW | {"metrics": ["bleu"]}], r"set.jsonl:1: unknown metric 'bleu'; all are in docs/"),
         ([ROW | {"metrics": ["mauve"]}], r"set.jsonl:1: metric mauve needs a model"),
         ([ROW | {"metrics": ["f1", "f1"]}], r"set.jsonl:1: metric f1 is named twice"),
         ([ROW | EVIDENCE, ROW | {"id": "b"}], r"set.jsonl:2: no passages, though the rows before it have some; fill"),

@@ -16,6 +16,7 @@ from functools import cache, partial
 from importlib.metadata import entry_points
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
+from retrieval.checks import unknown_name
 from selfrag.errors import UserError
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.output import Output
@@ -169,7 +170,7 @@ def get_metric(name: str) -> Metric:
         return replace(found, name=f"{match[1]}@{depth}", measure=partial(of_depth, k=depth))
     if name in JUDGED:
         raise UserError(f"metric {name} needs {JUDGED[name].needs}; compute it on the finished run: selfrag eval judge")
-    raise UserError(f"unknown metric {name[:60]!r}; known: {', '.join((*known(), *PARAMETRIC, *JUDGED))}")
+    raise unknown_name("metric", name, (*known(), *PARAMETRIC), "docs/experiments/metrics.md")
 
 
 def metrics(names: Iterable[str]) -> tuple[Metric, ...]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from retrieval.checks import whole
-from selfrag.decoding.policy import Decoding
+from selfrag.decoding.policy import Decoding, check_names
 from selfrag.errors import UserError
 from selfrag.evaluation.systems.finetuned import FineTuned
 from selfrag.evaluation.systems.reflective import Reflective, runnable
@@ -72,9 +72,7 @@ def system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None = None)
     prompting = Prompting(codec, Vocabulary.from_tokenizer(tokenizer))
     if name in _FINETUNED:
         return FineTuned(prompting, *_counts(given, _FINETUNED[name]))
-    known = [field.name for field in fields(Decoding)]
-    if unknown := sorted(set(given) - set(known)):
-        raise UserError(f"unknown setting {unknown[0]!r}; known: {', '.join(known)}")
+    check_names(given)
     return Reflective(prompting, runnable(replace(Decoding(mode=_MODES[name]), **given), given))
 
 

@@ -52,9 +52,9 @@ def narrow(recorded: Trace, policy: Decoding) -> Narrowed | None:
     None if the two differ in more than `STEERABLE`, or if reflectors or gates took part and more than weights differ:
     then the record says nothing about the policy.
     """
-    if not _comparable(recorded.decoding, policy):
-        return None
     chosen = actions(recorded, policy)
+    if chosen is None:
+        return None
     after = {decision.after: (decision, action) for decision, action in zip(recorded.decisions, chosen, strict=True)}
     children: dict[int, list[Node]] = {}
     for node in recorded.nodes:
@@ -70,8 +70,13 @@ def narrow(recorded: Trace, policy: Decoding) -> Narrowed | None:
     return _rebuilt(recorded, policy, wanted, after, lacking, forbidden)
 
 
-def actions(recorded: Trace, policy: Decoding) -> tuple[Action | None, ...]:
-    """What the policy would do at each recorded boundary; None where the record does not know."""
+def actions(recorded: Trace, policy: Decoding) -> tuple[Action | None, ...] | None:
+    """What the policy would do at each recorded boundary, None where the record does not know.
+
+    None in place of all where the record says nothing about the policy.
+    """
+    if not _comparable(recorded.decoding, policy):
+        return None
     return tuple(_action(recorded, policy, decision) for decision in recorded.decisions)
 
 

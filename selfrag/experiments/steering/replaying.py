@@ -74,9 +74,10 @@ def replay_all(trace: Trace, usage: Mapping[str, int], grouped: Grouped) -> list
     """
     together: dict[object, list[int]] = {}
     for number, policy in enumerate(grouped.shapes):
-        key = (grouped.families[number], actions(trace, policy))
-        members = [i for i, shape in enumerate(grouped.shape) if shape == number]
-        together.setdefault(key, []).extend(members)
+        chosen = actions(trace, policy)
+        if chosen is not None:
+            members = [i for i, shape in enumerate(grouped.shape) if shape == number]
+            together.setdefault((grouped.families[number], chosen), []).extend(members)
     found: list[Replayed | None] = [None] * len(grouped.policies)
     for members in together.values():
         narrowed = narrow(trace, grouped.policies[members[0]])

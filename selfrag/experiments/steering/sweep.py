@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from selfrag.decoding.policy import Decoding
+from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.trace import decoding_dict
-from selfrag.errors import UserError
 from selfrag.evaluation.compare import Comparison
 from selfrag.evaluation.compare_runs import SystemRun, read_runs
 from selfrag.evaluation.metrics.entailment import load_entailment
@@ -110,9 +109,7 @@ def based(changes: Mapping[str, Any], task: Task | None = None) -> Decoding:
     Raises:
         UserError: an unknown field, or a value that is refused.
     """
-    known = Decoding.__dataclass_fields__
-    if unknown := next((name for name in changes if name not in known), None):
-        raise UserError(f"unknown setting {unknown!r}; known: {', '.join(known)}")
+    check_names(changes)
     marked = Given.marked(Path(), "" if task is None else task.preset)
     published = {} if marked.preset is None else marked.preset.settings(marked.protocol)
     return runnable(replace(Decoding(), **{**published, **changes}), changes)

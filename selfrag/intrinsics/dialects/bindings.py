@@ -50,6 +50,9 @@ _GUARDIAN = MappingProxyType(
     }
 )
 
+_STATED = MappingProxyType({"policy_text": "The rules that the conversation states."})
+"""For a policy that stands in a system turn."""
+
 BINDINGS: Mapping[str, Binding] = MappingProxyType(
     {
         binding.intrinsic: binding
@@ -69,7 +72,7 @@ BINDINGS: Mapping[str, Binding] = MappingProxyType(
             ),
             Binding("guardian", Shape.LABEL, RISK, RISK.tokens, scope=Scope.TURN, defaults=_GUARDIAN),
             Binding("factuality_detection", Shape.LABEL, RISK, RISK.tokens, scope=Scope.TURN),
-            Binding("policy_guardrails", Shape.LABEL, POLICY, POLICY.tokens, scope=Scope.TURN),
+            Binding("policy_guardrails", Shape.LABEL, POLICY, POLICY.tokens, scope=Scope.TURN, defaults=_STATED),
             Binding(
                 "hallucination_detection",
                 Shape.SENTENCES,

@@ -49,6 +49,9 @@ _PUBLISHED = MappingProxyType(
 )
 """What an intrinsic is called where its adapter is published, if not by its own name."""
 
+_RENAMED = MappingProxyType({("mellea", "requirement_check"): "requirement-check"})
+"""Adapters that a later release publishes under another name."""
+
 _FILES = MappingProxyType({"answerability": "answerability_simple"})
 
 
@@ -107,7 +110,7 @@ def codec(dialect: str, intrinsic: str, options: Options | None = None) -> Diale
         return CompletionCodec(
             dialect, spec, bindings[intrinsic], template, find, given.exact, adapter, given.date, given.system
         )
-    published = _PUBLISHED.get(intrinsic, intrinsic)
+    published = _RENAMED.get((dialect, intrinsic)) or _PUBLISHED.get(intrinsic, intrinsic)
     adapter = published if given.adapter == "" else given.adapter
     chat = chat_specs(dialect)[_file(dialect, intrinsic)]
     return ChatCodec(dialect, chat, bind(intrinsic, chat.schema), find, given.exact, adapter)
@@ -150,5 +153,5 @@ def chat_specs(dialect: str) -> Mapping[str, Spec]:
 
 def _file(dialect: str, intrinsic: str) -> str:
     prefix = _CHAT[dialect][1]
-    name = _PUBLISHED.get(intrinsic, intrinsic) if intrinsic in _PUBLISHED else intrinsic
+    name = _PUBLISHED.get(intrinsic, intrinsic)
     return f"{prefix}{name}" if prefix else _FILES.get(name, name)

@@ -133,9 +133,7 @@ def test_a_trained_critic_on_a_real_engine(
 ) -> None:
     from transformers import AutoTokenizer
 
-    from critic.student.card import write_card
-    from critic.student.codec import Limits, PromptCodec
-    from critic.student.layout import Layout
+    from critic.student.prompt import Layout, Limits, PromptCodec, write_card
 
     model = tmp_path / "critic"
     shutil.copytree(tiny_llama, model)

@@ -10,8 +10,7 @@ import pytest
 from critic.augment.critics import fingerprint, open_critic
 from critic.cases import Case
 from critic.demo import ADAPTER, critic_path
-from critic.names import resolve_critic
-from critic.student.judge import load_critic
+from critic.student.judge import load_critic, resolve_critic
 from retrieval.passage import Passage
 from selfrag.errors import UserError
 

@@ -10,8 +10,7 @@ import tiny
 from student_cases import PASSAGE, labelled
 
 from critic.cases import GROUPS, Case, Labelled
-from critic.evaluation.baselines import MajorityCritic, TfidfCritic
-from critic.evaluation.prompted import PromptedCodec
+from critic.evaluation.baselines import MajorityCritic, PromptedCodec, TfidfCritic
 from critic.student.judge import StudentCritic
 from retrieval.passage import Passage
 from selfrag.errors import MissingExtraError, UserError

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from critic.cases import Case, Labelled
-from critic.evaluation.evaluate import compare
-from critic.evaluation.figures import calibration_error, figures
+from critic.evaluation.figures import calibration_error, compare, figures
 from retrieval.passage import Passage
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, ISSUP

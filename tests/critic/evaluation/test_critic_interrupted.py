@@ -17,11 +17,11 @@ from full_disk import disk_of
 from student_cases import labelled
 
 from critic.cases import Case, Labelled
-from critic.evaluation import judging, run
+from critic.evaluation import run
 from critic.evaluation.report import report
 from critic.evaluation.run import MAJORITY, PROMPTED, Subjects, run_evaluation
-from critic.student.codec import Prompt
 from critic.student.judge import StudentCritic
+from critic.student.prompt import Prompt
 from retrieval.passage import Passage
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.errors import UserError
@@ -104,7 +104,7 @@ def world(tmp_path, monkeypatch):
 
     world = World(tmp_path)
     ticks = itertools.count()
-    monkeypatch.setattr(judging, "CHUNK", 4)
+    monkeypatch.setattr(run, "CHUNK", 4)
     monkeypatch.setattr(run, "datetime", Noon)
     monkeypatch.setattr("time.perf_counter", lambda: float(next(ticks)))
     monkeypatch.setattr(run, "load_critic", partial(world.load, "critic"))
@@ -222,7 +222,7 @@ def change_the_prompt(world):
 
 
 def change_the_chunks(world):
-    world.patch.setattr(judging, "CHUNK", 3)
+    world.patch.setattr(run, "CHUNK", 3)
 
 
 @pytest.mark.parametrize(
@@ -288,13 +288,13 @@ def test_rows_that_were_shortened_are_counted_and_told(world, whole):
 
 @pytest.mark.engine
 def test_a_real_model_judges_in_chunks_as_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(judging, "CHUNK", 5)
+    monkeypatch.setattr(run, "CHUNK", 5)
     base, rows = tiny.save_llama(tmp_path / "base", reflection=False, context=4096), labelled(each=1)
     write_jsonl(tmp_path / "rows.jsonl", [row.as_dict() for row in rows])
     start = partial(
         run_evaluation, tmp_path / "rows.jsonl", Subjects(base=base, engine="transformers"), out=tmp_path / "o.json"
     )
-    real, calls = judging._judged, []
+    real, calls = run._judged, []
 
     def second_dies(critic, cases):
         calls.append(len(cases))
@@ -302,7 +302,7 @@ def test_a_real_model_judges_in_chunks_as_at_once(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return real(critic, cases)
 
-    monkeypatch.setattr(judging, "_judged", second_dies)
+    monkeypatch.setattr(run, "_judged", second_dies)
     with pytest.raises(KeyboardInterrupt):
         start()
     found = start()[PROMPTED].judgments

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from student_cases import PASSAGE, case, labelled
 
 from critic.cases import GROUPS, Case
-from critic.student.codec import Limits, PromptCodec, cut
 from critic.student.examples import example
-from critic.student.layout import Layout
+from critic.student.prompt import Layout, Limits, PromptCodec, cut
 from retrieval.passage import Passage
 from selfrag.errors import UserError, VocabularyError
 from selfrag.reflection.labels import TOKENS

@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 from student_cases import case, labelled
 
-from critic.student.codec import Limits, PromptCodec
 from critic.student.judge import StudentCritic, distinguishing
-from critic.student.layout import Layout
+from critic.student.prompt import Layout, Limits, PromptCodec
 from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 from selfrag.errors import EngineError, UserError
 from selfrag.reflection.judgment import Source

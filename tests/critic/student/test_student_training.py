@@ -11,10 +11,9 @@ from student_cases import labelled
 
 from critic.augment.critics import fingerprint
 from critic.cases import Labelled
-from critic.student.codec import Limits
 from critic.student.judge import load_critic
-from critic.student.training import DEFAULT_TRAINING, CriticConfig, load_rows, train_critic
-from critic.student.training_settings import configured, known
+from critic.student.prompt import Limits
+from critic.student.training import DEFAULT_TRAINING, CriticConfig, configured, known, load_rows, train_critic
 from selfrag.errors import UserError
 from selfrag.jsonl import write_jsonl
 from selfrag.training.journal import Journal

@@ -17,8 +17,7 @@ import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from critic.cases import Case
-from critic.teacher.questions import Question
+from critic.cases import Case, Question
 
 ITEM = "# Item to judge\n"
 ONCE = re.compile(r"!once_(\w+)")

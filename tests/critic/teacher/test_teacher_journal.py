@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from teaching_server import questions
 
 from critic.teacher.base import Outcome, Reply
-from critic.teacher.journal import Journal
+from critic.teacher.run import Journal
 from retrieval.errors import UserError
 
 TEACHER = {"teacher": "judge", "temperature": 0.0}

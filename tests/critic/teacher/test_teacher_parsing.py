@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from critic.cases import GROUPS
-from critic.teacher.catalogue import FORMS
-from critic.teacher.parsing import read_label
+from critic.teacher.labels import read_label
+from critic.teacher.prompts import FORMS
 
 RELEVANCE = {"[Relevant]": "Relevant", "[Irrelevant]": "Irrelevant"}
 SUPPORT = {f"[{name}]": name for name in GROUPS["IsSup"].names}

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from critic.cases import GROUPS, Case, check
-from critic.teacher.catalogue import FORMS, form_of
-from critic.teacher.prompts import answers, fingerprint, prompt
+from critic.teacher.prompts import FORMS, answers, fingerprint, form_of, prompt
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 

@@ -15,16 +15,13 @@ from pathlib import Path
 import pytest
 from teaching_server import TeachingServer, questions
 
-from critic.cases import read_labelled
+from critic.cases import Question, read_labelled, read_questions
 from critic.targets import Targets
-from critic.teacher.base import TeacherError
+from critic.teacher.base import GoldTeacher, TeacherError
 from critic.teacher.config import Constraint, EndpointConfig
 from critic.teacher.cost import Prices
 from critic.teacher.endpoint import EndpointTeacher
-from critic.teacher.gold import GoldTeacher
-from critic.teacher.journal import Journal
-from critic.teacher.questions import Question, read_questions
-from critic.teacher.run import PATIENCE, Limits, label_questions
+from critic.teacher.run import PATIENCE, Journal, Limits, label_questions
 from retrieval.errors import UserError
 from selfrag.jsonl import write_jsonl
 

@@ -34,8 +34,10 @@ def test_names_are_canonical() -> None:
 
 
 def test_errors_name_what_is_known() -> None:
-    with pytest.raises(UserError, match=r"unknown metric 'accurracy'; known: contains, official_match.*mauve"):
+    with pytest.raises(UserError, match=r"unknown metric 'accurracy'; did you mean accuracy\? All are in docs/"):
         get_metric("accurracy")
+    with pytest.raises(UserError, match=r"unknown metric 'retrieval_recall@K'"):
+        get_metric("retrieval_recall@K")
     for name in JUDGED:
         with pytest.raises(UserError, match=f"metric {name} needs .*; compute it on the finished run: selfrag eval"):
             get_metric(name)

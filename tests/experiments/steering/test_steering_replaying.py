@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from random_model import random_model, random_search
+from scripted_critics import Scripted, says
 from written import passages, run
 
 from selfrag.decoding.answer import Answer
@@ -17,6 +18,7 @@ from selfrag.errors import DecodingError
 from selfrag.evaluation.metrics.output import USAGE, Output, output_of
 from selfrag.experiments.steering.narrowing import narrow
 from selfrag.experiments.steering.replaying import Grouped, Replayed, replay_all
+from selfrag.intrinsics.labels import ANSWERABLE
 from selfrag.reflection.weights import Weights
 
 SHORT = Decoding(max_segments=1)
@@ -112,6 +114,20 @@ def test_what_changes_the_text_itself_cannot_be_replayed(changes: dict[str, Any]
     wide = run(TREE, evidence=passages("d1", "d2"), policy=WIDE).answer
     assert narrow(wide.trace, replace(WIDE, **changes)) is None
     assert replayed(wide, replace(SHORT, **changes)) is None
+
+
+def test_a_record_with_gates_or_reflectors_says_nothing_about_another_threshold() -> None:
+    """Also where weights are asked about in the same breath, and gates hide what the threshold would have decided."""
+    sure = Scripted("ad", lambda moment: says(0.9, 0.1, labels=ANSWERABLE), needs_evidence=False)
+    policy = replace(SHORT, gates=("ad<0.5:write",))  # type: ignore[arg-type]
+    answer = run(TREE, evidence=passages("d1", "d2"), policy=policy, given={"critics": [sure]}).answer
+    assert answer.text == "Sure."
+    asked = [policy, replace(policy, threshold=0.9), replace(policy, mode="never"), replace(policy, weights=Weights(9))]
+    own, threshold, never, weights = replay_all(answer.trace, {}, Grouped.of(asked))
+    assert (threshold, never) == (None, None)
+    assert own is not None
+    assert weights is not None
+    assert (own.exact, weights.exact) == (True, True)
 
 
 def test_a_search_may_answer_otherwise_when_asked_for_less() -> None:

@@ -177,6 +177,37 @@ def test_every_dialect_has_the_five():
         assert five <= set(intrinsics_of(dialect))
 
 
+def test_mellea_has_every_adapter_of_the_public_catalogue():
+    """The names in `mellea/backends/adapters/catalog.py` of mellea 0.8.0."""
+    core = {"context-attribution", "requirement-check", "uncertainty"}
+    rag = {"answerability", "citations", "context_relevance", "hallucination_detection"}
+    rag |= {"query_clarification", "query_rewrite"}
+    guardian = {"policy-guardrails", "guardian-core", "factuality-detection", "factuality-correction"}
+    ours = {codec("mellea", name, Options(find=find)).adapter for name in intrinsics_of("mellea")}
+    assert ours - {"answer_relevance_classifier", "answer_relevance_rewriter"} == core | rag | guardian
+
+
+def test_gpt_oss_answerability_leaves_the_temperature_to_the_server_as_recorded():
+    wire = published("mellea-gpt-oss", "answerability").wire(state("q", documents=("a",)))
+    assert {name for name in wire if name != "messages"} == {"max_completion_tokens", "extra_body"}
+    assert wire["max_completion_tokens"] == 25
+
+
+def test_mellea_has_answer_relevance_as_it_was_published():
+    given = state("Who?", "Many people.", documents=("Alice.",))
+    made = published("mellea", "answer_relevance_classifier").wire(given)
+    assert made == published("granite-common", "answer_relevance_classifier").wire(given)
+    assert made["messages"][-1] == {"content": "answer_relevance", "role": "user"}
+    assert (made["temperature"], made["max_completion_tokens"], made["logprobs"]) == (0.0, 1024, True)
+
+
+def test_policy_guardrails_judge_the_policy_of_the_conversation_where_none_is_given():
+    made = published("mellea", "policy_guardrails")
+    said = made.wire(state("q"))["messages"][-1]["content"]
+    assert "### Criteria: Policy: The rules that the conversation states.\n" in said
+    assert "### Criteria: Policy: no cats\n" in made.wire(state("q", policy_text="no cats"))["messages"][-1]["content"]
+
+
 def test_names_that_are_none():
     with pytest.raises(UserError, match=r"unknown dialect 'granite'; known: granite-3\.2"):
         codec("granite", "answerability")

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import tiny
 
 from critic.cases import Case
-from critic.evaluation.speed import Pace, cases_of, named, same
 from selfrag.errors import UserError
 from selfrag.jsonl import write_jsonl
+
+TESTS = Path(__file__).parents[1] / "critic"
+
+
+def loaded():
+    spec = importlib.util.spec_from_file_location(
+        "bench_critic", Path(__file__).parents[2] / "scripts" / "bench_critic.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["bench_critic"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+bench = loaded()
 
 
 def write(path, rows=3, passages=3):
@@ -32,43 +49,43 @@ def write(path, rows=3, passages=3):
 
 def test_a_row_asks_two_labels_and_two_more_a_passage(tmp_path):
     write(tmp_path / "rows.jsonl")
-    cases = cases_of(tmp_path / "rows.jsonl", rows=2, passages=3)
+    cases = bench.cases_of(tmp_path / "rows.jsonl", rows=2, passages=3)
     assert Counter(case.group for case in cases) == {"Retrieve": 2, "IsUse": 2, "IsRel": 6, "IsSup": 6}
     assert all(case.output.startswith("Answer") for case in cases if case.group != "IsRel")
     with pytest.raises(UserError, match="holds 3 rows with an answer and 3 passages; 4 are asked for"):
-        cases_of(tmp_path / "rows.jsonl", rows=4, passages=3)
+        bench.cases_of(tmp_path / "rows.jsonl", rows=4, passages=3)
 
 
 def test_an_answer_is_the_longest_label_it_begins_with():
     case = Case("IsSup", "Q?", "", "y")
     options = [(5,), (5, 6), (7,)]
-    assert named((5, 6, 1), options, case) == "Partially supported"
-    assert named((5, 1), options, case) == "Fully supported"
-    assert named((1, 7), options, case) is None
+    assert bench.named((5, 6, 1), options, case) == "Partially supported"
+    assert bench.named((5, 1), options, case) == "Fully supported"
+    assert bench.named((1, 7), options, case) is None
 
 
 def test_labels_are_compared_case_by_case():
-    assert same(Pace("a", 1.0, ("x", "y", None), 3), Pace("b", 2.0, ("x", "z", None), 45)) == 2
+    assert bench.same(bench.Pace("a", 1.0, ("x", "y", None), 3), bench.Pace("b", 2.0, ("x", "z", None), 45)) == 2
 
 
 @pytest.mark.engine
 @pytest.mark.slow
 def test_both_ways_name_the_same_labels_on_vllm(tmp_path):
     pytest.importorskip("vllm")
+    sys.path.insert(0, str(TESTS / "student"))
     from student_cases import labelled
-    from test_student_training import config, told  # type: ignore[import-not-found]
+    from test_student_training import config, told
 
-    from critic.evaluation.speed import race
     from critic.student.training import train_critic
 
     base = tiny.save_llama(tmp_path / "base", reflection=False, tie=True)
     write_jsonl(tmp_path / "rows.jsonl", [told(row).as_dict() for row in labelled(each=2)])
     settings = config(epochs=30, learning_rate=1e-2, row_learning_rate=1e-2)
     model = train_critic(tmp_path / "rows.jsonl", base, tmp_path / "run", settings)
-    found = race(model, [told(row).case for row in labelled(each=1)], repeats=1)
+    found = bench.race(model, [told(row).case for row in labelled(each=1)], repeats=1)
     assert [len(pace.labels) for pace in found.paces] == [13, 13, 13]
     assert found.paces[1].generated == 13 * 15
-    assert same(found.paces[0], found.paces[1]) == 13
+    assert bench.same(found.paces[0], found.paces[1]) == 13
     assert 0 < found.computed_tokens <= found.prompt_tokens
     assert len(found.operators) == 5
     assert 0 < sum(found.operators.values()) <= 1

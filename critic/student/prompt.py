@@ -1,23 +1,83 @@
-"""Cases to token ids: the one prompt that training and inference share. Pure; knows one tokenizer and no model.
-
-Parts are tokenised apart, so a part's ids do not depend on its neighbours, prefixes are shared id for id, and no text
-becomes a control token. Each part has its own limit; the longest prompt is the sum of them, so every case fits.
-"""
+"""The prompt of a critic, one for training and inference, and the `critic.json` that keeps it beside a checkpoint."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
 
 from critic.cases import GROUPS, Case
-from critic.student.layout import Layout, body
 from retrieval.checks import whole
-from selfrag.errors import VocabularyError
+from selfrag.errors import UserError, VocabularyError
+from selfrag.jsonl import write_jsonl
 from selfrag.reflection.labels import LabelSet
 from selfrag.tokenization import HFTextCodec, TextCodec
+
+Style = Literal["tokens", "words"]
+"""How labels are written: reflection tokens of an expanded vocabulary, or the label names as ordinary text."""
+
+STYLES: tuple[Style, ...] = ("tokens", "words")
+
+_HEADING = re.compile(r"^(?=###)", re.MULTILINE)
+
+QUESTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "Retrieve": "Does the response need a search?",
+        "IsRel": "Is the passage relevant?",
+        "IsSup": "Does the passage support the response?",
+        "IsUse": "How useful is the response, 1 to 5?",
+    }
+)
+"""One question for each group; the model learns from it which labels are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Text around the parts of a case. A part that a case does not have leaves no trace.
+
+    Attributes:
+        style: how labels are written.
+        instruction: before what the user asked.
+        evidence: before the passage.
+        preceding: before what was written before.
+        output: before what is judged.
+        question: before the group's question.
+        answer: between the question and the label.
+        questions: the question of each group.
+    """
+
+    style: Style = "tokens"
+    instruction: str = "### Instruction:\n"
+    evidence: str = "\n\n### Passage:\n"
+    preceding: str = "\n\n### Before:\n"
+    output: str = "\n\n### Response:\n"
+    question: str = "\n\n### "
+    answer: str = "\n"
+    questions: Mapping[str, str] = field(default_factory=lambda: dict(QUESTIONS))
+
+    def __post_init__(self) -> None:
+        if self.style not in STYLES:
+            raise UserError(f"unknown label style {self.style!r}; known: {', '.join(STYLES)}")
+
+    def ask(self, group: str, labels: LabelSet) -> str:
+        """The end of the prompt, up to the label; with label names as text it lists them."""
+        options = f" ({' | '.join(labels.names)})" if self.style == "words" else ""
+        return f"{self.question}{self.questions[group]}{options}{self.answer}"
+
+    def surfaces(self, labels: LabelSet) -> tuple[str, ...]:
+        """What each label looks like, in label order."""
+        return labels.tokens if self.style == "tokens" else labels.names
+
+
+def body(text: str) -> str:
+    """Untrusted text as it goes into a part: a line of it that looks like a heading of the layout is indented."""
+    return _HEADING.sub(" ", text)
+
 
 CHARACTERS_A_TOKEN = 16
 """No prose has more; text far beyond a limit is not tokenised at all."""
@@ -187,3 +247,36 @@ def _shared(sequences: Sequence[tuple[int, ...]]) -> int:
         if len(set(column)) > 1:
             return i
     return min(map(len, sequences))
+
+
+NAME = "critic.json"
+FORMAT = 1
+
+
+def write_card(directory: Path, codec: PromptCodec) -> Path:
+    """Write the codec's settings; returns the directory."""
+    write_jsonl(directory / NAME, [{"format": FORMAT, "prompt": codec.fingerprint, **codec.as_dict()}])
+    return directory
+
+
+def read_card(directory: Path, tokenizer: Any) -> PromptCodec:
+    """The codec that a critic was trained with.
+
+    Raises:
+        UserError: there is no card, it cannot be read, or it belongs to another tokenizer.
+    """
+    path = directory / NAME
+    try:
+        record = json.loads(path.read_text())
+        if record["format"] != FORMAT:
+            raise UserError(f"{path} has format {record['format']!r}; this version reads {FORMAT}")
+        layout, limits = Layout(**record["layout"]), Limits(**record["limits"])
+        fingerprint = record["prompt"]
+    except FileNotFoundError as error:
+        raise UserError(f"{directory} holds no {NAME}: it is no critic, or its training did not end") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} cannot be used: {error}; train the critic again") from error
+    codec = PromptCodec.from_tokenizer(tokenizer, layout, limits)
+    if codec.fingerprint != fingerprint:
+        raise UserError(f"{path} belongs to another tokenizer than the one in {directory}; copy both together")
+    return codec
