@@ -266,9 +266,9 @@ def _given(subjects: Subjects) -> dict[str, tuple[str | Path, Callable[[str | Pa
 
 
 def _manifest(rows_path: Path, subjects: Subjects, seed: int) -> dict[str, Any]:
+    from selfrag.evaluation.machine import machine
     from selfrag.evaluation.provenance import commit, sha256
     from selfrag.evaluation.runner_manifest import model_files
-    from selfrag.experiments.speed.machine import machine
 
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
