@@ -1,6 +1,6 @@
-"""Calibration of probabilities: expected calibration error in equal and adaptive bins, reliability bins, Brier score.
+"""Calibration of probabilities: expected calibration error, reliability diagram, Brier score.
 
-Pure numbers. Knows neither what was predicted nor by whom: a prediction is its confidence and whether it was right.
+A prediction is its confidence (0 to 1) and whether it was right (1 or 0).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from selfrag.errors import UserError, require
-from selfrag.evaluation.intervals import Estimate, Floats, bootstrap
+from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, mean
 from selfrag.plotting import save
 
 BINS = 10
@@ -67,11 +67,7 @@ def error_statistic(surplus: Floats, bins: Indices) -> Statistic:
     if not len(surplus):
         return lambda counts: np.full(len(counts), np.nan)
     member = np.eye(int(bins.max()) + 1)[bins] * surplus[:, None]
-
-    def statistic(counts: Floats) -> Floats:
-        return np.asarray(np.abs(counts @ member).sum(axis=1) / counts.sum(axis=1))
-
-    return statistic
+    return lambda counts: np.asarray(np.abs(counts @ member).sum(axis=1) / counts.sum(axis=1))
 
 
 def calibration_error(
@@ -85,7 +81,7 @@ def calibration_error(
     """Expected calibration error: the mean over predictions of |accuracy - confidence| of their bin.
 
     Args:
-        confidence: probability given to being right, 0 to 1.
+        confidence: probability given to being right.
         correct: 1 where it was right, 0 where it was wrong.
         bins: how many.
         adaptive: bins of equal counts, not of equal width.
@@ -94,8 +90,7 @@ def calibration_error(
     Raises:
         ValueError: lengths differ, or a confidence is no probability.
     """
-    values, right = _checked(confidence, correct)
-    where = adaptive_bins(values, bins) if adaptive else equal_bins(values, bins)
+    values, right, where = _binned(confidence, correct, bins, adaptive)
     return bootstrap(len(values), error_statistic(values - right, where), seed)
 
 
@@ -105,9 +100,8 @@ def brier(confidence: Sequence[float], correct: Sequence[float], *, seed: int = 
     Raises:
         ValueError: as `calibration_error`.
     """
-    values, right = _checked(confidence, correct)
-    squared = (values - right) ** 2
-    return bootstrap(len(values), lambda counts: np.asarray(counts @ squared / counts.sum(axis=1)), seed)
+    values, right, _ = _binned(confidence, correct)
+    return mean((values - right) ** 2, seed=seed)
 
 
 def reliability(
@@ -118,35 +112,31 @@ def reliability(
     Raises:
         ValueError: as `calibration_error`.
     """
-    values, right = _checked(confidence, correct)
-    where = adaptive_bins(values, bins) if adaptive else equal_bins(values, bins)
-    return tuple(
-        Bin(
-            float(values[chosen].min()),
-            float(values[chosen].max()),
-            int(chosen.sum()),
-            float(values[chosen].mean()),
-            float(right[chosen].mean()),
-        )
-        for chosen in (where == number for number in range(bins))
-        if chosen.any()
-    )
+    values, right, where = _binned(confidence, correct, bins, adaptive)
+    found = []
+    for number in np.unique(where):
+        inside, hits = values[where == number], right[where == number]
+        means = float(inside.mean()), float(hits.mean())
+        found.append(Bin(float(inside.min()), float(inside.max()), len(inside), *means))
+    return tuple(found)
 
 
-def _checked(confidence: Sequence[float], correct: Sequence[float]) -> tuple[Floats, Floats]:
+def _binned(
+    confidence: Sequence[float], correct: Sequence[float], bins: int = BINS, adaptive: bool = False
+) -> tuple[Floats, Floats, Indices]:
     values, right = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
     if values.shape != right.shape:
         raise ValueError(f"{values.size} confidences for {right.size} outcomes")
-    if not ((values >= 0) & (values <= 1)).all():
-        raise ValueError(f"no probability: {values[~((values >= 0) & (values <= 1))][0]}")
-    return values, right
+    if len(wrong := values[~((values >= 0) & (values <= 1))]):
+        raise ValueError(f"no probability: {wrong[0]}")
+    return values, right, adaptive_bins(values, bins) if adaptive else equal_bins(values, bins)
 
 
 def plot_reliability(systems: Mapping[str, Sequence[Bin]], out: Path) -> Path:
-    """Draw one diagram.
+    """The reliability diagram: accuracy against confidence, one curve a system, and the predictions in each bin.
 
     Args:
-        systems: name of a system -> its bins, from `calibration.reliability`.
+        systems: name of a system -> its bins, from `reliability`.
         out: a `.png`, `.svg` or `.pdf`; appears when it is complete.
 
     Raises:

@@ -1,30 +1,26 @@
-"""Precision, recall and F1 of each class with bootstrap intervals, and their weighted and macro means. Pure numbers.
+"""Precision, recall and F1 of classes with bootstrap intervals; hallucination detection and JAFS, made of them.
 
 A prediction may be None: nothing was predicted, which counts against recall and never against precision. A share of
-nothing (a class never predicted) is 0, as scikit-learn's `zero_division=0` has it.
+nothing (a class never predicted) is 0, as scikit-learn's `zero_division=0` has it. Source of hallucination detection
+(section 4.2, table 8) and of joint answerability and faithfulness (sections 5.2.2 and 7.1): "A Library of LLM
+Intrinsics for RAG" (arXiv 2504.11704).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, mean
+from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, mean, share
 
 
 @dataclass(frozen=True, slots=True)
 class ClassFigures:
-    """Figures of one class.
-
-    Attributes:
-        precision: share of the predictions of this class that are right.
-        recall: share of the members of this class that were found.
-        f1: their harmonic mean.
-        support: members of this class.
-    """
+    """Precision, recall and F1 of one class, and the number of its members."""
 
     precision: Estimate
     recall: Estimate
@@ -88,13 +84,11 @@ def classification(
         raise ValueError(f"{len(truth)} items for {len(predicted)} predictions")
     if unknown := sorted(set(truth) - set(classes)):
         raise ValueError(f"items of unknown class {unknown[0]!r}; known: {', '.join(classes)}")
-    wanted = np.array([[name == one for name in classes] for one in truth], dtype=np.float64).reshape(-1, len(classes))
-    given = np.array([[name == one for name in classes] for one in predicted], dtype=np.float64)
-    given = given.reshape(-1, len(classes))
     known = [one if one in classes else None for one in predicted]
-    counts: dict[tuple[str, str | None], int] = {}
-    for pair in zip(truth, known, strict=True):
-        counts[pair] = counts.get(pair, 0) + 1
+    wanted, given = (
+        np.array([[name == one for name in classes] for one in side], dtype=np.float64).reshape(-1, len(classes))
+        for side in (truth, known)
+    )
 
     def estimate(figure: Any) -> Estimate:
         def statistic(drawn: Floats) -> Floats:
@@ -102,38 +96,26 @@ def classification(
 
         return bootstrap(len(truth), statistic, seed)
 
-    found = {
-        name: ClassFigures(
-            estimate(lambda hit, _, said, at=at: share(hit[:, at], said[:, at])),
-            estimate(lambda hit, are, _, at=at: share(hit[:, at], are[:, at])),
-            estimate(lambda hit, are, said, at=at: f1(hit, are, said)[:, at]),
-            int(wanted[:, at].sum()),
-        )
-        for at, name in enumerate(classes)
-    }
     return Classification(
-        found,
+        {
+            name: ClassFigures(
+                estimate(lambda hit, _, said, at=at: share(hit[:, at], said[:, at])),
+                estimate(lambda hit, are, _, at=at: share(hit[:, at], are[:, at])),
+                estimate(lambda hit, are, said, at=at: f1(hit, are, said)[:, at]),
+                int(wanted[:, at].sum()),
+            )
+            for at, name in enumerate(classes)
+        },
         estimate(lambda hit, are, _: share(hit.sum(axis=1), are.sum(axis=1))),
         estimate(lambda hit, are, said: share((f1(hit, are, said) * are).sum(axis=1), are.sum(axis=1))),
         estimate(macro_f1),
         known.count(None),
-        counts,
+        dict(Counter(zip(truth, known, strict=True))),
     )
 
 
-def share(part: Floats, whole: Floats) -> Floats:
-    """`part / whole`, and 0 where the whole is 0."""
-    return np.divide(part, whole, out=np.zeros_like(part, dtype=np.float64), where=whole > 0)
-
-
 def f1(hit: Floats, are: Floats, said: Floats) -> Floats:
-    """F1 of each class in each sample.
-
-    Args:
-        hit: right predictions [samples, classes].
-        are: members, likewise.
-        said: predictions, likewise.
-    """
+    """F1 of each class in each sample, from right predictions, members and predictions [samples, classes]."""
     return share(2 * hit, are + said)
 
 
@@ -143,14 +125,15 @@ def macro_f1(hit: Floats, are: Floats, said: Floats) -> Floats:
     return share((f1(hit, are, said) * present).sum(axis=1), present.sum(axis=1))
 
 
+# Hallucination detection
+
 BELOW = 0.1
 """A response with a sentence of less faithfulness than this is flagged."""
-
 HALLUCINATED, FAITHFUL = "hallucinated", "faithful"
 
 
 def flagged(faithfulness: Sequence[float | None], *, below: float = BELOW) -> bool | None:
-    """Whether a response is flagged.
+    """Whether a response is flagged: one sentence is hardly faithful.
 
     Args:
         faithfulness: of each sentence, 0 to 1; None where it is not defined (too short, or never produced).
@@ -171,14 +154,12 @@ def detection(truth: Sequence[bool], found: Sequence[bool | None], *, seed: int 
         found: what `flagged` said; None counts as not found.
         seed: of the intervals.
     """
-    names = {True: HALLUCINATED, False: FAITHFUL}
-    return classification(
-        [names[one] for one in truth],
-        [None if one is None else names[one] for one in found],
-        (HALLUCINATED, FAITHFUL),
-        seed=seed,
-    )
+    names = {True: HALLUCINATED, False: FAITHFUL, None: None}
+    said = [names[one] for one in found]
+    return classification([names[one] or "" for one in truth], said, (HALLUCINATED, FAITHFUL), seed=seed)
 
+
+# Joint answerability and faithfulness (JAFS)
 
 ANSWERABLE, UNANSWERABLE = "answerable", "unanswerable"
 
@@ -229,25 +210,20 @@ class JointFigures:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {
-            "answerability": self.answerability.as_dict(),
-            "responses": self.responses,
-            "faithfulness": self.faithfulness.as_dict(),
-            "jafs": self.jafs.as_dict(),
-            "unknown": self.unknown,
-        }
+        nested = {name: getattr(self, name).as_dict() for name in ("answerability", "faithfulness", "jafs")}
+        return {**nested, "responses": self.responses, "unknown": self.unknown}
 
 
 def joint_figures(outcomes: Sequence[Outcome], *, seed: int = 0) -> JointFigures:
     """Figures of a flow over questions."""
     truth = [ANSWERABLE if one.answerable else UNANSWERABLE for one in outcomes]
     said = [ANSWERABLE if one.answered else UNANSWERABLE for one in outcomes]
-    responses = [one for one in outcomes if one.answerable and one.answered]
+    responses = [one.faithfulness for one in outcomes if one.answerable and one.answered]
     known = [one.jafs for one in outcomes if one.jafs is not None]
     return JointFigures(
         classification(truth, said, (UNANSWERABLE, ANSWERABLE), seed=seed),
         len(responses),
-        mean([one.faithfulness for one in responses if one.faithfulness is not None], seed=seed),
+        mean([one for one in responses if one is not None], seed=seed),
         mean(known, seed=seed),
         len(outcomes) - len(known),
     )

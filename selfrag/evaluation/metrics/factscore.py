@@ -1,7 +1,9 @@
-"""FactScore from verdicts on atomic facts, with and without its penalty for short answers. Pure numbers.
+"""FactScore: the share of an answer's atomic facts that a knowledge source supports.
 
 Source: FActScore (arXiv 2305.14251) and its code: the mean over answers that are not abstentions; an answer of at most
-`GAMMA` facts is multiplied by exp(1 - gamma / facts).
+`GAMMA` facts is multiplied by exp(1 - gamma / facts). Facts are found by a `Splitter` and checked by any judge of
+entailment, or both by the official tool (`python -m factscore.factscorer --input_path FILE.jsonl`, in an environment of
+its own), whose files are written and read here.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from retrieval.splitting import SentenceFinder, sentences
 from selfrag.errors import UserError
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.alce import premise
-from selfrag.evaluation.metrics.entailment import Entailment
+from selfrag.evaluation.metrics.entailment import executor_of
+from selfrag.evaluation.metrics.nli import Entailment
 from selfrag.evaluation.metrics.output import Output
 from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.normalisation import abstains, without_marks
@@ -29,18 +32,22 @@ from selfrag.intrinsics.sentences import rules
 from selfrag.jsonl import write_jsonl
 
 GAMMA = 10
-
 NAMES = ("factscore", "factscore_unpenalised", "facts", "responds")
+PASSAGES = 5
+"""Passages that a fact is checked against (FActScore, section 4)."""
+
+TASK = (
+    "Break the following sentence down into independent facts. Write each fact as a short sentence that can be"
+    " understood alone, on a line of its own that begins with '- ', and write nothing else."
+)
+_BULLET = re.compile(r"\s*(?:[-*\u2022]|\d{1,3}[.)])\s+(\S.*)")
+LONGEST = 400
+"""Tokens of the facts of one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A statement of an answer.
-
-    Attributes:
-        text: that cannot be split further.
-        supported: by the knowledge source; None where the judge gave no verdict.
-    """
+    """A statement that cannot be split further; `supported` is None where the judge gave no verdict."""
 
     text: str
     supported: bool | None
@@ -48,12 +55,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What became of one answer.
-
-    Attributes:
-        facts: in the order of the answer; empty where it abstains or states nothing.
-        failed: why its facts could not be found, or empty.
-    """
+    """The facts of one answer, none where it abstains; `failed` says why they could not be found, or is empty."""
 
     facts: tuple[Fact, ...] = ()
     failed: str = ""
@@ -84,21 +86,11 @@ def parts(found: Facts | None, gamma: int = GAMMA) -> Mapping[str, Part | None]:
     if not facts:
         return {**dict.fromkeys(NAMES), "responds": (0.0, 1.0)}
     share = sum(bool(fact.supported) for fact in facts) / len(facts)
-    return {
-        "factscore": (share * penalty(len(facts), gamma), 1.0),
-        "factscore_unpenalised": (share, 1.0),
-        "facts": (float(len(facts)), 1.0),
-        "responds": (1.0, 1.0),
-    }
+    values = (share * penalty(len(facts), gamma), share, float(len(facts)), 1.0)
+    return {name: (value, 1.0) for name, value in zip(NAMES, values, strict=True)}
 
 
-TASK = (
-    "Break the following sentence down into independent facts. Write each fact as a short sentence that can be"
-    " understood alone, on a line of its own that begins with '- ', and write nothing else."
-)
-_BULLET = re.compile(r"\s*(?:[-*\u2022]|\d{1,3}[.)])\s+(\S.*)")
-LONGEST = 400
-"""Tokens of the facts of one sentence."""
+# Finding and checking facts
 
 
 class Splitter(Protocol):
@@ -123,11 +115,7 @@ class SentenceSplitter:
     """Every sentence is a fact: no model is needed, and a sentence with one wrong detail is wrong as a whole."""
 
     find: SentenceFinder = rules
-
-    @property
-    def name(self) -> str:
-        """What reports call it."""
-        return "sentences"
+    name: str = "sentences"
 
     def identity(self) -> Mapping[str, Any]:
         """The kind alone."""
@@ -169,6 +157,22 @@ class PromptedSplitter:
         return found
 
 
+def load_splitter(spec: str) -> Splitter:
+    """The splitter of a name.
+
+    Args:
+        spec: `sentences`; a model to prompt in process (a directory, a hub name or `demo`); or `MODEL@URL` at an
+            OpenAI-compatible endpoint.
+
+    Raises:
+        UserError: a model that cannot be loaded.
+    """
+    if spec == "sentences":
+        return SentenceSplitter()
+    executor, name, about = executor_of(spec)
+    return PromptedSplitter(executor, f"facts by {name}", about)
+
+
 def read_facts(text: str) -> tuple[str, ...]:
     """Lines of a reply that are items of a list; other lines are talk around it."""
     matches = (_BULLET.fullmatch(line.rstrip()) for line in text.splitlines())
@@ -183,28 +187,6 @@ def _request(sentence: str) -> Request:
 def _sentences(text: str, find: SentenceFinder) -> list[str]:
     said = without_marks(text)
     return [said[start:end] for start, end in sentences(said, find)]
-
-
-def load_splitter(spec: str) -> Splitter:
-    """The splitter of a name.
-
-    Args:
-        spec: `sentences`; a model to prompt in process (a directory, a hub name or `demo`); or `MODEL@URL` at an
-            OpenAI-compatible endpoint.
-
-    Raises:
-        UserError: a model that cannot be loaded.
-    """
-    from selfrag.evaluation.metrics.entailment import executor_of
-
-    if spec == "sentences":
-        return SentenceSplitter()
-    executor, name, about = executor_of(spec)
-    return PromptedSplitter(executor, f"facts by {name}", about)
-
-
-PASSAGES = 5
-"""Passages that a fact is checked against (FActScore, section 4)."""
 
 
 def check(
@@ -229,24 +211,25 @@ def check(
         judge: decides; every distinct pair is asked once, all in one call.
         passages: found for each fact.
     """
-    said = ["" if abstains(text) else text for text in texts]
-    split = splitter.split(said)
-    queries = [f"{topic} {fact}" for topic, facts in zip(topics, split, strict=True) for fact in facts or ()]
-    unique = list(dict.fromkeys(queries))
+    split = splitter.split(["" if abstains(text) else text for text in texts])
+    queries = [[f"{topic} {fact}" for fact in facts or ()] for topic, facts in zip(topics, split, strict=True)]
+    unique = list(dict.fromkeys(query for own in queries for query in own))
     found = dict(zip(unique, retriever(unique, passages) if unique else (), strict=True))
     claims = [
-        [("\n\n".join(map(premise, found[f"{topic} {fact}"])), fact) for fact in facts or ()]
-        for topic, facts in zip(topics, split, strict=True)
+        [("\n\n".join(map(premise, found[query])), fact) for query, fact in zip(own, facts or (), strict=True)]
+        for own, facts in zip(queries, split, strict=True)
     ]
     asked = list(dict.fromkeys(pair for own in claims for pair in own if pair[0]))
     verdicts = dict(zip(asked, judge.entails(asked) if asked else (), strict=True))
     checked = []
     for facts, own in zip(split, claims, strict=True):
-        failed = "" if facts is not None else f"{splitter.name} found no list of facts"
         # A fact that nothing is found for has no support.
         judged = tuple(Fact(pair[1], verdicts[pair] if pair[0] else False) for pair in own)
-        checked.append(Facts(judged, failed))
+        checked.append(Facts(judged, f"{splitter.name} found no list of facts" if facts is None else ""))
     return checked
+
+
+# The official tool's files
 
 
 def topic_of(item: Item) -> str:
@@ -285,11 +268,7 @@ def write_input(path: Path, items: Sequence[Item], outputs: Mapping[str, Output 
 
 
 def read_output(path: Path, items: Sequence[Item]) -> dict[str, Facts]:
-    """Decisions of the tool by id of the item.
-
-    Args:
-        path: of `.._factscore_output.json`.
-        items: in the order of the input.
+    """Decisions of the tool (`.._factscore_output.json`) by id of the item, items being in the order of the input.
 
     Raises:
         UserError: it cannot be read, is no such file, or is of another number of items.
@@ -307,16 +286,11 @@ def read_output(path: Path, items: Sequence[Item]) -> dict[str, Facts]:
 
 
 def _facts(decision: Any, path: Path, item: Item) -> tuple[Fact, ...]:
-    match decision:
-        case None:
-            return ()
-        case [*rows] if all(isinstance(row, dict) and isinstance(row.get("atom"), str) for row in rows):
-            return tuple(Fact(row["atom"], _verdict(row.get("is_supported"), path, item)) for row in rows)
-        case _:
-            raise UserError(f"{path}: the decisions on item {item.id!r} are none: {decision!r:.80}")
-
-
-def _verdict(value: Any, path: Path, item: Item) -> bool:
-    if value in (0, 1):  # JSON has true and false, numpy's encoders numbers
-        return bool(value)
-    raise UserError(f"{path}: 'is_supported' of item {item.id!r} is neither true nor false: {value!r:.40}")
+    rows = [] if decision is None else decision
+    if not (isinstance(rows, list) and all(isinstance(row, dict) and isinstance(row.get("atom"), str) for row in rows)):
+        raise UserError(f"{path}: the decisions on item {item.id!r} are none: {decision!r:.80}")
+    for row in rows:
+        if row.get("is_supported") not in (0, 1):  # JSON has true and false, numpy's encoders numbers
+            value = row.get("is_supported")
+            raise UserError(f"{path}: 'is_supported' of item {item.id!r} is neither true nor false: {value!r:.40}")
+    return tuple(Fact(row["atom"], bool(row["is_supported"])) for row in rows)

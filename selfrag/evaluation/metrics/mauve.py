@@ -1,4 +1,4 @@
-"""MAUVE of answers against human ones, prepared as ALCE does. Clustering is mauve-text's; features are the caller's.
+"""MAUVE of answers against human ones (arXiv 2102.01454), prepared as ALCE does. Clustering is mauve-text's.
 
 MAUVE compares two sets of texts, so there is no value for one item and no bootstrap over items: the spread that is
 reported is that of the clustering's seed. It means little below some hundreds of texts.
@@ -16,16 +16,19 @@ import numpy as np
 from retrieval.pretrained import load
 from selfrag.errors import UserError, require
 from selfrag.evaluation.intervals import Floats
-from selfrag.evaluation.metrics.nli import batches
+from selfrag.evaluation.metrics.nli import batches, short_name
 from selfrag.evaluation.runner_manifest import model_files
 from selfrag.loading import load_tokenizer, resolve_model
 
+ALCE_FEATURES = "openai-community/gpt2-large"
+MAX_TOKENS = 512
+"""Tokens of a text that ALCE reads."""
+WORDS = 100
+"""Words of question and answer that ALCE reads."""
 LEAST = 20
 """Texts of each side: two clusters of the package's ten texts each."""
 SEEDS = (25, 26, 27, 28, 29)
 """The package's default seed and the next ones; its authors ask for the mean over several."""
-WORDS = 100
-"""Words of question and answer that ALCE reads."""
 
 
 class Features(Protocol):
@@ -45,78 +48,9 @@ class Features(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Mauve:
-    """MAUVE, 0 to 1; higher is more like the human texts.
-
-    Attributes:
-        value: mean over seeds.
-        low: smallest of any seed; no confidence interval.
-        high: largest.
-        texts: of each side.
-        features: who made the vectors.
-    """
-
-    value: float
-    low: float
-    high: float
-    texts: int
-    features: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
-
-
-def as_alce(question: str, answer: str) -> str:
-    """Question and answer in one line, the first 100 words, without punctuation at the end."""
-    return " ".join(f"{question} {answer.strip()}".split()[:WORDS]).rstrip(string.punctuation)
-
-
-def mauve(
-    human: Sequence[str], written: Sequence[str], features: Features, *, seeds: Sequence[int] = SEEDS
-) -> Mauve | None:
-    """MAUVE of two sets of texts.
-
-    Args:
-        human: reference texts.
-        written: the model's, as many; a pair with an empty text is left out.
-        features: makes the vectors.
-        seeds: of the clustering, one result each.
-
-    Returns:
-        None below `LEAST` pairs, where the figure is not defined in any useful sense.
-
-    Raises:
-        MissingExtraError: mauve-text is not installed.
-        UserError: not as many texts on both sides.
-    """
-    package = require("mauve", extra="mauve")
-    if len(human) != len(written):
-        raise UserError(f"{len(human)} human texts for {len(written)} answers; give one for each")
-    pairs = [(one, other) for one, other in zip(human, written, strict=True) if one.strip() and other.strip()]
-    if len(pairs) < LEAST:
-        return None
-    vectors = features.embed([one for one, _ in pairs]), features.embed([other for _, other in pairs])
-    if not all(np.isfinite(side).all() for side in vectors):
-        return None
-    values = [_one(package, vectors, seed) for seed in seeds]
-    return Mauve(sum(values) / len(values), min(values), max(values), len(pairs), features.name)
-
-
-def _one(package: Any, vectors: tuple[Floats, Floats], seed: int) -> float:
-    found = package.compute_mauve(p_features=vectors[0], q_features=vectors[1], seed=seed, verbose=False)
-    return float(found.mauve)
-
-
-ALCE_FEATURES = "openai-community/gpt2-large"
-MAX_TOKENS = 512
-"""Tokens of a text that ALCE reads."""
-
-
 @dataclass(frozen=True)
 class HiddenStates:
-    """A loaded model.
+    """Features by a causal language model: its last hidden state at a text's last token.
 
     Attributes:
         model: of transformers, without its head.
@@ -151,7 +85,7 @@ class HiddenStates:
     @property
     def name(self) -> str:
         """The checkpoint's own name."""
-        return self.source.rstrip("/").rpartition("/")[2]
+        return short_name(self.source)
 
     def identity(self) -> Mapping[str, Any]:
         """Checkpoint and limit."""
@@ -179,3 +113,61 @@ class HiddenStates:
             for place, at in enumerate(batch):
                 found[at] = states[place, len(rows[at]) - 1].float().cpu().numpy()
         return np.asarray(found, dtype=np.float64).reshape(len(rows), -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Mauve:
+    """MAUVE, 0 to 1; higher is more like the human texts.
+
+    Attributes:
+        value: mean over seeds.
+        low: smallest of any seed; no confidence interval.
+        high: largest.
+        texts: of each side.
+        features: who made the vectors.
+    """
+
+    value: float
+    low: float
+    high: float
+    texts: int
+    features: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+
+def as_alce(question: str, answer: str) -> str:
+    """Question and answer in one line, the first 100 words, without punctuation at the end."""
+    return " ".join(f"{question} {answer.strip()}".split()[:WORDS]).rstrip(string.punctuation)
+
+
+def mauve(
+    human: Sequence[str], written: Sequence[str], features: Features, *, seeds: Sequence[int] = SEEDS
+) -> Mauve | None:
+    """MAUVE of two sets of texts; None below `LEAST` pairs, where the figure is not defined in any useful sense.
+
+    Args:
+        human: reference texts.
+        written: the model's, as many; a pair with an empty text is left out.
+        features: makes the vectors.
+        seeds: of the clustering, one result each.
+
+    Raises:
+        MissingExtraError: mauve-text is not installed.
+        UserError: not as many texts on both sides.
+    """
+    package = require("mauve", extra="mauve")
+    if len(human) != len(written):
+        raise UserError(f"{len(human)} human texts for {len(written)} answers; give one for each")
+    pairs = [(one, other) for one, other in zip(human, written, strict=True) if one.strip() and other.strip()]
+    if len(pairs) < LEAST:
+        return None
+    p, q = features.embed([one for one, _ in pairs]), features.embed([other for _, other in pairs])
+    if not (np.isfinite(p).all() and np.isfinite(q).all()):
+        return None
+    values = [
+        float(package.compute_mauve(p_features=p, q_features=q, seed=seed, verbose=False).mauve) for seed in seeds
+    ]
+    return Mauve(sum(values) / len(values), min(values), max(values), len(pairs), features.name)

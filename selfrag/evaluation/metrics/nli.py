@@ -1,4 +1,8 @@
-"""Batches of sequences of about one length, so that little is padded. Pure."""
+"""NLI models that decide whether a premise entails a hypothesis: TRUE's T5, and any cross-encoder of transformers.
+
+`Entailment` is what every judge looks like; judges by prompt, intrinsic or name are in `entailment`. TRUE (arXiv
+2204.04991) writes 1 or 0; its 11B checkpoint `google/t5_xxl_true_nli_mixture` is ALCE's judge.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,46 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 from retrieval import pretrained
 from selfrag.errors import UserError, require
-from selfrag.evaluation.metrics.entailment import Pair, Verdicts
 from selfrag.evaluation.runner_manifest import model_files
 from selfrag.loading import load_tokenizer, resolve_model
 
+Pair: TypeAlias = tuple[str, str]
+"""Premise and hypothesis."""
+Verdicts: TypeAlias = list[bool | None]
+
+ALCE_JUDGE = "google/t5_xxl_true_nli_mixture"
+_ENTAILING = frozenset({"entailment", "entail", "entails", "entailed", "supported", "supports", "consistent"})
+_UNLIMITED = 1_000_000
+"""Tokenizers without a limit give a huge number as theirs."""
+
+
+class Entailment(Protocol):
+    """A judge. What it is given is untrusted, and nothing that a model writes makes it raise."""
+
+    @property
+    def name(self) -> str:
+        """What reports call it, such as `t5_xxl_true_nli_mixture`."""
+        ...
+
+    def identity(self) -> Mapping[str, Any]:
+        """Everything that decides its verdicts, as plain values; goes into manifests. Holds no secret."""
+        ...
+
+    def entails(self, pairs: Sequence[Pair]) -> Verdicts:
+        """One verdict a pair, in order; None where there was none.
+
+        Raises:
+            EngineError: the model or server is gone.
+        """
+        ...
+
 
 def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
-    """Positions in batches, longest first, so that a batch that does not fit the memory is the first.
+    """Positions of sequences in batches of about one length, longest first, so that a lack of memory shows at once.
 
     Args:
         lengths: of each sequence.
@@ -24,8 +57,7 @@ def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
     """
     batch: list[int] = []
     for position in sorted(range(len(lengths)), key=lambda at: (-lengths[at], at)):
-        longest = lengths[batch[0]] if batch else 0
-        if batch and longest * (len(batch) + 1) > tokens:
+        if batch and lengths[batch[0]] * (len(batch) + 1) > tokens:
             yield batch
             batch = []
         batch.append(position)
@@ -33,14 +65,118 @@ def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
         yield batch
 
 
-_ENTAILING = frozenset({"entailment", "entail", "entails", "entailed", "supported", "supports", "consistent"})
-_UNLIMITED = 1_000_000
-"""Tokenizers without a limit give a huge number as theirs."""
+def short_name(source: str) -> str:
+    """A checkpoint's own name, without its owner or folder."""
+    return source.rstrip("/").rpartition("/")[2]
+
+
+def _config(path: Path, source: str, kind: str) -> Any:
+    try:
+        return pretrained.load("AutoConfig", path)
+    except (OSError, ValueError) as error:
+        raise _no_model(source, kind, error) from error
+
+
+def _no_model(source: str, kind: str, why: object) -> UserError:
+    return UserError(f"{source} is no {kind}: {str(why).splitlines()[0]}")
+
+
+@dataclass(frozen=True)
+class TrueEntailment:
+    """A TRUE model, loaded when it is first asked; any sequence-to-sequence checkpoint trained on this form will do.
+
+    Attributes:
+        open: loads the model of transformers.
+        tokenizer: its own.
+        source: checkpoint directory or hub name.
+        files: checksums of the checkpoint.
+        dtype: of the weights.
+        batch_tokens: most tokens of a batch.
+        max_tokens: longer inputs lose the end of the premise; None for no limit, as in ALCE.
+    """
+
+    open: Callable[[], Any]
+    tokenizer: Any
+    source: str
+    files: Mapping[str, str]
+    dtype: str
+    batch_tokens: int = 8192
+    max_tokens: int | None = None
+
+    @classmethod
+    def load(cls, source: str = ALCE_JUDGE, **settings: Any) -> TrueEntailment:
+        """A checkpoint, loaded at the first verdict: in bfloat16 over the GPUs there are, in float32 on a CPU.
+
+        Several GPUs need `accelerate`.
+
+        Raises:
+            UserError: no such checkpoint, or none of a sequence-to-sequence model.
+        """
+        path = resolve_model(source)
+        torch = require("torch", extra="cpu")
+        config = _config(path, source, _SEQ2SEQ)
+        if not getattr(config, "is_encoder_decoder", False):
+            raise _no_model(source, _SEQ2SEQ, f"it is a {config.model_type}")
+        dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
+        opening = partial(_open_seq2seq, path, source, dtype)
+        return cls(opening, load_tokenizer(path), source, model_files(path), str(dtype), **settings)
+
+    @cached_property
+    def model(self) -> Any:
+        """The loaded model."""
+        return self.open()
+
+    @property
+    def name(self) -> str:
+        """The checkpoint's own name."""
+        return short_name(self.source)
+
+    def identity(self) -> Mapping[str, Any]:
+        """Kind, checkpoint and limits."""
+        limits = {"dtype": self.dtype, "max_tokens": self.max_tokens}
+        return {"kind": "true", "model": self.source, "files": dict(self.files), **limits}
+
+    def entails(self, pairs: Sequence[Pair]) -> Verdicts:
+        """1 is entailment and 0 is none; None where the model wrote something else."""
+        encoded = [self._ids(premise, hypothesis) for premise, hypothesis in pairs]
+        verdicts: Verdicts = [None] * len(pairs)
+        for batch in batches([len(ids) for ids in encoded], self.batch_tokens):
+            for position, said in zip(batch, self._written([encoded[at] for at in batch]), strict=True):
+                verdicts[position] = {"1": True, "0": False}.get(said.strip())
+        return verdicts
+
+    def _ids(self, premise: str, hypothesis: str) -> list[int]:
+        ids = list(self.tokenizer(f"premise: {premise} hypothesis: {hypothesis}")["input_ids"])
+        if self.max_tokens is None or len(ids) <= self.max_tokens:
+            return ids
+        tail = list(self.tokenizer(f" hypothesis: {hypothesis}")["input_ids"])
+        head = list(self.tokenizer(f"premise: {premise}", add_special_tokens=False)["input_ids"])
+        return [*head[: max(0, self.max_tokens - len(tail))], *tail]
+
+    def _written(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        torch = require("torch", extra="cpu")
+        padded = self.tokenizer.pad({"input_ids": [list(row) for row in rows]}, return_tensors="pt")
+        inputs = {key: value.to(self.model.device) for key, value in padded.items()}
+        with torch.inference_mode():
+            out = self.model.generate(**inputs, max_new_tokens=10, do_sample=False, num_beams=1)
+        return list(self.tokenizer.batch_decode(out, skip_special_tokens=True))
+
+
+_SEQ2SEQ, _CLASSIFIER = "sequence-to-sequence model", "sequence classifier"
+
+
+def _open_seq2seq(path: Path, source: str, dtype: Any) -> Any:
+    torch = require("torch", extra="cpu")
+    placed: dict[str, Any] = {"device_map": "auto"} if torch.cuda.is_available() else {}
+    try:
+        return pretrained.load("AutoModelForSeq2SeqLM", path, dtype=dtype, **placed).eval()
+    except (OSError, ValueError) as error:
+        raise _no_model(source, _SEQ2SEQ, error) from error
 
 
 @dataclass(frozen=True)
 class ClassifierEntailment:
-    """A cross-encoder, loaded when it is first asked.
+    """A sequence classifier over premise and hypothesis, loaded when it is first asked.
 
     Attributes:
         open: loads the model of transformers.
@@ -83,19 +219,13 @@ class ClassifierEntailment:
             raise UserError(f"threshold={threshold:g}; give a probability between 0 and 1")
         path = resolve_model(source)
         require("torch", extra="cpu")
-        try:
-            config = pretrained.load("AutoConfig", path)
-        except (OSError, ValueError) as error:
-            raise _no_classifier(source, error) from error
+        config = _config(path, source, _CLASSIFIER)
         tokenizer, names = load_tokenizer(path), dict(config.id2label)
         position = _label(names, label, source)
-        limits = [tokenizer.model_max_length, getattr(config, "max_position_embeddings", None) or _UNLIMITED]
-        most = int(min(limits)) if min(limits) < _UNLIMITED else 512
-        limits_of = {"max_tokens": most, **settings}
-        files, named = model_files(path), str(names[position])
-        return cls(
-            partial(_open_classifier, path, source), tokenizer, source, files, position, named, threshold, **limits_of
-        )
+        limit = min(tokenizer.model_max_length, getattr(config, "max_position_embeddings", None) or _UNLIMITED)
+        limits = {"max_tokens": int(limit) if limit < _UNLIMITED else 512, **settings}
+        opening = partial(_open_classifier, path, source)
+        return cls(opening, tokenizer, source, model_files(path), position, str(names[position]), threshold, **limits)
 
     @cached_property
     def model(self) -> Any:
@@ -105,18 +235,12 @@ class ClassifierEntailment:
     @property
     def name(self) -> str:
         """The checkpoint's own name."""
-        return self.source.rstrip("/").rpartition("/")[2]
+        return short_name(self.source)
 
     def identity(self) -> Mapping[str, Any]:
         """Kind, checkpoint, label and limits."""
-        return {
-            "kind": "nli",
-            "model": self.source,
-            "files": dict(self.files),
-            "label": self.label_name,
-            "threshold": self.threshold,
-            "max_tokens": self.max_tokens,
-        }
+        known = {"kind": "nli", "model": self.source, "files": dict(self.files), "label": self.label_name}
+        return {**known, "threshold": self.threshold, "max_tokens": self.max_tokens}
 
     def entails(self, pairs: Sequence[Pair]) -> Verdicts:
         """Whether the label for entailment is the most probable one, or reaches the threshold."""
@@ -156,131 +280,18 @@ def _open_classifier(path: Path, source: str) -> Any:
         dtype = pretrained.number_format("auto", path, device).name
         model = pretrained.load("AutoModelForSequenceClassification", path, dtype=dtype)
     except (OSError, ValueError) as error:
-        raise _no_classifier(source, error) from error
+        raise _no_model(source, _CLASSIFIER, error) from error
     return model.eval().to(device)
 
 
-def _no_classifier(source: str, error: Exception) -> UserError:
-    return UserError(f"{source} is no sequence classifier: {str(error).splitlines()[0]}")
-
-
 def _label(names: Mapping[int, str], wanted: str | None, source: str) -> int:
-    known = ", ".join(str(name) for name in names.values())
-    if wanted is not None:
-        found = [at for at, name in names.items() if str(name).casefold() == wanted.casefold()]
-        if not found:
-            raise UserError(f"{source} has no label {wanted!r}; it has {known}")
-        return int(found[0])
-    if len(names) == 1:
+    if wanted is None and len(names) == 1:
         return 0
-    found = [at for at, name in names.items() if str(name).casefold() in _ENTAILING]
-    if len(found) != 1:
+    known = ", ".join(str(name) for name in names.values())
+    entailing = _ENTAILING if wanted is None else {wanted.casefold()}
+    found = [at for at, name in names.items() if str(name).casefold() in entailing]
+    if wanted is not None and not found:
+        raise UserError(f"{source} has no label {wanted!r}; it has {known}")
+    if wanted is None and len(found) != 1:
         raise UserError(f"which label of {source} means entailment? It has {known}; give label=")
     return int(found[0])
-
-
-ALCE_JUDGE = "google/t5_xxl_true_nli_mixture"
-_NEW_TOKENS = 10
-_ANSWERS = {"1": True, "0": False}
-
-
-@dataclass(frozen=True)
-class TrueEntailment:
-    """A TRUE model, loaded when it is first asked.
-
-    Attributes:
-        open: loads the model of transformers.
-        tokenizer: its own.
-        source: checkpoint directory or hub name.
-        files: checksums of the checkpoint.
-        dtype: of the weights.
-        batch_tokens: most tokens of a batch.
-        max_tokens: longer inputs lose the end of the premise; None for no limit, as in ALCE.
-    """
-
-    open: Callable[[], Any]
-    tokenizer: Any
-    source: str
-    files: Mapping[str, str]
-    dtype: str
-    batch_tokens: int = 8192
-    max_tokens: int | None = None
-
-    @classmethod
-    def load(cls, source: str = ALCE_JUDGE, **settings: Any) -> TrueEntailment:
-        """A checkpoint, loaded at the first verdict: in bfloat16 over the GPUs there are, in float32 on a CPU.
-
-        Several GPUs need `accelerate`.
-
-        Raises:
-            UserError: no such checkpoint, or none of a sequence-to-sequence model.
-        """
-        path = resolve_model(source)
-        torch = require("torch", extra="cpu")
-        try:
-            config = pretrained.load("AutoConfig", path)
-        except (OSError, ValueError) as error:
-            raise _no_seq2seq(source, error) from error
-        if not getattr(config, "is_encoder_decoder", False):
-            raise _no_seq2seq(source, f"it is a {config.model_type}")
-        dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
-        opening = partial(_open_seq2seq, path, source, dtype)
-        return cls(opening, load_tokenizer(path), source, model_files(path), str(dtype), **settings)
-
-    @cached_property
-    def model(self) -> Any:
-        """The loaded model."""
-        return self.open()
-
-    @property
-    def name(self) -> str:
-        """The checkpoint's own name."""
-        return self.source.rstrip("/").rpartition("/")[2]
-
-    def identity(self) -> Mapping[str, Any]:
-        """Kind, checkpoint and limits."""
-        limits = {"dtype": self.dtype, "max_tokens": self.max_tokens}
-        return {"kind": "true", "model": self.source, "files": dict(self.files), **limits}
-
-    def entails(self, pairs: Sequence[Pair]) -> Verdicts:
-        """1 is entailment and 0 is none; None where the model wrote something else."""
-        encoded = [self._ids(premise, hypothesis) for premise, hypothesis in pairs]
-        verdicts: Verdicts = [None] * len(pairs)
-        for batch in batches([len(ids) for ids in encoded], self.batch_tokens):
-            for position, said in zip(batch, self._written([encoded[at] for at in batch]), strict=True):
-                verdicts[position] = _ANSWERS.get(said.strip())
-        return verdicts
-
-    def _ids(self, premise: str, hypothesis: str) -> list[int]:
-        text = f"premise: {premise} hypothesis: {hypothesis}"
-        ids = list(self.tokenizer(text)["input_ids"])
-        if self.max_tokens is None or len(ids) <= self.max_tokens:
-            return ids
-        tail = list(self.tokenizer(f" hypothesis: {hypothesis}")["input_ids"])
-        head = list(self.tokenizer(f"premise: {premise}", add_special_tokens=False)["input_ids"])
-        return [*head[: max(0, self.max_tokens - len(tail))], *tail]
-
-    def _written(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        torch = require("torch", extra="cpu")
-        padded = self.tokenizer.pad({"input_ids": [list(row) for row in rows]}, return_tensors="pt")
-        with torch.inference_mode():
-            out = self.model.generate(
-                **{key: value.to(self.model.device) for key, value in padded.items()},
-                max_new_tokens=_NEW_TOKENS,
-                do_sample=False,
-                num_beams=1,
-            )
-        return list(self.tokenizer.batch_decode(out, skip_special_tokens=True))
-
-
-def _open_seq2seq(path: Path, source: str, dtype: Any) -> Any:
-    torch = require("torch", extra="cpu")
-    placed: dict[str, Any] = {"device_map": "auto"} if torch.cuda.is_available() else {}
-    try:
-        return pretrained.load("AutoModelForSeq2SeqLM", path, dtype=dtype, **placed).eval()
-    except (OSError, ValueError) as error:
-        raise _no_seq2seq(source, error) from error
-
-
-def _no_seq2seq(source: str, why: object) -> UserError:
-    return UserError(f"{source} is no sequence-to-sequence model: {str(why).splitlines()[0]}")

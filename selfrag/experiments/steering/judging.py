@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from selfrag.evaluation.metrics.entailment import Entailment, remembered
+from selfrag.evaluation.metrics.entailment import remembered
 from selfrag.evaluation.metrics.judging import Record, judge_citations, write_judged
+from selfrag.evaluation.metrics.nli import Entailment
 from selfrag.experiments.steering.study import FileStudy
 
 
