@@ -66,13 +66,8 @@ def cited_sentences(
     """Claims of an answer with what they cite; an answer that abstains cites nothing.
 
     A segment is the unit of citation, so each of its claims cites the segment's passage. Where no segment cites, every
-    claim cites all passages of `output.cited`.
-
-    Args:
-        output: of any system.
-        passages: by id, at least those that are cited.
-        claims: cuts the answer, or a segment of it.
-        marked: where no segment cites, the first line cites by numbers in brackets, `[1]` being the first passage read.
+    claim cites all passages of `output.cited`; or, if `marked`, the first line cites by numbers in brackets, `[1]`
+    being the first passage read. Passages are by id.
 
     Raises:
         UserError: a cited passage is not among `passages`.

@@ -26,15 +26,7 @@ Statistic: TypeAlias = Callable[[Floats], Floats]
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """One bar of a reliability diagram; only bins that hold something.
-
-    Attributes:
-        low: smallest confidence in it.
-        high: largest.
-        count: predictions in it.
-        confidence: their mean confidence.
-        accuracy: the share that was right.
-    """
+    """A bin that holds predictions: least and largest confidence, how many, their mean confidence, the share right."""
 
     low: float
     high: float
@@ -80,12 +72,8 @@ def calibration_error(
 ) -> Estimate:
     """Expected calibration error: the mean over predictions of |accuracy - confidence| of their bin.
 
-    Args:
-        confidence: probability given to being right.
-        correct: 1 where it was right, 0 where it was wrong.
-        bins: how many.
-        adaptive: bins of equal counts, not of equal width.
-        seed: of the interval. Resampled errors lie above the true one on few rows, so the interval does too.
+    Bins are of equal width, or of equal counts (`adaptive`). Resampled errors lie above the true one on few rows, so
+    the interval does too.
 
     Raises:
         ValueError: lengths differ, or a confidence is no probability.

@@ -69,13 +69,9 @@ class Classification:
 def classification(
     truth: Sequence[str], predicted: Sequence[str | None], classes: Sequence[str], *, seed: int = 0
 ) -> Classification:
-    """Figures of one prediction an item.
+    """Figures of one prediction an item, of classes in the order to report.
 
-    Args:
-        truth: class of each item, one of `classes`.
-        predicted: the same from a classifier; None or another name where it predicted none of them.
-        classes: names, in the order to report.
-        seed: of the intervals.
+    A prediction is None or another name where it is none of the classes.
 
     Raises:
         ValueError: lengths differ, or an item is of no known class.
@@ -133,26 +129,18 @@ HALLUCINATED, FAITHFUL = "hallucinated", "faithful"
 
 
 def flagged(faithfulness: Sequence[float | None], *, below: float = BELOW) -> bool | None:
-    """Whether a response is flagged: one sentence is hardly faithful.
+    """Whether a response is flagged: the faithfulness (0 to 1) of one sentence is below the threshold.
 
-    Args:
-        faithfulness: of each sentence, 0 to 1; None where it is not defined (too short, or never produced).
-        below: the threshold, exclusive.
-
-    Returns:
-        None if no sentence has a value: nothing can be said of the response.
+    Sentences without a value (too short, or never produced) do not count; None if no sentence has one.
     """
     known = [value for value in faithfulness if value is not None]
     return min(known) < below if known else None
 
 
 def detection(truth: Sequence[bool], found: Sequence[bool | None], *, seed: int = 0) -> Classification:
-    """Figures of flagged responses; the table of the paper shows those of the class `HALLUCINATED`.
+    """Figures of responses that are hallucinated or not, and `flagged` or not; None counts as not found.
 
-    Args:
-        truth: whether each response is hallucinated.
-        found: what `flagged` said; None counts as not found.
-        seed: of the intervals.
+    The table of the paper shows those of the class `HALLUCINATED`.
     """
     names = {True: HALLUCINATED, False: FAITHFUL, None: None}
     said = [names[one] for one in found]
@@ -166,12 +154,9 @@ ANSWERABLE, UNANSWERABLE = "answerable", "unanswerable"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one question.
+    """What became of one question, whose passages hold an answer or not.
 
-    Attributes:
-        answerable: whether its passages hold an answer, in truth.
-        answered: whether something other than "I don't know" came out.
-        faithfulness: of the answer to the passages, 0 to 1; None where nothing was answered, or nobody could say.
+    `faithfulness` of the answer to the passages is from 0 to 1; None where nothing was answered, or nobody could say.
     """
 
     answerable: bool

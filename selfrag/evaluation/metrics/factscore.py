@@ -74,11 +74,7 @@ def penalty(facts: int, gamma: int = GAMMA) -> float:
 def parts(found: Facts | None, gamma: int = GAMMA) -> Mapping[str, Part | None]:
     """What an answer adds to each figure of `NAMES`.
 
-    An abstention counts in `responds` only, and an answer with a missing verdict nowhere, as nobody knows its score.
-
-    Args:
-        found: None for an item that failed: no response, like an abstention.
-        gamma: of the penalty.
+    An abstention, or a failed item (None), counts in `responds` only, and an answer with a missing verdict nowhere.
     """
     if found is not None and not found.decided:
         return dict.fromkeys(NAMES)
@@ -130,10 +126,7 @@ class SentenceSplitter:
 class PromptedSplitter:
     """A chat model asked for the facts of each sentence, as the official tool asks InstructGPT.
 
-    Attributes:
-        executor: runs the model.
-        name: what reports call it.
-        about: what decides the model's answers: model, engine or address.
+    `about` is what decides the model's answers: model, engine or address.
     """
 
     executor: Executor
@@ -158,11 +151,7 @@ class PromptedSplitter:
 
 
 def load_splitter(spec: str) -> Splitter:
-    """The splitter of a name.
-
-    Args:
-        spec: `sentences`; a model to prompt in process (a directory, a hub name or `demo`); or `MODEL@URL` at an
-            OpenAI-compatible endpoint.
+    """The splitter of a name: `sentences`, or a model to prompt, `MODEL` or `MODEL@URL` as for `executor_of`.
 
     Raises:
         UserError: a model that cannot be loaded.
@@ -201,14 +190,15 @@ def check(
     """Find the facts of each text and decide on each of them.
 
     A fact is supported if the passages that are found for topic and fact entail it. The official tool searches the
-    page of the topic only; here the index decides what there is to find.
+    page of the topic only; here the index decides what there is to find. An abstention states no facts. Every distinct
+    pair is asked once, all in one call.
 
     Args:
-        texts: answers; an abstention states no facts.
+        texts: answers.
         topics: what each is about; goes into the queries.
         splitter: finds the facts.
         retriever: of the knowledge source.
-        judge: decides; every distinct pair is asked once, all in one call.
+        judge: decides.
         passages: found for each fact.
     """
     split = splitter.split(["" if abstains(text) else text for text in texts])
@@ -246,13 +236,7 @@ def topic_of(item: Item) -> str:
 def write_input(path: Path, items: Sequence[Item], outputs: Mapping[str, Output | None]) -> int:
     """Write the tool's input, a line an item: topic and answer; an abstention and a failed item are empty answers.
 
-    Args:
-        path: of the file.
-        items: in the order in which the decisions will be.
-        outputs: by id of the item.
-
-    Returns:
-        The number of lines.
+    Decisions will be in the order of `items`; `outputs` are by id of the item. Returns the number of lines.
 
     Raises:
         UserError: an item has no topic or no output.

@@ -72,13 +72,7 @@ _KEYS = ("id", "scores", "error", "text", "cited", "read", "retrieved", "segment
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """An item with what a system answered.
-
-    Attributes:
-        item: as it was asked.
-        output: None if it failed.
-        passages: by id, all that the answer may cite.
-    """
+    """An item with what a system answered (None if it failed), and all passages that the answer may cite, by id."""
 
     item: Item
     output: Output | None
@@ -123,12 +117,7 @@ class Judged:
 class Judges:
     """Who decides what; None for what is not asked for.
 
-    Attributes:
-        entailment: for citations, claims and facts.
-        features: for MAUVE.
-        splitter: finds facts.
-        knowledge: where facts are looked up.
-        source: what tells the knowledge source from another.
+    Facts are found by `splitter` and looked up in `knowledge`; `source` is what tells that from another index.
     """
 
     entailment: Entailment | None = None
@@ -144,11 +133,8 @@ class Judges:
 def judge_citations(records: Sequence[Record], judge: Entailment, *, kind: str, marked: bool = False) -> Judged:
     """ALCE's citation recall, precision and F1 of each answer. Closed sets make no claim, and are left out.
 
-    Args:
-        records: of one file.
-        judge: decides.
-        kind: of the task: a `short` answer is judged with its question, a `list` piece by piece with it.
-        marked: the task asks for citations as numbers in brackets.
+    By `kind` of the task a `short` answer is judged with its question, and a `list` piece by piece with it. A task is
+    `marked` if it asks for citations as numbers in brackets.
     """
     written = [(one, one.output) for one in records if one.output is not None and not one.item.options]
     responses = [cited_sentences(said, one.passages, claims=_claims(one, kind), marked=marked) for one, said in written]
@@ -187,14 +173,7 @@ def judge_claims(records: Sequence[Record], judge: Entailment) -> Judged:
 def judge_facts(
     records: Sequence[Record], splitter: Splitter, retriever: Retriever, judge: Entailment, about: Mapping[str, Any]
 ) -> Judged:
-    """FactScore of each answer by our own judges.
-
-    Args:
-        records: of one file; every item has a topic.
-        splitter: finds the facts.
-        retriever: of the knowledge source.
-        judge: decides.
-        about: what tells the knowledge source from another.
+    """FactScore of each answer by our own judges; `about` is what tells the knowledge source from another.
 
     Raises:
         UserError: an item has no topic.
@@ -212,11 +191,7 @@ def facts_judged(
 ) -> Judged:
     """FactScore of each answer from verdicts that are there, such as those of the official tool.
 
-    Args:
-        records: of one file.
-        facts: by id of the item; an item without is a failed one.
-        judge: what reports call who decided.
-        identity: what decided the verdicts.
+    `facts` are by id of the item; an item without is a failed one.
     """
     found = {one.item.id: parts(facts.get(one.item.id)) for one in records}
     columns = {name: {key: own[name] for key, own in found.items()} for name in NAMES}
@@ -268,9 +243,6 @@ def judge_run(
         wanted: some of `FAMILIES`.
         only: names of files; all by default.
         progress: called with the number of verdicts that are there.
-
-    Returns:
-        Name of the file to what each judge said.
 
     Raises:
         UserError: no run, one that is being written or judged, an unfinished file, other items than those of the run, a
@@ -381,13 +353,7 @@ def official_output(folder: Path, name: str, load: Load, path: Path) -> Judged:
 
 
 def write_judged(folder: Path, file: str, judged: Judged, about: Mapping[str, Any]) -> Path:
-    """Write, or replace, what a judge said.
-
-    Args:
-        folder: of the run.
-        file: name of the file in the run, which must be finished.
-        judged: the figures.
-        about: time, commit and versions, for the reader.
+    """Write, or replace, what a judge said about a finished file of a run; `about` is as from `about()`.
 
     Raises:
         UserError: the disk is full, or the folder cannot be written.

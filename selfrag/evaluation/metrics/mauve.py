@@ -52,12 +52,7 @@ class Features(Protocol):
 class HiddenStates:
     """Features by a causal language model: its last hidden state at a text's last token.
 
-    Attributes:
-        model: of transformers, without its head.
-        tokenizer: its own.
-        source: checkpoint directory or hub name.
-        files: checksums of the checkpoint.
-        batch_tokens: most tokens of a batch.
+    `model` is of transformers, without its head; `batch_tokens` is the most tokens of a batch.
     """
 
     model: Any
@@ -119,12 +114,8 @@ class HiddenStates:
 class Mauve:
     """MAUVE, 0 to 1; higher is more like the human texts.
 
-    Attributes:
-        value: mean over seeds.
-        low: smallest of any seed; no confidence interval.
-        high: largest.
-        texts: of each side.
-        features: who made the vectors.
+    `value` is the mean over seeds, `low` and `high` the smallest and largest of any: no confidence interval. `texts`
+    are those of each side, `features` who made the vectors.
     """
 
     value: float

@@ -51,9 +51,7 @@ class Entailment(Protocol):
 def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
     """Positions of sequences in batches of about one length, longest first, so that a lack of memory shows at once.
 
-    Args:
-        lengths: of each sequence.
-        tokens: most tokens of a batch, padding included; a longer sequence makes a batch of its own.
+    A batch has at most `tokens` tokens, padding included; a longer sequence makes a batch of its own.
     """
     batch: list[int] = []
     for position in sorted(range(len(lengths)), key=lambda at: (-lengths[at], at)):
@@ -70,6 +68,26 @@ def short_name(source: str) -> str:
     return source.rstrip("/").rpartition("/")[2]
 
 
+@dataclass(frozen=True)
+class _Checkpoint:
+    """A checkpoint of transformers: `open` loads its weights, which happens when it is first asked."""
+
+    open: Callable[[], Any]
+    tokenizer: Any
+    source: str
+    files: Mapping[str, str]
+
+    @cached_property
+    def model(self) -> Any:
+        """The loaded model."""
+        return self.open()
+
+    @property
+    def name(self) -> str:
+        """The checkpoint's own name."""
+        return short_name(self.source)
+
+
 def _config(path: Path, source: str, kind: str) -> Any:
     try:
         return pretrained.load("AutoConfig", path)
@@ -82,23 +100,15 @@ def _no_model(source: str, kind: str, why: object) -> UserError:
 
 
 @dataclass(frozen=True)
-class TrueEntailment:
-    """A TRUE model, loaded when it is first asked; any sequence-to-sequence checkpoint trained on this form will do.
+class TrueEntailment(_Checkpoint):
+    """A TRUE model; any sequence-to-sequence checkpoint trained on this form will do.
 
     Attributes:
-        open: loads the model of transformers.
-        tokenizer: its own.
-        source: checkpoint directory or hub name.
-        files: checksums of the checkpoint.
         dtype: of the weights.
         batch_tokens: most tokens of a batch.
         max_tokens: longer inputs lose the end of the premise; None for no limit, as in ALCE.
     """
 
-    open: Callable[[], Any]
-    tokenizer: Any
-    source: str
-    files: Mapping[str, str]
     dtype: str
     batch_tokens: int = 8192
     max_tokens: int | None = None
@@ -120,16 +130,6 @@ class TrueEntailment:
         dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
         opening = partial(_open_seq2seq, path, source, dtype)
         return cls(opening, load_tokenizer(path), source, model_files(path), str(dtype), **settings)
-
-    @cached_property
-    def model(self) -> Any:
-        """The loaded model."""
-        return self.open()
-
-    @property
-    def name(self) -> str:
-        """The checkpoint's own name."""
-        return short_name(self.source)
 
     def identity(self) -> Mapping[str, Any]:
         """Kind, checkpoint and limits."""
@@ -175,14 +175,10 @@ def _open_seq2seq(path: Path, source: str, dtype: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class ClassifierEntailment:
-    """A sequence classifier over premise and hypothesis, loaded when it is first asked.
+class ClassifierEntailment(_Checkpoint):
+    """A sequence classifier over premise and hypothesis.
 
     Attributes:
-        open: loads the model of transformers.
-        tokenizer: its own.
-        source: checkpoint directory or hub name.
-        files: checksums of the checkpoint.
         label: position of the label for entailment; of a model with one output, that output's.
         label_name: what the model calls it.
         threshold: least probability of it; None asks for the most probable label (one output: 0.5).
@@ -190,10 +186,6 @@ class ClassifierEntailment:
         batch_tokens: most tokens of a batch.
     """
 
-    open: Callable[[], Any]
-    tokenizer: Any
-    source: str
-    files: Mapping[str, str]
     label: int
     label_name: str
     threshold: float | None = None
@@ -204,13 +196,9 @@ class ClassifierEntailment:
     def load(
         cls, source: str, *, label: str | None = None, threshold: float | None = None, **settings: Any
     ) -> ClassifierEntailment:
-        """A checkpoint: its label and tokenizer now, its weights at the first verdict, onto the GPU if there is one.
+        """A checkpoint, its weights loaded at the first verdict, onto the GPU if there is one.
 
-        Args:
-            source: checkpoint directory or hub name.
-            label: name of the label for entailment; found by its name if not given.
-            threshold: see the class.
-            settings: further fields of the class.
+        `label` is the name of the label for entailment, which is found if it is not given.
 
         Raises:
             UserError: no such checkpoint, none of a classifier, or no label that says entailment.
@@ -226,16 +214,6 @@ class ClassifierEntailment:
         limits = {"max_tokens": int(limit) if limit < _UNLIMITED else 512, **settings}
         opening = partial(_open_classifier, path, source)
         return cls(opening, tokenizer, source, model_files(path), position, str(names[position]), threshold, **limits)
-
-    @cached_property
-    def model(self) -> Any:
-        """The loaded model."""
-        return self.open()
-
-    @property
-    def name(self) -> str:
-        """The checkpoint's own name."""
-        return short_name(self.source)
 
     def identity(self) -> Mapping[str, Any]:
         """Kind, checkpoint, label and limits."""

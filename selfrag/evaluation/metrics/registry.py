@@ -110,8 +110,8 @@ def metric(
 
     Args:
         name: ends in `@K` for a function that takes a depth as its last argument.
-        source: paper or tool that defines it.
-        about: one line; the first of the function's docstring if not given.
+        source: see `Metric`, as the others.
+        about: the first line of the function's docstring if not given.
         reads: what the item has to compare with; the function is then of text and that (`f(text, gold)`) and is not
             asked where there is none. Without it the function is of item and output.
         of_failure: see `Metric`.

@@ -1,17 +1,22 @@
-"""Judges that are prompted, intrinsics, critics, or remembered: what they ask, and what they make of the replies."""
+"""Judges of entailment: models against themselves asked one pair at a time, prompts, intrinsics, critics, memory."""
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny
+import tiny_judges
 from answering import Answering, scoring
 from chat_server import ChatServer, said
+from hypothesis import given
+from hypothesis import strategies as st
 from scripted_critic import ScriptedCritic
 
 from critic.entailment import CriticEntailment, load
@@ -25,10 +30,125 @@ from selfrag.evaluation.metrics.entailment import (
     load_entailment,
 )
 from selfrag.evaluation.metrics.factscore import load_splitter
+from selfrag.evaluation.metrics.nli import ClassifierEntailment, TrueEntailment, batches
 from selfrag.intrinsics.contract import Completion, Failed, Request
 from selfrag.intrinsics.hallucination_detection import HallucinationDetection
 
 PAIR = ("Title: Ann\nAnn wrote it.", "Ann wrote it.")
+PAIRS = [
+    ("Ann wrote it in Paris.", "Ann wrote it."),
+    ("It rained.", "Ann wrote it."),
+    ("", "it"),
+    ("Title: Ann\nthe rained in Paris a it wrote the", "in Paris it rained"),
+    ("a " * 30, "the rained"),
+    ("Ann", "Paris wrote the"),
+]
+
+
+@given(st.lists(st.integers(0, 30), max_size=30), st.integers(1, 60))
+def test_batches_hold_every_position_once_and_fit(lengths: list[int], tokens: int) -> None:
+    found = list(batches(lengths, tokens))
+    assert sorted(at for batch in found for at in batch) == list(range(len(lengths)))
+    assert all(len(batch) == 1 or max(lengths[at] for at in batch) * len(batch) <= tokens for batch in found)
+
+
+def test_true_says_what_the_model_writes_whatever_the_batch(tiny_true: Path) -> None:
+    torch = pytest.importorskip("torch")
+    judge = TrueEntailment.load(str(tiny_true))
+    wanted = []
+    for known, claim in PAIRS:
+        ids = judge.tokenizer(f"premise: {known} hypothesis: {claim}", return_tensors="pt").input_ids
+        with torch.inference_mode():
+            out = judge.model.generate(ids, max_new_tokens=10, do_sample=False)
+        wanted.append({"1": True, "0": False}.get(judge.tokenizer.decode(out[0], skip_special_tokens=True).strip()))
+    assert judge.entails(PAIRS) == replace(judge, batch_tokens=1).entails(PAIRS) == wanted
+    assert judge.entails([]) == []
+
+
+@pytest.mark.parametrize(("written", "verdict"), [("1", True), ("0", False), ("Paris", None)])
+def test_true_reads_1_and_0_and_takes_nothing_else_for_a_verdict(
+    tiny_true: Path, written: str, verdict: bool | None
+) -> None:
+    torch = pytest.importorskip("torch")
+    judge = TrueEntailment.load(str(tiny_true))
+    (word,) = judge.tokenizer(written, add_special_tokens=False)["input_ids"]
+    turns = torch.zeros(2, len(judge.tokenizer))
+    turns[0, word], turns[1, judge.tokenizer.eos_token_id] = 1.0, 1.0
+
+    class Head(torch.nn.Module):
+        """Writes the word, then the end."""
+
+        def forward(self, states: object) -> object:
+            step = self.calls = getattr(self, "calls", -1) + 1
+            return turns[min(step, 1)].expand(*states.shape[:-1], -1)
+
+    judge.model.lm_head = Head()
+    assert judge.entails([("Ann", "it")]) == [verdict]
+
+
+def test_the_premise_is_cut_and_never_the_hypothesis(tiny_true: Path, tiny_nli: Path) -> None:
+    judge = TrueEntailment.load(str(tiny_true), max_tokens=12)
+    known = judge.tokenizer.convert_ids_to_tokens(judge._ids("Ann " * 40, "it rained in Paris"))
+    assert known == ["premise", ":", *["ann"] * 3, "hypothesis", ":", "it", "rained", "in", "paris", "</s>"]
+    assert (judge.identity()["max_tokens"], judge.name) == (12, tiny_true.name)
+    assert set(judge.identity()["files"]) >= {"config.json", "model.safetensors"}
+    classifier = ClassifierEntailment.load(str(tiny_nli))
+    ids = classifier._ids(("Ann " * 100, "it rained"))["input_ids"]
+    assert len(ids) == len(classifier._ids(("Ann", "it " * 100))["input_ids"]) == 48
+    assert classifier.tokenizer.convert_ids_to_tokens(ids)[-4:] == ["[SEP]", "it", "rained", "[SEP]"]
+
+
+def test_a_classifier_is_the_model_whatever_the_batch(tiny_nli: Path, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    judge = ClassifierEntailment.load(str(tiny_nli))
+    assert (judge.label, judge.max_tokens) == (2, 48)
+    found = judge.probabilities(PAIRS)
+    for (known, claim), row in zip(PAIRS, found, strict=True):
+        with torch.inference_mode():
+            logits = judge.model(**judge.tokenizer(known, claim, return_tensors="pt")).logits[0]
+        assert row == pytest.approx(logits.softmax(-1).tolist(), abs=1e-5)
+    verdicts = judge.entails(PAIRS)
+    assert verdicts == [row.index(max(row)) == 2 for row in found] == replace(judge, batch_tokens=1).entails(PAIRS)
+    assert len(set(verdicts)) == 2  # the random model says both
+    assert replace(judge, threshold=1e-9).entails(PAIRS) == [True] * len(PAIRS)
+    one = ClassifierEntailment.load(str(tiny_judges.save_classifier(tmp_path / "one", ("score",))))
+    found = one.probabilities(PAIRS)
+    assert all(len(row) == 1 and 0 <= row[0] <= 1 for row in found)
+    assert one.entails(PAIRS) == [row[0] >= 0.5 for row in found]
+
+
+def test_the_label_is_found_or_asked_for(tiny_nli: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no label 'yes'; it has contradiction, neutral, entailment"):
+        ClassifierEntailment.load(str(tiny_nli), label="yes")
+    with pytest.raises(UserError, match="between 0 and 1"):
+        ClassifierEntailment.load(str(tiny_nli), threshold=2.0)
+    for path in tiny_nli.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    config = json.loads((tiny_nli / "config.json").read_text())
+    config |= {"id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}}
+    config.pop("label2id")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=r"which label of .* means entailment"):
+        ClassifierEntailment.load(str(tmp_path))
+    assert ClassifierEntailment.load(str(tmp_path), label="label_1").label == 1
+
+
+def test_judges_by_name(tiny_nli: Path, tiny_true: Path) -> None:
+    assert load_entailment(f"nli:{tiny_nli}").identity()["kind"] == "nli"
+    assert load_entailment(f"true:{tiny_true}").identity()["kind"] == "true"
+    for name, message in (
+        (f"true:{tiny_nli}", "is no sequence-to-sequence model: it is a bert"),
+        ("oracle", "unknown judge 'oracle'; known: true, nli:MODEL"),
+        ("nli", "'nli' of which model"),
+        (f"true:{tiny_nli / 'nothing'}", "no model at"),
+        ("judge:some-model@localhost", "is not a web address"),
+    ):
+        with pytest.raises(UserError, match=message):
+            load_entailment(name)
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))
+    (spec,) = project["project"]["entry-points"][GROUP].values()
+    module, _, function = spec.partition(":")
+    assert getattr(import_module(module), function) is load
 
 
 def judge(executor: Any, **settings: Any) -> JudgeEntailment:
@@ -66,12 +186,8 @@ def test_an_endpoint_judges(monkeypatch: pytest.MonkeyPatch) -> None:
     with ChatServer(lambda body: said("yes") if "rained" in str(body["messages"]) else said("no", no)) as server:
         found = load_entailment(f"judge:owner/model-7b@{server.url}/v1")
         assert found.entails([PAIR, ("It rained.", "It rained.")]) == [False, True]
-        assert found.name == "judge model-7b"
-        assert found.identity()["url"] == f"{server.url}/v1"
+        assert (found.name, found.identity()["url"]) == ("judge model-7b", f"{server.url}/v1")
         assert {body["model"] for body in server.bodies} == {"owner/model-7b"}
-
-
-def test_an_endpoint_that_talks_gives_no_verdict() -> None:
     with ChatServer(lambda body: said("Well, that depends.")) as server:
         assert load_entailment(f"judge:m@{server.url}").entails([PAIR]) == [None]
 
@@ -83,8 +199,7 @@ def test_the_hallucination_intrinsic_wants_every_sentence_faithful() -> None:
             return Failed("gone")
         label = {"Ann": "faithful", "Bob": "unfaithful", "Hello": "NA"}
         scored = [scoring(**{label[word.split()[0]]: 0.9}) for word in words]
-        scores = [one.answer(request).scores[at] for at, one in enumerate(scored)]
-        return Completion(scores=tuple(scores))
+        return Completion(scores=tuple(one.answer(request).scores[at] for at, one in enumerate(scored)))
 
     found = FaithfulEntailment(HallucinationDetection(Answering(answer)), "owner/model")
     claims = ["Ann wrote it. Ann did.", "Ann wrote it. Bob did.", "Hello there. Ann did.", "Hello there.", "Ann!"]
@@ -93,7 +208,7 @@ def test_the_hallucination_intrinsic_wants_every_sentence_faithful() -> None:
     assert found.identity()["dialect"]
 
 
-def test_a_critic_calls_full_support_entailment() -> None:
+def test_a_critic_calls_full_support_entailment(tmp_path: Path) -> None:
     answers = {
         "full": "Fully supported",
         "part": "Partially supported",
@@ -104,14 +219,15 @@ def test_a_critic_calls_full_support_entailment() -> None:
     pairs = [(PAIR[0], claim) for claim in answers]
     assert CriticEntailment(critic, "critic").entails(pairs) == [True, False, None, True]
     assert CriticEntailment(critic, "critic", threshold=0.5).entails(pairs) == [True, False, None, False]
-    case = critic.cases[0]
-    assert (case.group, case.instruction) == ("IsSup", "Write one factual sentence about Ann.")
-    assert case.evidence is not None
-    assert (case.evidence.title, case.evidence.text) == ("Ann", "Ann wrote it.")
     CriticEntailment(critic, "critic").entails([("It rained.", "full")])
-    assert critic.cases[-1].evidence is not None
-    assert critic.cases[-1].instruction == "Write one factual sentence."
-    assert critic.cases[-1].evidence.text == "It rained."
+    seen = [(one.group, one.instruction, one.evidence.title, one.evidence.text) for one in critic.cases]
+    assert seen[0] == ("IsSup", "Write one factual sentence about Ann.", "Ann", "Ann wrote it.")
+    assert seen[-1] == ("IsSup", "Write one factual sentence.", "", "It rained.")
+    (tmp_path / "config.json").write_text("{}")
+    found = load(str(tmp_path))  # it is known before it is loaded: its verdicts may all be on disk
+    assert (found.name, set(found.identity()["files"])) == (f"critic {tmp_path.name}", {"config.json"})
+    with pytest.raises(UserError):
+        found.entails([PAIR])
 
 
 @pytest.mark.engine
@@ -134,30 +250,11 @@ def test_judges_in_process_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert isinstance(prompted, JudgeEntailment)
     (verdict,) = JudgeEntailment(prompted.executor, "judge", {}, min_coverage=0.0).entails([PAIR])
     assert verdict in (True, False)  # the model is random, and its probabilities are exact
-    assert prompted.name == "judge chat"
-    faithful = load_entailment(f"intrinsic:{model}")
-    assert faithful.name == "hallucination_detection on chat"
+    faithful, splitter = load_entailment(f"intrinsic:{model}"), load_splitter(str(model))
+    names = (prompted.name, faithful.name, splitter.name)
+    assert names == ("judge chat", "hallucination_detection on chat", "facts by chat")
     assert len(faithful.entails([PAIR, PAIR])) == 2
-    splitter = load_splitter(str(model))
-    assert splitter.name == "facts by chat"
     assert splitter.split([""]) == [()]
-
-
-def test_the_judge_of_the_critic_is_where_the_packaging_says() -> None:
-    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))
-    (spec,) = project["project"]["entry-points"][GROUP].values()
-    module, _, function = spec.partition(":")
-    assert getattr(import_module(module), function) is load
-
-
-def test_a_critic_is_known_before_it_is_loaded(tmp_path: Path) -> None:
-    """Its verdicts may all be on disk."""
-    (tmp_path / "config.json").write_text("{}")
-    found = load(str(tmp_path))
-    assert found.name == f"critic {tmp_path.name}"
-    assert set(found.identity()["files"]) == {"config.json"}
-    with pytest.raises(UserError):
-        found.entails([PAIR])
 
 
 class Counting:
@@ -180,13 +277,12 @@ class Counting:
 
 
 def test_verdicts_are_remembered_and_equal_pairs_asked_once(tmp_path: Path) -> None:
-    inner, done = Counting(), []
+    inner, again, done = Counting(), Counting(), []
     pairs = [("ab", "a"), ("ab", "c"), ("ab", "a"), ("ab", "?")]
     wanted = [True, False, True, None]
     assert Remembered(inner, tmp_path / "v.log", done.append).entails(pairs) == wanted
     assert inner.asked == [("ab", "a"), ("ab", "c"), ("ab", "?")]
     assert sum(done) == len(pairs)
-    again = Counting()
     assert Remembered(again, tmp_path / "v.log").entails(pairs) == wanted
     assert again.asked == [("ab", "?")]  # what had no verdict is asked again
 
@@ -195,12 +291,11 @@ def test_a_killed_pass_goes_on_and_a_half_written_line_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("selfrag.evaluation.metrics.entailment.AT_ONCE", 2)
-    path, inner = tmp_path / "v.log", Counting()
+    path, inner, after = tmp_path / "v.log", Counting(), Counting()
     with pytest.raises(RuntimeError, match="killed"):
         Remembered(inner, path).entails([("ab", "a"), ("ab", "b"), ("ab", "!")])
     whole = path.read_bytes()
     path.write_bytes(whole + b"0123")
-    after = Counting()
     assert Remembered(after, path).entails([("ab", "a"), ("ab", "b"), ("ab", "x")]) == [True, True, False]
     assert after.asked == [("ab", "x")]
     assert path.read_bytes().startswith(whole)
