@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,12 @@ class Estimate:
         return f"{self.value:.3f}{ends} n={self.n}"
 
 
+def plain(figures: Any) -> dict[str, Any]:
+    """A dataclass of figures as plain values, ready for JSON."""
+    values = {one.name: getattr(figures, one.name) for one in fields(figures)}
+    return {name: value.as_dict() if hasattr(value, "as_dict") else value for name, value in values.items()}
+
+
 def bracketed(found: Estimate, *, scale: float = 100) -> str:
     """`54.9 [51.0, 58.8]`, in percent unless told otherwise; the value alone where there is no interval."""
     value, low, high = (f"{scale * end:.1f}" for end in (found.value, found.low, found.high))
@@ -67,14 +73,7 @@ def share(part: Floats, whole: Floats) -> Floats:
 
 
 def bootstrap(items: int, statistic: Callable[[Floats], Floats], seed: int = 0, rounds: int = ROUNDS) -> Estimate:
-    """Any figure of items.
-
-    Args:
-        items: how many there are.
-        statistic: maps counts [R, n] (how often each of R samples holds each of n items) to R values.
-        seed: of the resampling.
-        rounds: bootstrap samples.
-    """
+    """Any figure of items; `statistic` maps counts [R, n] (how often each of R samples holds each item) to R values."""
     if items == 0:
         return Estimate(float("nan"), float("nan"), float("nan"), 0)
     value = float(statistic(np.ones((1, items)))[0])
@@ -109,13 +108,9 @@ def auc(positives: Sequence[float], negatives: Sequence[float]) -> float:
 def pooled_auc(
     positives: Sequence[Sequence[float]], negatives: Sequence[Sequence[float]], *, seed: int = 0, rounds: int = ROUNDS
 ) -> Estimate:
-    """AUC over the scores of all items together; whole items are resampled, because their passages belong together.
+    """AUC over the scores of each item's positives and negatives, all items together.
 
-    Args:
-        positives: scores of each item's positives.
-        negatives: scores of each item's negatives; as many items.
-        seed: of the resampling.
-        rounds: bootstrap samples.
+    Whole items are resampled, because their passages belong together.
     """
     matrix = win_matrix(positives, negatives)
     right = np.array([len(scores) for scores in positives], dtype=np.float64)

@@ -145,13 +145,9 @@ class Cites:
 
 @dataclass(frozen=True, slots=True)
 class CitationQuality:
-    """Recall, precision and F1 as means over responses.
+    """Recall and precision as means over responses; `undecided` ones, with a missing verdict, are left out.
 
-    Attributes:
-        recall: of the claims, the share that their citations support.
-        precision: of the citations, the share that is needed or enough.
-        f1: ALCE: of the two means; LongBench-Cite: mean over responses. None without responses.
-        undecided: responses that are left out, because a verdict on them is missing.
+    F1 is that of the two means for ALCE, and the mean over responses for LongBench-Cite; None without responses.
     """
 
     recall: Estimate
@@ -173,15 +169,9 @@ def cites(responses: Sequence[Sequence[CitedSentence]], entails: Entails, *, mos
     """ALCE's automatic citation evaluation, response by response.
 
     A sentence counts as recalled if its citations together entail it. A citation is precise if its sentence is
-    recalled and it entails the sentence alone, or the others do not entail it without this one.
-
-    Args:
-        responses: sentences of each response.
-        entails: the judge; called three times, each time with all distinct pairs that have to be known by then.
-        most: citations of a sentence that are read.
-
-    Returns:
-        A value each; None for a response without sentences, or with a missing verdict.
+    recalled and it entails the sentence alone, or the others do not entail it without this one. The judge is called
+    three times, each time with all distinct pairs that have to be known by then. At `most` so many citations of a
+    sentence are read. None for a response without sentences, or with a missing verdict.
     """
     kept = [[CitedSentence(s.text, s.passages[:most]) for s in response] for response in responses]
     cited = [sentence for response in kept for sentence in response if sentence.passages]
@@ -249,9 +239,7 @@ def longbench(
 ) -> tuple[CitationQuality, list[float]]:
     """LongBench-Cite's figures, and the F1 of each response, from verdicts that a judge has given.
 
-    Args:
-        support: for each response and statement, how far its citations support it: 1, 0.5 or 0.
-        relevant: for each response and statement, whether each of its citations is relevant.
+    These are, for each response and statement, how far its citations support it (1, 0.5 or 0), and which are relevant.
 
     Raises:
         ValueError: the two do not name the same responses and statements.
@@ -271,14 +259,8 @@ def longbench(
 def claim_recall(texts: Sequence[str], claims: Sequence[Sequence[str]], entails: Entails) -> list[float | None]:
     """Share of the claims of a complete answer that each text entails (ALCE's measure for ELI5).
 
-    Args:
-        texts: answers; of each the first line is read, without citations in brackets. An empty one entails nothing, and
-            is not asked about.
-        claims: of each answer, the statements that a complete one makes.
-        entails: the judge; every distinct pair is asked once, all in one call.
-
-    Returns:
-        A share each; None without claims, or with a missing verdict.
+    Of each text the first line is read, without citations in brackets; an empty one entails nothing. Every distinct
+    pair is asked once, all in one call. None without claims, or with a missing verdict.
 
     Raises:
         ValueError: not as many texts as lists of claims.

@@ -117,14 +117,9 @@ _LEADING = re.compile(
 
 
 def read_option(text: str, item: Item) -> str | None:
-    """The option that a text names: as it is written at its beginning, else the only one whose words occur in it.
+    """The option, as it is scored, that a text such as `B`, `(B) Mars`, `true.` or `It is Mars.` names.
 
-    Args:
-        text: what a model wrote, such as `B`, `(B) Mars`, `true.` or `It is Mars.`
-        item: with options.
-
-    Returns:
-        The option as it is scored; None if the text names none, or several.
+    The one that is written at its beginning, else the only one whose words occur in it; None for none, or several.
     """
     surfaces = choices(item).surfaces
     if (leading := _LEADING.match(text)) and (found := _named(leading[1], surfaces)):

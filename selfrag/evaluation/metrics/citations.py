@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, share
+from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, plain, share
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.output import Output
 from selfrag.evaluation.metrics.registry import Part, harmonic, metric
@@ -77,13 +77,9 @@ class Cited(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PairFigures:
-    """Figures over the pairs of all responses together; whole responses are resampled.
+    """Precision, recall and F1 over the pairs of all responses together; whole responses are resampled.
 
-    Attributes:
-        precision: share of the given pairs that are gold.
-        recall: share of the gold pairs that were given.
-        f1: their harmonic mean.
-        exact: share of the responses whose pairs are exactly the gold ones.
+    `exact` is the share of the responses whose pairs are exactly the gold ones.
     """
 
     precision: Estimate
@@ -93,7 +89,7 @@ class PairFigures:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {name: getattr(self, name).as_dict() for name in ("precision", "recall", "f1", "exact")}
+        return plain(self)
 
 
 def by_sentence(citations: Collection[Cited]) -> frozenset[Hashable]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, mean, share
+from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, mean, plain, share
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,7 @@ class ClassFigures:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        named = {name: getattr(self, name).as_dict() for name in ("precision", "recall", "f1")}
-        return {**named, "support": self.support}
+        return plain(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +57,8 @@ class Classification:
         table: dict[str, dict[str, int]] = {}
         for (truth, predicted), count in self.confusion.items():
             table.setdefault(truth, {})[predicted or ""] = count
-        return {
-            "classes": {name: found.as_dict() for name, found in self.classes.items()},
-            **{name: getattr(self, name).as_dict() for name in ("accuracy", "weighted_f1", "macro_f1")},
-            "undefined": self.undefined,
-            "confusion": table,
-        }
+        classes = {name: found.as_dict() for name, found in self.classes.items()}
+        return plain(self) | {"classes": classes, "confusion": table}
 
 
 def classification(
@@ -177,14 +172,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class JointFigures:
-    """Figures of one flow.
+    """Figures of one flow: answering and abstaining as a classifier of the questions, and JAFS.
 
-    Attributes:
-        answerability: answering and abstaining as a classifier of the questions.
-        responses: answers to answerable questions.
-        faithfulness: their mean faithfulness, over those where it is known.
-        jafs: joint answerability and faithfulness, over the questions where it is known.
-        unknown: answers whose faithfulness nobody could say.
+    `responses` are answers to answerable questions, `faithfulness` is their mean where it is known, and `unknown` are
+    questions whose JAFS is not known, because nobody could say how faithful the answer is.
     """
 
     answerability: Classification
@@ -195,8 +186,7 @@ class JointFigures:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        nested = {name: getattr(self, name).as_dict() for name in ("answerability", "faithfulness", "jafs")}
-        return {**nested, "responses": self.responses, "unknown": self.unknown}
+        return plain(self)
 
 
 def joint_figures(outcomes: Sequence[Outcome], *, seed: int = 0) -> JointFigures:

@@ -60,7 +60,7 @@ class JudgeEntailment:
     Attributes:
         executor: runs the model.
         name: what reports call it.
-        about: what decides the model's answers, for manifests: model, engine or address.
+        about: what decides the model's answers, for manifests.
         threshold: least probability of `yes` among the two answers.
         min_coverage: least probability on the two answers together; below, there is no verdict.
     """
@@ -92,10 +92,7 @@ class JudgeEntailment:
 class FaithfulEntailment:
     """The hallucination intrinsic: a text follows if each sentence of it is faithful.
 
-    Attributes:
-        intrinsic: with or without an adapter.
-        model: the model it runs on, for reports.
-        files: checksums of model and adapter, where they are known.
+    `model`, on which it runs, and `files`, the checksums of model and adapter, are for reports.
     """
 
     intrinsic: HallucinationDetection

@@ -92,8 +92,8 @@ class Judged:
         judge: what reports call it.
         identity: everything that decides its verdicts.
         parts: metric to id of the item to its part; None where the metric says nothing about the item.
-        undecided: metric to the number of items that it would say something about, had there been every verdict.
-        whole: figures of all items together, such as MAUVE, with what is to be known of them; None if undefined.
+        undecided: metric to the number of items that lack a verdict.
+        whole: figures of all items together, such as MAUVE; None if undefined.
     """
 
     judge: str
