@@ -20,7 +20,7 @@ from critic.teacher.prompts import prompt as teacher_prompt
 from retrieval.passage import Passage
 from selfrag.errors import UserError
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.entailment.judge import CODEC as ENTAILMENT
+from selfrag.evaluation.metrics.entailment import CODEC as ENTAILMENT
 from selfrag.experiments.self_interpretation.grid import Trial
 from selfrag.experiments.self_interpretation.prompts import DIRECT
 from selfrag.experiments.self_interpretation.writers import PromptWriter

@@ -22,13 +22,12 @@ from selfrag.decoding.requests import Failed
 from selfrag.engines.base import Engine
 from selfrag.engines.serving import pump
 from selfrag.evaluation.compare_bootstrap import bootstrap as figures_of
-from selfrag.evaluation.containment import normalise
-from selfrag.evaluation.intervals import NONE, Estimate, bootstrap, pooled_auc
+from selfrag.evaluation.intervals import NONE, Estimate, Floats, bootstrap, pooled_auc
 from selfrag.evaluation.metrics.answers import token_f1
-from selfrag.evaluation.metrics.citation_pairs import pair_figures
-from selfrag.evaluation.metrics.metric import Part
+from selfrag.evaluation.metrics.citations import pair_figures
+from selfrag.evaluation.metrics.registry import Part
+from selfrag.evaluation.normalisation import normalise
 from selfrag.evaluation.on_demand import on_demand
-from selfrag.evaluation.ranking import Floats
 from selfrag.evaluation.runner_manifest import model_files
 from selfrag.evaluation.tasks.evidence import nothing_searched
 from selfrag.experiments.intrinsics.section import Table, percent, share

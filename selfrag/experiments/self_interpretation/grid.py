@@ -18,9 +18,9 @@ from typing import Any, Literal, TypeVar
 from retrieval.atomic import writing
 from retrieval.passage import Passage
 from selfrag.errors import UserError
-from selfrag.evaluation.containment import contains_any
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.answer_sets import sets_of
+from selfrag.evaluation.metrics.answers import sets_of
+from selfrag.evaluation.normalisation import contains_any
 from selfrag.evaluation.runner_models import Source
 from selfrag.evaluation.tasks.given import Given
 from selfrag.experiments.self_interpretation.prompts import Asking, Context, Example, asking, contexts_of

@@ -12,11 +12,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
-from selfrag.evaluation.containment import contains_any, normalise
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.answer_sets import answer_recall, answer_recall_words, sets_of
-from selfrag.evaluation.metrics.harmonic import harmonic
-from selfrag.evaluation.metrics.metric import Part
+from selfrag.evaluation.metrics.answers import answer_recall, answer_recall_words, sets_of
+from selfrag.evaluation.metrics.registry import Part, harmonic
+from selfrag.evaluation.normalisation import contains_any, normalise
 from selfrag.experiments.self_interpretation.grid import Trial
 from selfrag.experiments.self_interpretation.prompts import LABELS
 

@@ -1,4 +1,4 @@
-"""`selfrag eval judge`: arguments in, figures out. Who judges and how is `selfrag.evaluation.metrics`' business."""
+"""`selfrag eval metrics`, `judge` and `facts`: the metrics by name, and second models asked about finished runs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,26 @@ import typer
 
 from selfrag.cli.options import DataFolder
 from selfrag.errors import UserError, require
+from selfrag.untrusted import printable
 
 if TYPE_CHECKING:
     from selfrag.evaluation.items import Item
-    from selfrag.evaluation.metrics.judging_runs import Judges
+    from selfrag.evaluation.metrics.judging import Judges
+
+
+def metrics() -> None:
+    """The metrics that a data file or a task can name, those that need a second model, and the source of each."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from selfrag.evaluation.metrics.registry import JUDGED, PARAMETRIC, known
+
+    table = Table("metric", "what it is", "source", box=None)
+    for one in (*known().values(), *PARAMETRIC.values()):
+        table.add_row(one.name, printable(one.about), printable(one.source))
+    for name, judged in JUDGED.items():
+        table.add_row(name, f"{judged.about}; needs {judged.needs}: selfrag eval judge", judged.source)
+    Console().print(table)
 
 
 def judge(
@@ -44,18 +60,40 @@ def judge(
     from selfrag.cli.eval_show import show
     from selfrag.cli.session import quiet
     from selfrag.evaluation.compare_runs import run_folders
-    from selfrag.evaluation.metrics.judging_runs import families, judge_run
+    from selfrag.evaluation.metrics.judging import families, judge_run
 
     quiet()
     wanted = families(metric or ())
     folders = run_folders(runs)
     _check(folders, only, data, (index, knowledge), against)
-    load = items_loader(data, index)
+    load = _items_loader(data, index)
     judges = _judges(wanted, by, features, knowledge, facts)
     for folder in folders:
         with tqdm(desc=folder.name, unit="verdict", disable=None) as bar:
             judge_run(folder, load, judges, wanted, only=only, progress=bar.update)
     show(folders, only, against)
+
+
+def facts(
+    run: Annotated[Path, typer.Argument(help="run directory")],
+    file: Annotated[str, typer.Argument(help="name of a file of the run, whose items have a topic")],
+    write: Annotated[Path | None, typer.Option(help="write the tool's input here")] = None,
+    read: Annotated[Path | None, typer.Option(help="read its decisions from here: .._factscore_output.json")] = None,
+    data: DataFolder = None,
+) -> None:
+    """Hand a run to the official FactScore tool, which needs an environment of its own, and take its figures in."""
+    from selfrag.cli.eval_show import show
+    from selfrag.evaluation.metrics.judging import official_input, official_output
+
+    if (write is None) == (read is None):
+        raise UserError("give --write FILE.jsonl before the tool is run, or --read FILE_factscore_output.json after it")
+    load = _items_loader(data, None)
+    if write is not None:
+        lines = official_input(run, file, load, write)
+        typer.echo(f"{lines} answers; now: python -m factscore.factscorer --input_path {write} --model_name ..")
+    if read is not None:
+        official_output(run, file, load, read)
+        show([run], [file])
 
 
 def _check(
@@ -87,9 +125,9 @@ def _check(
 
 def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowledge: str | None, facts: str) -> Judges:
     """Loads what is needed, and refuses what is missing before it does."""
-    from selfrag.evaluation.metrics.entailment.named import load_entailment
-    from selfrag.evaluation.metrics.factscore.named import load_splitter
-    from selfrag.evaluation.metrics.judging_runs import Judges
+    from selfrag.evaluation.metrics.entailment import load_entailment
+    from selfrag.evaluation.metrics.factscore import load_splitter
+    from selfrag.evaluation.metrics.judging import Judges
     from selfrag.evaluation.runner_models import index_fingerprint, retriever_of
 
     if by is None and set(wanted) - {"mauve"}:
@@ -99,7 +137,7 @@ def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowled
     made = None
     if "mauve" in wanted:
         require("mauve", extra="mauve")
-        from selfrag.evaluation.metrics.hidden_states import ALCE_FEATURES, HiddenStates
+        from selfrag.evaluation.metrics.mauve import ALCE_FEATURES, HiddenStates
 
         made = HiddenStates.load(features or ALCE_FEATURES)
     return Judges(
@@ -111,7 +149,7 @@ def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowled
     )
 
 
-def items_loader(data: Path | None, index: str | None) -> Callable[[Path, str], Mapping[str, Item]]:
+def _items_loader(data: Path | None, index: str | None) -> Callable[[Path, str], Mapping[str, Item]]:
     """Reads the items of a file of a run, and searches for those without passages as the run did."""
     from selfrag.evaluation.runner_items import items_of
     from selfrag.evaluation.runner_manifest import read_manifest
