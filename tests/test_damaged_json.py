@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from selfrag.experiments.runner_manifest import read_manifest
 
+from critic.augment.run import _same
 from critic.student.prompt import NAME as CRITIC_CARD
 from critic.student.prompt import read_card
 from retrieval.errors import UserError
@@ -18,8 +19,8 @@ from selfrag.decoding.trace import read_trace
 from selfrag.engines.adapters import is_activated, read_adapter
 from selfrag.engines.http import HTTPConfig, _vocab_size
 from selfrag.evaluation.items import read_items
-from selfrag.evaluation.metrics.factscore.official import read_output
-from selfrag.evaluation.metrics.judged_files import read_judged
+from selfrag.evaluation.metrics.factscore import read_output
+from selfrag.evaluation.metrics.judging import read_judged
 from selfrag.evaluation.reporting.digest import read_digest
 from selfrag.evaluation.reporting.studies import read_study
 from selfrag.evaluation.tasks.records import read_records

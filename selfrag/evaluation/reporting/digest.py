@@ -16,7 +16,7 @@ from retrieval.atomic import write_text
 from retrieval.reading import read_json
 from selfrag.errors import UserError
 from selfrag.evaluation.compare_runs import FileResult, SystemRun, read_run
-from selfrag.evaluation.metrics.metric import Part
+from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.runner_manifest import read_manifest
 from selfrag.jsonl import json_line
 
