@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from selfrag.experiments.runner_manifest import read_manifest
 
 from critic.augment.run import _same
 from critic.student.prompt import NAME as CRITIC_CARD
@@ -23,6 +22,7 @@ from selfrag.evaluation.metrics.factscore import read_output
 from selfrag.evaluation.metrics.judging import read_judged
 from selfrag.evaluation.reporting.digest import read_digest
 from selfrag.evaluation.reporting.studies import read_study
+from selfrag.evaluation.runner_manifest import read_manifest
 from selfrag.evaluation.tasks.records import read_records
 from selfrag.intrinsics.training.card import AdapterCard
 
