@@ -14,8 +14,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from retrieval.errors import UserError
-from selfrag.evaluation.provenance import commit
 from selfrag.experiments.speed.machine import machine
+from selfrag.provenance import commit
 from selfrag.training.recipes import read
 from selfrag.training.speed import SYSTEMS, Contest, measure, table
 

@@ -9,7 +9,7 @@ from critic.cases import Critic
 from critic.demo import ADAPTER
 from critic.student.judge import DEMO
 from retrieval.errors import UserError
-from selfrag.evaluation.provenance import sha256
+from selfrag.provenance import sha256
 
 LEXICAL = "lexical"
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.atomic import write_json, writing
-from selfrag.evaluation.provenance import commit, sha256, versions
+from selfrag.provenance import commit, sha256, versions
 
 FILES = ("rows", "provenance", "dropped")
 _VERSIONS = ("selfrag", "spacy", "torch", "transformers", "datasets")

@@ -175,7 +175,7 @@ def _nothing() -> None:
 def _inputs(critic: str, index: Path | None) -> dict[str, str]:
     """Fingerprints of what the run works with."""
     from critic.augment.critics import fingerprint
-    from selfrag.evaluation.provenance import sha256
+    from selfrag.provenance import sha256
 
     inputs = {"critic": fingerprint(critic)}
     if index is not None and (index / "manifest.json").exists():

@@ -79,7 +79,7 @@ def _line(expected: Forecast) -> str:
 
 def manifest(questions: Path, url: str | None) -> dict[str, Any]:
     """What is written down about a run beside its counts."""
-    from selfrag.evaluation.provenance import commit, sha256, versions
+    from selfrag.provenance import commit, sha256, versions
 
     data = {"name": questions.name, "sha256": sha256(questions)}
     return {"commit": commit(), "versions": versions(("selfrag", "httpx")), "questions": data, "url": url}

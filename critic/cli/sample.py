@@ -41,8 +41,8 @@ def sample(
     from critic.targets import PAPER, Targets
     from retrieval.atomic import write_json, writing
     from retrieval.splitting import sentence_finder
-    from selfrag.evaluation.provenance import commit, sha256
     from selfrag.jsonl import write_jsonl
+    from selfrag.provenance import commit, sha256
 
     wanted = Targets.parse(target) if target else PAPER
     if wanted.labels:

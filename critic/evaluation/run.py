@@ -266,9 +266,9 @@ def _given(subjects: Subjects) -> dict[str, tuple[str | Path, Callable[[str | Pa
 
 
 def _manifest(rows_path: Path, subjects: Subjects, seed: int) -> dict[str, Any]:
-    from selfrag.evaluation.provenance import commit, sha256
-    from selfrag.evaluation.runner_manifest import model_files
+    from selfrag.evaluation.records import model_files
     from selfrag.experiments.speed.machine import machine
+    from selfrag.provenance import commit, sha256
 
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),

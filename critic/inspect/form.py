@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from selfrag.pages.palette import GROUP_OF
+from selfrag.pages import GROUP_OF
 from selfrag.reflection.labels import Role
 from selfrag.training.rows import Evidence, Part, Token
 

@@ -13,8 +13,8 @@ from typing import Any
 from critic.inspect.statistics import Statistics
 from critic.sources.sampling import Sample
 from retrieval.errors import UserError
-from selfrag.evaluation.provenance import sha256
 from selfrag.jsonl import read_jsonl
+from selfrag.provenance import sha256
 from selfrag.training.rows import Row, read_rows
 
 

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from critic.inspect import plots
 from critic.inspect.statistics import WORDS, Statistics, Tally
-from selfrag.pages.escaping import inert, isolated
-from selfrag.pages.markup import table
-from selfrag.pages.palette import NAMES, slug
+from selfrag.pages import NAMES, inert, isolated, slug, table
 from selfrag.reflection.labels import GROUPS, ISREL, ISSUP, ISUSE, LabelSet
 
 MOST_SOURCES = 20

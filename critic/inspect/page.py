@@ -7,10 +7,7 @@ from collections.abc import Sequence
 from critic.inspect.inspecting import Inspection
 from critic.inspect.overview import overview
 from critic.inspect.rows import article
-from selfrag.pages.escaping import inert, isolated, visible
-from selfrag.pages.markup import document, links, table
-from selfrag.pages.palette import COLOURS, slug
-from selfrag.pages.style import picked_out, style
+from selfrag.pages import COLOURS, document, inert, isolated, links, picked_out, slug, style, table, visible
 from selfrag.training.rows import Row, Token
 
 SECTIONS = {

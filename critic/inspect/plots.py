@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from selfrag.pages.escaping import inert, visible
-from selfrag.pages.palette import slug
+from selfrag.pages import inert, slug, visible
 from selfrag.reflection.labels import LabelSet
 
 WIDTH, NAMES, ROW, BAR = 720, 190, 26, 18

@@ -6,8 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from selfrag.pages.escaping import inert, isolated
-from selfrag.pages.markup import table
+from selfrag.pages import inert, isolated, table
 
 _MOST = 20  # segments, and candidates of a segment
 _RAW = 4_000

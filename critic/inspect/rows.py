@@ -7,8 +7,7 @@ from typing import Any
 
 from critic.inspect.form import problems
 from critic.inspect.reasons import reasons
-from selfrag.pages.escaping import inert, isolated
-from selfrag.pages.palette import slug
+from selfrag.pages import inert, isolated, slug
 from selfrag.training.rows import Evidence, Part, Row, Text, Token
 
 MOST_PARTS = 200

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from critic.inspect.form import problems
-from selfrag.pages.palette import GROUP_OF
+from selfrag.pages import GROUP_OF
 from selfrag.reflection.labels import RETRIEVE, LabelSet, Role
 from selfrag.training.rows import Evidence, Row, Text, Token
 

@@ -17,8 +17,8 @@ from critic.sources.reading import Source
 from critic.sources.sampling import draw
 from retrieval.atomic import write_json, writing
 from retrieval.errors import UserError
-from selfrag.evaluation.provenance import commit, sha256, versions
 from selfrag.jsonl import write_jsonl
+from selfrag.provenance import commit, sha256, versions
 
 _SHOWN = 5  # places a reason
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from critic.cases import Case, Labelled, digest, read_labelled
 from retrieval.errors import UserError
-from selfrag.evaluation.provenance import sha256
+from selfrag.provenance import sha256
 
 
 class TeacherError(UserError):

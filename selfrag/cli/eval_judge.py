@@ -43,7 +43,7 @@ def judge(
 
     from selfrag.cli.eval_show import show
     from selfrag.cli.session import quiet
-    from selfrag.evaluation.compare_runs import run_folders
+    from selfrag.evaluation.comparison import run_folders
     from selfrag.evaluation.metrics.judging_runs import families, judge_run
 
     quiet()
@@ -70,9 +70,9 @@ def _check(
     Raises:
         UserError: a run, its data or an index cannot be read, or `against` is none of the runs.
     """
-    from selfrag.evaluation.compare_runs import read_runs
-    from selfrag.evaluation.runner_items import items_of
-    from selfrag.evaluation.runner_models import index_fingerprint
+    from selfrag.evaluation.comparison import read_runs
+    from selfrag.evaluation.records import items_of
+    from selfrag.evaluation.runner import index_fingerprint
 
     runs = read_runs(folders, only)
     if against is not None and against not in (names := [run.name for run in runs]):
@@ -90,7 +90,7 @@ def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowled
     from selfrag.evaluation.metrics.entailment.named import load_entailment
     from selfrag.evaluation.metrics.factscore.named import load_splitter
     from selfrag.evaluation.metrics.judging_runs import Judges
-    from selfrag.evaluation.runner_models import index_fingerprint, retriever_of
+    from selfrag.evaluation.runner import index_fingerprint, retriever_of
 
     if by is None and set(wanted) - {"mauve"}:
         raise UserError("who judges? Name it with --judge: true, nli:MODEL, judge:MODEL, intrinsic:MODEL or critic:DIR")
@@ -113,10 +113,9 @@ def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowled
 
 def items_loader(data: Path | None, index: str | None) -> Callable[[Path, str], Mapping[str, Item]]:
     """Reads the items of a file of a run, and searches for those without passages as the run did."""
-    from selfrag.evaluation.runner_items import items_of
-    from selfrag.evaluation.runner_manifest import read_manifest
-    from selfrag.evaluation.runner_models import retriever_of
-    from selfrag.evaluation.tasks.evidence import searched
+    from selfrag.evaluation.records import items_of, read_manifest
+    from selfrag.evaluation.runner import retriever_of
+    from selfrag.evaluation.task_files import searched
 
     open_once = cache(retriever_of)
 

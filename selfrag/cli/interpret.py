@@ -90,7 +90,7 @@ def run(
     from selfrag.cli.session import quiet
 
     quiet()
-    from selfrag.evaluation.tasks.given import Given
+    from selfrag.evaluation.presets import Given
     from selfrag.experiments.interpretation.commands import run_grid
     from selfrag.experiments.interpretation.generator import Generator
     from selfrag.experiments.interpretation.grid import grid, parse_orders
@@ -154,7 +154,7 @@ def table(
 
 
 def _show(run: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
-    from selfrag.evaluation.runner_records import failures
+    from selfrag.evaluation.records import failures
 
     sys.stdout.write(_text(run))
     if said := failures(run, results):

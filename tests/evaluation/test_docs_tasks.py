@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from selfrag.evaluation.tasks.describing import markdown
+from selfrag.evaluation.presets import PRESETS, markdown
 from selfrag.evaluation.tasks.listing.make import make_list_questions
 from selfrag.evaluation.tasks.listing.relations import RELATIONS
-from selfrag.evaluation.tasks.presets import PRESETS
 
 CORPUS = Path(__file__).parents[3] / "shared" / "data"
 TEXT = (Path(__file__).parents[2] / "docs" / "experiments" / "tasks.md").read_text(encoding="utf-8")

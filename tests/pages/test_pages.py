@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfrag.pages.escaping import inert, visible
-from selfrag.pages.markup import document
-from selfrag.pages.palette import COLOURS
-from selfrag.pages.style import DARK, LIGHT, picked_out, style
+from selfrag.pages import COLOURS, DARK, LIGHT, document, inert, picked_out, style, visible
 
 
 @given(text=st.text(max_size=60))

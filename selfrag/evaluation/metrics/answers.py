@@ -14,7 +14,7 @@ from selfrag.evaluation.containment import contains_any, normalise
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.metric import Metric, mean_of
 from selfrag.evaluation.metrics.output import Output
-from selfrag.evaluation.tasks.choices import choices
+from selfrag.evaluation.multiple_choice import choices
 
 _VERDICTS = {"SUPPORTS": "true", "REFUTES": "false"}
 

@@ -11,8 +11,7 @@ from selfrag.errors import UserError
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.judging import Record
 from selfrag.evaluation.metrics.output import Output
-from selfrag.evaluation.runner_manifest import file_entry, read_manifest
-from selfrag.evaluation.runner_records import read_records
+from selfrag.evaluation.records import file_entry, read_manifest, read_records
 from selfrag.jsonl import read_jsonl
 
 Load: TypeAlias = Callable[[Path, str], Mapping[str, Item]]

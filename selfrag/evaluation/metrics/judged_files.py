@@ -17,8 +17,8 @@ from typing import Any
 from retrieval.atomic import write_json
 from selfrag.errors import UserError
 from selfrag.evaluation.metrics.metric import Part
-from selfrag.evaluation.provenance import commit, sha256, versions
-from selfrag.evaluation.runner_manifest import PACKAGES
+from selfrag.evaluation.records import PACKAGES
+from selfrag.provenance import commit, sha256, versions
 
 _MIDDLE = ".judged."
 

@@ -21,7 +21,7 @@ from selfrag.evaluation.metrics.judged_files import Judged, about, write_judged
 from selfrag.evaluation.metrics.judging import Record, judge_citations, judge_claims, judge_facts, judge_likeness
 from selfrag.evaluation.metrics.mauve import Features
 from selfrag.evaluation.metrics.registry import JUDGED
-from selfrag.evaluation.runner_manifest import read_manifest
+from selfrag.evaluation.records import read_manifest
 
 CITATIONS = ("citation_precision_nli", "citation_recall_nli", "citation_f1_nli")
 DEFAULT = ("citations",)

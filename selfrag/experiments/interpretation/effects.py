@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from selfrag.evaluation.compare_bootstrap import bootstrap
+from selfrag.evaluation.comparison import bootstrap
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.metrics.metric import Part
 from selfrag.experiments.interpretation.chance import kappa

@@ -8,7 +8,7 @@ from typing import Any
 from selfrag.evaluation.containment import normalise
 from selfrag.evaluation.metrics.answers import token_f1
 from selfrag.evaluation.metrics.metric import Part
-from selfrag.evaluation.runner_records import read_records
+from selfrag.evaluation.records import read_records
 from selfrag.experiments.interpretation.claims import Claim
 from selfrag.experiments.interpretation.grid import Cell
 from selfrag.experiments.interpretation.interventions import OTHER_ORDER, Changed, change, tests_of

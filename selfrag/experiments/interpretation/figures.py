@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from selfrag.evaluation.compare_bootstrap import Draws, average, bootstrap
+from selfrag.evaluation.comparison import Draws, average, bootstrap
 from selfrag.evaluation.intervals import Estimate
 from selfrag.experiments.interpretation.grid import Cell
 from selfrag.experiments.interpretation.reading import GridRun, Records

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from selfrag.errors import UserError
-from selfrag.evaluation.runner_manifest import model_files
-from selfrag.evaluation.runner_models import Model, engine_kind
+from selfrag.evaluation.records import model_files
+from selfrag.evaluation.runner import Model, engine_kind
 from selfrag.experiments.interpretation.own_writer import OwnWriter
 from selfrag.experiments.interpretation.reflective_writer import ReflectiveWriter
 from selfrag.experiments.interpretation.streaming import BATCH

@@ -12,7 +12,7 @@ from typing import Any
 
 from selfrag.engines.base import Engine
 from selfrag.engines.serving import pump
-from selfrag.evaluation.runner_records import read_records
+from selfrag.evaluation.records import read_records
 from selfrag.experiments.interpretation.grid import Cell
 from selfrag.experiments.interpretation.replies import Reply
 from selfrag.experiments.interpretation.run import Job

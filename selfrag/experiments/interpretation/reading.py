@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from selfrag.errors import UserError
-from selfrag.evaluation.runner_manifest import read_manifest
-from selfrag.evaluation.runner_records import read_records
+from selfrag.evaluation.records import read_manifest, read_records
 from selfrag.experiments.interpretation.grid import Cell
 from selfrag.experiments.interpretation.judging import SUFFIX
 from selfrag.experiments.interpretation.run import KIND, Job

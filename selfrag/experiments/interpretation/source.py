@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from selfrag.errors import UserError
-from selfrag.evaluation.runner_models import Source
-from selfrag.evaluation.tasks.given import Given
+from selfrag.evaluation.presets import Given
+from selfrag.evaluation.runner import Source
 from selfrag.experiments.interpretation.grid import MOST_EXAMPLES
 from selfrag.experiments.interpretation.questions import QUESTIONS, TOP, Relevance, choose
 from selfrag.experiments.interpretation.row_facts import kinds_of, read_facts

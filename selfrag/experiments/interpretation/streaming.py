@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from selfrag.evaluation.runner_manifest import RunDirectory
-from selfrag.evaluation.runner_records import RecordFile, Spent
+from selfrag.evaluation.records import RecordFile, RunDirectory, Spent
 
 BATCH = 64
 """Records that are made together: a kill loses at most the work on these."""

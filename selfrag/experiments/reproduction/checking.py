@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from selfrag.evaluation.compare import compare
-from selfrag.evaluation.compare_runs import read_run
+from selfrag.evaluation.comparison import compare, read_run
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.markdown_table import compact, escape
-from selfrag.evaluation.runner_manifest import read_manifest
+from selfrag.evaluation.records import read_manifest
 from selfrag.experiments.reproduction.table2 import COLUMNS, Row
 
 HEAD = ("task", "metric", "paper", "ours", "difference", "may differ by", "verdict")

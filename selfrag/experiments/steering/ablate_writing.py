@@ -9,7 +9,7 @@ from typing import Any
 from selfrag.decoding.trace import decoding_dict
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.markdown_table import compact, escape
-from selfrag.evaluation.reporting.comparison_tables import csv_text, markdown
+from selfrag.evaluation.tables import csv_text, markdown
 from selfrag.experiments.steering.ablate import Ablated
 from selfrag.experiments.steering.ablation_verdicts import HEAD, ablations_against
 from selfrag.experiments.steering.memory import PUBLISHED

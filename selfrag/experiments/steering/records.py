@@ -11,7 +11,7 @@ from selfrag.decoding.trace import Trace
 from selfrag.decoding.trace_json import trace_of
 from selfrag.errors import UserError
 from selfrag.evaluation.metrics.output import Output
-from selfrag.evaluation.runner_records import item_id
+from selfrag.evaluation.records import item_id
 from selfrag.jsonl import read_jsonl
 
 

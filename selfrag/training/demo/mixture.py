@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from selfrag.evaluation.provenance import commit, sha256, versions
 from selfrag.jsonl import write_jsonl
+from selfrag.provenance import commit, sha256, versions
 from selfrag.training.demo import claims, instructions, long_form, short_form
 from selfrag.training.demo.draft import Cutter, Draft, Lengths
 from selfrag.training.demo.sources import FILES, Sources, load

@@ -14,7 +14,7 @@ from structure import Structure
 from critic.inspect import Inspection, render
 from critic.inspect.rows import MOST_PARTS
 from critic.inspect.statistics import Statistics
-from selfrag.pages.escaping import LONGEST
+from selfrag.pages import LONGEST
 from selfrag.training.rows import Row, Text, Token
 
 TAGS = """html head meta title style body a header h1 h2 h3 p ul li span bdi nav main section div table caption

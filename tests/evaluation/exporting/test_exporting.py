@@ -16,11 +16,9 @@ from written import PROMPTING
 
 from retrieval.errors import UserError
 from selfrag.cli.main import main
-from selfrag.evaluation.exporting.inspect_log import write_inspect
-from selfrag.evaluation.exporting.lm_eval import higher_is_better, write_lm_eval
-from selfrag.evaluation.exporting.source import read_source
+from selfrag.evaluation.exporting import higher_is_better, read_source, write_inspect, write_lm_eval
 from selfrag.evaluation.runner import run
-from selfrag.evaluation.tasks.reading import read_task
+from selfrag.evaluation.task_files import read_task
 
 assert PROMPTING  # the hand-written trees are importable
 ANSWERS = {3: "Paris", 4: "Paris", 5: "Paris"}  # right, wrong, fails

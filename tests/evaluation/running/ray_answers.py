@@ -19,10 +19,8 @@ from selfrag.cluster import Actors, connect
 from selfrag.engines.http import HTTPEngine
 from selfrag.engines.http_config import HTTPConfig
 from selfrag.errors import EngineError, UserError
-from selfrag.evaluation.runner import run_all
-from selfrag.evaluation.runner_cluster import answer_on_ray
-from selfrag.evaluation.runner_models import Cluster, Model, Source, run_systems
-from selfrag.evaluation.runner_records import read_records
+from selfrag.evaluation.records import read_records
+from selfrag.evaluation.runner import Cluster, Model, Source, answer_on_ray, run_all, run_systems
 
 
 class Mortal(Slow):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from selfrag.evaluation.systems.named import SYSTEMS
-from selfrag.evaluation.tasks.presets import PRESETS
+from selfrag.evaluation.presets import PRESETS
+from selfrag.evaluation.systems import SYSTEMS
 from selfrag.experiments.reproduction.samples import write_samples
 from selfrag.experiments.reproduction.table2 import ROWS
 

@@ -19,11 +19,10 @@ from selfrag.evaluation.metrics.factscore.score import Fact, Facts
 from selfrag.evaluation.metrics.judgeable import judgeable
 from selfrag.evaluation.metrics.judged_files import write_judged
 from selfrag.evaluation.metrics.judging import facts_judged
-from selfrag.evaluation.runner_items import items_of
-from selfrag.evaluation.systems.named import SYSTEMS
-from selfrag.evaluation.tasks.given import Given
-from selfrag.evaluation.tasks.presets import PRESETS
-from selfrag.evaluation.tasks.reading import read_tasks
+from selfrag.evaluation.presets import PRESETS, Given
+from selfrag.evaluation.records import items_of
+from selfrag.evaluation.systems import SYSTEMS
+from selfrag.evaluation.task_files import read_tasks
 from selfrag.experiments.reproduction.checking import Check, check, markdown
 from selfrag.experiments.reproduction.samples import write_samples
 from selfrag.experiments.reproduction.steps import PUBLIC_FILES, Judges, Place, answering, judging, public_files

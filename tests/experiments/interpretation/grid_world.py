@@ -9,7 +9,7 @@ from typing import Any
 
 from retrieval.passage import Passage
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.runner_manifest import RunDirectory
+from selfrag.evaluation.records import RunDirectory
 from selfrag.experiments.interpretation.questions import choose
 from selfrag.experiments.interpretation.run import Job, run_cells
 from selfrag.experiments.interpretation.store import Questions

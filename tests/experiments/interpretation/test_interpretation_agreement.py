@@ -12,7 +12,7 @@ from grid_world import Hand, identity, questions, start
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selfrag.evaluation.runner_manifest import RunDirectory
+from selfrag.evaluation.records import RunDirectory
 from selfrag.experiments.interpretation.agreement import agreements
 from selfrag.experiments.interpretation.chance import kappa
 from selfrag.experiments.interpretation.grid import Cell

@@ -9,7 +9,7 @@ import pytest
 from grid_world import item, questions
 
 from retrieval.errors import UserError
-from selfrag.evaluation.tasks.given import Given
+from selfrag.evaluation.presets import Given
 from selfrag.experiments.interpretation.context_ids import contexts_of
 from selfrag.experiments.interpretation.grid import Cell, arranged, grid, parse_orders
 from selfrag.experiments.interpretation.published import PUBLISHED, published_mean

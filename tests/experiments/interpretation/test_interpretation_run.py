@@ -14,8 +14,7 @@ from retrieval.errors import UserError
 from selfrag.engines.base import Limits
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.errors import EngineError
-from selfrag.evaluation.runner_manifest import RunDirectory
-from selfrag.evaluation.runner_records import read_records
+from selfrag.evaluation.records import RunDirectory, read_records
 from selfrag.experiments.interpretation.effects import effects, foretold
 from selfrag.experiments.interpretation.faithfulness import put_to_test
 from selfrag.experiments.interpretation.figures import by_kind, grid_figures

@@ -12,7 +12,7 @@ from retrieval import pretrained
 from selfrag.errors import UserError, require
 from selfrag.evaluation.metrics.entailment.batches import batches
 from selfrag.evaluation.metrics.entailment.protocol import Pair, Verdicts
-from selfrag.evaluation.runner_manifest import model_files
+from selfrag.evaluation.records import model_files
 from selfrag.loading import load_tokenizer, resolve_model
 
 _ENTAILING = frozenset({"entailment", "entail", "entails", "entailed", "supported", "supports", "consistent"})

@@ -14,7 +14,7 @@ from typing import Any
 
 from selfrag.errors import UserError
 from selfrag.evaluation.metrics.entailment.protocol import Entailment
-from selfrag.evaluation.runner_manifest import model_files
+from selfrag.evaluation.records import model_files
 from selfrag.intrinsics.contract import Completion, Executor, Failed, Request
 from selfrag.loading import resolve_model
 

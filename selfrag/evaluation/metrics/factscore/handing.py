@@ -8,7 +8,7 @@ from selfrag.evaluation.metrics.factscore.official import read_output, write_inp
 from selfrag.evaluation.metrics.judgeable import Load, judgeable
 from selfrag.evaluation.metrics.judged_files import Judged, about, write_judged
 from selfrag.evaluation.metrics.judging import facts_judged
-from selfrag.evaluation.provenance import sha256
+from selfrag.provenance import sha256
 
 OFFICIAL = "factscore.factscorer"
 """What reports call the tool."""

@@ -11,12 +11,12 @@ from typing import Any
 from retrieval.atomic import write_json
 from retrieval.passage import Passage
 from selfrag.errors import UserError
-from selfrag.evaluation.provenance import commit, sha256, versions
 from selfrag.evaluation.tasks.listing.questions import list_questions
 from selfrag.evaluation.tasks.listing.rows import Selection, list_rows
 from selfrag.evaluation.tasks.listing.statements import statements
 from selfrag.experiments.intrinsics.searching import BM25
 from selfrag.jsonl import read_identified, write_jsonl
+from selfrag.provenance import commit, sha256, versions
 
 CORPUS = "corpus/wiki-mix.jsonl.gz"
 

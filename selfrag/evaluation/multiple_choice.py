@@ -1,21 +1,49 @@
-"""A closed set as the model would write it: the texts that are scored, and which of them is right. Pure.
+"""Multiple choice as a model would write it: the options that are scored, and which of them is right. Pure.
 
-Decided by the item's fields alone: where the label is one of the options, the options themselves are written (`true`,
-`false`); where it is a letter or a number, the options are named by letters or numbers in their order. Such an item can
-be put into another form: asked without its listed options, whose texts are scored ("cloze" in lm-evaluation-harness).
+Where the label is one of the options, the options themselves are written (`true`, `false`); where it is a letter or a
+number, the options are named by letters or numbers. Such an item can also be asked without its listed options, whose
+texts are then scored ("cloze" in lm-evaluation-harness).
 """
 
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from selfrag.decoding.option_scores import Length
 from selfrag.errors import UserError
 from selfrag.evaluation.items import TASK_INPUT, Item
-from selfrag.evaluation.tasks.listed_options import unlisted
+
+
+def unlisted(text: str, options: Sequence[str]) -> str:
+    """`text` without the options listed at its end, as `A: ..`, `A. ..`, `A) ..`, `(A) ..` or with numbers from 1.
+
+    Args:
+        text: a question, with its options or without.
+        options: in order.
+
+    Returns:
+        What stands before the listing; `text` as it is unless every option is listed under its own name, and nothing
+        comes after them.
+    """
+    letters = tuple(string.ascii_uppercase[: len(options)])
+    numbers = tuple(str(number) for number in range(1, len(options) + 1))
+    found = (_before(text, options, names) for names in (letters, numbers) if len(names) == len(options))
+    return next((before for before in found if before is not None), text)
+
+
+def _before(text: str, options: Sequence[str], names: Sequence[str]) -> str | None:
+    for name, option in zip(reversed(names), reversed(options), strict=True):
+        text, listed = text.rstrip(), option.strip()
+        if not listed or not text.endswith(listed):
+            return None
+        text, _, line = text.removesuffix(listed).rstrip().rpartition("\n")
+        if line.strip() not in (f"{name}:", f"{name}.", f"{name})", f"({name})"):
+            return None
+    return text.rstrip()
+
 
 Form: TypeAlias = Literal["letters", "texts"]
 """How an item whose label is a letter or a number is asked; other closed sets are the same in both."""

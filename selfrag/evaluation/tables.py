@@ -8,15 +8,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from selfrag.evaluation.compare import AVERAGE, Comparison, Row, Table
+from selfrag.evaluation.comparison import AVERAGE, Comparison, Row, Table
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.markdown_table import compact, escape
 from selfrag.evaluation.metrics.effort import RETRIEVAL_RATE
 from selfrag.evaluation.metrics.registry import judge_of, scale_of
+from selfrag.untrusted import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.table import Table as RichTable
+    from rich.text import Text
 
 _UNBOUNDED = 10_000
 
@@ -80,34 +82,37 @@ class Terminal:
         """Rich's protocol."""
         from rich.measure import Measurement
 
-        from selfrag.cli.show import plain
-
         unbounded = options.update(max_width=_UNBOUNDED)
-        yield plain(about(self.comparison))
+        yield _plain(about(self.comparison))
         for table in tables(self.comparison):
             *wider, narrow = (_shown(table, columns, self.comparison.reference) for columns in (WIDE, USUAL, NARROW))
             fitting = (one for one in wider if Measurement.get(console, unbounded, one).maximum <= options.max_width)
             yield next(fitting, narrow)
-            yield from (plain(note, "dim") for note in table.notes)
+            yield from (_plain(note, "dim") for note in table.notes)
 
 
 def _shown(table: Table, columns: Sequence[str], reference: str | None) -> RichTable:
     from rich import box
     from rich.table import Table as RichTable
 
-    from selfrag.cli.show import plain
-
     kept = [metric for metric in table.metrics[1:] if metric in columns or judge_of(metric)]
     brief = replace(table, metrics=(table.metrics[0], *kept))
     header, *rows = grid(brief, reference, narrow=columns is NARROW)
-    heading = plain(title(table))
+    heading = _plain(title(table))
     shown = RichTable(title=heading, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for i, name in enumerate(header):
         words = name.replace(" ", "\n") if i else name
-        shown.add_column(plain(words), justify="right" if i else "left", no_wrap=i > 0, overflow="fold")
+        shown.add_column(_plain(words), justify="right" if i else "left", no_wrap=i > 0, overflow="fold")
     for name, *figures in rows:
-        shown.add_row(plain(name), *(plain(figure.replace(" [", "\n[")) for figure in figures))
+        shown.add_row(_plain(name), *(_plain(figure.replace(" [", "\n[")) for figure in figures))
     return shown
+
+
+def _plain(text: str, style: str = "") -> Text:
+    """Text of others: neither mark-up nor a command to the terminal."""
+    from rich.text import Text
+
+    return Text(printable(text), style)
 
 
 def about(comparison: Comparison) -> str:

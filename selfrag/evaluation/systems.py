@@ -1,26 +1,108 @@
-"""The systems by name, and how a name and a checkpoint's tokenizer become a system. Loads no weights."""
+"""The systems that are compared, by name: baselines, and ours as policies. A name and a tokenizer become decoders."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from retrieval.checks import whole
+from selfrag.decoding.beam import decode
+from selfrag.decoding.critics import Critic
+from selfrag.decoding.options import decode_options
 from selfrag.decoding.policy import Decoding, check_names
+from selfrag.decoding.trace import decoding_dict
+from selfrag.decoding.tree import Decoder
 from selfrag.errors import UserError
-from selfrag.evaluation.systems.finetuned import FineTuned
-from selfrag.evaluation.systems.reflective import Reflective, runnable
-from selfrag.evaluation.systems.system import System
-from selfrag.evaluation.systems.untuned import Chat, Untuned
-from selfrag.evaluation.tasks.given import Given
-from selfrag.evaluation.tasks.task import Task
+from selfrag.evaluation.baselines import Chat, FineTuned, Untuned
+from selfrag.evaluation.items import Item
+from selfrag.evaluation.multiple_choice import choices
+from selfrag.evaluation.presets import Given
+from selfrag.evaluation.task import SET_BY_TASK, Task
 from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.reflection.weights import Weights
 from selfrag.tokenization import HFTextCodec
+
+
+class System(Protocol):
+    """One way of answering, bound to a model's tokenizer."""
+
+    @property
+    def cites_all(self) -> bool:
+        """Whether its answers rest on every passage it was shown, because it makes no citations of its own."""
+        ...
+
+    def decoder(self, item: Item, task: Task) -> Decoder:
+        """Answer one item within the task's budget, from the item's passages."""
+        ...
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything that decides its answers, apart from the model, as plain values."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reflective:
+    """A model trained with reflection tokens.
+
+    Attributes:
+        prompting: codec, vocabulary and layout of the model.
+        decoding: the policy; the task sets segments and tokens, so that its budget holds.
+        critics: the reflectors that the policy names; they run on the engine of the run.
+    """
+
+    prompting: Prompting
+    decoding: Decoding
+    cites_all: bool = False
+    critics: tuple[Critic, ...] = ()
+
+    def decoder(self, item: Item, task: Task) -> Decoder:
+        """Segment beam search, or option scoring with critique."""
+        if item.options:
+            found = choices(item)
+            chosen = decode_options(
+                item.instruction,
+                found.surfaces,
+                self.prompting,
+                self.decoding,
+                passages=item.passages,
+                length=found.length,
+            )
+            return (yield from chosen)
+        policy = self.policy(task)
+        written = decode(item.instruction, self.prompting, policy, passages=item.passages, critics=self.critics)
+        return (yield from written)
+
+    def policy(self, task: Task) -> Decoding:
+        """The policy within the task's budget."""
+        tokens = min(self.decoding.segment_tokens, task.new_tokens)
+        return replace(self.decoding, max_segments=task.segments, segment_tokens=tokens, answer_tokens=task.new_tokens)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The policy."""
+        settings = {k: v for k, v in decoding_dict(self.decoding).items() if k not in SET_BY_TASK}
+        return {"kind": "reflective", "decoding": settings, "layout": self.prompting.layout.name}
+
+
+def runnable(decoding: Decoding, given: Iterable[str]) -> Decoding:
+    """The same policy, if a run of a checkpoint alone can keep to what was asked of it.
+
+    Args:
+        decoding: the policy.
+        given: names of the fields that somebody changed.
+
+    Raises:
+        UserError: a field that the task sets, or reflectors and gates, whose adapters a run does not load.
+    """
+    if budget := next((name for name in given if name in SET_BY_TASK), None):
+        raise UserError(f"{budget} is the task's, so that all systems have one budget; segment_tokens can be set")
+    if decoding.reflectors or decoding.gates:
+        raise UserError("reflectors and gates need models of their own; scripts/eval_joining.py runs them")
+    return decoding
+
 
 Role = Literal["base", "finetuned", "sail", "selfrag"]
 

@@ -1,8 +1,4 @@
-"""`Task`: a kind of question with its budget, its wording for untrained models, and its metrics. Runs nothing.
-
-Four kinds, told apart by the fields of an item and never by the name of a data set: closed sets, short answers, long
-answers, lists. Budgets are shared by all systems, so that none gains by writing more.
-"""
+"""Tasks: kinds of questions with their budget, hint and metrics, and how a multiple-choice item is asked and scored."""
 
 from __future__ import annotations
 

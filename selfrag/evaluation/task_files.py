@@ -1,7 +1,4 @@
-"""An evaluation file as items of one kind of task, read strictly. Runs nothing.
-
-Files are in the schema of user files (`eval/dev`), or in that of a published task, which a preset names.
-"""
+"""Evaluation files as items of one kind of task, read strictly: rows of users, or the public file of a preset."""
 
 from __future__ import annotations
 
@@ -12,14 +9,15 @@ from pathlib import Path
 from typing import get_args
 
 from retrieval.checks import choice, component, whole
+from retrieval.passage import Passage, Retriever
 from selfrag.errors import UserError
 from selfrag.evaluation.items import Item, read_items
 from selfrag.evaluation.metrics.registry import metrics
-from selfrag.evaluation.provenance import sha256
-from selfrag.evaluation.tasks.choices import Form, in_form
-from selfrag.evaluation.tasks.given import Given
-from selfrag.evaluation.tasks.published import read_published
-from selfrag.evaluation.tasks.task import SHORT, Task, task_of
+from selfrag.evaluation.multiple_choice import Form, in_form
+from selfrag.evaluation.presets import PAPER, Given, Preset
+from selfrag.evaluation.public_files import Record, passages_of, read_records
+from selfrag.evaluation.task import SHORT, Task, task_of
+from selfrag.provenance import sha256
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +47,38 @@ class TaskFile:
         Folders from before there were forms can thus be gone on with.
         """
         return {"choices": "texts"} if any(item.cloze for item in self.items) else {}
+
+
+def read_published(
+    path: Path, preset: Preset, protocol: str = PAPER, *, searched: bool = False, form: Form = "letters"
+) -> list[Item]:
+    """Read the public file of a task.
+
+    Args:
+        path: JSON Lines or a JSON array, plain or gzipped.
+        preset: the task.
+        protocol: decides the wording and how many passages are kept.
+        searched: passages are searched for rows without any; else a row must have some.
+        form: of closed sets; `letters` is what protocols ask, and `texts` leaves out their wording.
+
+    Raises:
+        UserError: a row is bad, of another schema, without passages, or an id occurs twice; names `file:line`.
+    """
+    how = preset.protocol(protocol)
+    seen: dict[str, int] = {}
+
+    def parse(record: Record) -> Item:
+        item = preset.schema.item(record)
+        place = len(seen) + 1
+        name = item.id or f"row-{place}"
+        if name in seen:
+            raise UserError(f"id {name!r} occurs twice, first in row {seen[name]}")
+        seen[name] = place
+        passages = passages_of(record, needed=not searched)[: how.passages]
+        asked = how.wording.worded(replace(item, id=name, passages=passages, task=preset.schema.name))
+        return in_form(asked, form)
+
+    return read_records(path, parse)
 
 
 def read_task(
@@ -174,3 +204,41 @@ class _Check:
             self._metrics = item.metrics
         elif item.metrics and item.metrics != self._metrics:
             raise UserError(f"'metrics' differ from those of the first row, {', '.join(self._metrics) or 'none'}")
+
+
+BATCH = 256
+"""Queries of one search."""
+
+
+def nothing_searched(queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
+    """A retriever for items that bring their passages: being asked is an error of whoever runs them.
+
+    Raises:
+        UserError: always.
+    """
+    raise UserError(f"the items bring their passages; nothing is searched ({len(queries)} queries, {k} passages)")
+
+
+def with_evidence(file: TaskFile, retriever: Retriever, passages: int) -> TaskFile:
+    """The file with the best `passages` of the retriever for every item that has none, searched by its question.
+
+    Raises:
+        UserError: the retriever cannot search.
+    """
+    return replace(file, items=searched(file.items, retriever, passages))
+
+
+def searched(items: Sequence[Item], retriever: Retriever, passages: int) -> tuple[Item, ...]:
+    """The same for items.
+
+    Raises:
+        UserError: the retriever cannot search.
+    """
+    given = list(items)
+    bare = [i for i, item in enumerate(given) if not item.passages]
+    for start in range(0, len(bare), BATCH):
+        batch = bare[start : start + BATCH]
+        found = retriever([given[i].query or given[i].instruction for i in batch], passages)
+        for i, hits in zip(batch, found, strict=True):
+            given[i] = replace(given[i], passages=tuple(hits))
+    return tuple(given)
