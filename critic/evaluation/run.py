@@ -266,8 +266,8 @@ def _given(subjects: Subjects) -> dict[str, tuple[str | Path, Callable[[str | Pa
 
 
 def _manifest(rows_path: Path, subjects: Subjects, seed: int) -> dict[str, Any]:
+    from selfrag.evaluation.machine import machine
     from selfrag.evaluation.records import model_files
-    from selfrag.experiments.speed.machine import machine
     from selfrag.provenance import commit, sha256
 
     return {

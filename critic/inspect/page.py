@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from critic.inspect.inspecting import Inspection
 from critic.inspect.overview import overview
 from critic.inspect.rows import article
-from selfrag.pages import COLOURS, document, inert, isolated, links, picked_out, slug, style, table, visible
+from selfrag import pages as style
+from selfrag.pages import COLOURS, document, inert, isolated, links, picked_out, slug, table, visible
 from selfrag.training.rows import Row, Token
 
 SECTIONS = {

@@ -20,6 +20,8 @@ from selfrag.evaluation.intervals import ROUNDS
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.closed import OPTION_UNREAD
 from selfrag.evaluation.metrics.effort import EFFORT
+from selfrag.evaluation.metrics.fluency import REPEATED
+from selfrag.evaluation.metrics.memory import MEMORY
 from selfrag.evaluation.metrics.metric import ratio
 from selfrag.evaluation.metrics.registry import is_count
 from selfrag.evaluation.records import items_of, read_manifest
@@ -273,9 +275,9 @@ def _word(text: str) -> str:
 
 
 FILTER = "none"
-NEITHER = frozenset({*(metric.name for metric in EFFORT), "from_memory", "unseen", "from_memory_uncited"})
+NEITHER = frozenset(metric.name for metric in (*EFFORT, *MEMORY))
 """Figures of which neither more nor less is better; no count is, either."""
-WORSE = frozenset({OPTION_UNREAD.name, "repeated_bigrams"})
+WORSE = frozenset({OPTION_UNREAD.name, REPEATED.name})
 """Figures of which less is better."""
 
 

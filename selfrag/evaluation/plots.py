@@ -10,6 +10,7 @@ from selfrag.evaluation.comparison import Comparison, Row, Table
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.metrics.effort import RETRIEVAL_RATE
 from selfrag.evaluation.metrics.registry import is_count, scale_of
+from selfrag.evaluation.pareto import Point, front
 from selfrag.evaluation.tables import tables, title
 from selfrag.pages import visible
 
@@ -90,9 +91,17 @@ def _against(axes: Any, table: Table, costs: dict[str, float | None], what: str)
     ]
     for cost, value, low, high, place in points:
         axes.errorbar(cost, value, yerr=[[value - low], [high - value]], fmt="o", color=f"C{place % 10}", capsize=3)
-    best = _front([(cost, value) for cost, value, *_ in points])
+    by_place = {str(place): Point(cost, value) for cost, value, *_, place in points}
+    best = [by_place[name] for name in front(by_place)]
     if len(best) > 1:
-        axes.plot(*zip(*best, strict=True), color="grey", linewidth=1, linestyle="--", zorder=0)
+        axes.plot(
+            [point.price for point in best],
+            [point.gain for point in best],
+            color="grey",
+            linewidth=1,
+            linestyle="--",
+            zorder=0,
+        )
     if not points:
         axes.set_axis_off()
         return
@@ -102,15 +111,6 @@ def _against(axes: Any, table: Table, costs: dict[str, float | None], what: str)
     axes.set_xlabel(what)
     axes.set_ylabel(_label(head), parse_math=False)
     axes.grid(alpha=0.3)
-
-
-def _front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Those that no other point beats at the same cost or less, cheapest first."""
-    best: list[tuple[float, float]] = []
-    for cost, value in sorted(points, key=lambda point: (point[0], -point[1])):
-        if not best or value > best[-1][1]:
-            best.append((cost, value))
-    return best
 
 
 def _numbers(points: Sequence[tuple[float, float, int]]) -> list[tuple[tuple[float, float], str]]:

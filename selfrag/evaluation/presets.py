@@ -125,7 +125,7 @@ class Preset:
     def settings(self, protocol: str = PAPER) -> dict[str, Any]:
         """Fields of `Decoding` in which the policy differs from the defaults, without what the task's budget sets.
 
-        They are what `selfrag.evaluation.systems.system` takes as settings; empty for a protocol of systems
+        They are what `selfrag.evaluation.systems` takes as settings; empty for a protocol of systems
         without reflection tokens.
         """
         chosen = self.protocol(protocol).decoding

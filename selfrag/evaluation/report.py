@@ -11,6 +11,7 @@ from typing import Any
 
 from retrieval.atomic import write_text, writing
 from retrieval.passage import Passage
+from selfrag import pages as style
 from selfrag.decoding.answer import segments_of
 from selfrag.decoding.trace import ROOT, Decision, Node, Trace
 from selfrag.errors import UserError
@@ -22,7 +23,7 @@ from selfrag.evaluation.plots import draw, draw_tables, spoken
 from selfrag.evaluation.records import read_manifest
 from selfrag.evaluation.report_items import Case, CaseFile, Outcome, read_cases
 from selfrag.evaluation.tables import about, csv_text, grid, markdown, tables, title
-from selfrag.pages import COLOURS, document, inert, isolated, links, picked_out, slug, style, table, visible
+from selfrag.pages import COLOURS, document, inert, isolated, links, picked_out, slug, table, visible
 from selfrag.plotting import FORMATS, encoded, save
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import CRITIQUES, Role

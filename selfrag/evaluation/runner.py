@@ -20,13 +20,14 @@ from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.sessions import Serving
 from selfrag.engines.base import Engine
 from selfrag.errors import UserError, require
+from selfrag.evaluation import systems as system
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.metric import Part
 from selfrag.evaluation.metrics.output import Output, output_of
 from selfrag.evaluation.multiple_choice import Form
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import RecordFile, RunDirectory, Spent, model_files
-from selfrag.evaluation.systems import System, system, system_of_task, tokenizer_of
+from selfrag.evaluation.systems import System, system_of_task, tokenizer_of
 from selfrag.evaluation.task import Task
 from selfrag.evaluation.task_files import TaskFile, read_tasks, with_evidence
 from selfrag.loading import resolve_model

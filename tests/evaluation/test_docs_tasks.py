@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from list_questions.rows import make_list_questions
+from list_questions.statements import RELATIONS
 from selfrag.evaluation.presets import PRESETS, markdown
-from selfrag.evaluation.tasks.listing.make import make_list_questions
-from selfrag.evaluation.tasks.listing.relations import RELATIONS
 
 CORPUS = Path(__file__).parents[3] / "shared" / "data"
 TEXT = (Path(__file__).parents[2] / "docs" / "experiments" / "tasks.md").read_text(encoding="utf-8")

@@ -17,11 +17,12 @@ from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply, ScriptedEngine
+from selfrag.evaluation import systems as system
 from selfrag.evaluation.baselines import Chat, FineTuned, Untuned
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.output import output_of
 from selfrag.evaluation.presets import preset
-from selfrag.evaluation.systems import ROLES, Reflective, System, parse_settings, system
+from selfrag.evaluation.systems import ROLES, Reflective, System, parse_settings
 from selfrag.evaluation.task import CLOSED, LONG, SHORT, Task
 from selfrag.reflection.weights import Weights
 from selfrag.tokenization import HFTextCodec

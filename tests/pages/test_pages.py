@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfrag.pages import COLOURS, DARK, LIGHT, document, inert, picked_out, style, visible
+from selfrag import pages as style
+from selfrag.pages import COLOURS, DARK, LIGHT, document, inert, picked_out, visible
 
 
 @given(text=st.text(max_size=60))

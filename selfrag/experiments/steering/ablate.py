@@ -11,13 +11,13 @@ from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
 from selfrag.evaluation.comparison import Comparison, bootstrap
 from selfrag.evaluation.intervals import Estimate
+from selfrag.evaluation.metrics.fluency import FLUENCY
+from selfrag.evaluation.metrics.memory import FROM_MEMORY, MEMORY
 from selfrag.evaluation.records import read_manifest
 from selfrag.evaluation.runner import Model, Source
 from selfrag.evaluation.task import SHORT
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments.steering.answers import write_answers
-from selfrag.experiments.steering.fluency import FLUENCY
-from selfrag.experiments.steering.memory import FROM_MEMORY, MEMORY
 from selfrag.experiments.steering.opening import bars, opened
 from selfrag.experiments.steering.records import read_recorded
 from selfrag.experiments.steering.results import comparison, measured_by, system_runs

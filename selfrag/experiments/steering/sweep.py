@@ -14,6 +14,7 @@ from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.trace import decoding_dict
 from selfrag.evaluation.comparison import Comparison, SystemRun, read_runs
 from selfrag.evaluation.metrics.entailment.named import load_entailment
+from selfrag.evaluation.metrics.fluency import FLUENCY
 from selfrag.evaluation.metrics.judged_files import about
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.runner import Model, Source
@@ -21,7 +22,6 @@ from selfrag.evaluation.systems import runnable
 from selfrag.evaluation.task import Task
 from selfrag.experiments.steering.answers import write_answers
 from selfrag.experiments.steering.choosing import Choice, Goal, Scores, choose
-from selfrag.experiments.steering.fluency import FLUENCY
 from selfrag.experiments.steering.judging import judge_settings
 from selfrag.experiments.steering.opening import bars, opened
 from selfrag.experiments.steering.reasons import Reason, reasons

@@ -25,7 +25,6 @@ from make_results import (
     write_digest,
     write_page,
 )
-
 from retrieval.errors import UserError
 from selfrag.evaluation.comparison import compare, read_runs
 from selfrag.evaluation.tables import csv_text, markdown
