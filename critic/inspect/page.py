@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from critic.inspect.inspecting import Inspection
 from critic.inspect.overview import overview
 from critic.inspect.rows import article
-from selfrag import pages as style
-from selfrag.pages import COLOURS, document, inert, isolated, links, picked_out, slug, table, visible
+from selfrag.pages import COLOURS, document, inert, isolated, links, picked_out, slug, style_sheet, table, visible
 from selfrag.training.rows import Row, Token
 
 SECTIONS = {
@@ -42,7 +41,7 @@ def render(inspection: Inspection) -> str:
         f"{_filters(filters, inspection.sample)}\n{_articles(inspection)}</section>\n</main>"
     )
     own = [picked_out(f"show-{slug(token)}", f"article:not(.has-{slug(token)})") for token in filters]
-    return document(f"Training rows: {visible(names, 120)}", style(*own), body)
+    return document(f"Training rows: {visible(names, 120)}", style_sheet(*own), body)
 
 
 def _articles(inspection: Inspection) -> str:

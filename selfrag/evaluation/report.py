@@ -11,7 +11,6 @@ from typing import Any
 
 from retrieval.atomic import write_text, writing
 from retrieval.passage import Passage
-from selfrag import pages as style
 from selfrag.decoding.answer import segments_of
 from selfrag.decoding.trace import ROOT, Decision, Node, Trace
 from selfrag.errors import UserError
@@ -23,7 +22,7 @@ from selfrag.evaluation.plots import draw, draw_tables, spoken
 from selfrag.evaluation.records import read_manifest
 from selfrag.evaluation.report_items import Case, CaseFile, Outcome, read_cases
 from selfrag.evaluation.tables import about, csv_text, grid, markdown, tables, title
-from selfrag.pages import COLOURS, document, inert, isolated, links, picked_out, slug, table, visible
+from selfrag.pages import COLOURS, document, inert, isolated, links, picked_out, slug, style_sheet, table, visible
 from selfrag.plotting import FORMATS, encoded, save
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import CRITIQUES, Role
@@ -367,7 +366,7 @@ def render(report: Report) -> str:
         f'<section><h2 id="items">Items</h2>{_choices(report.files)}\n{_items(report)}</section>\n</main>'
     )
     picks = [picked_out(f"show-{kind}", f"article:not(.is-{kind})") for kind in KINDS]
-    return document(f"Results: {visible(named, 120)}", style(OWN_STYLE.strip(), *picks), body, pictures=True)
+    return document(f"Results: {visible(named, 120)}", style_sheet(OWN_STYLE.strip(), *picks), body, pictures=True)
 
 
 def _section(comparison: Comparison, number: int, shown: Table) -> str:

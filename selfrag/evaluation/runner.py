@@ -20,14 +20,13 @@ from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.sessions import Serving
 from selfrag.engines.base import Engine
 from selfrag.errors import UserError, require
-from selfrag.evaluation import systems as system
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.metric import Part
 from selfrag.evaluation.metrics.output import Output, output_of
 from selfrag.evaluation.multiple_choice import Form
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import RecordFile, RunDirectory, Spent, model_files
-from selfrag.evaluation.systems import System, system_of_task, tokenizer_of
+from selfrag.evaluation.systems import System, named_system, system_of_task, tokenizer_of
 from selfrag.evaluation.task import Task
 from selfrag.evaluation.task_files import TaskFile, read_tasks, with_evidence
 from selfrag.loading import resolve_model
@@ -482,7 +481,7 @@ def run_systems(
     shared = {"model": model_files(path), "engine": engine_kind(model.engine)}
     jobs = [
         Run(
-            system(kind, tokenizer, settings),
+            named_system(kind, tokenizer, settings),
             {"name": name, **shared},
             out / name,
             source or {},
@@ -516,8 +515,6 @@ def _here(jobs: Sequence[Run], model: Model, path: Path, files: Sequence[TaskFil
 def _on(cluster: Cluster, jobs: Sequence[Run], model: Model, files: Sequence[TaskFile]) -> Results:
     """All systems at once on a cluster, so that no actor waits for the end of another system."""
     from tqdm import tqdm
-
-    pass
 
     with ExitStack() as stack:
         stack.enter_context(connect(cluster.address))

@@ -131,7 +131,7 @@ _MODES: dict[str, Literal["adaptive", "always", "never"]] = {
 }
 
 
-def system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None = None) -> System:
+def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None = None) -> System:
     """A system by its name.
 
     Args:
@@ -172,11 +172,11 @@ def system_of_task(name: str, tokenizer: Any, task: Task, settings: Mapping[str,
     """
     given = Given.marked(Path(), task.preset)
     if name not in _MODES or given.preset is None:
-        return system(name, tokenizer, settings)
+        return named_system(name, tokenizer, settings)
     published = given.preset.settings(given.protocol)
     if name != AS_PUBLISHED:
         published.pop("mode", None)
-    return system(name, tokenizer, {**published, **(settings or {})})
+    return named_system(name, tokenizer, {**published, **(settings or {})})
 
 
 def tokenizer_of(model: Path) -> Any:
