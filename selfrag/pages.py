@@ -160,7 +160,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 """Content security policy: even if some text became mark-up, no script of it could run and nothing be fetched."""
 
 
-def document(title: str, style_sheet: str, body: str, *, pictures: bool = False) -> str:
+def document(title: str, style: str, body: str, *, pictures: bool = False) -> str:
     """A whole page, which runs no script and asks no address for anything.
 
     Args:
