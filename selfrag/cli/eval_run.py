@@ -47,6 +47,13 @@ def run(
         str | None,
         typer.Option(help="folder of an index, or demo, for items that bring no passages", rich_help_panel=ASKED),
     ] = None,
+    retriever: Annotated[
+        str | None,
+        typer.Option(
+            help="your own search in place of an index: an entry point of selfrag.retrievers, or MODULE:NAME",
+            rich_help_panel=ASKED,
+        ),
+    ] = None,
     found: Annotated[int, typer.Option(min=1, help="passages to search for", rich_help_panel=ASKED)] = 10,
     limit: Annotated[
         int | None, typer.Option(min=1, help="a seeded sample of each file", rich_help_panel=ASKED)
@@ -83,7 +90,7 @@ def run(
 
     quiet()
     settings, engine_settings = parse_settings(changes or []), parse_settings(engine_changes or [], "--engine-set")
-    source = Source([Given.parse(one) for one in files], limit, seed, index, found, choices)
+    source = Source([Given.parse(one) for one in files], limit, seed, index, found, choices, retriever)
     how = source.settings()  # a missing index is found before files are read
     results = run_systems(
         names,

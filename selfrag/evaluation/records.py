@@ -326,6 +326,6 @@ def items_of(folder: Path, name: str, data: Path | None = None) -> dict[str, Ite
         raise UserError(f"{path} has changed since {folder} was run on it; give the folder of the old file by --data")
     settings = entry["settings"]
     given = Given.marked(path, settings["task"].get("preset", ""))
-    return {
-        item.id: item for item in read_task(given, searched="index" in settings, form=recorded_form(settings)).items
-    }
+    searched = "index" in settings or "retriever" in settings
+    items = read_task(given, searched=searched, form=recorded_form(settings)).items
+    return {item.id: item for item in items}

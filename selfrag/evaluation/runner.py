@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+from retrieval import as_retriever
 from retrieval.checks import component
 from retrieval.finished import MANIFEST
 from retrieval.lock import locked_directory
@@ -30,6 +31,7 @@ from selfrag.evaluation.systems import System, named_system, system_of_task, tok
 from selfrag.evaluation.task import Task
 from selfrag.evaluation.task_files import TaskFile, read_tasks, with_evidence
 from selfrag.loading import resolve_model
+from selfrag.plugins import plugin
 from selfrag.provenance import sha256
 
 
@@ -306,6 +308,8 @@ def scores(item: Item, task: Task, output: Output | None) -> dict[str, Part | No
     return {metric.name: metric.part(item, output) for metric in task.metrics}
 
 
+RETRIEVERS = "selfrag.retrievers"
+"""Entry points of retrievers: callables `queries, k -> passages`."""
 ROUNDS = 4
 """Pieces that each worker should get of a file, so that a slow one holds up little; none is above `MAX_LIVE` items."""
 
@@ -371,7 +375,8 @@ class Source:
         files: in the schema of `eval/dev`, or of published tasks.
         limit: a seeded sample of this many items of each file.
         seed: of the sample.
-        index: directory of an index, or `demo`, for items that bring no passages; None leaves them without.
+        index: directory of an index, or `demo`, for items that bring no passages.
+        retriever: of one's own in its place: an entry point of `selfrag.retrievers`, or `module:name`.
         found: passages to search for.
         form: how closed sets are asked whose labels are letters or numbers; each file says it in the manifest.
     """
@@ -382,10 +387,17 @@ class Source:
     index: str | None = None
     found: int = 10
     form: Form = "letters"
+    retriever: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.index is not None and self.retriever is not None:
+            raise UserError("give an index or a retriever, not both")
 
     def settings(self) -> dict[str, Any]:
         """What decides the items, for the manifest."""
         sampled = {} if self.limit is None else {"limit": self.limit, "seed": self.seed}
+        if self.retriever is not None:
+            return sampled | {"retriever": self.retriever, "found": self.found}
         searched = {} if self.index is None else {"index": index_fingerprint(self.index), "found": self.found}
         return sampled | searched
 
@@ -395,13 +407,13 @@ class Source:
         Raises:
             UserError: as `read_tasks`, a package that a metric needs is missing, or the index cannot be used.
         """
-        searched = self.index is not None
+        searched = self.index is not None or self.retriever is not None
         files = read_tasks(self.files, limit=self.limit, seed=self.seed, searched=searched, form=self.form)
         for module, extra in {metric.needs for file in files for metric in file.task.metrics if metric.needs}:
             require(module, extra=extra)  # better said before hours of answers
-        if self.index is None or all(item.passages for file in files for item in file.items):
+        if not searched or all(item.passages for file in files for item in file.items):
             return files
-        retriever = retriever_of(self.index)
+        retriever = retriever_of(self.index) if self.index else as_retriever(plugin(RETRIEVERS, str(self.retriever)))
         return [with_evidence(file, retriever, self.found) for file in files]
 
 

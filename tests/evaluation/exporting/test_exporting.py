@@ -124,7 +124,7 @@ def test_data_that_changed_or_went_is_named(folder: Path) -> None:
         read_source(folder, "a b")
     (folder.parent / "moved").mkdir()
     (folder.parent / "moved" / "a b.jsonl").write_text(text)
-    assert len(list(read_source(folder, "a b", folder.parent / "moved").samples())) == 3
+    assert len(list(read_source(folder, "a b", folder.parent / "moved").records())) == 3
     with pytest.raises(UserError, match="has no other; it has a b"):
         read_source(folder, "other")
 
