@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 
 from selfrag.errors import UserError
-from selfrag.evaluation.intervals import ROUNDS, Estimate, interval
-from selfrag.evaluation.metrics.judged_files import read_judged
-from selfrag.evaluation.metrics.metric import Part
-from selfrag.evaluation.metrics.registry import is_count
+from selfrag.evaluation.intervals import ROUNDS, Estimate, Floats, interval
+from selfrag.evaluation.metrics.judging import read_judged
+from selfrag.evaluation.metrics.registry import Part, is_count
 from selfrag.evaluation.multiple_choice import Form, recorded_form
-from selfrag.evaluation.ranking import Floats
 from selfrag.evaluation.records import MANIFEST, file_entry, read_manifest, read_records
 
 BLOCK = 200

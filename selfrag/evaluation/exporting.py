@@ -18,21 +18,19 @@ from selfrag.errors import UserError
 from selfrag.evaluation.comparison import Draws, bootstrap, read_run
 from selfrag.evaluation.intervals import ROUNDS
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.closed import OPTION_UNREAD
-from selfrag.evaluation.metrics.effort import EFFORT
+from selfrag.evaluation.metrics.answers import EFFORT
 from selfrag.evaluation.metrics.fluency import REPEATED
 from selfrag.evaluation.metrics.memory import MEMORY
-from selfrag.evaluation.metrics.metric import ratio
-from selfrag.evaluation.metrics.registry import is_count
+from selfrag.evaluation.metrics.registry import is_count, ratio
 from selfrag.evaluation.records import items_of, read_manifest
 from selfrag.jsonl import read_jsonl, write_jsonl
 from selfrag.untrusted import whole
 
 INSPECT_VERSION = 2
 """Of inspect-ai's log format."""
-NEITHER = frozenset(metric.name for metric in (*EFFORT, *MEMORY))
+NEITHER = frozenset((*EFFORT, *(metric.name for metric in MEMORY)))
 """Figures of which neither more nor less is better; no count is, either."""
-WORSE = frozenset({OPTION_UNREAD.name, REPEATED.name})
+WORSE = frozenset({"option_unread", REPEATED.name})
 """Figures of which less is better."""
 
 

@@ -16,7 +16,7 @@ from selfrag.decoding.trace import ROOT, Decision, Node, Trace
 from selfrag.errors import UserError
 from selfrag.evaluation.comparison import Comparison, Table, compare, read_runs
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.metric import ratio
+from selfrag.evaluation.metrics.registry import ratio
 from selfrag.evaluation.origins import file_origin, mapping, run_origin
 from selfrag.evaluation.plots import draw, draw_tables, spoken
 from selfrag.evaluation.records import read_manifest

@@ -14,8 +14,7 @@ from selfrag.decoding.trace_json import trace_of
 from selfrag.errors import UserError
 from selfrag.evaluation.comparison import SystemRun
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.metric import Part, ratio
-from selfrag.evaluation.metrics.registry import is_count
+from selfrag.evaluation.metrics.registry import Part, is_count, ratio
 from selfrag.evaluation.records import item_id, items_of
 from selfrag.jsonl import read_jsonl
 

@@ -22,8 +22,8 @@ from selfrag.decoding.sessions import Serving
 from selfrag.engines.base import Engine
 from selfrag.errors import UserError, require
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.metric import Part
 from selfrag.evaluation.metrics.output import Output, output_of
+from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.multiple_choice import Form
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import RecordFile, RunDirectory, Spent, model_files

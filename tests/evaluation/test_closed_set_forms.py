@@ -21,7 +21,7 @@ from selfrag.errors import UserError
 from selfrag.evaluation.baselines import Chat, FineTuned, Untuned
 from selfrag.evaluation.comparison import compare, read_run, read_runs
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.closed import option_accuracy
+from selfrag.evaluation.metrics.answers import option_accuracy
 from selfrag.evaluation.metrics.output import output_of
 from selfrag.evaluation.multiple_choice import Form, choices, in_form, unlisted
 from selfrag.evaluation.presets import Given

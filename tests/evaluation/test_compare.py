@@ -26,7 +26,7 @@ from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply
 from selfrag.evaluation.baselines import FineTuned
 from selfrag.evaluation.comparison import Draws, average, bootstrap, compare, read_run, read_runs
-from selfrag.evaluation.metrics.effort import WORDS
+from selfrag.evaluation.metrics.answers import WORDS
 from selfrag.evaluation.runner import run
 from selfrag.evaluation.tables import Terminal, csv_text, markdown
 from selfrag.evaluation.task import BIOGRAPHY

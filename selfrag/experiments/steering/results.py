@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from selfrag.evaluation.comparison import Comparison, FileResult, SystemRun, Table, compare
-from selfrag.evaluation.metrics.metric import Metric, Part
+from selfrag.evaluation.metrics.registry import Metric, Part
 from selfrag.evaluation.runner import scores
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments.steering.study import FileStudy

@@ -13,9 +13,9 @@ from typing import Any
 from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.trace import decoding_dict
 from selfrag.evaluation.comparison import Comparison, SystemRun, read_runs
-from selfrag.evaluation.metrics.entailment.named import load_entailment
+from selfrag.evaluation.metrics.entailment import load_entailment
 from selfrag.evaluation.metrics.fluency import FLUENCY
-from selfrag.evaluation.metrics.judged_files import about
+from selfrag.evaluation.metrics.judging import about
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.runner import Model, Source
 from selfrag.evaluation.systems import runnable
