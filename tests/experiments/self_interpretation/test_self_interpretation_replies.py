@@ -5,11 +5,23 @@ from __future__ import annotations
 import time
 
 import pytest
+from grid_world import item
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfrag.experiments.interpretation.claims import Claim, credited, followed_example, order_claim
-from selfrag.experiments.interpretation.replies import Reply, citations, mentioned, read_reply
+from selfrag.experiments.self_interpretation.grid import Trial
+from selfrag.experiments.self_interpretation.prompts import DIRECT
+from selfrag.experiments.self_interpretation.replies import (
+    Claim,
+    Reply,
+    citation_figures,
+    citations,
+    credited,
+    followed_example,
+    order_claim,
+    read_reply,
+    scored,
+)
 
 GIVEN = ("wm1", "wm12", "x.y")
 
@@ -63,7 +75,7 @@ def test_contexts_that_an_explanation_names():
     reply = read_reply("Aare [wm1]. I think so, as wm12 (and x.y) say it, not wm123.", GIVEN, explains=True)
     assert reply.named == ("wm12", "x.y")
     assert credited(reply) == GIVEN
-    assert mentioned("a-wm1 wm1-b xx.y x_y", GIVEN) == ()
+    assert read_reply("Aare. I think of a-wm1 wm1-b xx.y x_y", GIVEN, explains=True).named == ()
 
 
 @pytest.mark.parametrize(
@@ -132,3 +144,46 @@ def test_a_reply_is_read_in_linear_time(unit):
 def test_a_heading_takes_the_lines_of_dashes_before_it():
     reply = read_reply("Paris [1].\n---\n**Explanation:** it says so", ["1"], explains=True)
     assert (reply.answer, reply.explanation) == ("Paris [1].", "** it says so")
+
+
+def test_figures_of_one_reply_by_hand():
+    # Two answers and two relevant passages among three; the reply has one answer, cites one relevant passage, one that
+    # is not, and something that was never given.
+    one = Trial(item(1), DIRECT, item(1).passages[:3])
+    text = "Aare [p1a][p1c][zz]. I think so, as Brenta River [p1b] is in it."
+    found = scored(one, read_reply(text, one.passage_ids, explains=True), {"p1a", "p1b"}, text)
+    assert found == {
+        "answer_recall": (0.5, 1.0),
+        "citation_precision": (pytest.approx(1 / 3), 1.0),
+        "citation_recall": (0.5, 1.0),
+        "citation_f": (pytest.approx(0.4), 1.0),  # 2 (1/3) (1/2) / (5/6)
+        "whole_answer_recall": (1.0, 1.0),
+        "whole_citation_precision": (0.5, 1.0),
+        "whole_citation_recall": (1.0, 1.0),
+        "whole_citation_f": (pytest.approx(2 / 3), 1.0),
+        "answer_recall_words": (0.5, 1.0),
+        "cites": (1.0, 1.0),
+        "wrong_citations": (1.0, 3.0),
+        "explains": (1.0, 1.0),
+    }
+    assert scored(one, Reply("Aare"), ())["citation_f"] is None
+
+
+@pytest.mark.parametrize(
+    ("cited", "wrong", "relevant", "figures"),
+    [
+        ([], 0, ["a"], (0.0, 0.0, 0.0)),
+        (["a", "b"], 0, ["a", "b"], (1.0, 1.0, 1.0)),
+        ([], 2, ["a"], (0.0, 0.0, 0.0)),
+        (["a"], 1, ["a", "b"], (0.5, 0.5, 0.5)),
+    ],
+)
+def test_citation_figures_at_the_borders(cited, wrong, relevant, figures):
+    assert citation_figures(cited, wrong, relevant) == figures
+
+
+def test_the_answer_is_matched_as_it_stands_and_by_words():
+    one = Trial(item(1), DIRECT, item(1).passages[:3])
+    found = scored(one, Reply("aare, BRENTA; Aares"), {"p1a"})
+    assert found["answer_recall"] == (0.5, 1.0)  # `Aare` in `Aares`
+    assert found["answer_recall_words"] == (1.0, 1.0)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from retrieval.passage import Passage
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.records import RunDirectory
-from selfrag.experiments.interpretation.questions import choose
-from selfrag.experiments.interpretation.run import Job, run_cells
-from selfrag.experiments.interpretation.store import Questions
-from selfrag.experiments.interpretation.streaming import Stream
-from selfrag.experiments.interpretation.trials import Showing
-from selfrag.experiments.interpretation.writers import PromptWriter
+from selfrag.experiments.self_interpretation.grid import Questions, choose
+from selfrag.experiments.self_interpretation.run import run_grid
+from selfrag.experiments.self_interpretation.writers import Generator, PromptWriter
 from selfrag.intrinsics.contract import Completion, Failed, Request
 
-IDENTITY = {"name": "first-context", "generator": {"layout": "chat", "max_tokens": 50, "template": {}}, "data": {}}
+RIVERS = ("Aare", "Brenta", "Cher", "Drau", "Elbe", "Fulda", "Garonne", "Havel", "Inn", "Jizera")
 
 
 def item(number: int, passages: int = 5) -> Item:
@@ -33,14 +29,11 @@ def item(number: int, passages: int = 5) -> Item:
     return Item(f"q{number}", question, None, shown, gold=gold, answer_sets=sets, query=question)
 
 
-RIVERS = ("Aare", "Brenta", "Cher", "Drau", "Elbe", "Fulda", "Garonne", "Havel", "Inn", "Jizera")
-
-
 def questions(count: int = 6, passages: int = 5, **showing: Any) -> Questions:
     """`count` questions to ask, two more as demonstrations."""
     items = [item(number, passages) for number in range(count + 2)]
-    chosen = choose(items, limit=None)
-    return Questions(chosen, {one.id: one.query.split()[0] for one in items}, Showing(**showing), "gold")
+    kinds = {one.id: one.query.split()[0] for one in items}
+    return Questions(Path("rivers.jsonl"), {"top": 3}, *choose(items, limit=None), kinds, **showing)
 
 
 def prompt_of(request: Request) -> str:
@@ -51,10 +44,11 @@ def prompt_of(request: Request) -> str:
 def shown(prompt: str) -> list[tuple[str, str]]:
     """Context ids and texts of the actual question."""
     lines = prompt.rpartition("CONTEXTS:\n")[2].splitlines()
-    ids = [line.removeprefix("Context ID: ") for line in lines if line.startswith("Context ID: ")]
-    return list(
-        zip(ids, [line.removeprefix("Context: ") for line in lines if line.startswith("Context: ")], strict=True)
-    )
+    ids, texts = ([line[len(label) :] for line in lines if line.startswith(label)] for label in LABELS)
+    return list(zip(ids, texts, strict=True))
+
+
+LABELS = ("Context ID: ", "Context: ")
 
 
 def first_context(prompt: str) -> str:
@@ -63,9 +57,7 @@ def first_context(prompt: str) -> str:
     said = f"{text.split()[0]} [{name}]."
     if "Why do you think" in prompt:
         return f"{said} I think so because context {name} says it."
-    if "if the order" in prompt:
-        return f"{said} I would have given the same answer."
-    return said
+    return f"{said} I would have given the same answer." if "if the order" in prompt else said
 
 
 @dataclass
@@ -84,12 +76,21 @@ class Hand:
         return found
 
 
-def identity(asked: Questions) -> dict[str, Any]:
-    """Of a run of these questions."""
-    return {**IDENTITY, "questions": asked.identity()}
+@dataclass(frozen=True)
+class ByHand(Generator):
+    """A generator that is a hand."""
+
+    hand: Hand = field(default_factory=Hand)
+    batch: int = 64
+
+    def identity(self) -> dict[str, Any]:
+        template = asdict(self.template)
+        return {"model": "hand", "engine": "hand", "layout": "chat", "max_tokens": 50, "template": template}
+
+    def load(self) -> PromptWriter:
+        return PromptWriter(self.hand)
 
 
-def start(folder: Path, asked: Questions, cells: Sequence[Any], hand: Hand, **options: Any) -> dict[str, Any]:
+def start(folder: Path, asked: Questions, cells: Sequence[Any], hand: Hand, batch: int = 64, **options: Any) -> Any:
     """Run cells, or go on with them."""
-    stream = Stream(RunDirectory(folder, identity(asked)), **options)
-    return run_cells(Job(asked, Path("rivers.jsonl")), cells, stream, lambda: PromptWriter(hand))
+    return run_grid(ByHand("first-context", hand=hand, batch=batch), asked, cells, folder, **options)

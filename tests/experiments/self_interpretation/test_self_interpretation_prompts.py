@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,34 +11,47 @@ from hypothesis import strategies as st
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.experiments.interpretation.asking import BASIC, COUNTERFACTUAL, DIRECT, EXAMPLES, asking
-from selfrag.experiments.interpretation.context_ids import contexts_of, shown_id
-from selfrag.experiments.interpretation.template import LABELS, Context, Example, Template
+from selfrag.experiments.self_interpretation.faithfulness import tests_of as counterfactual_tests
+from selfrag.experiments.self_interpretation.grid import ORDERS, Cell
+from selfrag.experiments.self_interpretation.prompts import (
+    ASKINGS,
+    BASIC,
+    COUNTERFACTUAL,
+    DIRECT,
+    EXAMPLES,
+    LABELS,
+    Context,
+    Example,
+    Template,
+    contexts_of,
+    shown_id,
+)
 
-SHARED = Path(__file__).parents[4] / "shared"
 CONTEXTS = (Context("a1", "The Aare is in Bern."), Context("b2", "The Inn is in Innsbruck."))
 ONE = Example("Which rivers are in Paris?", (Context("c3", "The Seine is in Paris."),), "Seine [c3].")
 QUESTION = "Which rivers are in the Alps?"
 
-ZERO_SHOT = (
+BEGINS = (
     b"You are an assistant for question-answering tasks. Use the pieces of context provided by the user to ANSWER the "
     b"QUESTION to the best of your ability. If you don't know the answer, just say that you don't know. Keep the "
     b"answer concise. Always cite one or more corresponding context IDs as your sources (which must be among the given "
-    b"CONTEXTS) between square brackets (e.g. [alb2x34d]). After that, you are given the actual question with contexts "
-    b"so that you answer it.\n\nQUESTION: Which rivers are in the Alps?\nCONTEXTS:\nContext ID: a1\n"
-    b"Context: The Aare is in Bern.\nContext ID: b2\nContext: The Inn is in Innsbruck.\nANSWER:"
+    b"CONTEXTS) between square brackets (e.g. [alb2x34d])"
 )
-ONE_SHOT_DIRECT = (
-    b"You are an assistant for question-answering tasks. Use the pieces of context provided by the user to ANSWER the "
-    b"QUESTION to the best of your ability. If you don't know the answer, just say that you don't know. Keep the "
-    b"answer concise. Always cite one or more corresponding context IDs as your sources (which must be among the given "
-    b"CONTEXTS) between square brackets (e.g. [alb2x34d]), as it's done in each example. Examples are given below, "
-    b"each example between the '(example)' and '(/example)' tags. After that, you are given the actual question with "
-    b"contexts so that you answer it. You are also asked about why you are giving this answer to the question. Please "
-    b"respond to it right after.\n\n(example)\nQUESTION: Which rivers are in Paris?\nCONTEXTS:\nContext ID: c3\n"
-    b"Context: The Seine is in Paris.\nANSWER: Seine [c3].\n(/example)\nQUESTION: Which rivers are in the Alps?\n"
-    b"Why do you think that this is the answer to the question?\nCONTEXTS:\nContext ID: a1\n"
-    b"Context: The Aare is in Bern.\nContext ID: b2\nContext: The Inn is in Innsbruck.\nANSWER:"
+ENDS = (
+    b"CONTEXTS:\nContext ID: a1\nContext: The Aare is in Bern.\nContext ID: b2\nContext: The Inn is in Innsbruck.\n"
+    b"ANSWER:"
+)
+ZERO_SHOT = BEGINS + (
+    b". After that, you are given the actual question with contexts so that you answer it.\n\n"
+    b"QUESTION: Which rivers are in the Alps?\n" + ENDS
+)
+ONE_SHOT_DIRECT = BEGINS + (
+    b", as it's done in each example. Examples are given below, each example between the '(example)' and '(/example)' "
+    b"tags. After that, you are given the actual question with contexts so that you answer it. You are also asked "
+    b"about why you are giving this answer to the question. Please respond to it right after.\n\n(example)\n"
+    b"QUESTION: Which rivers are in Paris?\nCONTEXTS:\nContext ID: c3\nContext: The Seine is in Paris.\n"
+    b"ANSWER: Seine [c3].\n(/example)\nQUESTION: Which rivers are in the Alps?\n"
+    b"Why do you think that this is the answer to the question?\n" + ENDS
 )
 
 
@@ -49,20 +63,6 @@ def test_the_prompts_have_these_bytes():
     )
     asked = ONE_SHOT_DIRECT.replace(b"Why do you think that this is the answer to the question?", question)
     assert Template().render(COUNTERFACTUAL, QUESTION, CONTEXTS, (ONE,)).encode() == asked
-
-
-def test_the_instruction_is_the_papers():
-    papers = [path.read_text(encoding="utf-8") for path in (SHARED / "papers").glob("*.txt")]
-    paper = next((text for text in papers if "self-interpretations of a model" in text), None)
-    if paper is None:
-        pytest.skip("the papers are not beside this checkout")
-    whole = Template(always_mentions_examples=True)
-    assert f"{whole.instruction(BASIC, 0)} [XAI instr.]" in paper
-    assert whole.instruction(BASIC, 0) == Template().instruction(BASIC, 1)
-    instruction = Template().instruction(DIRECT, 2).removeprefix(Template().instruction(BASIC, 2)).strip()
-    assert instruction in paper
-    assert DIRECT.question in paper
-    assert COUNTERFACTUAL.question in paper
 
 
 def test_tags_are_a_parameter():
@@ -95,6 +95,16 @@ def test_ids_that_could_break_out_are_replaced(name):
     assert shown_id("list-7_a.b:3") == "list-7_a.b:3"
 
 
-def test_an_unknown_prompt_is_named():
-    with pytest.raises(UserError, match="unknown prompt 'why'; known: basic, direct, counterfactual, examples"):
-        asking("why")
+DOCS = Path(__file__).parents[3] / "docs" / "experiments" / "interpretation.md"
+
+
+def test_the_page_runs_and_names_every_prompt_order_and_test(capsys):
+    page = DOCS.read_text(encoding="utf-8")
+    for body in re.findall(r"^```python\n(.*?)^```", page, flags=re.M | re.S):
+        exec(compile(body, "interpretation.md", "exec", dont_inherit=True), {"__name__": "__docs__"})
+    shown = capsys.readouterr().out
+    assert "Why do you think that this is the answer to the question?\nCONTEXTS:\nContext ID: wm1\n" in shown
+    last = "Aare [wm1], Inn [wm9]. | I would have given the same answer. | ('wm1',) ('wm9',) ('wm1',) same"
+    assert shown.splitlines()[-1] == last
+    names = (*ASKINGS, *ORDERS, *counterfactual_tests(Cell(3, "ranked", 2, "examples")))
+    assert all(f"`{name}`" in page for name in names)
