@@ -26,10 +26,12 @@ from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply
 from selfrag.evaluation.baselines import FineTuned
 from selfrag.evaluation.comparison import Draws, average, bootstrap, compare, read_run, read_runs
-from selfrag.evaluation.metrics.answers import WORDS
+from selfrag.evaluation.metrics.registry import METRICS
 from selfrag.evaluation.runner import run
 from selfrag.evaluation.tables import Terminal, csv_text, markdown
 from selfrag.evaluation.task import BIOGRAPHY
+
+WORDS = METRICS["words"]
 
 
 def means(*values: float) -> list[tuple[float, float]]:
