@@ -5,23 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-WORDS = (
-    "premise",
-    "hypothesis",
-    "title",
-    ":",
-    ".",
-    "ann",
-    "wrote",
-    "it",
-    "rained",
-    "in",
-    "paris",
-    "a",
-    "the",
-    "0",
-    "1",
-)
+WORDS = tuple("premise hypothesis title : . ann wrote it rained in paris a the 0 1".split())
 
 
 def tokenizer(*, cls: bool) -> Any:
