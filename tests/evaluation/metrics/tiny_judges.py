@@ -5,7 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-WORDS = tuple(["premise", "hypothesis", "title", ":", ".", "ann", "wrote", "it", "rained", "in", "paris", "a", "the", "0", "1"])
+WORDS = (
+    "premise",
+    "hypothesis",
+    "title",
+    ":",
+    ".",
+    "ann",
+    "wrote",
+    "it",
+    "rained",
+    "in",
+    "paris",
+    "a",
+    "the",
+    "0",
+    "1",
+)
 
 
 def tokenizer(*, cls: bool) -> Any:
