@@ -57,10 +57,6 @@ def _metrics(*names: str) -> tuple[Metric, ...]:
     return tuple(METRICS[name] for name in names)
 
 
-def _metrics(*names: str) -> tuple[Metric, ...]:
-    return tuple(METRICS[name] for name in names)
-
-
 CLOSED = Task("closed", _metrics("accuracy", *CITATIONS, *EFFORT), 1, 1, "Answer with one of: {choices}.")
 SHORT = Task(
     "short",
