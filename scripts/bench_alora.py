@@ -20,10 +20,10 @@ from retrieval.errors import UserError
 from selfrag.demo.assets import CORPUS
 from selfrag.demo.corpus import passages
 from selfrag.demo.download import fetch
+from selfrag.evaluation.machine import machine
 from selfrag.evaluation.provenance import commit
-from selfrag.experiments.speed.activation import GOAL, Sizes, race, table
-from selfrag.experiments.speed.machine import machine
 from selfrag.loading import resolve_model
+from speed.alora import GOAL, Sizes, race, table
 
 
 def main() -> int:

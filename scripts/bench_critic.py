@@ -184,9 +184,9 @@ def race(
     """
     from critic.student.judge import resolve_critic
     from critic.student.prompt import read_card
-    from selfrag.experiments.speed.machine import machine
-    from selfrag.experiments.speed.served import serve
+    from selfrag.evaluation.machine import machine
     from selfrag.loading import load_tokenizer
+    from speed.timing import serve
 
     whole("repeats", repeats)
     model_dir = resolve_critic(name)

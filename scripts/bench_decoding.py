@@ -15,11 +15,9 @@ from pathlib import Path
 
 from retrieval.errors import UserError
 from selfrag.engines.vllm_config import VLLMConfig
-from selfrag.experiments.speed.benchmark import benchmark
-from selfrag.experiments.speed.report import markdown
-from selfrag.experiments.speed.sizes import FormSizes, Sizes
-from selfrag.experiments.speed.workload import demo_items, read_items
 from selfrag.loading import resolve_model
+from speed.decoding import benchmark, markdown
+from speed.workload import FormSizes, Sizes, demo_items, read_items
 
 
 def main() -> int:

@@ -85,8 +85,8 @@ def questions_a_second(engine: str) -> Callable[[str, int], tuple[float, str]]:
     def measure(dtype: str, questions: int) -> tuple[float, str]:
         from retrieval.pretrained import number_format
         from selfrag import SelfRAG
-        from selfrag.experiments.speed.workload import SHORT, demo_items
         from selfrag.loading import resolve_model
+        from speed.workload import SHORT, demo_items
 
         items = demo_items(questions + 1, 5)
         with SelfRAG.from_pretrained("demo", engine=engine, dtype=dtype, max_model_len=2048) as rag:
@@ -103,7 +103,8 @@ def questions_a_second(engine: str) -> Callable[[str, int], tuple[float, str]]:
 def training_steps_a_second(dtype: str, questions: int) -> tuple[float, str]:
     """LoRA steps of 1,200 tokens on the demo's base model, the first left out."""
     from selfrag.demo import base_path
-    from selfrag.training.run import Prepared, TrainingConfig, fit
+    from selfrag.training.run import Prepared, fit
+    from selfrag.training.settings import TrainingConfig
     from selfrag.training.targets import Example, Group
 
     draw = np.random.default_rng(0)
@@ -124,7 +125,7 @@ def texts_a_second(dtype: str, questions: int) -> tuple[float, str]:
 
     from retrieval.encoders import TransformerEncoder
     from selfrag.demo import encoder_path
-    from selfrag.experiments.speed.workload import demo_items
+    from speed.workload import demo_items
 
     texts = [passage.text for item in demo_items(questions * 8, 5) for passage in item.passages]
     encoder = TransformerEncoder(encoder_path())

@@ -14,10 +14,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from retrieval.errors import UserError
+from selfrag.evaluation.machine import machine
 from selfrag.evaluation.provenance import commit
-from selfrag.experiments.speed.machine import machine
 from selfrag.training.recipes import read
-from selfrag.training.speed import SYSTEMS, Contest, measure, table
+from speed.training import SYSTEMS, Contest, measure, table
 
 
 def main() -> int:

@@ -65,8 +65,8 @@ def _indexed(index: str) -> Retriever:
 
 def _lexical(corpus: Path) -> Retriever:
     """BM25 over a file; it is indexed anew for every batch, so all queries should go in one."""
+    from demo_rows.drafts import search
     from selfrag.jsonl import read_jsonl
-    from selfrag.training.demo.neighbours import search
 
     passages = {p.id: p for p in read_jsonl(corpus, _passage)}
     return lambda queries, k: search(passages, queries, k)

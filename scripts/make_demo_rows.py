@@ -14,9 +14,9 @@ import json
 import sys
 from pathlib import Path
 
+from demo_rows import distilled
+from demo_rows.mixture import STAGES, make
 from retrieval.errors import UserError
-from selfrag.training.demo import distilled
-from selfrag.training.demo.mixture import STAGES, make
 
 
 def main() -> int:

@@ -13,9 +13,8 @@ import json
 import sys
 from pathlib import Path
 
+from list_questions.rows import Selection, make_list_questions
 from retrieval.errors import UserError
-from selfrag.evaluation.tasks.listing.make import make_list_questions
-from selfrag.evaluation.tasks.listing.rows import Selection
 
 
 def main() -> int:

@@ -20,11 +20,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+from reproduction.steps import (
+    Judges,
+    Place,
+    answering,
+    check,
+    judging,
+    markdown,
+    public_files,
+    write_samples,
+)
+from reproduction.table2 import ROWS, TASKS, Row, row
 from selfrag.errors import UserError
-from selfrag.experiments.reproduction.checking import check, markdown
-from selfrag.experiments.reproduction.samples import write_samples
-from selfrag.experiments.reproduction.steps import Judges, Place, answering, judging, public_files
-from selfrag.experiments.reproduction.table2 import ROWS, TASKS, Row, row
 from selfrag.untrusted import printable
 
 REHEARSAL = "A rehearsal with another model on made-up items: the steps work, the figures say nothing about the paper"

@@ -17,7 +17,7 @@ from critic.demo import ADAPTER
 from critic.student.prompt import NAME
 from retrieval.atomic import write_text
 from selfrag.errors import UserError
-from selfrag.training.directories import published
+from selfrag.training.export import published
 
 LICENCES = (
     "Texts and annotations: Natural Questions, SQuAD 2.0, QED, QuoteSum, FEVER-Symmetric (CC BY-SA: text of Wikipedia"

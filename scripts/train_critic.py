@@ -16,7 +16,7 @@ from pathlib import Path
 
 from critic.student.training import DEFAULT_TRAINING, CriticConfig, train_critic
 from selfrag.loading import resolve_model
-from selfrag.training.model import Lora
+from selfrag.training.settings import Lora
 
 # Every row of the two hard judgments, some of the two easy ones. A narrow adapter has room in the package; its product
 # is scaled up, so that three pairs move the weights about as fast as sixteen at scale 2.

@@ -22,8 +22,8 @@ from typing import Any
 
 from selfrag.errors import UserError
 from selfrag.loading import resolve_model
-from selfrag.training.packing import Weighting
-from selfrag.training.run import TrainingConfig, layout_for, train
+from selfrag.training.run import layout_for, train
+from selfrag.training.settings import TrainingConfig, Weighting
 from selfrag.training.targets import Example
 
 # An hour, 50 and 30 minutes on two cores (some 390 tokens a second). The first stage stops after 470 of the 822 steps

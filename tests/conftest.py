@@ -1,4 +1,4 @@
-"""Shared fixtures. `tests/engines/tiny.py` is importable as `tiny` from every test."""
+"""Shared fixtures. `tests/engines/tiny.py` is importable as `tiny` from every test, packages of `scripts/` by name."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent / "engines"))
+sys.path.append(str(Path(__file__).parents[1] / "scripts"))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach a model hub
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: threads that wait for each other cost more than they bring

@@ -107,7 +107,8 @@ def cost(source):
     by_tokenizer(str(source))
 
 def speed(source):
-    from selfrag.experiments.speed.activation import make_adapters
+    sys.path.append("scripts")
+    from speed.alora import make_adapters
     make_adapters(source, [1], [], 2, Path(sys.argv[2]) / "speed")
 
 def doctor(source):

@@ -68,9 +68,8 @@ def price(
     from critic.student.prompt import read_card
     from retrieval.pretrained import fast_format
     from selfrag.loading import load_tokenizer, resolve_model
-    from selfrag.training.estimate import EFFICIENCY, read_shape
-    from selfrag.training.measuring import measured_rate
-    from selfrag.training.run import TrainingConfig
+    from selfrag.training.estimate import EFFICIENCY, measured_rate, read_shape
+    from selfrag.training.settings import TrainingConfig
 
     folder = resolve_model(critic)
     codec = read_card(folder, load_tokenizer(folder))

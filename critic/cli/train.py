@@ -12,7 +12,7 @@ import typer
 from retrieval.errors import UserError
 
 if TYPE_CHECKING:
-    from selfrag.training.scale.settings import Scale
+    from selfrag.training.settings import Scale
 
 SIZE, SPEED, WHERE = "What is learned", "How it is learned", "Where it runs"
 
@@ -97,7 +97,7 @@ def _launch(scale: Scale, processes: int | None, arguments: list[str]) -> None:
         typer.Exit: with their exit code.
         UserError: this machine has not what the recipe needs.
     """
-    from selfrag.training.scale import launch
+    from selfrag.training import launch
 
     wanted = processes or launch.processes_here()
     if not launch.launched() and (wanted > 1 or scale.sharding != "none"):

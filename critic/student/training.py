@@ -16,13 +16,13 @@ from critic.student.examples import balanced, examples
 from critic.student.prompt import Layout, Limits, PromptCodec, Style, write_card
 from selfrag.errors import UserError, require
 from selfrag.training import recipes
-from selfrag.training.packing import Weighting
-from selfrag.training.run import Prepared, TrainingConfig, fit
+from selfrag.training.run import Prepared, fit
+from selfrag.training.settings import TrainingConfig, Weighting
 
 if TYPE_CHECKING:
     from selfrag.training.estimate import Estimate
     from selfrag.training.model import Trainee
-    from selfrag.training.scale.settings import Scale
+    from selfrag.training.settings import Scale
 
 ALIKE = Weighting(text=1.0, retrieve=1.0, isrel=1.0, issup=1.0, isuse=1.0, marker=0.0, eos=0.05)
 """Every label counts the same; EOS only so much that free generation ends."""
@@ -100,7 +100,7 @@ def train_critic(
     if scale is None:
         trainee = fit(prepare, base_dir, run_dir, config.training, start=start)
     else:
-        from selfrag.training.scale.run import fit_scaled
+        from selfrag.training.scale import fit_scaled
 
         trained = fit_scaled(prepare, base_dir, run_dir, config.training, scale, start=start)
         if not trained.main:
@@ -198,10 +198,9 @@ def _export(
 
 def _describe(out_dir: Path, base_dir: Path, config: CriticConfig) -> None:
     """The loss plot, and the model card of the checkpoint, from the run's own files."""
-    from selfrag.training.card import Product
+    from selfrag.training.card import Product, plot_log
     from selfrag.training.card import write_card as write_readme
     from selfrag.training.job import base_name
-    from selfrag.training.plot import plot_log
 
     run_dir = out_dir / "run"
     plot_log(run_dir / "log.jsonl", run_dir / "loss.png")
@@ -216,7 +215,7 @@ def _describe(out_dir: Path, base_dir: Path, config: CriticConfig) -> None:
 
 
 if TYPE_CHECKING:
-    from selfrag.training.scale.settings import Scale
+    from selfrag.training.settings import Scale
 
 
 def known() -> list[str]:

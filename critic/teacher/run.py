@@ -17,7 +17,7 @@ from critic.tables import counted, markdown, quoted
 from critic.targets import Filling, Targets, fill, missing
 from critic.teacher.base import Outcome, Reply, Teacher, TeacherError
 from critic.teacher.cost import Prices
-from critic.whole_lines import Kind, WholeLines
+from selfrag.runlog import Header, RunLog
 from retrieval.atomic import write_json, writing
 from retrieval.errors import UserError
 from retrieval.lock import locked_directory
@@ -30,7 +30,7 @@ not count: they may never be, and a run must get past them."""
 EXAMPLES = 2
 """Rows that a report shows of each group and label."""
 
-_KIND = Kind("critic-replies/1", "replies", "a teacher", "choose another directory")
+_KIND = Header("critic-replies/1", "replies", "a teacher", "choose another directory")
 
 
 class Journal:
@@ -48,7 +48,7 @@ class Journal:
         self._replies: dict[str, tuple[str, Reply]] = {}
         self.prompt_tokens = self.completion_tokens = self.requests = 0
         """Totals over all lines, those of failed attempts included."""
-        self._file = WholeLines(path, _KIND, identity, self._take)
+        self._file = RunLog(path, _KIND, identity, self._take)
 
     def __enter__(self) -> Journal:
         return self

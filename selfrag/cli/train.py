@@ -169,7 +169,7 @@ def _train(
         typer.echo(_dry_run(job, processes or 1))
         return
     if recipe.scale is not None:
-        from selfrag.training.scale import launch
+        from selfrag.training import launch
 
         wanted = processes or launch.processes_here()
         if not launch.launched() and (wanted > 1 or recipe.scale.sharding != "none"):
@@ -216,8 +216,7 @@ def _dry_run(job: Job, processes: int) -> str:
 
 
 def _report(job: Job, product: Path) -> None:
-    from selfrag.training.card import last_figures
-    from selfrag.training.plot import read_log
+    from selfrag.training.card import last_figures, read_log
 
     typer.echo(f"{product}: trained; loss plot {job.run_dir / 'loss.png'}, model card {product / 'README.md'}")
     if job.config.method == "lora":

@@ -48,7 +48,7 @@ def base_path() -> Path:
     packed = fetch(BASE_MODEL) / next(iter(BASE_MODEL.files))
 
     def build(draft: Path) -> None:
-        from selfrag.training.gguf import convert
+        from selfrag.training.export import convert
 
         convert(packed, draft)
 

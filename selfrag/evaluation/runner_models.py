@@ -15,6 +15,7 @@ from retrieval.passage import Retriever
 from selfrag.cluster import Actors, connect
 from selfrag.engines.base import Engine
 from selfrag.errors import UserError, require
+from selfrag.evaluation.on_demand import on_demand
 from selfrag.evaluation.provenance import sha256
 from selfrag.evaluation.runner import Run, run, run_all
 from selfrag.evaluation.runner_manifest import model_files
@@ -23,7 +24,6 @@ from selfrag.evaluation.tasks.choices import Form
 from selfrag.evaluation.tasks.evidence import with_evidence
 from selfrag.evaluation.tasks.given import Given
 from selfrag.evaluation.tasks.reading import TaskFile, read_tasks
-from selfrag.experiments.on_demand import on_demand
 from selfrag.loading import resolve_model
 
 

@@ -1,24 +1,81 @@
-"""What a run will cost, before it starts: rows, tokens, steps, memory and time. Reads no weights of the base model.
+"""What a run will cost before it starts: tokens, steps, memory and time.
 
-Counts are exact. Memory and time are estimates from the model's shape and a short measurement of this machine: good to
-a factor of about two, enough to tell an hour from a night and 8 GB from 80.
+Counts are exact. Memory and time come from the model's shape and a short measurement of this machine, good to a factor
+of about two.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from retrieval.pretrained import load
 from selfrag.errors import UserError
-from selfrag.training.batching import Step
-from selfrag.training.measuring import Rate, measured_rate
-from selfrag.training.run import Prepared, TrainingConfig, plan
-from selfrag.training.scale.settings import Scale
+from selfrag.training.packing import Step
+from selfrag.training.run import Prepared, plan
+from selfrag.training.settings import Scale, TrainingConfig
 from selfrag.training.targets import MASKED
+
+_SIDE = 1024
+_PRODUCT = 2 * _SIDE**3  # floating-point operations
+_LEAST = 3  # products of a worker, however little of a core it gets
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Floating-point operations a second of matrix products, all workers together.
+
+    Attributes:
+        alone: with the workers' cores to themselves.
+        now: by the clock, beside whatever else runs.
+    """
+
+    alone: float
+    now: float
+
+    @property
+    def share(self) -> float:
+        """Part of the cores that the workers got, 0 to 1."""
+        return min(1.0, self.now / self.alone)
+
+
+def measured_rate(workers: int = 1, seconds: float = 1.0, dtype: str = "bfloat16") -> Rate:
+    """Measure the CPU, or the GPU where there is one (which is taken to be free).
+
+    Args:
+        workers: threads of a CPU that compute side by side.
+        seconds: how long; a machine that is very busy takes a little longer.
+        dtype: number format of the matrices.
+    """
+    import torch
+
+    if torch.cuda.is_available():
+        done, spent, _ = _products("cuda", seconds, dtype)
+        return Rate(done * _PRODUCT / spent, done * _PRODUCT / spent)
+    with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        found = list(pool.map(lambda _: _products("cpu", seconds, dtype), range(workers)))
+    now = sum(done / clock for done, clock, _ in found)
+    alone = sum(done / min(clock, core) for done, clock, core in found)
+    return Rate(alone * _PRODUCT, now * _PRODUCT)
+
+
+def _products(device: str, seconds: float, dtype: str) -> tuple[int, float, float]:
+    """Products computed, and the seconds they took by the clock and of a core."""
+    import torch
+
+    matrix = torch.ones(_SIDE, _SIDE, dtype=getattr(torch, dtype), device=device)
+    (matrix @ matrix).sum().item()
+    done, clock, core = 0, time.perf_counter(), time.thread_time()
+    while done < _LEAST or time.perf_counter() - clock < seconds:
+        (matrix @ matrix).sum().item()
+        done += 1
+    return done, time.perf_counter() - clock, max(time.thread_time() - core, 1e-9)
+
 
 EFFICIENCY = 0.45
 """Share of the measured rate of matrix products that whole steps reach; 0.48 was measured at 135M on a CPU."""

@@ -1,27 +1,41 @@
-"""From a trained model to files: a small adapter, and the plain checkpoint that vLLM and transformers load.
+"""From a trained model to files: an adapter, a merged checkpoint, and plain weights from a GGUF file.
 
 vLLM refuses adapters with trained token rows, so a model with reflection rows is always served merged. Merging expands
-the base exactly as training did, so an adapter needs only the base model it was trained on and nothing else.
+the base exactly as training did, so an adapter needs only the base model it was trained on.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from retrieval.atomic import check_room
+from retrieval.atomic import check_room, new_directory
 from retrieval.pretrained import load, load_adapter
 from selfrag.errors import UserError
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
-from selfrag.training.directories import published
 from selfrag.training.expansion import expand
-from selfrag.training.fused import trained_parts
+from selfrag.training.lora import trained_parts
 from selfrag.training.model import Trainee
+
+
+@contextmanager
+def published(out_dir: Path) -> Iterator[Path]:
+    """A directory to fill, which takes the name `out_dir` when the block ends without an exception.
+
+    Raises:
+        UserError: `out_dir` is a file, or a directory with content; or it cannot be written.
+    """
+    if out_dir.exists() and (not out_dir.is_dir() or any(out_dir.iterdir())):
+        raise UserError(f"{out_dir} exists already; choose another directory or remove it")
+    with new_directory(out_dir) as working:
+        yield working
+
 
 WEIGHTS = "adapter_model.safetensors"
 REFLECTION = "reflection.json"
@@ -197,3 +211,50 @@ def _read_reflection(adapter_dir: Path) -> dict[str, Any]:
         return {key: record[key] for key in ("base", "token_ids")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{adapter_dir} holds no adapter of selfrag.training: {path.name} is missing or bad") from error
+
+
+def convert(gguf_path: Path, out_dir: Path) -> Path:
+    """De-quantise a GGUF model into a directory that vLLM and transformers load.
+
+    The result holds bf16 weights and the tokenizer, and no quantisation config: the weights are ordinary numbers from
+    here on, as far from the published model as the GGUF's rounding left them.
+
+    Args:
+        gguf_path: a `.gguf` file of an architecture that transformers reads.
+        out_dir: made by this call; must not exist, or be empty. It appears complete or not at all.
+
+    Returns:
+        `out_dir`.
+
+    Raises:
+        UserError: the file is missing or not GGUF, or `out_dir` is in use.
+    """
+    _check(gguf_path)
+    import torch
+
+    source: dict[str, Any] = {"gguf_file": gguf_path.name, "local_files_only": True}
+    try:
+        tokenizer = load("AutoTokenizer", gguf_path.parent, **source)
+        loaded = load("AutoModelForCausalLM", gguf_path.parent, dtype=torch.bfloat16, **source)
+    except (OSError, ValueError, KeyError, IndexError, AttributeError, RuntimeError) as error:  # whatever it holds
+        raise UserError(f"{gguf_path} cannot be read ({str(error)[:200]}); download it again") from error
+    # A model read from GGUF would save its quantisation config too, and loaders would then look for packed weights.
+    config = type(loaded.config)(**{k: v for k, v in loaded.config.to_dict().items() if k != "quantization_config"})
+    config.dtype = torch.bfloat16
+    fresh = type(loaded)(config)
+    fresh.load_state_dict(loaded.state_dict())
+    fresh.to(torch.bfloat16)
+    fresh.tie_weights()
+    with published(out_dir) as directory:
+        fresh.save_pretrained(directory)
+        tokenizer.save_pretrained(directory)
+    return out_dir
+
+
+def _check(path: Path) -> None:
+    if not path.is_file():
+        raise UserError(f"no GGUF file at {path}")
+    with path.open("rb") as file:
+        magic = file.read(4)
+    if magic != b"GGUF":
+        raise UserError(f"{path} is not a GGUF file (it starts with {magic!r}); download it again")

@@ -1,7 +1,4 @@
-"""A training job: rows, base model and recipe in; run, adapter or checkpoint, loss plot and model card out.
-
-Joins the parts in order and knows where they go. Knows no command line.
-"""
+"""A training job: rows, base model and recipe in; run, adapter or checkpoint, loss plot and model card out."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from selfrag.errors import UserError, require
-from selfrag.training.run import TrainingConfig, fit, rows_of
-from selfrag.training.scale.settings import Scale
+from selfrag.training.run import fit, rows_of
+from selfrag.training.settings import Scale, TrainingConfig
 
 RUN, ADAPTER, MODEL = "run", "adapter", "model"
 """Folders below a job's own: the run's journal, and what came out."""
@@ -69,7 +66,7 @@ def run(job: Job) -> Path | None:
     if job.scale is None:
         trainee = fit(prepare, job.base, job.run_dir, job.config, start=job.start)
     else:
-        from selfrag.training.scale.run import fit_scaled
+        from selfrag.training.scale import fit_scaled
 
         trained = fit_scaled(prepare, job.base, job.run_dir, job.config, job.scale, start=job.start)
         if not trained.main:
@@ -85,7 +82,7 @@ def run(job: Job) -> Path | None:
 def describe(job: Job) -> None:
     """The loss plot and the model card of a finished run, from its journal."""
     from selfrag.training import card
-    from selfrag.training.plot import plot_log
+    from selfrag.training.card import plot_log
 
     plot_log(job.run_dir / "log.jsonl", job.run_dir / "loss.png")
     product = card.ADAPTER if job.config.method == "lora" else card.CHECKPOINT

@@ -1,7 +1,4 @@
-"""What a run leaves on disk: manifest, log and checkpoint. A run killed at any moment goes on without a line doubled.
-
-Knows files; the meaning of the parameters is the caller's.
-"""
+"""The directory of a run: manifest, log and checkpoint. A run killed at any moment goes on without a line doubled."""
 
 from __future__ import annotations
 
@@ -19,11 +16,12 @@ import torch
 from retrieval.atomic import writing
 from selfrag.errors import UserError
 from selfrag.evaluation.provenance import commit, versions
+from selfrag.training.export import WEIGHTS
 
 if TYPE_CHECKING:
     from torch.nn import Parameter
 
-    from selfrag.training.run import TrainingConfig
+    from selfrag.training.settings import TrainingConfig
 
 CHECKPOINT = "checkpoint.pt"
 _VERSIONS = ("torch", "transformers", "peft", "tokenizers", "accelerate", "deepspeed")
@@ -197,3 +195,65 @@ def _replace(path: Path, content: bytes | memoryview) -> None:
             draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)
+
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Parameter
+
+    from selfrag.training.settings import Lora
+
+
+def check_stage(start: Path) -> None:
+    """Refuse what is no earlier stage, by its files alone.
+
+    Raises:
+        UserError: there is neither a run nor an adapter.
+    """
+    if not any((start / name).is_file() for name in (CHECKPOINT, WEIGHTS)):
+        raise UserError(f"{start} holds neither {CHECKPOINT} nor {WEIGHTS}; give the folder of a run, or of an adapter")
+
+
+def load_parameters(start: Path, parameters: Mapping[str, Parameter], lora: Lora) -> str:
+    """Set parameters to those of an earlier stage, and return the fingerprint of the file that they came from.
+
+    Args:
+        start: directory of a run, or of an adapter as `save_adapter` writes it (in bf16: rounded once more than a run).
+        parameters: what is trained, by name.
+        lora: size of the trainee's adapter; not read where `start` is a run.
+
+    Raises:
+        UserError: `start` holds neither, or that of a model of another shape.
+    """
+    checkpoint, weights = start / CHECKPOINT, start / WEIGHTS
+    exported = weights.is_file() and not checkpoint.exists()
+    path = weights if exported else checkpoint
+    digest = fingerprint(path)
+    found = _adapter(path, lora) if exported else torch.load(path, weights_only=True)["parameters"]
+    wanted = {_peft_name(name) if exported else name: parameter for name, parameter in parameters.items()}
+    if {name: value.shape for name, value in found.items()} != {name: value.shape for name, value in wanted.items()}:
+        raise UserError(f"{path} is of another model, method or adapter size; start from one of the same kind")
+    set_parameters(wanted, found)
+    return digest
+
+
+def _adapter(path: Path, lora: Lora) -> Mapping[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    settings = path.parent / "adapter_config.json"
+    try:
+        alpha = json.loads(settings.read_text(encoding="utf-8"))["lora_alpha"]
+        found: dict[str, Tensor] = load_file(path)
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise UserError(f"{path.parent} holds no adapter that can be read: {error}") from error
+    if alpha != lora.alpha:
+        raise UserError(
+            f"{settings} has lora_alpha {alpha}, this training {lora.alpha}; start from one of the same size"
+        )
+    return found
+
+
+def _peft_name(name: str) -> str:
+    """As PEFT's files have it: without the name of the adapter."""
+    return name.replace(".default", "")

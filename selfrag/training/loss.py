@@ -1,11 +1,10 @@
-"""Losses at target positions of packed rows, for any causal language model and any wrapper around one.
-
-One function for every trainer: what is computed here is what all of them minimise. Knows no optimiser.
-"""
+"""Losses at target positions of packed rows, and their means by group and by label."""
 
 from __future__ import annotations
 
 import inspect
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from selfrag.training.packing import Pack, apart
+from selfrag.training.targets import Group
 
 
 def target_losses(
@@ -57,3 +57,71 @@ def _measured(logits: Tensor, pack: Pack) -> tuple[Tensor, Tensor]:
 def keeps_logits(causal: Any) -> bool:
     """Whether a causal language model can make logits at chosen positions only; nearly all of transformers' can."""
     return "logits_to_keep" in inspect.signature(type(causal).forward).parameters
+
+
+_BY_LABEL = (Group.RETRIEVE, Group.ISREL, Group.ISSUP, Group.ISUSE)
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Sums over target positions; two tallies add up.
+
+    Attributes:
+        loss_sum: weighted loss.
+        weight_sum: weights.
+        count: positions by group.
+        losses: unweighted loss by group.
+        hits: positions by group where the target was the most probable token.
+        label_count: positions by target id, reflection groups only.
+        label_hits: hits by target id.
+    """
+
+    loss_sum: float = 0.0
+    weight_sum: float = 0.0
+    count: Counter[int] = field(default_factory=Counter)
+    losses: Counter[int] = field(default_factory=Counter)
+    hits: Counter[int] = field(default_factory=Counter)
+    label_count: Counter[int] = field(default_factory=Counter)
+    label_hits: Counter[int] = field(default_factory=Counter)
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(
+            self.loss_sum + other.loss_sum,
+            self.weight_sum + other.weight_sum,
+            self.count + other.count,
+            self.losses + other.losses,
+            self.hits + other.hits,
+            self.label_count + other.label_count,
+            self.label_hits + other.label_hits,
+        )
+
+    @property
+    def loss(self) -> float:
+        """Weighted mean loss, what the optimiser sees."""
+        return self.loss_sum / self.weight_sum if self.weight_sum else 0.0
+
+    def as_dict(self, tokenizer: Any) -> dict[str, Any]:
+        """`loss`, then per group and per label the count, the mean loss and the accuracy."""
+        groups = {
+            Group(g).name.lower(): {"n": n, "loss": self.losses[g] / n, "accuracy": self.hits[g] / n}
+            for g, n in sorted(self.count.items())
+        }
+        labels = {
+            str(tokenizer.convert_ids_to_tokens(i)): {"n": n, "accuracy": self.label_hits[i] / n}
+            for i, n in sorted(self.label_count.items())
+        }
+        return {"loss": self.loss, "groups": groups, "labels": labels}
+
+
+def measure(load: Pack, losses: Tensor, hits: Tensor) -> Tally:
+    """Tally of one pack from its losses [n] and hits [n]."""
+    tally = Tally(float((losses * load.weights).sum()), float(load.weights.sum()))
+    columns = (load.groups.tolist(), load.targets.tolist(), losses.tolist(), hits.tolist())
+    for group, target, loss, hit in zip(*columns, strict=True):
+        tally.count[group] += 1
+        tally.losses[group] += loss
+        tally.hits[group] += hit
+        if group in _BY_LABEL:
+            tally.label_count[target] += 1
+            tally.label_hits[target] += hit
+    return tally

@@ -1,70 +1,52 @@
-"""The model under training: a base checkpoint, expanded, with LoRA and token rows (or everything) trainable.
-
-Knows losses and parameters. Knows no data files, no schedule and no checkpoint of a run.
-"""
+"""The model under training: a base checkpoint, expanded, with LoRA and token rows (or everything) trainable."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from retrieval.checks import whole
 from retrieval.pretrained import fast_format, load
 from selfrag.errors import UserError
-from selfrag.training import attention
 from selfrag.training.expansion import Expansion, expand, unexpanded
-from selfrag.training.fused import Fused, fuse
-from selfrag.training.isolation import isolates
-from selfrag.training.layers import last_layers, linear_layers
+from selfrag.training.lora import Fused, TokenRows, fuse, replaceable, token_ids
 from selfrag.training.loss import keeps_logits, target_losses
-from selfrag.training.packing import Pack
-from selfrag.training.token_rows import TokenRows, replaceable, token_ids
+from selfrag.training.packing import PACKED, Pack, isolates, register_attention
+from selfrag.training.settings import Lora, Method, Precision, Reach
 
-Method = Literal["lora", "full"]
-Precision = Literal["auto", "bf16", "fp32"]
+
+def linear_layers(model: Any) -> list[str]:
+    """Last names of the linear modules, without the output layer over the vocabulary; sorted."""
+    from torch.nn import Linear
+    from transformers.pytorch_utils import Conv1D
+
+    head = model.get_output_embeddings()
+    return sorted(
+        {
+            name.rsplit(".", 1)[-1]
+            for name, module in model.named_modules()
+            if isinstance(module, Linear | Conv1D) and module is not head
+        }
+    )
+
+
+def last_layers(model: Any, count: int) -> list[int]:
+    """Numbers of the last `count` layers.
+
+    Raises:
+        UserError: the model has fewer.
+    """
+    layers = int(model.config.get_text_config().num_hidden_layers)
+    if count > layers:
+        raise UserError(f"last_layers={count}, but the model has {layers} layers")
+    return list(range(layers - count, layers))
+
+
 DTYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32}
-
-
-@dataclass(frozen=True, slots=True)
-class Lora:
-    """Size of the adapter.
-
-    Attributes:
-        rank: inner width of every LoRA pair.
-        alpha: the product B A is scaled by alpha / rank.
-    """
-
-    rank: int = 16
-    alpha: float = 32.0
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """What of a model an adapter changes, and when.
-
-    Attributes:
-        token_rows: the vocabulary is expanded by the reflection tokens and their rows are trained. False leaves the
-            vocabulary as it is, which is what an engine needs that serves several adapters on one base.
-        last_layers: LoRA on this many layers at the end of the model; None for all. Nothing below them needs a
-            gradient, so training is faster and the adapter smaller.
-        invocation: token ids that switch an activated LoRA on; empty for a LoRA that acts everywhere.
-    """
-
-    token_rows: bool = True
-    last_layers: int | None = None
-    invocation: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "invocation", tuple(self.invocation))
-        if self.last_layers is not None:
-            whole("last_layers", self.last_layers)
-        if self.invocation and self.token_rows:
-            raise UserError("an activated LoRA leaves the vocabulary as it is: set token_rows = false")
 
 
 @dataclass(eq=False)
@@ -112,7 +94,7 @@ class Trainee:
         causal = self.causal
         if self.fused.activation is not None:
             self.fused.activation.mark(pack.ids, pack.row_lengths)
-        packed = causal.config._attn_implementation == attention.NAME
+        packed = causal.config._attn_implementation == PACKED
         return target_losses(
             causal, pack.to(causal.device), packed=packed, keeps=keeps_logits(causal), rowwise=self.rowwise
         )
@@ -139,7 +121,7 @@ def load_trainee(
     seed: int = 0,
     device: str = "cpu",
     dtype: torch.dtype = torch.bfloat16,
-    attend: str = attention.NAME,
+    attend: str = PACKED,
     plain: bool = False,
 ) -> Trainee:
     """Load a base checkpoint, expand its vocabulary, and make it trainable.
@@ -167,7 +149,7 @@ def load_trainee(
         raise UserError("token_rows, last_layers and invocation are for LoRA; method 'full' trains everything")
     if plain and reach.invocation:
         raise UserError("an activated LoRA is trained by the loop for one process; take a recipe without [scale]")
-    attention.register()
+    register_attention()
     try:
         tokenizer = load("AutoTokenizer", base_dir)
         model, rowwise = _loaded(base_dir, dtype, attend)

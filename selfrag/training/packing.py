@@ -1,58 +1,23 @@
-"""Examples laid end to end as tensors, with one entry for each position that has a loss. Knows no model."""
+"""Rows packed end to end: the plan of a run's steps, packs as tensors, and attention that keeps rows apart.
+
+The plan is a function of (lengths, strata, seed, epoch), so a resumed run sees the batches of an unbroken one.
+"""
 
 from __future__ import annotations
 
+import random
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
+from selfrag.errors import UserError
+from selfrag.training.settings import Weighting
 from selfrag.training.targets import MASKED, Example, Group
-
-
-@dataclass(frozen=True, slots=True)
-class Weighting:
-    """Share of each kind of target position in the loss. Reflection tokens are few and drown at weight 1.
-
-    Attributes:
-        text: an ordinary token of a text part of `text_length` tokens.
-        retrieve: a Retrieve token.
-        isrel: an IsRel token.
-        issup: an IsSup token.
-        isuse: an IsUse token.
-        marker: `<paragraph>` or `</paragraph>`.
-        eos: the end of the answer.
-        text_length: text tokens of a row with n of them weigh `text * sqrt(text_length / n)` each, so that a row of
-            200 tokens does not count 50 times a row of 4. None: they weigh `text` each.
-    """
-
-    text: float = 1.0
-    retrieve: float = 3.0
-    isrel: float = 6.0
-    issup: float = 3.0
-    isuse: float = 2.0
-    marker: float = 0.2
-    eos: float = 1.0
-    text_length: float | None = 10.0
-
-    @classmethod
-    def uniform(cls) -> Weighting:
-        """Every target position alike: the plain language-model loss of the paper."""
-        return cls(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, None)
-
-    def of_group(self) -> dict[Group, float]:
-        """Weight of a position by its group; text before the length correction."""
-        return {
-            Group.TEXT: self.text,
-            Group.RETRIEVE: self.retrieve,
-            Group.ISREL: self.isrel,
-            Group.ISSUP: self.issup,
-            Group.ISUSE: self.isuse,
-            Group.MARKER: self.marker,
-            Group.EOS: self.eos,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +114,201 @@ def _weights(example: Example, where: Sequence[int], weighting: Weighting) -> li
         of_group[group] * example.weight * (factor if group is Group.TEXT else 1.0)
         for group in (Group(example.groups[i]) for i in where)
     ]
+
+
+Step = tuple[tuple[int, ...], ...]
+"""One optimiser step: for each worker the row numbers of its load. No load is empty, except in a last tiny step."""
+
+
+def plan_epoch(
+    lengths: Sequence[int],
+    strata: Sequence[str],
+    *,
+    seed: int,
+    epoch: int,
+    step_tokens: int,
+    workers: int,
+    step_rows: int | None = None,
+    load_tokens: int | None = None,
+) -> list[Step]:
+    """Plan one pass over all rows.
+
+    Args:
+        lengths: tokens of each row.
+        strata: kind of each row; every stretch of the epoch holds all kinds in proportion.
+        seed: of the run.
+        epoch: number of the pass; each has its own order.
+        step_tokens: a step takes rows until the next would exceed this (a longer row is a step of its own).
+        workers: loads per step, balanced by tokens.
+        step_rows: a step takes this many rows instead, however long they are (the last one what is left).
+        load_tokens: a step has more loads than workers where they would hold more than this on average; they are
+            computed one after the other, so memory stays within bounds. None: as many loads as workers.
+
+    Raises:
+        UserError: there are no rows.
+    """
+    if not lengths:
+        raise UserError("no training rows")
+    order = _stratified_order(strata, random.Random(f"{seed}/{epoch}"))  # noqa: S311 - an order, not a secret
+    if step_rows is not None:
+        steps = [order[start : start + step_rows] for start in range(0, len(order), step_rows)]
+    else:
+        steps = _filled(order, lengths, step_tokens)
+    return [split(rows, lengths, _loads(rows, lengths, workers, load_tokens)) for rows in steps]
+
+
+def _loads(rows: Sequence[int], lengths: Sequence[int], workers: int, load_tokens: int | None) -> int:
+    if load_tokens is None:
+        return workers
+    return max(workers, -(-sum(lengths[row] for row in rows) // load_tokens))
+
+
+def _filled(order: Sequence[int], lengths: Sequence[int], step_tokens: int) -> list[list[int]]:
+    steps: list[list[int]] = [[]]
+    room = step_tokens
+    for row in order:
+        if steps[-1] and lengths[row] > room:
+            steps.append([])
+            room = step_tokens
+        steps[-1].append(row)
+        room -= lengths[row]
+    return steps
+
+
+def _stratified_order(strata: Sequence[str], rng: random.Random) -> list[int]:
+    """Each kind is spread evenly over the epoch, rows of a kind in random order."""
+    members: dict[str, list[int]] = defaultdict(list)
+    for row, kind in enumerate(strata):
+        members[kind].append(row)
+    places: list[tuple[float, int]] = []
+    for kind in sorted(members):
+        rows = members[kind]
+        rng.shuffle(rows)
+        places.extend(((rank + rng.random()) / len(rows), row) for rank, row in enumerate(rows))
+    return [row for _, row in sorted(places)]
+
+
+def split(rows: Sequence[int], lengths: Sequence[int], workers: int) -> Step:
+    """Longest row first to the least loaded worker: loads differ by at most one row's length."""
+    loads: list[list[int]] = [[] for _ in range(workers)]
+    totals = [0] * workers
+    for row in sorted(rows, key=lambda row: (-lengths[row], row)):
+        lightest = totals.index(min(totals))
+        loads[lightest].append(row)
+        totals[lightest] += lengths[row]
+    return tuple(tuple(load) for load in loads if load)
+
+
+PACKED = "selfrag_packed"
+"""Value of `attn_implementation` after `register_attention()`."""
+
+
+def register_attention() -> str:
+    """Make the packed attention known to transformers; returns its name. Calling it again changes nothing."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(PACKED, packed_attention)
+    return PACKED
+
+
+def packed_attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    row_lengths: list[int],
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """Scaled dot-product attention, row by row.
+
+    Args:
+        module: the calling attention layer.
+        query: [1, heads, tokens, width].
+        key: [1, key heads, tokens, width]; key heads divide heads.
+        value: as `key`.
+        attention_mask: ignored; the rows are the mask.
+        row_lengths: tokens of each row; they sum to `tokens`. Reaches this function as a keyword of the model call.
+        scaling: factor on the scores; torch's default if None.
+        sliding_window: a token sees this many tokens back, itself included; None for all.
+        softcap: scores are bent below this value; None for none.
+        others: what else the model's layers pass on; dropout is off in training here.
+
+    Returns:
+        [1, tokens, heads, width], and no attention weights.
+
+    Raises:
+        UserError: the layer wants attention sinks or a position bias.
+    """
+    if wanted := [name for name in ("s_aux", "position_bias") if others.get(name) is not None]:
+        raise UserError(
+            f"{type(module).__name__} needs {wanted[0]}, which packed attention has not;"
+            " train with attention = 'sdpa' or 'flash_attention_2' in the [scale] table"
+        )
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    rows = zip(*(torch.split(states, row_lengths, 2) for states in (query, key, value)), strict=True)
+    outputs = [_row(q, k, v, scaling, sliding_window, softcap) for q, k, v in rows]
+    return torch.cat(outputs, 2).transpose(1, 2), None
+
+
+def _row(
+    query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None, softcap: float | None
+) -> Tensor:
+    """Causal attention of one row."""
+    tokens = query.shape[2]
+    if softcap is None and (window is None or window >= tokens):
+        return scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling)
+    seen = torch.ones(tokens, tokens, dtype=torch.bool, device=query.device).tril()
+    if window is not None:
+        seen = seen.triu(1 - window)
+    if softcap is None:
+        return scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=scaling)
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    scores = softcap * torch.tanh(query @ key.transpose(2, 3) * scale / softcap)
+    shares = scores.masked_fill(~seen, float("-inf")).softmax(-1, dtype=torch.float32)
+    return shares.to(query.dtype) @ value
+
+
+_ROW = 6  # tokens of each of the two rows
+
+
+def isolates(model: Any) -> bool:
+    """Whether the second of two packed rows is independent of the first.
+
+    Args:
+        model: a causal language model with the attention that it will be trained with.
+
+    Returns:
+        False also where the model cannot take packed rows at all.
+    """
+    if model.config._attn_implementation == "flash_attention_2":
+        return _as_ours(model)
+    device = next(model.parameters()).device
+    ids = torch.arange(2 * _ROW, device=device)[None] % model.get_input_embeddings().weight.shape[0]
+    embedded = model.get_input_embeddings()(ids).detach().requires_grad_()
+    positions = torch.arange(_ROW, device=device).repeat(2)[None]
+    options = {"row_lengths": [_ROW, _ROW]} if model.config._attn_implementation == PACKED else {}
+    try:
+        logits = model(inputs_embeds=embedded, position_ids=positions, use_cache=False, **options).logits[0]
+        (gradient,) = torch.autograd.grad(logits[_ROW:].float().square().sum(), embedded)
+    except Exception:  # whatever its code makes of arguments that it was not written for
+        return False
+    return not bool(gradient[0, :_ROW].any()) and bool(gradient[0, _ROW:].any())
+
+
+def _as_ours(model: Any) -> bool:
+    """FlashAttention runs on GPUs only: ask with our own attention, which the same layers call in the same way."""
+    chosen = model.config._attn_implementation
+    try:
+        model.set_attn_implementation(PACKED)
+        return isolates(model)
+    except Exception:  # layers of old code have their attention built in
+        return False
+    finally:
+        model.config._attn_implementation = chosen

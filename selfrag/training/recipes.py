@@ -1,4 +1,4 @@
-"""Recipes: named files with everything a run needs but its rows, base model and place. Read strictly.
+"""Recipes: named files with everything a run needs but its rows, base model and place.
 
 A recipe has a `[training]` table (`TrainingConfig`: what is learned) and, if it runs through the Trainer, a `[scale]`
 table (`Scale`: where and how it is computed). Without `[scale]` it runs in the CPU loop. `extends` names another.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from selfrag.errors import UserError
-from selfrag.training.scale.settings import Scale
+from selfrag.training.settings import Scale, TrainingConfig
 
 T = TypeVar("T")
 
@@ -33,10 +33,8 @@ class Recipe:
     training: Mapping[str, Any]
     scale: Scale | None
 
-    def config(self, **changes: Any) -> Any:
-        """The `TrainingConfig`, with the fields in `changes` that are not None. Imports torch."""
-        from selfrag.training.run import TrainingConfig
-
+    def config(self, **changes: Any) -> TrainingConfig:
+        """The `TrainingConfig`, with the fields in `changes` that are not None."""
         made = _make(TrainingConfig, self.training, f"{self.name} [training]")
         return replace(made, **{key: value for key, value in changes.items() if value is not None})
 

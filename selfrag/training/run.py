@@ -1,7 +1,4 @@
-"""A training run: rows in, trained parameters out, killed and resumed at will with the same result.
-
-Knows order, optimiser, log and checkpoint. Knows no data set, and leaves the export to `export.py`.
-"""
+"""A training run: rows in, trained parameters out, killed and resumed at will with the same result."""
 
 from __future__ import annotations
 
@@ -19,86 +16,46 @@ from selfrag.errors import UserError
 from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec
-from selfrag.training.batching import Step, plan_epoch
-from selfrag.training.bounds import check
 from selfrag.training.expansion import expanded_tokenizer
-from selfrag.training.journal import Journal, fingerprint, recorded
-from selfrag.training.model import DTYPES, Lora, Method, Precision, Reach, Trainee, chosen_precision, load_trainee
-from selfrag.training.optimizer import optimizer_for
-from selfrag.training.packing import Pack, Weighting, pack
-from selfrag.training.progress import Tally, measure
+from selfrag.training.journal import Journal, check_stage, fingerprint, load_parameters, recorded
+from selfrag.training.loss import Tally, measure
+from selfrag.training.model import DTYPES, Trainee, chosen_precision, load_trainee
+from selfrag.training.packing import Pack, Step, pack, plan_epoch
 from selfrag.training.rows import read_rows
-from selfrag.training.schedule import rate
-from selfrag.training.stages import check_stage, load_parameters
+from selfrag.training.settings import TrainingConfig
 from selfrag.training.targets import Example, RowTooLongError, TargetLayout
 from selfrag.training.validation import Validation, improved, keep_best
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingConfig:
-    """Everything that decides the result of a run, next to base model and rows.
+def optimizer_for(trainee: Trainee, config: TrainingConfig) -> torch.optim.AdamW:
+    """AdamW over everything that is trained; `peak` of each group is its learning rate before the schedule.
 
-    Attributes:
-        seed: of row order and LoRA initialisation.
-        method: `lora` or `full`.
-        lora: size of the adapter.
-        epochs: passes over the rows; the last one may be cut short by `max_steps`.
-        max_steps: optimiser steps of the run; None for whole epochs.
-        step_tokens: tokens per optimiser step.
-        step_rows: rows per optimiser step instead, however long they are; None for `step_tokens`.
-        load_tokens: a step is computed in loads of about this many tokens, which bounds the memory; None for one load a
-            worker.
-        workers: loads computed side by side in each step, each on one thread; the number of CPU cores is right.
-        learning_rate: peak rate of LoRA pairs, or of all weights.
-        row_learning_rate: peak rate of the token rows.
-        warmup: share of the steps until the peak.
-        weight_decay: of everything but token rows and vectors.
-        beta1: of AdamW.
-        beta2: of AdamW.
-        clip: largest norm of the gradient.
-        max_length: longest example in tokens.
-        max_passage: longest passage body in tokens.
-        learn_markers: whether the paragraph markers are targets.
-        weighting: share of each kind of position in the loss.
-        checkpoint_steps: steps between two checkpoints.
-        validate_steps: steps between two looks at the held-out rows, if there are any.
-        patience: looks without a lower held-out loss after which the run stops; None trains to the end. The product
-            has the parameters of the best look.
-        device: where to compute; `cuda` wants one worker.
-        precision: what to compute in, `bf16` or `fp32`; `auto` is `bf16` where the device has instructions for it. In
-            `bf16`, whatever is trained stays float32 beside it.
-        reach: what of the model an adapter changes.
+    Where the token rows are no parameters of their own (`full` under a wrapper that cuts parameters into shards), they
+    learn at `learning_rate` with the matrix they are in.
     """
+    matrices = [p for p in trainee.weights.values() if p.dim() > 1]
+    vectors = [p for p in trainee.weights.values() if p.dim() <= 1]
+    groups = [
+        {"params": matrices, "peak": config.learning_rate, "weight_decay": config.weight_decay},
+        {"params": vectors, "peak": config.learning_rate, "weight_decay": 0.0},
+        {"params": list(trainee.rows.values()), "peak": config.row_learning_rate, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        [{**group, "lr": group["peak"]} for group in groups if group["params"]], betas=(config.beta1, config.beta2)
+    )
 
-    seed: int = 0
-    method: Method = "lora"
-    lora: Lora = field(default_factory=Lora)
-    epochs: int = 1
-    max_steps: int | None = None
-    step_tokens: int = 2400
-    step_rows: int | None = None
-    load_tokens: int | None = None
-    workers: int = 2
-    learning_rate: float = 8e-4
-    row_learning_rate: float = 2e-3
-    warmup: float = 0.04
-    weight_decay: float = 0.0
-    beta1: float = 0.9
-    beta2: float = 0.99
-    clip: float = 1.0
-    max_length: int = 1024
-    max_passage: int = 512
-    learn_markers: bool = True
-    weighting: Weighting = field(default_factory=Weighting)
-    checkpoint_steps: int = 25
-    validate_steps: int = 25
-    patience: int | None = None
-    device: str = "cpu"
-    precision: Precision = "auto"
-    reach: Reach = field(default_factory=Reach)
 
-    def __post_init__(self) -> None:
-        check(self)
+def rate(step: int, total: int, warmup: int) -> float:
+    """Factor on the peak learning rate.
+
+    Args:
+        step: number of the step about to be made, from 0.
+        total: steps of the run.
+        warmup: steps until the peak.
+    """
+    if step < warmup:
+        return (step + 1) / warmup
+    return max(0.0, (total - step) / max(1, total - warmup))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,4 @@
-"""Held-out rows during a run: their loss now and then, when to stop, and the parameters that were best.
-
-What was seen so far is read back from the run's log, so an interrupted run stops where an unbroken one would have.
-"""
+"""Held-out rows during a run: their loss, early stopping, and the best parameters."""
 
 from __future__ import annotations
 
@@ -13,8 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from selfrag.errors import UserError
-from selfrag.training.packing import Weighting, pack
-from selfrag.training.progress import Tally, measure
+from selfrag.training.loss import Tally, measure
+from selfrag.training.packing import pack
+from selfrag.training.settings import Weighting
 
 if TYPE_CHECKING:
     from selfrag.training.journal import Journal

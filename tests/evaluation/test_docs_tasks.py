@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from list_questions.rows import make_list_questions
+from list_questions.statements import RELATIONS
 from selfrag.evaluation.tasks.describing import markdown
-from selfrag.evaluation.tasks.listing.make import make_list_questions
-from selfrag.evaluation.tasks.listing.relations import RELATIONS
 from selfrag.evaluation.tasks.presets import PRESETS
 
 CORPUS = Path(__file__).parents[3] / "shared" / "data"

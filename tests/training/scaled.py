@@ -12,8 +12,8 @@ from pathlib import Path
 from trained import config
 
 from selfrag.training.run import rows_of
-from selfrag.training.scale.run import Trained, fit_scaled
-from selfrag.training.scale.settings import Scale
+from selfrag.training.scale import Trained, fit_scaled
+from selfrag.training.settings import Scale
 
 
 def main(base: str, rows: str, out: str, settings: str) -> Trained:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfrag.errors import UserError
-from selfrag.training.batching import plan_epoch
+from selfrag.training.packing import plan_epoch
 
 rows = st.lists(st.tuples(st.integers(1, 300), st.sampled_from("abc")), min_size=1, max_size=60)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from selfrag.errors import UserError
-from selfrag.training.directories import published
+from selfrag.training.export import published
 
 
 def test_the_name_exists_only_after_the_block(tmp_path):

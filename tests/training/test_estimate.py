@@ -11,12 +11,11 @@ from trained import config, write
 
 from selfrag.errors import UserError
 from selfrag.loading import load_tokenizer
-from selfrag.training.estimate import Estimate, duration, estimate, read_shape, summary, total_gib
+from selfrag.training.estimate import Estimate, Rate, duration, estimate, measured_rate, read_shape, summary, total_gib
 from selfrag.training.expansion import add_tokens
-from selfrag.training.measuring import Rate, measured_rate
-from selfrag.training.model import Lora, load_trainee
+from selfrag.training.model import load_trainee
 from selfrag.training.run import rows_of, train
-from selfrag.training.scale.settings import Scale
+from selfrag.training.settings import Lora, Scale
 
 
 def prepared(base, rows, settings):

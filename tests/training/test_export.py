@@ -13,10 +13,12 @@ from trained import ROWS, config, write
 from selfrag.errors import UserError
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
-from selfrag.training import export, fused
+from selfrag.training import export
+from selfrag.training import lora as fused
 from selfrag.training.export import merge, save_adapter, save_checkpoint
-from selfrag.training.packing import Weighting, pack
+from selfrag.training.packing import pack
 from selfrag.training.run import layout_for, train
+from selfrag.training.settings import Weighting
 
 
 @pytest.fixture(scope="module", params=["llama tied", "llama sentencepiece", "gpt2", "gpt2 untied"])

@@ -12,12 +12,12 @@ from trained import EVERY_TOKEN, ROWS, config, write
 
 from selfrag.errors import UserError
 from selfrag.reflection.labels import TOKENS
-from selfrag.training import attention
 from selfrag.training.expansion import expand
 from selfrag.training.export import merge, save_adapter
-from selfrag.training.model import Lora, load_trainee
-from selfrag.training.packing import Weighting, pack
+from selfrag.training.model import load_trainee
+from selfrag.training.packing import PACKED, pack, packed_attention
 from selfrag.training.run import layout_for, train
+from selfrag.training.settings import Lora, Weighting
 
 
 @pytest.fixture(params=FAMILIES)
@@ -81,7 +81,7 @@ def test_a_lora_run_moves_all_rows_and_its_merge_is_the_trained_model(base, tmp_
         assert (rows.detach() != start.rows[name].detach()).any(dim=1).all(), name
 
     merged = merge(base, save_adapter(trainee, tmp_path / "adapter"), tmp_path / "merged")
-    model = AutoModelForCausalLM.from_pretrained(merged, attn_implementation=attention.NAME)
+    model = AutoModelForCausalLM.from_pretrained(merged, attn_implementation=PACKED)
     load = packed(trainee.tokenizer, [EVERY_TOKEN])
     logits = model(
         input_ids=load.ids, position_ids=load.positions, row_lengths=load.row_lengths, use_cache=False
@@ -93,7 +93,7 @@ def test_a_lora_run_moves_all_rows_and_its_merge_is_the_trained_model(base, tmp_
 def test_sinks_and_biases_are_refused_rather_than_left_out():
     states = torch.zeros(1, 1, 3, 4)
     with pytest.raises(UserError, match="needs s_aux, which packed attention has not"):
-        attention.packed_attention(torch.nn.Identity(), states, states, states, None, row_lengths=[3], s_aux=states)
+        packed_attention(torch.nn.Identity(), states, states, states, None, row_lengths=[3], s_aux=states)
 
 
 @pytest.mark.parametrize("kind", ["byte_level", "sentencepiece"])

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from selfrag.errors import UserError
-from selfrag.training.gguf import convert
+from selfrag.training.export import convert
 
 
 def test_a_missing_file_is_named(tmp_path):
@@ -32,8 +32,9 @@ def test_the_demo_base_becomes_a_plain_checkpoint_whose_new_rows_start_well(tmp_
     from selfrag.demo.assets import BASE_MODEL
     from selfrag.demo.download import fetch
     from selfrag.training.model import load_trainee
-    from selfrag.training.packing import Weighting, pack
-    from selfrag.training.run import TrainingConfig, layout_for
+    from selfrag.training.packing import pack
+    from selfrag.training.run import layout_for
+    from selfrag.training.settings import TrainingConfig, Weighting
     from selfrag.training.targets import Group
 
     base = convert(fetch(BASE_MODEL) / next(iter(BASE_MODEL.files)), tmp_path / "base")

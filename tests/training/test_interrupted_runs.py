@@ -18,8 +18,8 @@ from trained import config
 from selfrag.errors import UserError
 from selfrag.training.journal import Journal
 from selfrag.training.run import rows_of, train
-from selfrag.training.scale.run import fit_scaled
-from selfrag.training.scale.settings import Scale
+from selfrag.training.scale import fit_scaled
+from selfrag.training.settings import Scale
 
 SCALED = Path(__file__).with_name("scaled.py")
 LOOPED = """

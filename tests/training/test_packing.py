@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from lettered import CLOSE, EOS, IDS, OPEN, PROMPTING, letters, passage, row
 
-from selfrag.training.packing import Weighting, apart, pack
-from selfrag.training.progress import Tally, measure
+from selfrag.training.loss import Tally, measure
+from selfrag.training.packing import apart, pack
+from selfrag.training.settings import Weighting
 from selfrag.training.targets import Example, Group, TargetLayout
 
 LAYOUT = TargetLayout(PROMPTING)

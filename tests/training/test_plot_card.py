@@ -10,9 +10,8 @@ from lettered import row
 from trained import ROWS, config, write
 
 from selfrag.errors import UserError
-from selfrag.training.card import CHECKPOINT, last_figures, render
+from selfrag.training.card import CHECKPOINT, curves, last_figures, plot_log, read_log, render
 from selfrag.training.job import Job, base_name, run
-from selfrag.training.plot import curves, plot_log, read_log
 
 
 @pytest.fixture(scope="module", params=["lora", "full"])

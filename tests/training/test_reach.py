@@ -12,8 +12,9 @@ from torch.nn.functional import cross_entropy
 from selfrag.errors import UserError
 from selfrag.training.expansion import unexpanded
 from selfrag.training.export import REFLECTION, WEIGHTS, save_adapter, save_checkpoint
-from selfrag.training.model import Lora, Reach, load_trainee, with_adapter
-from selfrag.training.packing import Weighting, pack
+from selfrag.training.model import load_trainee, with_adapter
+from selfrag.training.packing import pack
+from selfrag.training.settings import Lora, Reach, Weighting
 from selfrag.training.targets import MASKED, Example, Group
 
 INVOCATION = (1, 70, 71)

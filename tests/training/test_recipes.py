@@ -8,9 +8,7 @@ import pytest
 
 from selfrag.errors import UserError
 from selfrag.training import recipes
-from selfrag.training.packing import Weighting
-from selfrag.training.run import TrainingConfig
-from selfrag.training.scale.settings import Scale
+from selfrag.training.settings import Scale, TrainingConfig, Weighting
 
 
 @pytest.mark.parametrize("name", recipes.known())

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfrag.training.batching import plan_epoch
-from selfrag.training.packing import Weighting, weight_of
-from selfrag.training.scale.loads import Loads
+from selfrag.training.packing import plan_epoch, weight_of
+from selfrag.training.scale import Loads
+from selfrag.training.settings import Weighting
 from selfrag.training.targets import Example, Group
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from selfrag.training.schedule import rate
+from selfrag.training.run import rate
 
 
 def test_warm_up_then_decay():

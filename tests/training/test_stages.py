@@ -11,10 +11,10 @@ from trained import config, write
 
 from selfrag.errors import UserError
 from selfrag.training.export import WEIGHTS, save_adapter
-from selfrag.training.journal import fingerprint
-from selfrag.training.model import Lora, load_trainee
+from selfrag.training.journal import fingerprint, load_parameters
+from selfrag.training.model import load_trainee
 from selfrag.training.run import train
-from selfrag.training.stages import load_parameters
+from selfrag.training.settings import Lora
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])

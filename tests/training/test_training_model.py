@@ -10,12 +10,12 @@ from torch.nn.functional import cross_entropy
 from trained import EVERY_TOKEN, ROWS
 
 from selfrag.errors import UserError
-from selfrag.training import attention
 from selfrag.training.expansion import expand
-from selfrag.training.fused import fuse
-from selfrag.training.model import Lora, load_trainee, with_adapter
-from selfrag.training.packing import Weighting, pack
-from selfrag.training.run import TrainingConfig, layout_for
+from selfrag.training.lora import fuse
+from selfrag.training.model import load_trainee, with_adapter
+from selfrag.training.packing import pack, register_attention
+from selfrag.training.run import layout_for
+from selfrag.training.settings import Lora, TrainingConfig, Weighting
 
 KINDS = ["llama", "llama tied", "llama sentencepiece", "gpt2", "gpt2 untied"]
 
@@ -41,7 +41,7 @@ def test_fused_layers_give_the_numbers_and_gradients_of_peft(base_dir):
 
     def adapted():
         torch.manual_seed(1)
-        model = AutoModelForCausalLM.from_pretrained(base_dir, attn_implementation=attention.register())
+        model = AutoModelForCausalLM.from_pretrained(base_dir, attn_implementation=register_attention())
         tokenizer = AutoTokenizer.from_pretrained(base_dir)
         expansion = expand(model, tokenizer)
         result = with_adapter(model, expansion, Lora(4, 8))

@@ -12,8 +12,8 @@ from trained import ROWS, config, write
 
 from selfrag.errors import UserError
 from selfrag.training.journal import Journal
-from selfrag.training.model import Lora
 from selfrag.training.run import train
+from selfrag.training.settings import Lora
 
 
 def state(trainee):

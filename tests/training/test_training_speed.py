@@ -12,7 +12,7 @@ from lettered import passage, row
 from trained import ROWS, config, write
 
 from selfrag.errors import UserError
-from selfrag.training.speed import SYSTEMS, Contest, Measured, measure, table
+from speed.training import SYSTEMS, Contest, Measured, measure, table
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,8 @@ from pathlib import Path
 from lettered import passage, row
 
 from selfrag.reflection.labels import GROUPS
-from selfrag.training.model import Lora
 from selfrag.training.rows import Row, write_rows
-from selfrag.training.run import TrainingConfig
+from selfrag.training.settings import Lora, TrainingConfig
 
 EVERY_TOKEN = row(
     *[token for labels in GROUPS for token in labels.tokens],

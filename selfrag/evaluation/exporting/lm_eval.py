@@ -18,9 +18,9 @@ from selfrag.evaluation.exporting.source import Sample, Source
 from selfrag.evaluation.intervals import ROUNDS
 from selfrag.evaluation.metrics.closed import OPTION_UNREAD
 from selfrag.evaluation.metrics.effort import EFFORT
+from selfrag.evaluation.metrics.fluency import REPEATED
+from selfrag.evaluation.metrics.memory import MEMORY
 from selfrag.evaluation.metrics.registry import is_count
-from selfrag.experiments.steering.fluency import REPEATED
-from selfrag.experiments.steering.memory import MEMORY
 from selfrag.jsonl import write_jsonl
 
 FILTER = "none"

@@ -10,8 +10,8 @@ from selfrag.evaluation.compare import Comparison, Row, Table
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.metrics.effort import RETRIEVAL_RATE
 from selfrag.evaluation.metrics.registry import is_count, scale_of
+from selfrag.evaluation.pareto import Point, front
 from selfrag.evaluation.reporting.comparison_tables import tables, title
-from selfrag.experiments.pareto import Point, front
 from selfrag.pages.escaping import visible
 
 TOKENS = ("prompt_tokens", "generated_tokens")

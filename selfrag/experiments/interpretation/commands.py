@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from selfrag.errors import UserError
+from selfrag.evaluation.on_demand import on_demand
 from selfrag.evaluation.runner_manifest import RunDirectory, model_files
 from selfrag.evaluation.tasks.evidence import nothing_searched
 from selfrag.experiments.interpretation.faithfulness import put_to_test
@@ -23,7 +24,6 @@ from selfrag.experiments.interpretation.run import Job, run_cells
 from selfrag.experiments.interpretation.source import Drawing, draw
 from selfrag.experiments.interpretation.streaming import Stream
 from selfrag.experiments.interpretation.template import Template
-from selfrag.experiments.on_demand import on_demand
 
 Results = dict[str, dict[str, Any]]
 CITATIONS = "citation_generation"

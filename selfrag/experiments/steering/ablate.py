@@ -12,13 +12,13 @@ from selfrag.errors import UserError
 from selfrag.evaluation.compare import Comparison
 from selfrag.evaluation.compare_bootstrap import bootstrap
 from selfrag.evaluation.intervals import Estimate
+from selfrag.evaluation.metrics.fluency import FLUENCY
+from selfrag.evaluation.metrics.memory import FROM_MEMORY, MEMORY
 from selfrag.evaluation.runner_manifest import read_manifest
 from selfrag.evaluation.runner_models import Model, Source
 from selfrag.evaluation.tasks.reading import TaskFile
 from selfrag.evaluation.tasks.task import SHORT
 from selfrag.experiments.steering.answers import write_answers
-from selfrag.experiments.steering.fluency import FLUENCY
-from selfrag.experiments.steering.memory import FROM_MEMORY, MEMORY
 from selfrag.experiments.steering.opening import bars, opened
 from selfrag.experiments.steering.records import read_recorded
 from selfrag.experiments.steering.results import comparison, measured_by, system_runs

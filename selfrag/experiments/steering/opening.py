@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from selfrag.evaluation.on_demand import on_demand
 from selfrag.evaluation.runner_answers import Execute, answer_here
 from selfrag.evaluation.runner_manifest import model_files
 from selfrag.evaluation.runner_models import Model, engine_kind
 from selfrag.evaluation.systems.named import tokenizer_of
-from selfrag.experiments.on_demand import on_demand
 from selfrag.loading import resolve_model
 from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from retrieval.atomic import writing
 from selfrag.evaluation.compare import Row, Table
 from selfrag.evaluation.metrics.registry import is_count
-from selfrag.experiments.pareto import Point
+from selfrag.evaluation.pareto import Point
 from selfrag.experiments.steering.plots import Curve, Panel, plot_axis, plot_pareto
 from selfrag.experiments.steering.results import JUDGED
 from selfrag.experiments.steering.setting import BASE, Plan, Value

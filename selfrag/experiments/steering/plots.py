@@ -10,7 +10,7 @@ from typing import Any
 
 from selfrag.errors import require
 from selfrag.evaluation.intervals import Estimate
-from selfrag.experiments.pareto import Point, front
+from selfrag.evaluation.pareto import Point, front
 from selfrag.plotting import save
 from selfrag.untrusted import printable
 

@@ -15,6 +15,7 @@ from selfrag.decoding.trace import decoding_dict
 from selfrag.evaluation.compare import Comparison
 from selfrag.evaluation.compare_runs import SystemRun, read_runs
 from selfrag.evaluation.metrics.entailment.named import load_entailment
+from selfrag.evaluation.metrics.fluency import FLUENCY
 from selfrag.evaluation.metrics.judged_files import about
 from selfrag.evaluation.runner_models import Model, Source
 from selfrag.evaluation.systems.reflective import runnable
@@ -22,7 +23,6 @@ from selfrag.evaluation.tasks.given import Given
 from selfrag.evaluation.tasks.task import Task
 from selfrag.experiments.steering.answers import write_answers
 from selfrag.experiments.steering.choosing import Choice, Goal, Scores, choose
-from selfrag.experiments.steering.fluency import FLUENCY
 from selfrag.experiments.steering.judging import judge_settings
 from selfrag.experiments.steering.opening import bars, opened
 from selfrag.experiments.steering.reasons import Reason, reasons

@@ -18,7 +18,7 @@ from selfrag.intrinsics.contract import ChatPrompt, Codec, Message, State
 from selfrag.untrusted import printable
 
 if TYPE_CHECKING:
-    from selfrag.training.run import TrainingConfig
+    from selfrag.training.settings import TrainingConfig
 
 _PROBE = State(
     (Message("user", "Who wrote it? When?"), Message("assistant", "Goethe did. In 1808.")),
@@ -108,7 +108,7 @@ def write_card(directory: Path, card: AdapterCard, run_dir: Path, *, base: str, 
     Raises:
         UserError: the run's manifest or log is missing or bad.
     """
-    from selfrag.training.plot import read_log
+    from selfrag.training.card import read_log
 
     manifest = run_dir / "manifest.json"
     try:

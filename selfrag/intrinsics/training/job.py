@@ -33,7 +33,8 @@ from selfrag.intrinsics.training.standalone import with_standalone
 from selfrag.intrinsics.training.uncited import with_uncited
 
 if TYPE_CHECKING:
-    from selfrag.training.run import Prepared, TrainingConfig
+    from selfrag.training.run import Prepared
+    from selfrag.training.settings import TrainingConfig
 
 RUN, ADAPTER = "run", "adapter"
 """Folders below a job's own."""
@@ -92,8 +93,8 @@ def run(job: AdapterJob) -> Path:
         UserError: rows, base or settings cannot be used, or the folder holds another run.
     """
     from selfrag.loading import load_tokenizer
+    from selfrag.training.card import plot_log
     from selfrag.training.export import save_adapter, shape
-    from selfrag.training.plot import plot_log
     from selfrag.training.run import fit
 
     require("matplotlib", extra="train")  # for the plot at the end; better said before hours of training

@@ -91,7 +91,8 @@ def option_examples(question: Question, renderer: Renderer) -> list[Example]:
 def _ask(questions: Sequence[Question], base_dir: Path, device: str) -> list[Answered]:
     from tqdm import tqdm
 
-    from selfrag.training.model import Lora, Reach, load_trainee
+    from selfrag.training.model import load_trainee
+    from selfrag.training.settings import Lora, Reach
 
     # A new adapter adds nothing, so this is the base model.
     trainee = load_trainee(base_dir, lora=Lora(rank=1), reach=Reach(token_rows=False, last_layers=1), device=device)
@@ -109,7 +110,8 @@ def _ask(questions: Sequence[Question], base_dir: Path, device: str) -> list[Ans
 def _means(trainee: Trainee, examples: Sequence[Example]) -> list[float]:
     import torch
 
-    from selfrag.training.packing import Weighting, pack
+    from selfrag.training.packing import pack
+    from selfrag.training.settings import Weighting
 
     counts = [sum(label != MASKED for label in one.labels) for one in examples]
     with torch.no_grad():

@@ -17,8 +17,7 @@ from critic.student.training import DEFAULT_TRAINING, CriticConfig, configured, 
 from selfrag.errors import UserError
 from selfrag.jsonl import write_jsonl
 from selfrag.training.journal import Journal
-from selfrag.training.model import Lora
-from selfrag.training.scale.settings import Scale
+from selfrag.training.settings import Lora, Scale
 
 ALL = dict.fromkeys(("Retrieve", "IsRel", "IsSup", "IsUse"))
 

@@ -10,7 +10,7 @@ import pytest
 from selfrag.cli.main import main
 from selfrag.intrinsics.training.job import AdapterJob, run
 from selfrag.intrinsics.training.presets import Making, preset
-from selfrag.training.model import Lora, Reach
+from selfrag.training.settings import Lora, Reach
 
 
 @pytest.fixture(scope="module")

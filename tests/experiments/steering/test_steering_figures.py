@@ -15,11 +15,11 @@ from written import passages
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
 from selfrag.evaluation.items import Item
+from selfrag.evaluation.metrics.fluency import REPEATED, repeated_bigrams
+from selfrag.evaluation.metrics.memory import FROM_MEMORY, UNCITED, UNSEEN
 from selfrag.evaluation.metrics.output import Output
-from selfrag.experiments.pareto import Point, front
+from selfrag.evaluation.pareto import Point, front
 from selfrag.experiments.steering.choosing import Goal, Limit, choose, halves
-from selfrag.experiments.steering.fluency import REPEATED, repeated_bigrams
-from selfrag.experiments.steering.memory import FROM_MEMORY, UNCITED, UNSEEN
 from selfrag.experiments.steering.plots import Panel, places_of, plot_axis, plot_pareto
 from selfrag.experiments.steering.setting import Axis, plan
 from selfrag.experiments.steering.trends import trends

@@ -21,7 +21,7 @@ from selfrag.intrinsics.training.presets import PRESETS, Making, preset
 from selfrag.intrinsics.training.questions import read_questions
 from selfrag.loading import load_tokenizer
 from selfrag.training.journal import fingerprint
-from selfrag.training.model import Lora, Reach
+from selfrag.training.settings import Lora, Reach
 
 SMALL = {"lora": Lora(4, 8), "reach": Reach(token_rows=False), "max_steps": 3, "max_length": 2000, "validate_steps": 2}
 

@@ -1,0 +1,205 @@
+"""A training row before it has a number, its cut passage, its reflection tokens, and the text it is made of."""
+
+from __future__ import annotations
+
+import functools
+import random
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from retrieval.passage import Passage
+from selfrag.errors import require
+from selfrag.training.rows import Evidence, Part, Row, Text, Token
+
+_SPACE_BEFORE = re.compile(r"(?<!\s)\s+([,.;:!?%)\]\u2019]|'s\b|n't\b|'re\b|'ve\b|'ll\b|'d\b)")
+_SPACE_AFTER = re.compile(r"([(\[$£€])\s+")
+_BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]"}
+
+
+def detokenize(text: str) -> str:
+    """Undo the spacing that some sources keep: `( 1990 ) , he said `` yes ''` becomes `(1990), he said "yes"`."""
+    for mark, bracket in _BRACKETS.items():
+        text = text.replace(mark, bracket)
+    text = re.sub(r"``\s*", '"', text)
+    text = re.sub(r"(?<!\s)\s*''", '"', text)
+    text = _SPACE_BEFORE.sub(r"\1", _SPACE_AFTER.sub(r"\1", text))
+    text = re.sub(r"(?<=\w) - (?=\w)", "-", text).replace(" -- ", "\u2013")
+    return " ".join(text.split())
+
+
+@functools.cache
+def _splitter() -> Any:
+    import spacy
+
+    nlp = spacy.blank("en")
+    nlp.add_pipe("sentencizer")
+    return nlp
+
+
+def sentences(text: str) -> list[str]:
+    """Sentences of `text`, in order, without surrounding white space."""
+    found = (sentence.text.strip() for sentence in _splitter()(text).sents)
+    return [sentence for sentence in found if sentence]
+
+
+def without(text: str, answers: tuple[str, ...]) -> str:
+    """`text` without the sentences that name an answer (upper and lower case do not matter)."""
+    needles = [answer.casefold() for answer in answers]
+    return " ".join(s for s in sentences(text) if not any(needle in s.casefold() for needle in needles))
+
+
+def window(text: str, words: int, rng: random.Random, keep: str = "") -> str:
+    """At most about `words` words of whole sentences, often the first ones, that still contain `keep`.
+
+    A passage and its negative go through the same cut, so where a window begins says nothing about its label. A
+    single sentence longer than `words` is cut between words, around `keep`.
+    """
+    if len(text.split()) <= words:
+        return text
+    parts = sentences(text)
+    fits = [cut for start in range(len(parts)) if keep in (cut := _fill(parts[start:], words))]
+    # Windows from the last sentences on are mere tails; prefer ones that use the room.
+    full = [cut for cut in fits if 2 * len(cut.split()) >= words]
+    if full:
+        return full[0] if rng.random() < 0.6 else rng.choice(full)
+    if fits:
+        return fits[0]
+    return _around(text, words, keep)
+
+
+def _fill(parts: list[str], words: int) -> str:
+    kept: list[str] = []
+    left = words
+    for part in parts:
+        left -= len(part.split())
+        if left < 0:
+            break
+        kept.append(part)
+    return " ".join(kept)
+
+
+def _around(text: str, words: int, keep: str) -> str:
+    at = text.find(keep)
+    before = len(text[:at].split()) if at > 0 else 0
+    tokens = text.split()
+    start = max(0, min(before - words // 4, len(tokens) - words))
+    return " ".join(tokens[start : start + words])
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A training row without its id.
+
+    Attributes:
+        source: `data set/kind`, what the manifest counts.
+        instruction: what the user asks.
+        target: what the model shall write.
+        weight: factor on the row's loss.
+        copies: how often the row is written, for kinds that are rare.
+    """
+
+    source: str
+    instruction: str
+    target: tuple[Part, ...]
+    weight: float = 1.0
+    copies: int = 1
+
+    def row(self, number: int) -> Row:
+        """The row with its id."""
+        return Row(f"demo-{number:05d}", self.source, self.instruction, self.target, self.weight)
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How long passages are after the cut, in words.
+
+    Attributes:
+        usual: most are cut to a random number between these.
+        long: the others are cut to this.
+        long_share: how many those are.
+    """
+
+    usual: tuple[int, int] = (75, 110)
+    long: int = 160
+    long_share: float = 0.08
+
+
+@dataclass(frozen=True, slots=True)
+class Cutter:
+    """Cuts every passage, whatever its label, so that length and place say nothing about the label."""
+
+    lengths: Lengths
+    rng: random.Random
+
+    def __call__(self, passage: Passage, keep: str = "") -> Passage:
+        """The passage cut to whole sentences around `keep`."""
+        lengths, rng = self.lengths, self.rng
+        words = lengths.long if rng.random() < lengths.long_share else rng.randint(*lengths.usual)
+        return replace(passage, text=window(passage.text, words, rng, keep), score=None)
+
+
+def sample(drafts: Iterable[Draft], count: int, rng: random.Random) -> list[Draft]:
+    """At most `count` of `drafts`, in random order."""
+    drafts = list(drafts)
+    return rng.sample(drafts, min(count, len(drafts)))
+
+
+FULLY = "Fully supported"
+ABSTENTION = "I don't know."
+"""What a target says where the passage gives no answer."""
+
+
+def grounded(passage: Passage, answer: str, *, support: str = FULLY, utility: int = 5) -> tuple[Part, ...]:
+    """One segment from one relevant passage."""
+    return (*segment(passage, answer, support=support), Token(f"[Utility:{utility}]"))
+
+
+def segment(passage: Passage, sentence: str, *, support: str = FULLY) -> tuple[Part, ...]:
+    """`[Retrieval]` passage `[Relevant]` sentence `[support]`: the unit that multi-segment targets repeat."""
+    return (Token("[Retrieval]"), Evidence(passage), Token("[Relevant]"), Text(sentence), Token(f"[{support}]"))
+
+
+def continued(sentence: str, *, support: str = FULLY) -> tuple[Part, ...]:
+    """A further sentence from the evidence of the one before."""
+    return (Token("[Continue to Use Evidence]"), Text(sentence), Token(f"[{support}]"))
+
+
+def abstaining(passage: Passage) -> tuple[Part, ...]:
+    """An irrelevant passage: no answer and, as in the published data, no IsSup token."""
+    return (
+        Token("[Retrieval]"),
+        Evidence(passage),
+        Token("[Irrelevant]"),
+        Text(ABSTENTION),
+        Token("[Utility:1]"),
+    )
+
+
+def unaided(output: str, *, utility: int = 5) -> tuple[Part, ...]:
+    """An answer without retrieval."""
+    return (Token("[No Retrieval]"), Text(output), Token(f"[Utility:{utility}]"))
+
+
+def long_form(segments: Sequence[tuple[Part, ...]], *, utility: int = 5) -> tuple[Part, ...]:
+    """Segments in order, one utility at the end."""
+    return (*(part for parts in segments for part in parts), Token(f"[Utility:{utility}]"))
+
+
+def search(corpus: Mapping[str, Passage], queries: Sequence[str], k: int) -> list[list[Passage]]:
+    """BM25 (k1 1.2, b 0.75, title and text): for each query its `k` best passages.
+
+    Raises:
+        MissingExtraError: bm25s is not installed.
+    """
+    if not queries or not corpus:
+        return [[] for _ in queries]
+    bm25s = require("bm25s", extra="eval")
+    passages = list(corpus.values())
+    index = bm25s.BM25(k1=1.2, b=0.75)
+    texts = [f"{p.title} {p.text}" for p in passages]
+    index.index(bm25s.tokenize(texts, stopwords="en", show_progress=False), show_progress=False)
+    tokens = bm25s.tokenize(list(queries), stopwords="en", show_progress=False)
+    found, _ = index.retrieve(tokens, k=min(k, len(passages)), show_progress=False)
+    return [[passages[int(i)] for i in row] for row in found]

@@ -1,0 +1,286 @@
+"""The commands that run one row of the table, files for a rehearsal, and the result beside the published figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from reproduction.table2 import COLUMNS, TASKS, Row
+from selfrag.errors import UserError
+from selfrag.evaluation.compare import compare
+from selfrag.evaluation.compare_runs import read_run
+from selfrag.evaluation.intervals import NONE, Estimate, bracketed
+from selfrag.evaluation.markdown_table import compact, escape
+from selfrag.evaluation.runner_manifest import read_manifest
+
+PUBLIC_FILES: Mapping[str, str] = {
+    "popqa": "popqa_longtail_w_gs.jsonl",
+    "triviaqa": "triviaqa_test_w_gs.jsonl",
+    "pubhealth": "health_claims_processed.jsonl",
+    "arc-challenge": "arc_challenge_processed.jsonl",
+    "biographies": "factscore_unlabeled_alpaca_13b_retrieval.jsonl",
+    "asqa": "asqa_eval_gtr_top100.json",
+}
+"""Task to the name under which the authors of Self-RAG published its file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judges:
+    """Who judges the columns that need a second model; None leaves the column out.
+
+    Attributes:
+        entailment: of citations; `true` is T5-11B of TRUE, as in the paper.
+        features: model of MAUVE's features; gpt2-large as in ALCE.
+        facts: judge of the facts of biographies.
+        knowledge: index in which facts are looked up.
+    """
+
+    entailment: str | None = "true"
+    features: str | None = "gpt2-large"
+    facts: str | None = None
+    knowledge: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What is read and where results go.
+
+    Attributes:
+        files: task to file.
+        out: directory of runs; a row's is `out/ROW`.
+        options: further words of `selfrag eval run`, such as `--engine=vllm`.
+    """
+
+    files: Mapping[str, Path]
+    out: Path
+    options: tuple[str, ...] = ()
+
+
+def public_files(folder: Path, only: tuple[str, ...] = TASKS) -> dict[str, Path]:
+    """The published files that are in a folder.
+
+    Raises:
+        UserError: there is none.
+    """
+    found = {task: folder / PUBLIC_FILES[task] for task in only if (folder / PUBLIC_FILES[task]).is_file()}
+    if not found:
+        raise UserError(f"{folder} holds none of the published files: {', '.join(PUBLIC_FILES[task] for task in only)}")
+    return found
+
+
+def answering(row: Row, place: Place, model: str | None = None) -> list[str]:
+    """Words of the one `selfrag` command that answers every task of a row.
+
+    Raises:
+        UserError: the row cannot be run.
+    """
+    tasks = [f"{task}/{row.protocol}={path}" for task, path in place.files.items()]
+    return [
+        *("eval", "run", *tasks, f"--model={row.runnable(model)}", f"--system={row.system}", f"--name={row.name}"),
+        *(f"--set={setting}" for setting in row.settings),
+        f"--out={place.out}",
+        *place.options,
+    ]
+
+
+def judging(row: Row, place: Place, judges: Judges) -> list[list[str]]:
+    """Words of the `selfrag` commands that ask second models about the answers; of columns that the paper has only."""
+    run = ["eval", "judge", str(place.out / row.name)]
+    data = [f"--data={next(iter(place.files.values())).parent}"]
+    steps: list[list[str]] = []
+    if "asqa" in place.files and judges.entailment and row.figures[-1] is not None:
+        steps.append([*run, "--only=asqa", "--metric=citations", f"--judge={judges.entailment}", *data])
+    if "asqa" in place.files and judges.features:
+        steps.append([*run, "--only=asqa", "--metric=mauve", f"--features={judges.features}", *data])
+    if "biographies" in place.files and judges.facts and judges.knowledge:
+        facts = [f"--judge={judges.facts}", f"--knowledge={judges.knowledge}"]
+        steps.append([*run, "--only=biographies", "--metric=facts", *facts, *data])
+    return steps
+
+
+_CITIES = (("Paris", "France", "Seine"), ("Rome", "Italy", "Tiber"), ("Prague", "Czechia", "Vltava"))
+
+
+def write_samples(folder: Path) -> dict[str, Path]:
+    """Write the six files, three items each, under the names of the public ones; task to path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = {}
+    for task, rows in _samples().items():
+        path = folder / PUBLIC_FILES[task]
+        whole = path.suffix == ".json"  # ALCE publishes one array
+        text = json.dumps(rows, indent=1) if whole else "".join(json.dumps(row) + "\n" for row in rows)
+        path.write_text(text, encoding="utf-8")
+        found[task] = path
+    return found
+
+
+def _samples() -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    cities = list(enumerate(_CITIES))
+    return {
+        "popqa": [_popqa(n, *city) for n, city in cities],
+        "triviaqa": [_triviaqa(n, *city) for n, city in cities],
+        "pubhealth": [_claim(n, *city) for n, city in cities],
+        "arc-challenge": [_choice(n, *city) for n, city in cities],
+        "biographies": [_biography(*city) for _, city in cities],
+        "asqa": [_asqa(n, *city) for n, city in cities],
+    }
+
+
+def _passages(city: str, country: str, river: str) -> list[dict[str, Any]]:
+    texts = (f"{city} is the capital of {country}.", f"The {river} flows through {city}.", "Bread is made of flour.")
+    return [{"id": f"{city}-{i}", "title": city if i < 2 else "Bread", "text": text} for i, text in enumerate(texts)]
+
+
+def _popqa(number: int, city: str, country: str, river: str) -> dict[str, Any]:
+    question = f"What is the capital of {country}?"
+    return {
+        "id": number,
+        "question": question,
+        "possible_answers": json.dumps([city]),
+        "answers": [city],
+        "ctxs": _passages(city, country, river),
+    }
+
+
+def _triviaqa(number: int, city: str, country: str, river: str) -> dict[str, Any]:
+    question = f"Which river flows through {city}?"
+    passages = _passages(city, country, river)
+    return {"q_id": f"tqa-{number}", "question": question, "answers": [river, f"River {river}"], "ctxs": passages}
+
+
+def _claim(number: int, city: str, country: str, river: str) -> dict[str, Any]:
+    true = number % 2 == 0
+    claim = f"{city} is the capital of {country if true else 'Peru'}."
+    passages = _passages(city, country, river)
+    return {"claim_id": str(number), "question": claim, "answers": ["true" if true else "false"], "ctxs": passages}
+
+
+def _choice(number: int, city: str, country: str, river: str) -> dict[str, Any]:
+    texts = [city, "Lima", "Quito", "Cusco"]
+    return {
+        "id": f"arc-{number}",
+        "question": f"Which city is the capital of {country}?",
+        "choices": {"text": texts, "label": ["A", "B", "C", "D"]},
+        "answerKey": "A",
+        "ctxs": _passages(city, country, river),
+    }
+
+
+def _biography(city: str, country: str, river: str) -> dict[str, Any]:
+    passages = _passages(city, country, river)
+    return {"topic": city, "input": f"Question: Tell me a bio of {city}.", "output": "", "ctxs": passages}
+
+
+def _asqa(number: int, city: str, country: str, river: str) -> dict[str, Any]:
+    answer = f"{city} is the capital of {country}, and the {river} flows through it."
+    pairs = [
+        {"question": f"What is the capital of {country}?", "short_answers": [city]},
+        {"question": f"Which river flows through {city}?", "short_answers": [river]},
+    ]
+    return {
+        "sample_id": f"asqa-{number}",
+        "question": f"What is {country} known for?",
+        "qa_pairs": pairs,
+        "annotations": [{"long_answer": answer, "knowledge": []}],
+        "answer": answer,
+        "docs": _passages(city, country, river),
+    }
+
+
+HEAD = ("task", "metric", "paper", "ours", "difference", "may differ by", "verdict")
+Verdict = Literal["within", "outside", "not published", "not measured"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One cell.
+
+    Attributes:
+        task: of the column.
+        metric: of the column, with its judge if it has one.
+        published: in percent; None where the paper has none.
+        ours: in percent, with its 95% interval; None where nothing was measured.
+        tolerance: percentage points.
+        sampled: whether only some items of the file were run; the half width of the interval is added then.
+        undecided: items that the figure leaves out, as a judge gave no verdict on them.
+    """
+
+    task: str
+    metric: str
+    published: float | None
+    ours: Estimate | None
+    tolerance: float
+    sampled: bool
+    undecided: int = 0
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus theirs; None where one is missing."""
+        return None if self.ours is None or self.published is None else self.ours.value - self.published
+
+    @property
+    def slack(self) -> float:
+        """How large the difference may be."""
+        width = 0.0 if self.ours is None else (self.ours.high - self.ours.low) / 2
+        return self.tolerance + (width if self.sampled and width == width else 0.0)  # NaN: one item, no interval
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the figure was reproduced."""
+        if self.difference is None:
+            return "not published" if self.published is None else "not measured"
+        return "within" if abs(self.difference) <= self.slack else "outside"
+
+
+def check(row: Row, folder: Path, *, seed: int = 0) -> list[Check]:
+    """Every cell of a row against a run directory.
+
+    Args:
+        row: of the table.
+        folder: of the run.
+        seed: of the intervals.
+
+    Raises:
+        UserError: no run, or one that is not finished.
+    """
+    run = read_run(folder)
+    tables = {table.name: table for table in compare([run], seed=seed).tables}
+    entries = read_manifest(folder)["files"]
+    checks = []
+    for (task, metric), published, tolerance in zip(COLUMNS, row.figures, row.tolerances, strict=True):
+        figures = tables[task].rows[0].figures if task in tables else {}
+        name = next((name for name in figures if name.partition(" (")[0] == metric), metric)
+        settings = entries[task]["settings"] if task in entries else {}
+        sampled = bool(settings) and settings["items"] < settings["rows"]
+        undecided = run.files[task].undecided.get(name, 0) if task in run.files else 0
+        checks.append(Check(task, name, published, _percent(figures.get(name)), tolerance, sampled, undecided))
+    return checks
+
+
+def markdown(row: Row, checks: Sequence[Check], about: str = "", *, verdicts: bool = True) -> str:
+    """A table of the cells, and what must be known to read it; figures of a rehearsal get no verdict.
+
+    Items that a judge gave no verdict on are counted below the table: a figure that nobody decided is a dash.
+    """
+    rows = []
+    for one in checks:
+        ours = NONE if one.ours is None else bracketed(one.ours, scale=1)
+        difference = NONE if one.difference is None else f"{one.difference:+.1f}"
+        published = NONE if one.published is None else f"{one.published:.1f}"
+        verdict = one.verdict if verdicts else NONE
+        rows.append((one.task, escape(one.metric), published, ours, difference, f"{one.slack:.1f}", verdict))
+    notes = [note for note in (about, row.note) if note]
+    left = [
+        f"{one.task}: {one.undecided} items are not in {escape(one.metric)}, as the judge gave no verdict on them"
+        for one in checks
+        if one.undecided
+    ]
+    parts = [f"## {row.title}, Table 2\n", *(f"{note}.\n" for note in notes), compact(HEAD, rows)]
+    return "\n".join([*parts, *(f"{note}.\n" for note in left)])
+
+
+def _percent(found: Estimate | None) -> Estimate | None:
+    return None if found is None else Estimate(100 * found.value, 100 * found.low, 100 * found.high, found.n)

@@ -1,0 +1,160 @@
+"""What the benchmark asks, in which form, and how much of everything it measures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from retrieval.passage import Passage
+from selfrag.decoding.policy import Decoding
+from selfrag.errors import UserError
+from selfrag.jsonl import read_jsonl
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A question with its evidence, best passage first."""
+
+    question: str
+    passages: tuple[Passage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A way of answering.
+
+    Attributes:
+        name: `short`, `long` or `overview`.
+        policy: our settings. The mode is `always`, so that every question costs the same kind of work.
+        rival_logprobs: log-probabilities a token that the official code asks for in this form.
+        template: what is asked in place of the question, with the title of the first passage; None asks the question.
+    """
+
+    name: str
+    policy: Decoding
+    rival_logprobs: int
+    template: str | None = None
+
+    def with_passages(self, count: int) -> Form:
+        """The same form with `count` passages a search."""
+        return replace(self, policy=replace(self.policy, passages=count))
+
+    def ask(self, items: Sequence[Item]) -> list[Item]:
+        """The items with what this form asks."""
+        if self.template is None:
+            return list(items)
+        return [replace(item, question=self.template.format(item.passages[0].title)) for item in items]
+
+
+SHORT = Form("short", Decoding(mode="always", max_segments=1, segment_tokens=50), rival_logprobs=5_000)
+LONG = Form("long", Decoding(mode="always", max_segments=3, beam=2, segment_tokens=100), rival_logprobs=32_000)
+OVERVIEW = replace(LONG, name="overview", template="Tell me about {}.")
+"""The long form where it is needed: short questions may be answered in one segment, these are not."""
+
+FORMS = (SHORT, LONG, OVERVIEW)
+
+
+def read_items(path: Path, count: int, passages: int) -> list[Item]:
+    """The first `count` questions of an evaluation file.
+
+    Args:
+        path: JSON Lines with `instruction` and `passages` (each `id`, `title`, `text`).
+        count: questions.
+        passages: passages of each, from the first on.
+
+    Raises:
+        UserError: a row lacks a key, or there are fewer questions or passages than wanted; names the file.
+    """
+    items = list(islice(read_jsonl(path, _item), count))
+    if len(items) < count:
+        raise UserError(f"{path} holds {len(items)} questions, but {count} are wanted; ask for fewer")
+    fewest = min(len(item.passages) for item in items)
+    if fewest < passages:
+        raise UserError(f"{path}: a question has {fewest} passages, but {passages} are wanted; ask for fewer")
+    return [replace(item, passages=item.passages[:passages]) for item in items]
+
+
+def _item(row: dict[str, Any]) -> Item:
+    try:
+        found = tuple(Passage(str(p["id"]), p["text"], p.get("title", "")) for p in row["passages"])
+        return Item(str(row["instruction"]), found)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"a benchmark row needs instruction and passages[id, title, text]: {error!r}") from error
+
+
+def demo_items(count: int, passages: int) -> list[Item]:
+    """Questions about articles of the demo corpus, with the passages that its index finds for them.
+
+    Raises:
+        UserError: the demo index cannot be built.
+    """
+    from retrieval import open_index
+    from selfrag.demo import encoder_path, index_path
+
+    retriever = open_index(index_path(), encoder_path())
+    corpus = retriever.corpus
+    titles = dict.fromkeys(corpus[i].title for i in range(0, len(corpus), max(1, len(corpus) // (2 * count))))
+    if len(titles) < count:
+        raise UserError(f"the demo corpus gives {len(titles)} questions, but {count} are wanted; ask for fewer")
+    questions = [f"What is known about {title}?" for title in islice(titles, count)]
+    return [Item(q, tuple(found)) for q, found in zip(questions, retriever(questions, passages), strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class FormSizes:
+    """How much of one form.
+
+    Attributes:
+        questions: for ours and the floor.
+        repeats: rounds of ours against the floor, whose ratio must be exact.
+        rivals: questions of the rivals, which are slow.
+        ablated: questions of the ablations.
+        rounds: of rivals and ablations.
+    """
+
+    questions: int = 64
+    repeats: int = 3
+    rivals: int = 8
+    ablated: int = 32
+    rounds: int = 2
+
+
+def _forms() -> dict[str, FormSizes]:
+    long, overview = FormSizes(rivals=4, ablated=16, rounds=1), FormSizes(repeats=1, rivals=1, ablated=8, rounds=1)
+    return {"short": FormSizes(), "long": long, "overview": overview}
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much of everything.
+
+    Attributes:
+        forms: by name; a form left out is not measured.
+        passages: of each question.
+        growth: (questions, passages) of each cell of the growth table.
+        rescored: recorded answers that are rescored.
+        settings: weight settings under which each is rescored.
+    """
+
+    forms: Mapping[str, FormSizes] = field(default_factory=_forms)
+    passages: int = 5
+    growth: tuple[tuple[int, int], ...] = tuple((q, p) for q in (16, 64, 256) for p in (2, 5, 10))
+    rescored: int = 500
+    settings: int = 1000
+
+    @property
+    def items(self) -> tuple[int, int]:
+        """Questions, and passages of each, that must be read."""
+        questions = max(
+            [*(max(f.questions, f.rivals, f.ablated) for f in self.forms.values()), *(q for q, _ in self.growth)]
+        )
+        return questions, max([self.passages, *(p for _, p in self.growth)])
+
+    def changed(self, **values: int | None) -> Sizes:
+        """The same with these fields of `FormSizes` set in every form; None leaves a field as it is."""
+        known = {item.name for item in fields(FormSizes)}
+        given = {name: value for name, value in values.items() if value is not None and name in known}
+        return replace(self, forms={name: replace(form, **given) for name, form in self.forms.items()})

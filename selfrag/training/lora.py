@@ -1,0 +1,310 @@
+"""How LoRA pairs and token rows compute while they train.
+
+PEFT owns parameters, files and merging. These forwards replace PEFT's: a LoRA layer multiplies once by
+`W + scale * B A`, rebuilt after each optimiser step, and trained token rows stand beside their frozen matrix, which is
+never copied. An activated LoRA (aLoRA, arXiv 2504.12397) acts from its invocation tokens on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.nn.functional import embedding, linear
+
+from selfrag.engines.activation import invocation_start
+from selfrag.errors import UserError
+
+
+@dataclass(eq=False)
+class Activation:
+    """Where the adapter acts in the rows at hand; each thread computes rows of its own.
+
+    Attributes:
+        invocation: ids that switch it on.
+    """
+
+    invocation: tuple[int, ...]
+    _local: threading.local = field(default_factory=threading.local, init=False)
+
+    def mark(self, ids: Tensor, row_lengths: Sequence[int]) -> None:
+        """Find the positions of packed rows, for this thread's next forward.
+
+        Args:
+            ids: [1, T].
+            row_lengths: tokens of each row.
+
+        Raises:
+            UserError: a row lacks the invocation; the adapter would silently learn nothing from it.
+        """
+        active: list[int] = []
+        start = 0
+        for row in torch.split(ids[0], list(row_lengths)):
+            found = invocation_start(row.tolist(), self.invocation)
+            if found is None:
+                raise UserError(f"a row lacks the invocation tokens {list(self.invocation)}: it would train nothing")
+            active.extend(range(start + found, start + len(row)))
+            start += len(row)
+        self._local.active = torch.tensor(active, device=ids.device)
+
+    @property
+    def positions(self) -> Tensor:
+        """Indices of the positions where the adapter acts, in order [n]."""
+        found: Tensor = self._local.active
+        return found
+
+
+@dataclass(eq=False)
+class ActivatedLinear:
+    """Forward of one layer: the base everywhere, the pair at the active positions only.
+
+    Attributes:
+        weight: frozen W [out, in].
+        bias: frozen bias [out], or None.
+        down: A [rank, in], trained.
+        up: B [out, rank], trained.
+        scale: alpha / rank.
+        activation: says where.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    down: Parameter
+    up: Parameter
+    scale: float
+    activation: Activation
+
+    def refresh(self) -> None:
+        """Nothing is kept."""
+
+    def write_back(self) -> None:
+        """Refuse: there is no one matrix that does the same."""
+        raise UserError("an activated LoRA cannot be merged; save it as an adapter")
+
+    def __call__(self, inputs: Tensor, *_: Any, **__: Any) -> Tensor:
+        """[1, T, in] -> [1, T, out]."""
+        outputs = linear(inputs, self.weight, self.bias)
+        where = self.activation.positions
+        chosen = inputs.index_select(1, where)
+        kind = inputs.dtype
+        added = linear(linear(chosen, self.down.to(kind)), self.up.to(kind)) * self.scale
+        return outputs.index_add(1, where, added)
+
+
+@dataclass(eq=False)
+class TokenRows:
+    """Trained rows beside their matrix.
+
+    Attributes:
+        weight: the matrix [vocabulary, width]; its own rows at `ids` are not used.
+        rows: trained rows [n, width], in float32.
+        ids: their token ids [n].
+        position: token id to row number, -1 for all other tokens [vocabulary].
+    """
+
+    weight: Tensor
+    rows: Parameter
+    ids: Tensor
+    position: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.position = torch.full((self.weight.shape[0],), -1, device=self.weight.device)
+        self.position[self.ids] = torch.arange(len(self.ids), device=self.weight.device)
+
+    def embed(self, inputs: Tensor, *_: Any, **__: Any) -> Tensor:
+        """Token ids [...] -> input rows [..., width]."""
+        found = embedding(inputs, self.weight)
+        position = self.position[inputs]
+        trained = position >= 0
+        return found.index_put((trained,), self.rows[position[trained]].to(found.dtype))
+
+    def logits(self, hidden: Tensor, *_: Any, **__: Any) -> Tensor:
+        """Hidden states [n, width] -> scores of the whole vocabulary [n, vocabulary]."""
+        return linear(hidden, self.weight).index_copy(-1, self.ids, linear(hidden, self.rows.to(hidden.dtype)))
+
+    def forward_of(self, module: torch.nn.Module) -> Callable[..., Tensor]:
+        """What takes the place of the forward of `module`, which must be `replaceable`."""
+        return self.embed if isinstance(module, torch.nn.Embedding) else self.logits
+
+    def write_back(self) -> None:
+        """Write the trained rows into the matrix."""
+        with torch.no_grad():
+            self.weight[self.ids] = self.rows.to(self.weight.dtype)
+
+
+def replaceable(module: torch.nn.Module) -> bool:
+    """Whether a module is a plain lookup or a plain product; scaled embeddings and heads with bias are not."""
+    return type(module) is torch.nn.Embedding or (type(module) is torch.nn.Linear and module.bias is None)
+
+
+def token_ids(ids: Sequence[int], like: Tensor) -> Tensor:
+    """Ids as a tensor where `like` is."""
+    return torch.tensor(list(ids), device=like.device)
+
+
+_BLOCK = 2**16
+"""Numbers that are summed at a time; two blocks of float32 stay in a core's cache."""
+
+
+class _MergedLinear(torch.autograd.Function):
+    """`inputs @ merged.T + bias`, whose gradient goes to A and B as if it were `inputs @ (W + scale B A).T`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, inputs: Tensor, merged: Tensor, bias: Tensor | None, down: Tensor, up: Tensor, scale: float
+    ) -> Tensor:
+        ctx.save_for_backward(inputs, merged, down, up)
+        ctx.scale = scale
+        return linear(inputs, merged, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, merged, down, up = ctx.saved_tensors
+        kind = inputs.dtype
+        outer = gradients[0].reshape(-1, merged.shape[0])
+        rows = inputs.reshape(-1, merged.shape[1])
+        to_inputs = (outer @ merged).view_as(inputs) if ctx.needs_input_grad[0] else None
+        to_up = outer.T @ (rows @ down.to(kind).T)
+        to_down = (outer @ up.to(kind)).T @ rows
+        return to_inputs, None, None, to_down.to(down.dtype) * ctx.scale, to_up.to(up.dtype) * ctx.scale, None
+
+
+def merge_pair(weight: Tensor, down: Tensor, up: Tensor, scale: float) -> None:
+    """Add `scale * up @ down` to `weight` in place, with the same bytes on every machine.
+
+    A matrix product sums in the order that suits a processor. Here the products of one inner index after the other are
+    added in float32 by elementwise operations, which IEEE 754 fixes to the last bit, and the sum is rounded once. The
+    order is that of the bf16 instructions of AVX512, with which the published models were merged.
+
+    Args:
+        weight: [out, in].
+        down: [rank, in], taken in the type of `weight`.
+        up: [out, rank], likewise.
+        scale: alpha / rank.
+    """
+    down, up = (factor.detach().to(weight.dtype).float() for factor in (down, up))
+    rank, width = down.shape
+    order = [k for pair in range(0, rank, 2) for k in (pair + 1, pair) if k < rank]
+    rows = max(1, _BLOCK // width)
+    for block, factors in zip(torch.split(weight, rows), torch.split(up, rows), strict=True):
+        total = torch.zeros(block.shape, dtype=torch.float32, device=block.device)
+        product = torch.empty_like(total)
+        for k in order:  # two operations: one that multiplies and adds rounds differently where it is fused
+            total.add_(torch.mul(factors[:, k, None], down[k], out=product))
+        block.copy_(block.float() + total.mul_(scale))
+
+
+@dataclass(eq=False)
+class FusedLinear:
+    """Forward of one LoRA layer.
+
+    Attributes:
+        weight: frozen W [out, in].
+        bias: frozen bias [out], or None.
+        down: A [rank, in], trained.
+        up: B [out, rank], trained.
+        scale: alpha / rank.
+        merged: W + scale B A in the type of W; absent until `refresh`, and stale after each change of A or B.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    down: Parameter
+    up: Parameter
+    scale: float
+    merged: Tensor = field(init=False)
+
+    def refresh(self) -> None:
+        """Rebuild `merged` from the current A and B."""
+        with torch.no_grad():
+            kind = self.weight.dtype
+            self.merged = torch.addmm(self.weight, self.up.to(kind), self.down.to(kind), alpha=self.scale)
+
+    def __call__(self, inputs: Tensor, *_: Any, **__: Any) -> Tensor:
+        """[..., in] -> [..., out]; further arguments of PEFT's forward are for features not used here."""
+        apply: Any = _MergedLinear.apply
+        result: Tensor = apply(inputs, self.merged, self.bias, self.down, self.up, self.scale)
+        return result
+
+    def write_back(self) -> None:
+        """Write W + scale B A into the frozen weight."""
+        merge_pair(self.weight, self.down, self.up, self.scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """The replaced forwards of a model.
+
+    Attributes:
+        layers: one for each LoRA layer.
+        tokens: one for each matrix with trained rows; tied matrices share their rows.
+        activation: of an activated LoRA; to be marked before each forward.
+    """
+
+    layers: tuple[FusedLinear | ActivatedLinear, ...] = ()
+    tokens: tuple[TokenRows, ...] = ()
+    activation: Activation | None = None
+
+    def refresh(self) -> None:
+        """Call after each change of A or B."""
+        for layer in self.layers:
+            layer.refresh()
+
+    def write_back(self) -> None:
+        """Write the trained state into the frozen weights: what a merged checkpoint holds."""
+        with torch.no_grad():
+            for layer in self.layers:
+                layer.write_back()
+            for tokens in self.tokens:
+                tokens.write_back()
+
+
+def fuse(model: Any) -> Fused:
+    """Replace the forwards of a PEFT model that has exactly one LoRA adapter, without dropout.
+
+    Where its configuration has invocation tokens, the pairs act from there on only.
+    """
+    fused = trained_parts(model)
+    fused.refresh()
+    return fused
+
+
+def trained_parts(model: Any) -> Fused:
+    """`fuse` before `refresh`: enough to write the trained state back, without a second copy of the weights."""
+    from peft.tuners.lora import Linear
+    from peft.tuners.trainable_tokens.layer import TrainableTokensLayer
+
+    layers: list[FusedLinear | ActivatedLinear] = []
+    matrices = []
+    (settings,) = model.peft_config.values()
+    invocation = getattr(settings, "alora_invocation_tokens", None)
+    activation = Activation(tuple(invocation)) if invocation else None
+    for module in model.modules():
+        if isinstance(module, Linear):
+            (name,) = module.active_adapters
+            base = module.base_layer
+            weight = base.weight.detach().T if module.fan_in_fan_out else base.weight.detach()
+            bias = None if base.bias is None else base.bias.detach()
+            down, up, scale = module.lora_A[name].weight, module.lora_B[name].weight, module.scaling[name]
+            layer = (
+                FusedLinear(weight, bias, down, up, scale)
+                if activation is None
+                else ActivatedLinear(weight, bias, down, up, scale, activation)
+            )
+            module.forward = layer
+            layers.append(layer)
+        elif isinstance(module, TrainableTokensLayer):
+            (name,) = module.active_adapters
+            base = module.get_base_layer()
+            rows = module.trainable_tokens_delta[name]
+            rows.data = rows.data.float()
+            tokens = TokenRows(base.weight.detach(), rows, token_ids(module.token_indices[name], base.weight))
+            if replaceable(base):
+                module.forward = tokens.forward_of(base)
+            matrices.append(tokens)
+    return Fused(tuple(layers), tuple(matrices), activation)

@@ -1,0 +1,436 @@
+"""Training in many processes through transformers' Trainer and accelerate: GPUs, FSDP, DeepSpeed ZeRO-3."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import LambdaLR
+from torch.utils.data import Dataset, SequentialSampler
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from retrieval.atomic import writing
+from selfrag.errors import UserError, require
+from selfrag.training.expansion import expanded_tokenizer
+from selfrag.training.journal import Journal, check_stage, fingerprint, load_parameters
+from selfrag.training.loss import Tally, keeps_logits, measure, target_losses
+from selfrag.training.model import DTYPES, Trainee, load_trainee
+from selfrag.training.packing import PACKED, Pack, Step, pack, split, weight_of
+from selfrag.training.run import Prepare, not_finite, optimizer_for, plan, rate, settled
+from selfrag.training.settings import Precision, Scale, TrainingConfig, Weighting
+from selfrag.training.targets import Example
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one process computes at once.
+
+    Attributes:
+        pack: the rows; an empty share of a small step holds one row with weight 0.
+        total: weight of the whole step, all loads of all processes.
+    """
+
+    pack: Pack
+    total: float
+
+    def to(self, device: Any) -> Load:
+        """The same on another device."""
+        return replace(self, pack=self.pack.to(device))
+
+
+@dataclass(eq=False)
+class Loads(Dataset[Load]):
+    """All loads of a run, in the order step, accumulation, process.
+
+    Attributes:
+        examples: of the run.
+        steps: the plan; the loads in it are dealt anew.
+        weighting: share of each kind of position.
+        processes: how many compute side by side.
+        micro_tokens: most tokens of a load, unless a single row is longer.
+        accumulation: loads of one process in a step, the same in every step; the fewest that keep `micro_tokens`.
+    """
+
+    examples: Sequence[Example]
+    steps: Sequence[Step]
+    weighting: Weighting
+    processes: int
+    micro_tokens: int
+    accumulation: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._lengths = [len(example) for example in self.examples]
+        self._weights = [weight_of(example, self.weighting) for example in self.examples]
+        self._rows = [[row for load in step for row in load] for step in self.steps]
+        self.accumulation = max((self._needed(rows) for rows in self._rows), default=1)
+
+    def __len__(self) -> int:
+        return len(self.steps) * self.per_step
+
+    @property
+    def per_step(self) -> int:
+        """Loads in a step."""
+        return self.accumulation * self.processes
+
+    def tokens_of(self, step: int) -> int:
+        """Tokens of a step, all processes together."""
+        return sum(self._lengths[row] for row in self._rows[step])
+
+    def __getitem__(self, index: int) -> Load:
+        step, place = divmod(index, self.per_step)
+        rows = self._rows[step]
+        dealt = split(rows, self._lengths, self.per_step)
+        total = sum(self._weights[row] for row in rows)
+        if place < len(dealt):
+            return Load(pack([self.examples[row] for row in dealt[place]], self.weighting), total)
+        shortest = min(rows, key=lambda row: self._lengths[row])
+        idle = pack([self.examples[shortest]], self.weighting)
+        return Load(replace(idle, weights=torch.zeros_like(idle.weights)), total)
+
+    def _needed(self, rows: Sequence[int]) -> int:
+        """Loads a process needs for one step."""
+        longest = max(self._lengths[row] for row in rows)
+        limit = max(self.micro_tokens, longest)
+        count = max(1, -(-sum(self._lengths[row] for row in rows) // (limit * self.processes)))
+        while count * self.processes < len(rows) and self._heaviest(rows, count * self.processes) > limit:
+            count += 1
+        return count
+
+    def _heaviest(self, rows: Sequence[int], loads: int) -> int:
+        return max(sum(self._lengths[row] for row in load) for load in split(rows, self._lengths, loads))
+
+
+def only(loads: Sequence[Load]) -> dict[str, Load]:
+    """Collator for a batch of one load."""
+    (load,) = loads
+    return {"load": load}
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What a run leaves in memory.
+
+    Attributes:
+        trainee: the model; `state` has its numbers where the model itself holds only shards.
+        state: parameters by name, gathered, on the main process; None where `trainee` is whole.
+        main: whether this process is the one that writes.
+    """
+
+    trainee: Trainee
+    state: Mapping[str, Any] | None
+    main: bool
+
+
+def fit_scaled(
+    prepare: Prepare, base_dir: Path, run_dir: Path, config: TrainingConfig, scale: Scale, *, start: Path | None = None
+) -> Trained:
+    """Train through the Trainer, or go on with an interrupted run in `run_dir`; a finished run is loaded.
+
+    Args:
+        prepare: as in `run.fit`.
+        base_dir: the base checkpoint.
+        run_dir: directory of the run; every process sees the same.
+        config: what decides the result; `workers` and `device` belong to the CPU loop and are not used.
+        scale: where and how to compute.
+        start: directory of a finished run of the CPU loop, or of an adapter, to begin with; not with shards.
+
+    Writes `manifest.json`, `log.jsonl` (one line a step) and `trainer/checkpoint-N` into `run_dir`.
+
+    Raises:
+        UserError: as `run.fit`; the machine is not what `scale` asks for; the disk is full.
+    """
+    require("accelerate", extra="train")
+    sharded = scale.sharding != "none"
+    if start is not None and sharded:
+        raise UserError("a later stage begins from the merged checkpoint of the one before: give it as the base model")
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    config, why = settled(config, run_dir, accelerator.type if accelerator else "cpu")
+    if config.patience is not None:
+        raise UserError("patience (early stopping) is for the loop for one process; take a recipe without [scale]")
+    if start is not None:
+        check_stage(start)
+    prepared = prepare(expanded_tokenizer(base_dir, token_rows=config.reach.token_rows))  # before the weights are read
+    trainee = _load(base_dir, config, scale)
+    tied = trainee.causal.config.tie_word_embeddings
+    if scale.sharding == "fsdp" and config.method == "lora" and tied and trainee.expansion.token_ids:
+        raise UserError(
+            f"FSDP cannot cut the reflection rows of {base_dir.name}, whose tied embeddings share them:"
+            " take sharding = 'zero3' or 'none', or train all weights"
+        )
+    inputs = {**prepared.inputs, "base": fingerprint(*sorted(base_dir.glob("*.safetensors")))}
+    if start is not None:
+        inputs["start"] = load_parameters(start, trainee.parameters, config.lora)
+    steps = plan(prepared, replace(config, workers=1))
+    loads = Loads(prepared.examples, steps, config.weighting, processes(), scale.micro_tokens)
+    # Not before the model is loaded: from here on transformers would load shards.
+    arguments = _arguments(run_dir, config, scale, loads)
+    if arguments.n_gpu > 1:
+        raise UserError(
+            f"this process sees {arguments.n_gpu} GPUs and uses one: give --processes {arguments.n_gpu},"
+            " or set CUDA_VISIBLE_DEVICES=0"
+        )
+    journal = None
+    tokens = sum(map(len, prepared.examples))
+    facts = {**prepared.facts, "tokens": tokens, "steps": len(steps), "packed": not trainee.rowwise, "precision": why}
+    if arguments.process_index == 0:
+        setting = {"scale": asdict(scale), "processes": arguments.world_size}
+        journal = Journal(run_dir, config, inputs=inputs, facts=facts, setting=setting)
+    return _train(trainee, config, loads, arguments, journal)
+
+
+def _load(base_dir: Path, config: TrainingConfig, scale: Scale) -> Trainee:
+    """LoRA computes in the run's precision; full weights are float32 under autocast, so that small steps count."""
+    precision: Precision = "fp32" if config.method == "full" else config.precision
+    return load_trainee(
+        base_dir,
+        method=config.method,
+        lora=config.lora,
+        reach=config.reach,
+        seed=config.seed,
+        dtype=DTYPES[precision],
+        attend=_attention(scale),
+        plain=scale.sharding != "none" or config.method == "full",
+    )
+
+
+def _attention(scale: Scale) -> str:
+    from transformers.utils import is_flash_attn_2_available
+
+    if scale.attention == "auto":
+        return "flash_attention_2" if is_flash_attn_2_available() else PACKED
+    return PACKED if scale.attention == "packed" else scale.attention
+
+
+def processes() -> int:
+    """How many processes train side by side, by what the launcher has set."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _arguments(run_dir: Path, config: TrainingConfig, scale: Scale, loads: Loads) -> Any:
+    from transformers import TrainingArguments
+
+    # LoRA without shards computes in bf16 by itself (see `fused.py`); everything else needs autocast.
+    autocast = config.precision == "bf16" and (config.method == "full" or scale.sharding != "none")
+    try:
+        return TrainingArguments(
+            output_dir=str(run_dir / "trainer"),
+            max_steps=len(loads.steps),
+            per_device_train_batch_size=1,
+            gradient_accumulation_steps=loads.accumulation,
+            use_cpu=not torch.accelerator.is_available() and scale.sharding != "zero3",
+            bf16=autocast,
+            max_grad_norm=config.clip,
+            gradient_checkpointing=scale.checkpointing,
+            gradient_checkpointing_kwargs={"use_reentrant": False} if scale.checkpointing else None,
+            save_strategy="steps",
+            save_steps=config.checkpoint_steps,
+            save_total_limit=2,
+            logging_strategy="no",
+            logging_nan_inf_filter=False,
+            report_to="none",
+            disable_tqdm=True,
+            remove_unused_columns=False,
+            dataloader_num_workers=scale.loader_workers,
+            dataloader_pin_memory=False,
+            ddp_find_unused_parameters=False,
+            seed=config.seed,
+        )
+    except (ValueError, ImportError) as error:
+        raise UserError(f"this machine cannot run these settings: {error}") from error
+
+
+def _train(trainee: Trainee, config: TrainingConfig, loads: Loads, arguments: Any, journal: Journal | None) -> Trained:
+    from transformers.trainer_callback import PrinterCallback
+
+    pass
+
+    trainer = SelfRAGTrainer(trainee, config, loads, arguments)
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(Record(trainer, journal))
+    last = _last_checkpoint(Path(arguments.output_dir), main=journal is not None)
+    trainer.accelerator.wait_for_everyone()
+    with writing(Path(arguments.output_dir)):
+        trainer.train(resume_from_checkpoint=str(last) if last else None)
+    sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
+    state = trainer.accelerator.get_state_dict(trainer.model_wrapped) if sharded else None
+    trainer.accelerator.end_training()  # a process that ends with its group's threads running may abort
+    return Trained(trainee, state, journal is not None)
+
+
+def _last_checkpoint(directory: Path, *, main: bool) -> Path | None:
+    """The newest checkpoint that was written to its end; the main process removes the torn ones."""
+    pass
+
+    found = sorted(directory.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+    whole = [path for path in found if (path / COMPLETE).exists()]
+    if main:
+        for torn in set(found) - set(whole):
+            shutil.rmtree(torn, ignore_errors=True)
+    return whole[-1] if whole else None
+
+
+_FULL = 2**16  # bytes; a disk with less is full to whoever writes a checkpoint
+
+COMPLETE = "complete"
+"""File in a checkpoint's directory, written when every process has finished writing the rest."""
+
+
+class SelfRAGTrainer(Trainer):  # type: ignore[misc]  # transformers has no types
+    """A Trainer over `Loads`.
+
+    Args:
+        trainee: the model; loaded `plain` where parameters are cut into shards.
+        config: what decides the result.
+        loads: the plan.
+        args: with `max_steps`, `gradient_accumulation_steps` and a batch of one load a process.
+    """
+
+    def __init__(self, trainee: Trainee, config: TrainingConfig, loads: Loads, args: TrainingArguments) -> None:
+        self.trainee, self.config, self.loads = trainee, config, loads
+        self.tally, self.norm = Tally(), math.nan
+        self._packed = trainee.causal.config._attn_implementation == PACKED
+        self._keeps = keeps_logits(trainee.causal)
+        self.optimizer: Any
+        self.lr_scheduler: Any
+        super().__init__(model=trainee.model, args=args, train_dataset=loads, data_collator=only)
+        self.loss_is_scaled_for_ga = True  # a load's loss is divided by the weight of its whole step
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Load], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> torch.Tensor:
+        """This load's part of the step's weighted mean; wrappers average over processes, hence the factor."""
+        load = inputs["load"]
+        losses, hits = target_losses(
+            model, load.pack, packed=self._packed, keeps=self._keeps, rowwise=self.trainee.rowwise
+        )
+        weights = load.pack.weights
+        if float(weights.sum()) > 0:
+            self.tally = self.tally + measure(load.pack, losses.detach().cpu(), hits.cpu())
+        loss: torch.Tensor = (losses * weights.to(losses.device)).sum() / load.total * self.args.world_size
+        return loss
+
+    def create_optimizer(self, model: Any = None) -> Any:
+        """Ours, over the parameters before any wrapper; accelerate follows them into the shards."""
+        if self.optimizer is None:
+            self.optimizer = optimizer_for(self.trainee, self.config)
+        return self.optimizer
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """Ours; the number of steps is the plan's."""
+        if self.lr_scheduler is None:
+            total = len(self.loads.steps)
+            warmup = max(1, round(self.config.warmup * total))
+            chosen = self.optimizer if optimizer is None else optimizer
+            self.lr_scheduler = LambdaLR(chosen, lambda step: rate(step, total, warmup))
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+    def floating_point_ops(self, inputs: Any) -> int:
+        """Not counted; the log has tokens and seconds."""
+        return 0
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> SequentialSampler:
+        return SequentialSampler(self.loads)  # the plan is the order
+
+    def _clip_grad_norm(self, model: Any) -> Any:
+        norm = super()._clip_grad_norm(model)
+        self.norm = float("nan") if norm is None else float(norm)  # DeepSpeed clips by itself and tells later
+        if norm is not None and not math.isfinite(self.norm):
+            raise not_finite(self.state.global_step + 1, self.config.learning_rate)
+        if not math.isfinite(self.tally.loss_sum):
+            raise not_finite(self.state.global_step + 1, self.config.learning_rate)
+        return norm
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        try:
+            super()._save_checkpoint(model, trial)
+        except Exception as error:
+            # safetensors and torch raise errors of their own where the disk is full.
+            place = Path(self.args.output_dir)
+            if "No space left" not in str(error) and shutil.disk_usage(place).free > _FULL:
+                raise
+            raise UserError(
+                f"no space left while writing {place}/checkpoint-{self.state.global_step};"
+                " free some and run the same again: it goes on from the checkpoint before"
+            ) from error
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        """The trained parameters and nothing else: PEFT would add whole matrices because their rows have grown."""
+        if output_dir is None or not hasattr(self.trainee.model, "peft_config"):
+            super()._save(output_dir, state_dict)
+            return
+        Path(output_dir).mkdir(parents=True, exist_ok=True)
+        self.trainee.model.save_pretrained(output_dir, state_dict=state_dict, save_embedding_layers=False)
+
+
+class Record(TrainerCallback):  # type: ignore[misc]
+    """Writes the journal, shows progress, marks complete checkpoints, and keeps merged weights fresh.
+
+    Args:
+        trainer: whose callback this is.
+        journal: on the main process; None on the others.
+    """
+
+    def __init__(self, trainer: SelfRAGTrainer, journal: Journal | None) -> None:
+        self.trainer, self.journal = trainer, journal
+        self._started, self._bar = 0.0, None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Cut the log to where the run goes on."""
+        from tqdm import tqdm
+
+        if self.journal is not None:
+            self.journal.cut(state.global_step)
+            self._bar = tqdm(
+                total=state.max_steps, initial=state.global_step, desc="training", unit="step", disable=None
+            )
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """New step, new sums; the merged weights follow the parameters, also after a resumption."""
+        self.trainer.tally, self._started = Tally(), time.monotonic()
+        self.trainer.trainee.refresh()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """One line of the log, summed over the processes."""
+        tally = _summed(self.trainer.tally, args.world_size)
+        if self.journal is None:
+            return
+        seconds = time.monotonic() - self._started
+        tokens = self.trainer.loads.tokens_of(state.global_step - 1)
+        config = self.trainer.config
+        factor = rate(state.global_step - 1, state.max_steps, max(1, round(config.warmup * state.max_steps)))
+        norm = None if math.isnan(self.trainer.norm) else self.trainer.norm
+        self.journal.log(
+            {"step": state.global_step, "tokens": tokens, "seconds": seconds, "norm": norm, "rate": factor}
+            | tally.as_dict(self.trainer.trainee.tokenizer)
+        )
+        if self._bar is not None:
+            self._bar.update()
+            self._bar.set_postfix_str(f"loss {tally.loss:.3f}, {tokens / seconds:.0f} tokens/s")
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """All processes have written: say so in the checkpoint."""
+        self.trainer.accelerator.wait_for_everyone()
+        if self.journal is not None:
+            (Path(args.output_dir) / f"checkpoint-{state.global_step}" / COMPLETE).touch()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Leave the last trained numbers in the merged weights, too."""
+        self.trainer.trainee.refresh()
+        if self._bar is not None:
+            self._bar.close()
+
+
+def _summed(tally: Tally, processes: int) -> Tally:
+    if processes == 1:
+        return tally
+    from accelerate.utils import gather_object
+
+    return sum(gather_object([tally]), Tally())

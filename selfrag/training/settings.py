@@ -1,0 +1,224 @@
+"""Settings of a training run; a wrong one is refused before a model is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from retrieval.checks import choice, number, whole
+from selfrag.errors import UserError
+from selfrag.training.targets import Group
+
+Method = Literal["lora", "full"]
+Precision = Literal["auto", "bf16", "fp32"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lora:
+    """Size of the adapter.
+
+    Attributes:
+        rank: inner width of every LoRA pair.
+        alpha: the product B A is scaled by alpha / rank.
+    """
+
+    rank: int = 16
+    alpha: float = 32.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What of a model an adapter changes, and when.
+
+    Attributes:
+        token_rows: the vocabulary is expanded by the reflection tokens and their rows are trained. False leaves the
+            vocabulary as it is, which is what an engine needs that serves several adapters on one base.
+        last_layers: LoRA on this many layers at the end of the model; None for all. Nothing below them needs a
+            gradient, so training is faster and the adapter smaller.
+        invocation: token ids that switch an activated LoRA on; empty for a LoRA that acts everywhere.
+    """
+
+    token_rows: bool = True
+    last_layers: int | None = None
+    invocation: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "invocation", tuple(self.invocation))
+        if self.last_layers is not None:
+            whole("last_layers", self.last_layers)
+        if self.invocation and self.token_rows:
+            raise UserError("an activated LoRA leaves the vocabulary as it is: set token_rows = false")
+
+
+@dataclass(frozen=True, slots=True)
+class Weighting:
+    """Share of each kind of target position in the loss. Reflection tokens are few and drown at weight 1.
+
+    Attributes:
+        text: an ordinary token of a text part of `text_length` tokens.
+        retrieve: a Retrieve token.
+        isrel: an IsRel token.
+        issup: an IsSup token.
+        isuse: an IsUse token.
+        marker: `<paragraph>` or `</paragraph>`.
+        eos: the end of the answer.
+        text_length: text tokens of a row with n of them weigh `text * sqrt(text_length / n)` each, so that a row of
+            200 tokens does not count 50 times a row of 4. None: they weigh `text` each.
+    """
+
+    text: float = 1.0
+    retrieve: float = 3.0
+    isrel: float = 6.0
+    issup: float = 3.0
+    isuse: float = 2.0
+    marker: float = 0.2
+    eos: float = 1.0
+    text_length: float | None = 10.0
+
+    @classmethod
+    def uniform(cls) -> Weighting:
+        """Every target position alike: the plain language-model loss of the paper."""
+        return cls(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, None)
+
+    def of_group(self) -> dict[Group, float]:
+        """Weight of a position by its group; text before the length correction."""
+        return {
+            Group.TEXT: self.text,
+            Group.RETRIEVE: self.retrieve,
+            Group.ISREL: self.isrel,
+            Group.ISSUP: self.issup,
+            Group.ISUSE: self.isuse,
+            Group.MARKER: self.marker,
+            Group.EOS: self.eos,
+        }
+
+
+_COUNTS = (
+    "epochs",
+    "max_steps",
+    "step_tokens",
+    "step_rows",
+    "load_tokens",
+    "workers",
+    "max_length",
+    "checkpoint_steps",
+    "validate_steps",
+    "patience",
+)
+"""Whole numbers of at least 1; where the setting may be left out, None is fine."""
+
+_SHARES = ("warmup", "beta1", "beta2")
+"""Numbers from 0 to 1."""
+
+_AMOUNTS = ("learning_rate", "row_learning_rate", "weight_decay", "clip")
+"""Numbers of at least 0."""
+
+
+Sharding = Literal["none", "fsdp", "zero3"]
+Attention = Literal["auto", "packed", "sdpa", "flash_attention_2"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Settings of the machine, not of the method: another value gives the same loss up to rounding.
+
+    Attributes:
+        sharding: `none` keeps the whole model in each process; `fsdp` and `zero3` cut it into shards.
+        micro_tokens: tokens that one process computes at once, padding-free; memory goes by it. A longer row is alone.
+        checkpointing: recompute activations in backward: about a third more time, far less memory.
+        attention: `auto` takes FlashAttention 2 where it is installed on a GPU, else `packed`, our own.
+        loader_workers: processes that lay out rows ahead of the step; 0 for none.
+    """
+
+    sharding: Sharding = "none"
+    micro_tokens: int = 8192
+    checkpointing: bool = False
+    attention: Attention = "auto"
+    loader_workers: int = 0
+
+    def __post_init__(self) -> None:
+        choices = {
+            "sharding": (self.sharding, ("none", "fsdp", "zero3")),
+            "attention": (self.attention, ("auto", "packed", "sdpa", "flash_attention_2")),
+        }
+        for name, (value, known) in choices.items():
+            choice(name, value, known)
+        whole("micro_tokens", self.micro_tokens)
+        whole("loader_workers", self.loader_workers, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingConfig:
+    """Everything that decides the result of a run, next to base model and rows.
+
+    Attributes:
+        seed: of row order and LoRA initialisation.
+        method: `lora` or `full`.
+        lora: size of the adapter.
+        epochs: passes over the rows; the last one may be cut short by `max_steps`.
+        max_steps: optimiser steps of the run; None for whole epochs.
+        step_tokens: tokens per optimiser step.
+        step_rows: rows per optimiser step instead, however long they are; None for `step_tokens`.
+        load_tokens: a step is computed in loads of about this many tokens, which bounds the memory; None for one load a
+            worker.
+        workers: loads computed side by side in each step, each on one thread; the number of CPU cores is right.
+        learning_rate: peak rate of LoRA pairs, or of all weights.
+        row_learning_rate: peak rate of the token rows.
+        warmup: share of the steps until the peak.
+        weight_decay: of everything but token rows and vectors.
+        beta1: of AdamW.
+        beta2: of AdamW.
+        clip: largest norm of the gradient.
+        max_length: longest example in tokens.
+        max_passage: longest passage body in tokens.
+        learn_markers: whether the paragraph markers are targets.
+        weighting: share of each kind of position in the loss.
+        checkpoint_steps: steps between two checkpoints.
+        validate_steps: steps between two looks at the held-out rows, if there are any.
+        patience: looks without a lower held-out loss after which the run stops; None trains to the end. The product
+            has the parameters of the best look.
+        device: where to compute; `cuda` wants one worker.
+        precision: what to compute in, `bf16` or `fp32`; `auto` is `bf16` where the device has instructions for it. In
+            `bf16`, whatever is trained stays float32 beside it.
+        reach: what of the model an adapter changes.
+    """
+
+    seed: int = 0
+    method: Method = "lora"
+    lora: Lora = field(default_factory=Lora)
+    epochs: int = 1
+    max_steps: int | None = None
+    step_tokens: int = 2400
+    step_rows: int | None = None
+    load_tokens: int | None = None
+    workers: int = 2
+    learning_rate: float = 8e-4
+    row_learning_rate: float = 2e-3
+    warmup: float = 0.04
+    weight_decay: float = 0.0
+    beta1: float = 0.9
+    beta2: float = 0.99
+    clip: float = 1.0
+    max_length: int = 1024
+    max_passage: int = 512
+    learn_markers: bool = True
+    weighting: Weighting = field(default_factory=Weighting)
+    checkpoint_steps: int = 25
+    validate_steps: int = 25
+    patience: int | None = None
+    device: str = "cpu"
+    precision: Precision = "auto"
+    reach: Reach = field(default_factory=Reach)
+
+    def __post_init__(self) -> None:
+        choice("method", self.method, get_args(Method))
+        choice("precision", self.precision, get_args(Precision))
+        for name in _COUNTS:
+            if (value := getattr(self, name)) is not None:
+                whole(name, value)
+        whole("max_passage", self.max_passage, 0)
+        whole("lora rank", self.lora.rank)
+        for name in _SHARES:
+            number(name, getattr(self, name), 0, 1)
+        for name in _AMOUNTS:
+            number(name, getattr(self, name))

@@ -1,0 +1,137 @@
+"""Table 2 again: its rows, the commands of a row, tolerances, and the script from end to end on a tiny model."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from reproduction.steps import (
+    PUBLIC_FILES,
+    Check,
+    Judges,
+    Place,
+    answering,
+    check,
+    judging,
+    markdown,
+    public_files,
+    write_samples,
+)
+from reproduction.table2 import COLUMNS, ROWS, TASKS, row
+from selfrag.cli.main import app
+from selfrag.errors import UserError
+from selfrag.evaluation.intervals import Estimate
+from selfrag.evaluation.metrics.factscore.score import Fact, Facts
+from selfrag.evaluation.metrics.judgeable import judgeable
+from selfrag.evaluation.metrics.judged_files import write_judged
+from selfrag.evaluation.metrics.judging import facts_judged
+from selfrag.evaluation.runner_items import items_of
+from selfrag.evaluation.systems.named import SYSTEMS
+from selfrag.evaluation.tasks.given import Given
+from selfrag.evaluation.tasks.presets import PRESETS
+from selfrag.evaluation.tasks.reading import read_tasks
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "reproduce_selfrag.py"
+RUNNABLE = [one for one in ROWS.values() if one.system]
+
+
+def understood(words: list[str]) -> dict[str, object]:
+    """Parameters of a command of `selfrag`, as its parser reads them."""
+    node = typer.main.get_command(app)
+    context = node.make_context("selfrag", list(words), resilient_parsing=True)
+    for name in words[:2]:
+        node = node.get_command(context, name)  # type: ignore[attr-defined]
+        context = node.make_context(name, words[2:] if name == words[1] else words[1:], resilient_parsing=False)
+    return dict(context.params)
+
+
+def test_the_table_agrees_with_the_presets() -> None:
+    for name, size in (("selfrag-7b", "7b"), ("selfrag-13b", "13b")):
+        for (task, metric), figure in zip(COLUMNS, row(name).figures, strict=True):
+            assert PRESETS[task].published[metric][size] == figure
+    assert len(ROWS) == 19
+    assert all(len(one.figures) == len(COLUMNS) == len(one.tolerances) for one in ROWS.values())
+    assert all(one.system in SYSTEMS for one in RUNNABLE)
+    assert all(one.note for one in ROWS.values() if not one.checkpoint)
+
+
+@pytest.mark.parametrize("one", RUNNABLE, ids=lambda one: one.name)
+def test_every_row_is_one_command_that_is_understood(one, tmp_path: Path) -> None:
+    files = write_samples(tmp_path)
+    place = Place(files, tmp_path / "runs", ("--limit=2",))
+    given = understood(answering(one, place, "some/model"))
+    assert (given["system"], given["name"], given["model"], given["limit"]) == ([one.system], one.name, "some/model", 2)
+    read = read_tasks([Given.parse(text) for text in given["files"]])
+    assert [file.name for file in read] == list(TASKS)
+    assert {file.task.preset.partition("/")[2] for file in read} == {one.protocol}
+    for words in judging(one, place, Judges(facts="true", knowledge="index")):
+        assert understood(words)["runs"] == [tmp_path / "runs" / one.name]
+
+
+def test_what_cannot_be_run_says_why(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="chatgpt cannot be run again: the model behind the figures was withdrawn"):
+        row("chatgpt").runnable()
+    with pytest.raises(UserError, match="alpaca-7b needs --model CHECKPOINT"):
+        row("alpaca-7b").runnable()
+    assert row("alpaca-7b").runnable("mine") == "mine"
+    with pytest.raises(UserError, match="no row 'selfrag-70b' in Table 2; known: llama2-chat-13b, "):
+        row("selfrag-70b")
+    with pytest.raises(UserError, match=r"holds none of the published files: popqa_longtail_w_gs\.jsonl"):
+        public_files(tmp_path)
+    (tmp_path / PUBLIC_FILES["asqa"]).touch()
+    assert list(public_files(tmp_path)) == ["asqa"]
+
+
+def test_a_figure_is_within_its_tolerance_or_not() -> None:
+    def verdict(published: float | None, ours: float | None, *, sampled: bool = False) -> str:
+        estimate = None if ours is None else Estimate(ours, ours - 4.0, ours + 4.0, 100)
+        return Check("popqa", "official_match", published, estimate, 1.0, sampled).verdict
+
+    assert verdict(54.9, 55.9) == "within"
+    assert verdict(54.9, 53.8) == "outside"
+    assert verdict(54.9, 50.0, sampled=True) == "within"  # 4.9 away, 1 allowed and 4 of the interval
+    assert verdict(54.9, 49.8, sampled=True) == "outside"
+    assert verdict(None, 50.0) == "not published"
+    assert verdict(54.9, None) == "not measured"
+    alone = Check("popqa", "official_match", 54.9, Estimate(50.0, float("nan"), float("nan"), 1), 1.0, True)
+    assert (alone.slack, alone.verdict) == (1.0, "outside")
+    assert "| 54.9 | 50.0 | -4.9 | 1.0 | outside |" in markdown(row("selfrag-7b"), [alone])
+    assert "outside" not in markdown(row("selfrag-7b"), [alone], "A rehearsal", verdicts=False)
+
+
+@pytest.mark.engine
+def test_the_script_from_end_to_end_on_a_tiny_model(tiny_llama: Path, tmp_path: Path) -> None:
+    pytest.importorskip("rouge_score", reason="rouge-score is not installed")
+    files = write_samples(tmp_path / "files")
+    command = [
+        *(sys.executable, str(SCRIPT), "run", "selfrag-7b", f"--files={tmp_path / 'files'}", f"--out={tmp_path}"),
+        *(f"--model={tiny_llama}", "--engine=transformers", "--limit=1", "--no-judges"),
+    ]
+    environment = os.environ | {"PYTHONPATH": str(SCRIPT.parents[1])}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr  # nothing was reproduced, and it says so
+    assert "Another model than the paper's was run." in done.stdout
+    manifest = json.loads((tmp_path / "selfrag-7b" / "manifest.json").read_text())
+    assert list(manifest["files"]) == list(files)
+    assert all(file["result"] == file["result"] | {"items": 1, "failed": 0} for file in manifest["files"].values())
+    table = (tmp_path / "selfrag-7b.md").read_text()
+    assert len(re.findall(r"^\| (?:popqa|triviaqa|pubhealth|arc-challenge|biographies|asqa) ", table, re.M)) == 10
+    assert table.count("| not measured |") == 4  # FactScore, MAUVE and two of citations need a judge
+    assert not re.search(r"\bnan\b", table)  # one item has no interval
+
+    run = tmp_path / "selfrag-7b"
+    _, records = judgeable(run, "biographies", items_of)
+    silent = {one.item.id: Facts((Fact("Paris is a city.", None),)) for one in records}
+    write_judged(run, "biographies", facts_judged(records, silent, "silent judge", {}), {})
+    checks = check(row("selfrag-7b"), run)
+    (found,) = (one for one in checks if one.metric == "factscore (silent judge)")
+    assert (found.ours, found.undecided, found.verdict) == (None, 1, "not measured")
+    said = "biographies: 1 items are not in factscore (silent judge), as the judge gave no verdict on them."
+    assert said in markdown(row("selfrag-7b"), checks)
