@@ -8,10 +8,9 @@ import pytest
 from student_cases import labelled
 
 from critic.cli.main import main
-from critic.evaluation.report import beats, report
+from critic.evaluation.report import report
 from critic.evaluation.run import MAJORITY, TFIDF, Subjects, run_evaluation
 from selfrag.errors import UserError
-from selfrag.evaluation.intervals import Estimate
 from selfrag.jsonl import write_jsonl
 
 
@@ -42,14 +41,7 @@ def test_the_report_shows_all_critics_beside_the_paper(found):
     text = report(found[0], TFIDF)
     assert "| Llama2-7B (paper) | 0.938 | 0.802 | 0.935 | 0.735 |" in text
     assert f"| {MAJORITY} |" in text
-    assert "## Does tf-idf + logistic regression beat the others? All rows, then rows labelled by people" in text
     assert "| set1/rule |" in text
-
-
-def test_beating_wants_intervals_apart():
-    assert beats(Estimate(0.7, 0.65, 0.75, 9), Estimate(0.5, 0.45, 0.6, 9))
-    assert not beats(Estimate(0.7, 0.55, 0.75, 9), Estimate(0.5, 0.45, 0.6, 9))
-    assert not beats(Estimate(0.7, float("nan"), float("nan"), 1), Estimate(0.5, 0.4, 0.6, 9))
 
 
 def test_an_empty_file_and_an_empty_choice_are_refused(tmp_path, rows):
