@@ -52,14 +52,6 @@ def test_an_empty_file_and_an_empty_choice_are_refused(tmp_path, rows):
         Subjects()
 
 
-def test_a_label_outside_the_set_is_named_with_its_line(tmp_path, rows):
-    bad = [row.as_dict() for row in labelled(each=1)]
-    bad[1]["label"] = "Perhaps"
-    write_jsonl(tmp_path / "bad.jsonl", bad)
-    with pytest.raises(UserError, match=r"bad\.jsonl:2: 'Perhaps' is no label of Retrieve"):
-        run_evaluation(tmp_path / "bad.jsonl", Subjects(train=rows))
-
-
 def test_a_row_that_cannot_be_judged_is_named_with_its_line_before_a_model_is_asked(tmp_path, rows):
     bad = [row.as_dict() for row in labelled(each=1)]
     at = next(n for n, row in enumerate(bad, 1) if row["group"] == "IsRel")
@@ -103,11 +95,6 @@ def test_a_base_model_may_be_a_hub_name(rows, monkeypatch, capsys):
     assert main(["eval", str(rows), "--base", "owner/model"]) == 2
     assert asked == ["owner/model"]
     assert "could not be fetched from the hub (no network)" in capsys.readouterr().err
-
-
-def test_the_command_prints_the_report(rows, capsys):
-    assert main(["eval", str(rows), "--train", str(rows)]) == 0
-    assert "## Accuracy, all rows" in capsys.readouterr().out
 
 
 def test_defect_37_unknown_options_and_values_are_refused(rows, capsys):
