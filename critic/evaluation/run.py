@@ -1,4 +1,8 @@
-"""Evaluates critics on a file of labelled rows; killed and started again it ends with the same figures."""
+"""An evaluation from files to figures: critics one after another, written as JSON with a manifest.
+
+Killed at any moment and started again it ends with the same figures: what models judged is in a journal beside them
+until they are complete.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,10 @@ CHUNK = 128
 """Cases judged at once: enough to fill batches, few enough that a kill costs little. Every run makes the same chunks,
 because a model's numbers may shift with what shares its batch."""
 
+PROMPTED = "untrained base, prompted"
+MAJORITY = "majority label"
+TFIDF = "tf-idf + logistic regression"
+
 _KIND = Header("critic-judgments/1", "judgments", "an evaluation", "remove it to start anew")
 
 Scores: TypeAlias = tuple[tuple[float, ...], float]
@@ -31,25 +39,42 @@ Scores: TypeAlias = tuple[tuple[float, ...], float]
 
 
 @dataclass(frozen=True, slots=True)
+class Subjects:
+    """What is evaluated; at least one."""
+
+    critic: str | Path | None = None  # directory or hub name of a trained critic
+    base: str | Path | None = None  # its base checkpoint (likewise), asked with the teacher's prompt
+    train: Path | None = None  # labelled rows, or a data folder, for the baselines that count
+    engine: str | None = None  # of the models; None for the best one installed
+
+    def __post_init__(self) -> None:
+        if self.critic is None and self.base is None and self.train is None:
+            raise UserError("nothing to evaluate: give a critic, a base model or training rows")
+
+    def folders(self) -> dict[str, Path]:
+        """Folders of the models, fetched where they are named on the hub.
+
+        Raises:
+            UserError: there is no such model.
+        """
+        from critic.student.judge import resolve_critic
+        from selfrag.loading import resolve_model
+
+        found = {}
+        if self.critic is not None:
+            found["critic"] = resolve_critic(self.critic)
+        if self.base is not None:
+            found["base"] = resolve_model(self.base)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class Judged:
-    """What a critic said of some cases.
+    """What a critic said of some cases."""
 
-    Attributes:
-        scores: one a case, in order; None where there is no judgment.
-        seconds: taken by the judging.
-        shortened: cases of which a prompt could not hold every part whole.
-    """
-
-    scores: tuple[Scores | None, ...]
-    seconds: float
-    shortened: int
-
-    def judgments(self, cases: Sequence[Case]) -> list[Judgment | None]:
-        """As critics give them; `cases` are those that were judged."""
-        return [
-            None if scores is None else _restored(case, scores, number)
-            for number, (case, scores) in enumerate(zip(cases, self.scores, strict=True))
-        ]
+    scores: tuple[Scores | None, ...]  # one a case, in order; None where there is no judgment
+    seconds: float  # taken by the judging
+    shortened: int  # cases of which a prompt could not hold every part whole
 
 
 class Journal:
@@ -93,78 +118,6 @@ class Journal:
         self._chunks[str(record["critic"]), int(record["chunk"])] = judged
 
 
-def judged(
-    name: str, opened: Callable[[], StudentCritic], cases: Sequence[Case], journal: Journal | None = None
-) -> Judged:
-    """What a critic says of all cases; shows a bar on a terminal.
-
-    Args:
-        name: of the critic, in the journal.
-        opened: loads it; called only if a chunk is missing.
-        cases: what is judged.
-        journal: takes every chunk that is judged, and gives those that are there already.
-
-    Raises:
-        UserError: the critic cannot be loaded, or the journal cannot be written.
-        EngineError: the engine refused a request or stopped.
-    """
-    parts = [cases[start : start + CHUNK] for start in range(0, len(cases), CHUNK)]
-    found = {} if journal is None else journal.chunks(name)
-    missing = [number for number in range(len(parts)) if number not in found]
-    if missing:
-        from tqdm import tqdm
-
-        done = len(cases) - sum(len(parts[number]) for number in missing)
-        with opened() as critic, tqdm(total=len(cases), initial=done, unit="case", disable=None) as bar:
-            critic = replace(critic, progress=bar.update)
-            for number in missing:
-                found[number] = _judged(critic, parts[number])
-                if journal is not None:
-                    journal.append(name, number, found[number])
-    every = [found[number] for number in range(len(parts))]
-    scores = tuple(one for part in every for one in part.scores)
-    return Judged(scores, sum(part.seconds for part in every), sum(part.shortened for part in every))
-
-
-def _judged(critic: StudentCritic, cases: Sequence[Case]) -> Judged:
-    started = time.perf_counter()
-    judgments = critic.judge(cases)
-    seconds = time.perf_counter() - started
-    scores = tuple(None if one is None else (one.distribution, one.coverage) for one in judgments)
-    return Judged(scores, seconds, critic.shortened(cases))
-
-
-def _restored(case: Case, scores: Scores, number: int) -> Judgment:
-    evidence = None if case.evidence is None else case.evidence.id
-    return Judgment(case.labels, f"case {number}", *scores, Source.JUDGE, evidence)
-
-
-PROMPTED = "untrained base, prompted"
-MAJORITY = "majority label"
-TFIDF = "tf-idf + logistic regression"
-
-
-@dataclass(frozen=True, slots=True)
-class Subjects:
-    """What is evaluated; at least one.
-
-    Attributes:
-        critic: directory or hub name of a trained critic.
-        base: its base checkpoint (likewise), asked with the teacher's prompt.
-        train: labelled rows, or a data folder, for the baselines that count.
-        engine: engine of the models; None for the best one installed.
-    """
-
-    critic: str | Path | None = None
-    base: str | Path | None = None
-    train: Path | None = None
-    engine: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.critic is None and self.base is None and self.train is None:
-            raise UserError("nothing to evaluate: give a critic, a base model or training rows")
-
-
 def run_evaluation(
     rows_path: Path,
     subjects: Subjects,
@@ -198,13 +151,12 @@ def run_evaluation(
     fitted: dict[str, Critic] = (
         {} if train is None else {TFIDF: TfidfCritic.fit(train), MAJORITY: MajorityCritic.fit(train)}
     )
-    for given, find in _given(subjects).values():
-        find(given)
+    folders = subjects.folders()
     about: dict[str, Any] = {}
     if out is not None:
         with writing(out):  # better said before an hour of judging
             out.parent.mkdir(parents=True, exist_ok=True)
-        about = _manifest(rows_path, subjects, seed)
+        about = _manifest(rows_path, subjects, folders, seed)
     found: dict[str, Evaluation] = {}
     with _journal(out, about) as journal:
         waiting: list[tuple[str, Callable[[], Evaluation]]] = [
@@ -217,27 +169,6 @@ def run_evaluation(
             if out is not None:
                 write_json(out, _record(about, rows, found))
     return found
-
-
-@contextmanager
-def _journal(out: Path | None, about: Mapping[str, Any]) -> Iterator[Journal | None]:
-    """What an evaluation that was interrupted left beside `out`; goes when all figures are written."""
-    if out is None or not about["models"]:
-        yield None
-        return
-    path = out.with_name(f"{out.name}.journal")
-    with Journal(path, _identity(about)) as journal:
-        yield journal
-    path.unlink(missing_ok=True)
-
-
-def _asked(
-    name: str, opened: Callable[[], StudentCritic], rows: list[Labelled], journal: Journal | None, seed: int
-) -> Evaluation:
-    cases = [row.case for row in rows]
-    found = judged(name, opened, cases, journal)
-    evaluation = compare(rows, found.judgments(cases), seed=seed, seconds=found.seconds)
-    return replace(evaluation, shortened=found.shortened)
 
 
 def _models(subjects: Subjects) -> Iterator[tuple[str, Callable[[], StudentCritic]]]:
@@ -256,16 +187,65 @@ def _prompted(base: str | Path, engine: str | None) -> StudentCritic:
     return StudentCritic(load_engine(engine, directory, max_model_len=codec.max_length), codec, exact=True)
 
 
-def _given(subjects: Subjects) -> dict[str, tuple[str | Path, Callable[[str | Path], Path]]]:
-    """The models, and what finds their folders."""
-    from critic.student.judge import resolve_critic
-    from selfrag.loading import resolve_model
+def _asked(
+    name: str, opened: Callable[[], StudentCritic], rows: list[Labelled], journal: Journal | None, seed: int
+) -> Evaluation:
+    """The evaluation of a model, asked about those chunks only that the journal lacks; shows a bar on a terminal."""
+    cases = [row.case for row in rows]
+    parts = [cases[start : start + CHUNK] for start in range(0, len(cases), CHUNK)]
+    found = {} if journal is None else journal.chunks(name)
+    missing = [number for number in range(len(parts)) if number not in found]
+    if missing:
+        from tqdm import tqdm
 
-    named = {"critic": (subjects.critic, resolve_critic), "base": (subjects.base, resolve_model)}
-    return {name: (given, find) for name, (given, find) in named.items() if given is not None}
+        done = len(cases) - sum(len(parts[number]) for number in missing)
+        with opened() as critic, tqdm(total=len(cases), initial=done, unit="case", disable=None) as bar:
+            critic = replace(critic, progress=bar.update)
+            for number in missing:
+                found[number] = _judged(critic, parts[number])
+                if journal is not None:
+                    journal.append(name, number, found[number])
+    chunks = [found[number] for number in range(len(parts))]
+    scores = [one for chunk in chunks for one in chunk.scores]
+    judgments = [_judgment(case, one, n) for n, (case, one) in enumerate(zip(cases, scores, strict=True))]
+    evaluation = compare(rows, judgments, seed=seed, seconds=sum(chunk.seconds for chunk in chunks))
+    return replace(evaluation, shortened=sum(chunk.shortened for chunk in chunks))
 
 
-def _manifest(rows_path: Path, subjects: Subjects, seed: int) -> dict[str, Any]:
+def _judged(critic: StudentCritic, cases: Sequence[Case]) -> Judged:
+    started = time.perf_counter()
+    judgments = critic.judge(cases)
+    seconds = time.perf_counter() - started
+    scores = tuple(None if one is None else (one.distribution, one.coverage) for one in judgments)
+    return Judged(scores, seconds, critic.shortened(cases))
+
+
+def _judgment(case: Case, scores: Scores | None, number: int) -> Judgment | None:
+    if scores is None:
+        return None
+    evidence = None if case.evidence is None else case.evidence.id
+    return Judgment(case.labels, f"case {number}", *scores, Source.JUDGE, evidence)
+
+
+@contextmanager
+def _journal(out: Path | None, about: Mapping[str, Any]) -> Iterator[Journal | None]:
+    """What an evaluation that was interrupted left beside `out`; goes when all figures are written."""
+    if out is None or not about["models"]:
+        yield None
+        return
+    from critic.teacher.prompts import fingerprint
+    from selfrag.engines.select import choose_engine
+
+    # All that decides what the models judge: not the training rows and the seed, whose figures are made anew.
+    engine = about["engine"] or choose_engine()[0]
+    identity = {"rows": [*about["rows"].values()], **about["models"], "engine": engine, "prompt": fingerprint()}
+    path = out.with_name(f"{out.name}.journal")
+    with Journal(path, identity) as journal:
+        yield journal
+    path.unlink(missing_ok=True)
+
+
+def _manifest(rows_path: Path, subjects: Subjects, folders: Mapping[str, Path], seed: int) -> dict[str, Any]:
     from selfrag.evaluation.machine import machine
     from selfrag.evaluation.provenance import commit, sha256
     from selfrag.evaluation.runner_manifest import model_files
@@ -278,20 +258,7 @@ def _manifest(rows_path: Path, subjects: Subjects, seed: int) -> dict[str, Any]:
         "engine": subjects.engine,
         "rows": {rows_path.name: sha256(rows_path)},
         "train": None if subjects.train is None else sha256(rows_file(subjects.train)),
-        "models": {name: model_files(find(given)) for name, (given, find) in _given(subjects).items()},
-    }
-
-
-def _identity(about: Mapping[str, Any]) -> dict[str, Any]:
-    """All that decides what the models judge: not the training rows and the seed, whose figures are made anew."""
-    from critic.teacher.prompts import fingerprint
-    from selfrag.engines.select import choose_engine
-
-    return {
-        "rows": [*about["rows"].values()],
-        **about["models"],
-        "engine": about["engine"] or choose_engine()[0],
-        "prompt": fingerprint(),
+        "models": {name: model_files(folder) for name, folder in folders.items()},
     }
 
 

@@ -44,19 +44,13 @@ DEFAULT_TRAINING = TrainingConfig(
 
 @dataclass(frozen=True)
 class CriticConfig:
-    """What decides a critic, next to base model and rows.
+    """What decides a critic, next to base model and rows."""
 
-    Attributes:
-        style: labels as reflection tokens (`tokens`) or as label names (`words`).
-        limits: longest parts of a prompt.
-        per_label: group to the most rows of each label; None for all of them; a group left out is not learned.
-        training: optimiser, adapter and schedule; its seed also draws the rows.
-    """
-
-    style: Style = "tokens"
+    style: Style = "tokens"  # labels as reflection tokens, or as label names
     limits: Limits = field(default_factory=lambda: Limits(evidence=160, preceding=48, output=160, instruction=128))
     per_label: Mapping[str, int | None] = field(default_factory=lambda: dict(DEFAULT_PER_LABEL))
-    training: TrainingConfig = DEFAULT_TRAINING
+    """Group to the most rows of each label; None for all of them; a group left out is not learned."""
+    training: TrainingConfig = DEFAULT_TRAINING  # optimiser, adapter and schedule; its seed also draws the rows
 
 
 def train_critic(
@@ -233,10 +227,10 @@ def configured(
     device: str = "cpu",
     **changes: Any,
 ) -> tuple[CriticConfig, Scale | None]:
-    """Settings of a run.
+    """Settings of a run by what is asked for: the defaults for one machine, or a recipe for GPUs.
 
     Args:
-        recipe: a name of `known()`, or a TOML file; None for the loop for one process.
+        recipe: a name of `known()`, or a TOML file in the format of `selfrag.training.recipes`; None for one process.
         style: how labels are written.
         evidence: longest passage in tokens.
         per_label: group to the most rows of each label; None for the defaults, with a recipe for all rows.

@@ -17,11 +17,11 @@ from critic.tables import counted, markdown, quoted
 from critic.targets import Filling, Targets, fill, missing
 from critic.teacher.base import Outcome, Reply, Teacher, TeacherError
 from critic.teacher.cost import Prices
-from selfrag.runlog import Header, RunLog
 from retrieval.atomic import write_json, writing
 from retrieval.errors import UserError
 from retrieval.lock import locked_directory
 from selfrag.jsonl import write_jsonl
+from selfrag.runlog import Header, RunLog
 
 PATIENCE = 20
 """Questions in a row without any answer, after which a run stops. Those that an earlier run could not get answered do
