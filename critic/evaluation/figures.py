@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from critic.cases import GROUPS, Critic, Labelled
-from selfrag.evaluation.intervals import Estimate, bootstrap, mean
+from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, mean
 from selfrag.evaluation.metrics.calibration import BINS, equal_bins, error_statistic
-from selfrag.evaluation.metrics.classes import macro_f1
-from selfrag.evaluation.ranking import Floats
+from selfrag.evaluation.metrics.classification import macro_f1
 from selfrag.reflection.judgment import Judgment
 
 HUMAN = "human"

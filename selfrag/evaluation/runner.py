@@ -14,8 +14,8 @@ from typing import Any
 from retrieval.lock import locked_directory
 from selfrag.decoding.sessions import Serving
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.metric import Part
 from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.runner_answers import Execute, Finished, Work, answer_here
 from selfrag.evaluation.runner_manifest import RunDirectory
 from selfrag.evaluation.runner_records import RecordFile, Spent

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from selfrag.evaluation.intervals import pooled_auc
-from selfrag.evaluation.metrics.classes import Classification, classification
-from selfrag.evaluation.metrics.joint import ANSWERABLE, UNANSWERABLE
+from selfrag.evaluation.metrics.classification import ANSWERABLE, UNANSWERABLE, Classification, classification
 from selfrag.experiments.intrinsics.published import ANSWERABILITY
 from selfrag.experiments.intrinsics.section import Section, Table, given, percent, share
 from selfrag.experiments.intrinsics.subjects import Subject

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from selfrag.evaluation.containment import normalise
 from selfrag.evaluation.intervals import mean
-from selfrag.evaluation.metrics.citation_pairs import Cited, PairFigures, by_passage, by_sentence, pair_figures
+from selfrag.evaluation.metrics.citations import Cited, PairFigures, by_passage, by_sentence, pair_figures
+from selfrag.evaluation.normalisation import normalise
 from selfrag.experiments.intrinsics.published import CITATIONS_ALCE, CITATIONS_LONGBENCH
 from selfrag.experiments.intrinsics.section import Section, Table, given, percent
 from selfrag.experiments.intrinsics.subjects import Subject

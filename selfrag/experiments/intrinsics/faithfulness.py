@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from selfrag.evaluation.intervals import Estimate, pooled_auc
-from selfrag.evaluation.metrics.classes import classification
-from selfrag.evaluation.metrics.hallucination import HALLUCINATED, detection
+from selfrag.evaluation.metrics.classification import HALLUCINATED, classification, detection
 from selfrag.experiments.intrinsics.published import HALLUCINATION
 from selfrag.experiments.intrinsics.section import Section, Table, given, percent, share
 from selfrag.experiments.intrinsics.subjects import Subject

@@ -7,10 +7,16 @@ from typing import Any
 
 from retrieval.passage import Retriever
 from selfrag.decoding.answer import Answer
-from selfrag.evaluation.containment import abstains
 from selfrag.evaluation.intervals import NONE
-from selfrag.evaluation.metrics.classes import Classification
-from selfrag.evaluation.metrics.joint import ANSWERABLE, UNANSWERABLE, JointFigures, Outcome, joint_figures
+from selfrag.evaluation.metrics.classification import (
+    ANSWERABLE,
+    UNANSWERABLE,
+    Classification,
+    JointFigures,
+    Outcome,
+    joint_figures,
+)
+from selfrag.evaluation.normalisation import abstains
 from selfrag.experiments.intrinsics.followups import Turn
 from selfrag.experiments.intrinsics.published import FLOWS, GATING
 from selfrag.experiments.intrinsics.section import Section, Table, given, percent

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from selfrag.evaluation.metrics.entailment.journal import remembered
-from selfrag.evaluation.metrics.entailment.protocol import Entailment
-from selfrag.evaluation.metrics.judged_files import write_judged
-from selfrag.evaluation.metrics.judging import Record, judge_citations
+from selfrag.evaluation.metrics.entailment import remembered
+from selfrag.evaluation.metrics.judging import Record, judge_citations, write_judged
+from selfrag.evaluation.metrics.nli import Entailment
 from selfrag.experiments.steering.study import FileStudy
 
 

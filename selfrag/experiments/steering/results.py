@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from selfrag.evaluation.compare import Comparison, Table, compare
 from selfrag.evaluation.compare_runs import FileResult, SystemRun
-from selfrag.evaluation.metrics.metric import Metric, Part
+from selfrag.evaluation.metrics.registry import Metric, Part
 from selfrag.evaluation.runner import scores
 from selfrag.evaluation.tasks.reading import TaskFile
 from selfrag.experiments.steering.study import FileStudy

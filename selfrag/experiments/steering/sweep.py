@@ -14,9 +14,9 @@ from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.trace import decoding_dict
 from selfrag.evaluation.compare import Comparison
 from selfrag.evaluation.compare_runs import SystemRun, read_runs
-from selfrag.evaluation.metrics.entailment.named import load_entailment
+from selfrag.evaluation.metrics.entailment import load_entailment
 from selfrag.evaluation.metrics.fluency import FLUENCY
-from selfrag.evaluation.metrics.judged_files import about
+from selfrag.evaluation.metrics.judging import about
 from selfrag.evaluation.runner_models import Model, Source
 from selfrag.evaluation.systems.reflective import runnable
 from selfrag.evaluation.tasks.given import Given

@@ -10,7 +10,7 @@ from oracle import Deaf, First, Oracle
 
 from retrieval.passage import Passage
 from selfrag.errors import DecodingError, UserError
-from selfrag.evaluation.metrics.joint import Outcome
+from selfrag.evaluation.metrics.classification import Outcome
 from selfrag.experiments.intrinsics import answering, certain, citing, faithfulness, rewriting
 from selfrag.experiments.intrinsics.followups import Collection, Turn, named, read_collection, replaced, sample, turns
 from selfrag.experiments.intrinsics.gating import _outcomes

@@ -18,7 +18,7 @@ from selfrag.cli.main import main
 from selfrag.decoding.policy import Decoding
 from selfrag.evaluation.compare_runs import read_runs
 from selfrag.evaluation.metrics.fluency import FLUENCY
-from selfrag.evaluation.metrics.metric import ratio
+from selfrag.evaluation.metrics.registry import ratio
 from selfrag.experiments.steering.answers import write_answers
 from selfrag.experiments.steering.judging import judge_settings
 from selfrag.experiments.steering.results import brief, comparison, measured_by, system_runs
