@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -72,50 +72,20 @@ class Subjects:
 class Judged:
     """What a critic said of some cases."""
 
-    scores: tuple[Scores | None, ...]  # one a case, in order; None where there is no judgment
     seconds: float  # taken by the judging
     shortened: int  # cases of which a prompt could not hold every part whole
+    scores: tuple[Scores | None, ...]  # one a case, in order; None where there is no judgment
 
 
-class Journal:
-    """Judged chunks of one evaluation, in memory and on disk; use it as a context manager.
+Chunks: TypeAlias = dict[tuple[str, int], Judged]
+"""What is known of a critic's chunk, by its name and number."""
 
-    Args:
-        path: of the file, made if missing.
-        identity: everything that decides a judgment, apart from the name of the critic; must be that of the file.
 
-    Raises:
-        UserError: the file is of another evaluation, damaged, or cannot be written.
-    """
-
-    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
-        self._chunks: dict[tuple[str, int], Judged] = {}
-        self._file = RunLog(path, _KIND, {**identity, "chunk": CHUNK}, self._take)
-
-    def __enter__(self) -> Journal:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.__exit__()
-
-    def chunks(self, critic: str) -> dict[int, Judged]:
-        """Number of a chunk -> what is known of it."""
-        return {number: judged for (name, number), judged in self._chunks.items() if name == critic}
-
-    def append(self, critic: str, number: int, judged: Judged) -> None:
-        """Add one chunk.
-
-        Raises:
-            UserError: the disk is full, or the file cannot be written; the file ends with the last whole chunk.
-        """
-        about = {"critic": critic, "chunk": number, "seconds": judged.seconds, "shortened": judged.shortened}
-        self._file.append({**about, "scores": judged.scores})
-        self._chunks[critic, number] = judged
-
-    def _take(self, record: Mapping[str, Any]) -> None:
-        scores = [None if one is None else (tuple(map(float, one[0])), float(one[1])) for one in record["scores"]]
-        judged = Judged(tuple(scores), float(record["seconds"]), int(record["shortened"]))
-        self._chunks[str(record["critic"]), int(record["chunk"])] = judged
+def _take(chunks: Chunks, record: Mapping[str, Any]) -> None:
+    """Read a line of the journal."""
+    scores = [None if one is None else (tuple(map(float, one[0])), float(one[1])) for one in record["scores"]]
+    judged = Judged(float(record["seconds"]), int(record["shortened"]), tuple(scores))
+    chunks[str(record["critic"]), int(record["chunk"])] = judged
 
 
 def run_evaluation(
@@ -158,9 +128,10 @@ def run_evaluation(
             out.parent.mkdir(parents=True, exist_ok=True)
         about = _manifest(rows_path, subjects, folders, seed)
     found: dict[str, Evaluation] = {}
-    with _journal(out, about) as journal:
+    chunks: Chunks = {}
+    with _journal(out, about, chunks) as journal:
         waiting: list[tuple[str, Callable[[], Evaluation]]] = [
-            *((name, partial(_asked, name, opened, rows, journal, seed)) for name, opened in _models(subjects)),
+            *((name, partial(_asked, name, opened, rows, chunks, journal, seed)) for name, opened in _models(subjects)),
             *((name, partial(evaluate, critic, rows, seed=seed)) for name, critic in fitted.items()),
         ]
         for name, evaluation in waiting:
@@ -188,13 +159,17 @@ def _prompted(base: str | Path, engine: str | None) -> StudentCritic:
 
 
 def _asked(
-    name: str, opened: Callable[[], StudentCritic], rows: list[Labelled], journal: Journal | None, seed: int
+    name: str,
+    opened: Callable[[], StudentCritic],
+    rows: list[Labelled],
+    chunks: Chunks,
+    journal: RunLog | None,
+    seed: int,
 ) -> Evaluation:
-    """The evaluation of a model, asked about those chunks only that the journal lacks; shows a bar on a terminal."""
+    """The evaluation of a model, asked about those chunks only that are not known yet; shows a bar on a terminal."""
     cases = [row.case for row in rows]
     parts = [cases[start : start + CHUNK] for start in range(0, len(cases), CHUNK)]
-    found = {} if journal is None else journal.chunks(name)
-    missing = [number for number in range(len(parts)) if number not in found]
+    missing = [number for number in range(len(parts)) if (name, number) not in chunks]
     if missing:
         from tqdm import tqdm
 
@@ -202,14 +177,14 @@ def _asked(
         with opened() as critic, tqdm(total=len(cases), initial=done, unit="case", disable=None) as bar:
             critic = replace(critic, progress=bar.update)
             for number in missing:
-                found[number] = _judged(critic, parts[number])
+                judged = chunks[name, number] = _judged(critic, parts[number])
                 if journal is not None:
-                    journal.append(name, number, found[number])
-    chunks = [found[number] for number in range(len(parts))]
-    scores = [one for chunk in chunks for one in chunk.scores]
+                    journal.append({"critic": name, "chunk": number, **asdict(judged)})
+    found = [chunks[name, number] for number in range(len(parts))]
+    scores = [one for judged in found for one in judged.scores]
     judgments = [_judgment(case, one, n) for n, (case, one) in enumerate(zip(cases, scores, strict=True))]
-    evaluation = compare(rows, judgments, seed=seed, seconds=sum(chunk.seconds for chunk in chunks))
-    return replace(evaluation, shortened=sum(chunk.shortened for chunk in chunks))
+    evaluation = compare(rows, judgments, seed=seed, seconds=sum(judged.seconds for judged in found))
+    return replace(evaluation, shortened=sum(judged.shortened for judged in found))
 
 
 def _judged(critic: StudentCritic, cases: Sequence[Case]) -> Judged:
@@ -217,7 +192,7 @@ def _judged(critic: StudentCritic, cases: Sequence[Case]) -> Judged:
     judgments = critic.judge(cases)
     seconds = time.perf_counter() - started
     scores = tuple(None if one is None else (one.distribution, one.coverage) for one in judgments)
-    return Judged(scores, seconds, critic.shortened(cases))
+    return Judged(seconds, critic.shortened(cases), scores)
 
 
 def _judgment(case: Case, scores: Scores | None, number: int) -> Judgment | None:
@@ -228,7 +203,7 @@ def _judgment(case: Case, scores: Scores | None, number: int) -> Judgment | None
 
 
 @contextmanager
-def _journal(out: Path | None, about: Mapping[str, Any]) -> Iterator[Journal | None]:
+def _journal(out: Path | None, about: Mapping[str, Any], chunks: Chunks) -> Iterator[RunLog | None]:
     """What an evaluation that was interrupted left beside `out`; goes when all figures are written."""
     if out is None or not about["models"]:
         yield None
@@ -240,7 +215,7 @@ def _journal(out: Path | None, about: Mapping[str, Any]) -> Iterator[Journal | N
     engine = about["engine"] or choose_engine()[0]
     identity = {"rows": [*about["rows"].values()], **about["models"], "engine": engine, "prompt": fingerprint()}
     path = out.with_name(f"{out.name}.journal")
-    with Journal(path, identity) as journal:
+    with RunLog(path, _KIND, {**identity, "chunk": CHUNK}, partial(_take, chunks)) as journal:
         yield journal
     path.unlink(missing_ok=True)
 

@@ -152,21 +152,6 @@ def test_killed_in_any_chunk_it_goes_on_with_that_chunk(world, whole, killed, op
     assert list(world.out.parent.iterdir()) == [world.out]
 
 
-def test_a_journal_cut_anywhere_costs_the_torn_chunk_only(world, whole):
-    world.kill(4)
-    content = world.journal.read_bytes()
-    ends = [at + 1 for at, byte in enumerate(content) if byte == ord("\n")]
-    assert len(ends) == 4  # what the run was, three chunks
-    for cut in [0, 9, *(end + more for end in ends[:-1] for more in (-1, 0, 1, 40)), len(content) - 1]:
-        world.journal.write_bytes(content[:cut])
-        kept = max(0, content[:cut].count(b"\n") - 1)
-        world.kill(4 - kept)  # once more, so that what follows the torn line is read again
-        assert world.asked == [4, 2, 4, 2][kept:], cut
-        world.run()
-        assert world.asked == [2], cut
-        assert world.out.read_bytes() == whole, cut
-
-
 def test_killed_after_the_last_figures_it_asks_nobody(world, whole, monkeypatch):
     def last(path, value):
         write(path, value)

@@ -82,21 +82,6 @@ def test_rows_that_no_baseline_can_be_fitted_to_are_named_before_a_model_is_aske
         run_evaluation(rows, Subjects(critic=tmp_path / "none", train=tmp_path / "train.jsonl"))
 
 
-def test_a_base_model_may_be_a_hub_name(rows, monkeypatch, capsys):
-    import huggingface_hub
-
-    asked = []
-
-    def download(name):
-        asked.append(name)
-        raise OSError("no network")
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    assert main(["eval", str(rows), "--base", "owner/model"]) == 2
-    assert asked == ["owner/model"]
-    assert "could not be fetched from the hub (no network)" in capsys.readouterr().err
-
-
 def test_defect_37_unknown_options_and_values_are_refused(rows, capsys):
     assert main(["eval", str(rows), "--tra", str(rows)]) == 2
     assert main(["train", str(rows), "--base", "b", "--out", "o", "--style", "emoji"]) == 2

@@ -280,6 +280,8 @@ def test_the_new_name_of_the_limit_is_used_where_it_is_demanded(server) -> None:
     server.new_limit_name = True
     replies = ask(teacher(server, constraint=Constraint.CHOICE, concurrency=1), questions(3))
     assert [reply.requests for reply in replies] == [2, 1, 1]
+    server.delay = 0.05  # so that several requests are refused before the first is sent again
+    replies += ask(teacher(server, constraint=Constraint.CHOICE, concurrency=3), questions(3))
     assert {reply.outcome for reply in replies} == {Outcome.LABELLED}
 
 
