@@ -1,21 +1,30 @@
-"""Hand-worked augmentations: what is asked, in which order, and what is written."""
+"""Hand-worked augmentations: what is asked, in which order, what is written; segments and the choice of passages."""
 
 from __future__ import annotations
 
-import pytest
-from scripted_critic import CountingRetriever, ScriptedCritic, pair, passages, spans
+import random
+from itertools import pairwise
 
-from critic.augment.algorithm import Augmented, Dropped, augment
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted_critic import CountingRetriever, ScriptedCritic, judgment, pair, passages, spans
+
+from critic.augment.algorithm import Augmented, Candidate, Dropped, augment, choose, ranked, segments
 from critic.augment.options import AugmentOptions
 from critic.augment.rows import Variant, provenance, target
 from critic.augment.run import drive
+from critic.cases import Case
 from critic.pairs import Pair
 from retrieval.errors import UserError
 from retrieval.passage import Passage
+from retrieval.splitting import sentence_finder
 from selfrag.training.rows import Evidence, Text, Token
 
 FULLY, PARTLY, NONE = "Fully supported", "Partially supported", "No support / Contradictory"
 FOUND = passages("d1", "d2", "d3")
+R, I = "Relevant", "Irrelevant"  # noqa: E741 - two columns of a table
+text = st.text(st.sampled_from("ab .\n\t\u3000é😀"), max_size=60)
 
 
 def run(rule=None, pairs: Pair | list[Pair] | None = None, find=None, **options):
@@ -120,12 +129,6 @@ def test_support_of_irrelevant_passages_is_judged_on_request_and_changes_nothing
     assert len(many.of("IsSup")) == 3 * len(few.of("IsSup"))
 
 
-def test_a_single_sentence_is_searched_for_once() -> None:
-    result, _, retriever = run(pairs=pair("Paris"))
-    assert retriever.queries == ["Capital? Paris"]
-    assert result.segments[0].query == "Capital? Paris"
-
-
 def test_among_supporting_passages_the_best_retrieved_is_shown_as_the_paper_says() -> None:
     rule = lambda c: PARTLY if c.group == "IsSup" and c.evidence == FOUND[0] else ...  # noqa: E731
     assert layout(run(rule, pair("Paris"))[0])[1:5] == ["<d1>", "[Relevant]", "Paris", "[Partially supported]"]
@@ -145,34 +148,11 @@ def test_defect_38_searches_and_judgments_of_many_pairs_go_out_together() -> Non
     assert [len(call) for call in critic.calls] == [100, 150, 150]
 
 
-@pytest.mark.parametrize("group", ["Retrieve", "IsUse"])
-def test_defect_36_an_unlabelled_case_is_never_guessed(group: str) -> None:
-    result, *_ = run(lambda case: None if case.group == group else ...)
-    assert result == Dropped("q1", "undecided", f"the critic gave no {group} label")
-
-
 def test_an_undecided_sentence_drops_the_pair_and_no_other() -> None:
     rule = lambda case: None if case.output == "It lies on the Seine." else ...  # noqa: E731
     results, *_ = run(rule, [pair(), pair("Bern.", id="q2")])
     assert results[0] == Dropped("q1", "undecided", "the critic gave no Retrieve label for characters 6 to 28")
     assert layout(results[1])[3] == "Bern."
-
-
-def test_undecided_support_of_a_continued_sentence_drops_the_pair() -> None:
-    def rule(case):
-        if case.output == "It lies on the Seine.":
-            return "Continue to Use Evidence" if case.group == "Retrieve" else None
-        return ...
-
-    result, *_ = run(rule)
-    assert isinstance(result, Dropped)
-    assert "no IsSup label" in result.detail
-
-
-def test_a_critic_that_wants_to_continue_before_anything_was_written_is_undecided() -> None:
-    result, *_ = run(lambda c: {"Continue to Use Evidence": 1.0} if c.group == "Retrieve" else ...)
-    assert isinstance(result, Dropped)
-    assert result.reason == "undecided"
 
 
 @pytest.mark.parametrize(("threshold", "retrieves"), [(0.0, True), (0.29, True), (0.31, False), (0.9, False)])
@@ -188,11 +168,6 @@ def test_the_first_judgment_sees_the_output_on_request() -> None:
     assert critic.of("Retrieve")[0].output == "Paris"
 
 
-def test_nothing_found_drops_the_pair_with_a_line() -> None:
-    result, *_ = run(find=lambda query: [])
-    assert result == Dropped("q1", "no passage", "nothing was found for characters 0 to 6")
-
-
 def test_blank_and_repeated_passages_are_no_candidates() -> None:
     found = [
         Passage("b", " \n", "T", 9.0),
@@ -205,12 +180,6 @@ def test_blank_and_repeated_passages_are_no_candidates() -> None:
     assert len(critic.of("IsRel")) == 1
 
 
-def test_empty_passages_only_are_nothing_found() -> None:
-    result, *_ = run(find=lambda query: [Passage("b", ""), Passage("c", "\t")])
-    assert isinstance(result, Dropped)
-    assert result.reason == "no passage"
-
-
 def test_a_search_that_fails_drops_its_pair_only() -> None:
     def find(query):
         if "bad" in query:
@@ -220,28 +189,6 @@ def test_a_search_that_fails_drops_its_pair_only() -> None:
     results, *_ = run(pairs=[pair("bad", id="a"), pair("good", id="b")], find=find)
     assert results[0] == Dropped("a", "search failed", "cannot encode this")
     assert isinstance(results[1], Augmented)
-
-
-def test_a_retriever_that_always_fails_stops_the_run() -> None:
-    def find(query):
-        raise UserError("the index is gone")
-
-    with pytest.raises(UserError, match="every search failed: the index is gone"):
-        run(pairs=[pair(id="a"), pair("Bern", id="b")], find=find)
-
-
-def test_a_critic_that_loses_cases_stops_the_run() -> None:
-    class Short:
-        def judge(self, cases):
-            return []
-
-    with pytest.raises(UserError, match="critic Short gave 0 judgments for 2 cases"):
-        drive([augment(pair(), AugmentOptions(), spans)], Short(), None)
-
-
-def test_a_search_without_a_retriever_stops_the_run() -> None:
-    with pytest.raises(UserError, match=r"no index, and a pair that retrieves brings no passage .* give --index"):
-        drive([augment(pair(), AugmentOptions(), spans)], ScriptedCritic(), None)
 
 
 @pytest.mark.parametrize(
@@ -267,18 +214,6 @@ def test_the_task_instruction_can_be_left_out_of_the_query() -> None:
     given = pair("true", instruction="Is it correct?\n\n## Input:\n\nBern lies on the Aare.")
     assert run(pairs=given)[2].queries == ["Is it correct?\n\n## Input:\n\nBern lies on the Aare. true"]
     assert run(pairs=given, query="input")[2].queries == ["Bern lies on the Aare. true"]
-
-
-def test_a_huge_pair_costs_nothing_and_is_named() -> None:
-    result, critic, _ = run(pairs=pair("word " * 10_000), longest=1000)
-    assert result == Dropped("q1", "too long", "50008 characters; the limit is 1000")
-    assert critic.calls == []
-
-
-def test_half_a_character_is_refused() -> None:
-    result, *_ = run(pairs=pair("Paris \ud83d"))
-    assert isinstance(result, Dropped)
-    assert result.reason == "not Unicode"
 
 
 def test_provenance_says_why() -> None:
@@ -310,3 +245,153 @@ def test_provenance_says_why() -> None:
 def test_options_refuse_what_they_do_not_know(bad: dict, named: str) -> None:
     with pytest.raises(UserError, match=named):
         AugmentOptions(**bad)
+
+
+def wanting(case):
+    return {"Continue to Use Evidence": 1.0} if case.group == "Retrieve" else ...
+
+
+def continuing(case):
+    if case.output == "It lies on the Seine.":
+        return "Continue to Use Evidence" if case.group == "Retrieve" else None
+    return ...
+
+
+@pytest.mark.parametrize(
+    ("rule", "given", "found", "reason", "detail"),
+    [
+        (lambda c: None if c.group == "Retrieve" else ..., {}, FOUND, "undecided", "the critic gave no Retrieve label"),
+        (lambda c: None if c.group == "IsUse" else ..., {}, FOUND, "undecided", "the critic gave no IsUse label"),
+        (continuing, {}, FOUND, "undecided", "the critic gave no IsSup label for characters 6 to 28"),
+        (wanting, {}, FOUND, "undecided", "the critic gave neither Retrieval nor No Retrieval"),
+        (None, {}, [], "no passage", "nothing was found for characters 0 to 6"),
+        (None, {}, [Passage("b", ""), Passage("c", "\t")], "no passage", "nothing was found"),
+        (None, {"output": "word " * 10_000}, FOUND, "too long", "50008 characters; the limit is 20000"),
+        (None, {"output": "Paris \ud83d"}, FOUND, "not Unicode", "a lone surrogate"),
+    ],
+)
+def test_defect_36_what_cannot_be_decided_is_never_guessed(rule, given, found, reason, detail) -> None:
+    result, critic, _ = run(rule, pair(**given), lambda query: found)
+    assert isinstance(result, Dropped)
+    assert (result.id, result.reason) == ("q1", reason)
+    assert result.detail.startswith(detail)
+    assert bool(critic.calls) is not bool(given)  # what could not be trained on costs nothing
+
+
+class Short:
+    def judge(self, cases):
+        return []
+
+
+def failing(queries, k):
+    raise UserError("the index is gone")
+
+
+@pytest.mark.parametrize(
+    ("critic", "retriever", "said"),
+    [
+        (Short(), None, "critic Short gave 0 judgments for 3 cases"),
+        (ScriptedCritic(), None, r"no index, and a pair that retrieves brings no passage .* give --index"),
+        (ScriptedCritic(), failing, "every search failed: the index is gone"),
+    ],
+)
+def test_a_critic_or_a_retriever_that_fails_stops_the_run(critic, retriever, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        drive([augment(p, AugmentOptions(), spans) for p in (pair(id="a"), pair("Bern", id="b"))], critic, retriever)
+
+
+def candidates(*labels: tuple[str, str | None]) -> list[Candidate]:
+    return [
+        Candidate(passage, isrel=judgment(Case("IsRel", "x"), rel), issup=judgment(Case("IsSup", "x"), sup))
+        for passage, (rel, sup) in zip(passages(*"abcdefghij"), labels, strict=False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "graded", "paper"),
+    [
+        ([(R, PARTLY), (R, FULLY), (R, FULLY)], 1, 0),
+        ([(R, NONE), (R, PARTLY), (I, FULLY)], 1, 1),
+        ([(I, FULLY), (R, FULLY)], 1, 1),
+        ([(R, None), (R, PARTLY)], 1, 1),
+        ([(None, FULLY), (R, FULLY)], 1, 1),
+    ],
+)
+def test_supported_passages_by_label_then_rank(labels, graded, paper) -> None:
+    rng = random.Random(0)
+    assert choose(candidates(*labels), "graded", "random", rng)[0] == graded
+    assert choose(candidates(*labels), "paper", "random", rng)[0] == paper
+
+
+def test_the_rank_is_the_retrieval_score_whatever_the_order() -> None:
+    found = [Candidate(Passage("low", "l", score=0.1)), Candidate(Passage("high", "h", score=0.9))]
+    assert [c.passage.id for c in ranked([], found)] == ["high", "low"]
+    tied = [Candidate(Passage(name, name, score=0.5)) for name in "cab"]
+    assert [c.passage.id for c in ranked([], tied)] == ["c", "a", "b"]
+    unscored = [Candidate(Passage("b", "b")), Candidate(Passage("a", "a", score=3.0))]
+    assert [c.passage.id for c in ranked([], unscored)] == ["b", "a"]
+
+
+def test_defect_32_an_unsupported_passage_is_drawn_from_the_members() -> None:
+    labels = [(R, None)] * 6 + [(I, None), (R, None), (I, None), (I, None)]
+    drawn = [choose(candidates(*labels), "graded", "random", random.Random(n))[0] for n in range(60)]
+    assert set(drawn) == {6, 8, 9}
+
+
+def test_defect_33_the_draw_is_seeded() -> None:
+    labels = [(I, None)] * 5
+    first = [choose(candidates(*labels), "graded", "random", random.Random(f"7/{n}"))[0] for n in range(30)]
+    again = [choose(candidates(*labels), "graded", "random", random.Random(f"7/{n}"))[0] for n in range(30)]
+    assert first == again
+    assert len(set(first)) > 1
+
+
+def test_unsupported_best_and_drop() -> None:
+    labels = [(R, None), (R, NONE), (I, None)]
+    assert choose(candidates(*labels), "graded", "best", random.Random(0))[0] == 1
+    assert choose(candidates(*labels), "graded", "drop", random.Random(0)) == (
+        None,
+        "no passage is relevant and supports it",
+    )
+
+
+def test_without_any_judgment_there_is_no_choice() -> None:
+    assert choose(candidates((None, None), (R, None)), "graded", "random", random.Random(0)) == (
+        None,
+        "no passage could be judged",
+    )
+
+
+@given(text=text, cuts=st.lists(st.integers(0, 60), max_size=8), shortest=st.integers(0, 9))
+def test_segments_joined_are_the_text(text: str, cuts: list[int], shortest: int) -> None:
+    at = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
+    spans = segments(text, pairwise(at), shortest)
+    pieces = [text[start:end] for start, end in spans]
+    assert "".join(pieces) == (text if text.strip() else "")
+    assert all(piece.strip() for piece in pieces)
+    if len(pieces) > 1:
+        assert all(len(piece.strip()) >= shortest for piece in pieces)
+
+
+@pytest.mark.parametrize("shortest", [0, 5])
+def test_short_sentences_join_a_neighbour(shortest: int) -> None:
+    text = "1. Eat well.\n2. Sleep. Ok."
+    found = [text[a:b] for a, b in segments(text, [(0, 2), (3, 12), (13, 15), (16, 22), (23, 26)], shortest)]
+    assert found == (
+        ["1. Eat well.", "\n2. Sleep. Ok."] if shortest else ["1.", " Eat well.", "\n2.", " Sleep.", " Ok."]
+    )
+
+
+def test_white_space_goes_with_what_follows() -> None:
+    text = "  One.\n\n Two. \n"
+    assert [text[a:b] for a, b in segments(text, [(0, 8), (8, 15)])] == ["  One.", "\n\n Two. \n"]
+
+
+def test_spacy_sentences_of_real_text_are_kept_whole() -> None:
+    find = sentence_finder()
+    text = (
+        'Dr. No said "hi."  Then:\n\n- a list\n- of items\n\n\tIt cost 3.50 dollars... Really?! Yes.\r\nEnd 😀 \u200b'
+    )
+    spans = segments(text, find(text), 12)
+    assert "".join(text[a:b] for a, b in spans) == text
+    assert len(spans) >= 3

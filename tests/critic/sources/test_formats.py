@@ -38,22 +38,26 @@ def pairs(name, file=None, **reading):
     return [o for o in outcomes(name, file, **reading) if isinstance(o, Pair)]
 
 
-def skipped(name, file=None, **reading):
-    return [(o.place.rpartition(":")[2], o.reason) for o in outcomes(name, file, **reading) if isinstance(o, Skipped)]
+def skipped(name, **reading):
+    return [(o.place.rpartition(":")[2], o.reason) for o in outcomes(name, **reading) if isinstance(o, Skipped)]
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
-def test_every_format_gives_pairs_that_the_rest_of_the_project_reads(form):
+def test_every_format_gives_pairs_that_the_rest_of_the_project_reads(form, tmp_path):
     found = pairs(form.name)
     assert found
-    for pair in found:
-        assert parse_pair(pair.as_dict()) == pair
+    assert [parse_pair(pair.as_dict()) for pair in found] == found
     assert len({pair.id for pair in found}) == len(found)
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"colour": "red"}\n')
+    with pytest.raises(UserError, match=r"other\.jsonl:1: .*'colour'"):
+        list(load(other, form))
 
 
 def test_the_papers_counts_are_those_of_its_table():
-    counted = {form.name: form.paper_rows for form in FORMATS if form.name != "oasst1_messages"}
-    assert sum(counted.values()) == 145_619  # appendix A.3
+    assert sum(form.paper_rows for form in FORMATS if form.name != "oasst1_messages") == 145_619  # appendix A.3
+    with pytest.raises(UserError, match="unknown format 'alpaka'; known: gpt4_alpaca, "):
+        named("alpaka")
 
 
 def test_alpaca_joins_the_input_and_leaves_out_what_says_that_there_is_none():
@@ -81,14 +85,10 @@ def test_sharegpt_takes_whole_conversations_of_one_exchange():
         "a conversation with a turn of system",
         "no output",
     ]
-
-
-def test_sharegpt_names_that_look_like_pieces_are_whole():
     # Seven characters name a conversation, and one of them may be an underscore.
     turns = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]
     rows = [{"id": key, "conversations": turns} for key in ("abcde_7", "abcdefg", "abcde_7_0", "abcde_7_4")]
-    found = list(load(rows, named("sharegpt")))
-    assert [isinstance(outcome, Pair) for outcome in found] == [True, True, True, False]
+    assert [isinstance(one, Pair) for one in load(rows, named("sharegpt"))] == [True, True, True, False]
 
 
 @pytest.mark.parametrize("name", ["oasst1", "oasst1_messages"])
@@ -99,16 +99,14 @@ def test_open_assistant_gives_every_accepted_first_reply_from_trees_and_from_mes
     ]
     assert [pair.output for pair in pairs(name)][-1] == "Un viento estacional."
     reasons = [reason for _, reason in skipped(name, language="en")]
-    assert reasons.count("a reply that was deleted or did not pass review") == 1
-    assert reasons.count("no output") == 1  # a prompt that nobody answered
-    assert reasons.count("not in 'en'") == 1
+    once = ("a reply that was deleted or did not pass review", "no output", "not in 'en'")
+    assert [reasons.count(reason) for reason in once] == [1, 1, 1]
 
 
 def test_open_assistant_messages_must_follow_their_prompt():
     rows = [json.loads(line) for line in (SAMPLES / "oasst_messages.jsonl").read_text().splitlines()]
-    shuffled = [*rows[6:], *rows[1:3]]
     with pytest.raises(UserError, match="row 4: a message of tree p-1 that does not follow its prompt"):
-        list(load(shuffled, named("oasst1_messages")))
+        list(load([*rows[6:], *rows[1:3]], named("oasst1_messages")))
 
 
 def test_open_instruct_files_a_pair_under_its_own_data_set():
@@ -119,15 +117,23 @@ def test_open_instruct_files_a_pair_under_its_own_data_set():
     ]
 
 
-def test_natural_questions_take_the_first_answer_and_no_instruction():
-    first, second = pairs("kilt_nq")
+def test_kilt_takes_the_first_answer_and_the_words_of_the_paper():
+    first = pairs("kilt_nq")[0]
     assert (first.id, first.instruction, first.output) == (
         "nq-6915606477668963399",
         "when does the river of that town flood",
         "in spring",
     )
-    assert second.output == "a local teacher"
+    assert pairs("kilt_nq")[1].output == "a local teacher"
     assert skipped("kilt_nq") == [("3", "no output")]
+    (pair,) = pairs("kilt_wow")
+    dialogue = "I like hiking.\nMe too! Where do you go?\nMostly in the Alps."
+    assert (pair.kind, pair.instruction) == ("dialogue", f"{CHAT_HISTORY}\n\n## Input:\n\n{dialogue}")
+    assert [(p.id, p.output) for p in pairs("kilt_fever")] == [("fever-33078", "true"), ("fever-33079", "false")]
+    assert pairs("kilt_fever")[0].instruction == f"{FACT_CHECK}\n\n## Input:\n\nThe Alps are in Europe."
+    unknown = [{"id": 1, "input": "x", "output": [{"answer": "NOT ENOUGH INFO"}]}]
+    with pytest.raises(UserError, match="row 1: unknown verdict 'NOT ENOUGH INFO'"):
+        list(load(unknown, named("kilt_fever")))
 
 
 def test_the_dpr_files_of_kilt_bring_their_passages():
@@ -137,23 +143,6 @@ def test_the_dpr_files_of_kilt_bring_their_passages():
         ("1234567", "Great Hall", "The ceiling was painted by Ann Example in 1720.")
     ]
     assert second.passages == ()
-
-
-def test_wizard_asks_with_the_papers_words():
-    (pair,) = pairs("kilt_wow")
-    assert (
-        pair.instruction
-        == f"{CHAT_HISTORY}\n\n## Input:\n\nI like hiking.\nMe too! Where do you go?\nMostly in the Alps."
-    )
-    assert pair.kind == "dialogue"
-
-
-def test_fever_answers_true_or_false():
-    assert [(p.id, p.output) for p in pairs("kilt_fever")] == [("fever-33078", "true"), ("fever-33079", "false")]
-    assert pairs("kilt_fever")[0].instruction == f"{FACT_CHECK}\n\n## Input:\n\nThe Alps are in Europe."
-    unknown = [{"id": 1, "input": "x", "output": [{"answer": "NOT ENOUGH INFO"}]}]
-    with pytest.raises(UserError, match="row 1: unknown verdict 'NOT ENOUGH INFO'"):
-        list(load(unknown, named("kilt_fever")))
 
 
 def test_asqa_brings_what_its_writers_quoted():
@@ -179,13 +168,9 @@ def test_the_choice_instruction_says_how_many_there_are():
     three, five = pairs("arc_easy")[2:]
     assert three.instruction.startswith("Given three answer candidates, A, B and C, choose")
     assert five.instruction.startswith("Given five answer candidates, A, B, C, D and E, choose")
-    assert five.output == "E"
-
-
-def test_openbookqa_asks_its_stem():
-    (pair,) = pairs("openbookqa")
-    assert "The sun is responsible for\nA: puppies" in pair.instruction
-    assert pair.output == "D"
+    (stem,) = pairs("openbookqa")
+    assert "The sun is responsible for\nA: puppies" in stem.instruction
+    assert (five.output, stem.output) == ("E", "D")
 
 
 @pytest.mark.parametrize(
@@ -204,16 +189,3 @@ def test_a_malformed_choice_is_named(record, message):
     good = {"id": "q", "question": "?", "choices": {"text": ["x", "y"], "label": ["A", "B"]}, "answerKey": "A"}
     with pytest.raises(UserError, match=f"row 2: .*{message}"):
         list(load([good, good | {"id": "p"} | record], named("arc_easy")))
-
-
-@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
-def test_a_row_of_another_format_is_refused_with_its_place(form, tmp_path):
-    file = tmp_path / "other.jsonl"
-    file.write_text('{"colour": "red"}\n')
-    with pytest.raises(UserError, match=r"other\.jsonl:1: .*'colour'"):
-        list(load(file, form))
-
-
-def test_an_unknown_format_lists_the_known_ones():
-    with pytest.raises(UserError, match="unknown format 'alpaka'; known: gpt4_alpaca, "):
-        named("alpaka")
