@@ -368,11 +368,13 @@ def agreement_table(run: GridRun, prompt: str, cells: Sequence[Cell], seed: int 
             if row["answered"]:
                 named = ({**context, "in": (cell.name, context["id"])} for context in row["contexts"])
                 questions.setdefault(row["id"], []).extend(named)
+    if not questions:
+        return None
     rows = tuple(_agreement(judge, list(questions.values()), seed) for judge in VERDICTS)
     head = ("judge", "contexts", "says yes", "kappa with cited", "AUC of cited", "relevant: P", "R", "F1", "AUC")
     note = "Cited and credited are the reply's own words: in its answer, or in its explanation as well"
     title = f"Agreement with reflection tokens and citation intrinsic, prompt {prompt}"
-    return Table(title, head, rows, (note,)) if questions else None
+    return Table(title, head, rows, (note,))
 
 
 def _agreement(judge: str, questions: Sequence[Sequence[Context]], seed: int) -> tuple[str, ...]:
