@@ -20,8 +20,8 @@ from retrieval.errors import UserError
 from selfrag.demo.corpus import passages
 from selfrag.demo.download import CORPUS, fetch
 from selfrag.evaluation.machine import machine
-from selfrag.evaluation.provenance import commit
 from selfrag.loading import resolve_model
+from selfrag.provenance import commit
 from speed.alora import GOAL, Sizes, race, table
 
 

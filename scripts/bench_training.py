@@ -15,7 +15,7 @@ from pathlib import Path
 
 from retrieval.errors import UserError
 from selfrag.evaluation.machine import machine
-from selfrag.evaluation.provenance import commit
+from selfrag.provenance import commit
 from selfrag.training.recipes import read
 from speed.training import SYSTEMS, Contest, measure, table
 

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from selfrag.cli.main import main as selfrag
-from selfrag.evaluation.systems.named import ROLES
+from selfrag.evaluation.systems import ROLES
 
 MODELS = ("base", "finetuned", "sail", "selfrag")
 REFERENCE = "selfrag-adaptive"

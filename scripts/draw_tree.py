@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from selfrag import SelfRAG
-from selfrag.picture import svg
+from selfrag.rendering import svg
 
 
 def main(question: str, out: Path) -> None:

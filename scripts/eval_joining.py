@@ -43,10 +43,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
     from retrieval.atomic import write_text
     from selfrag.cli.options import quiet
-    from selfrag.evaluation.compare import compare
-    from selfrag.evaluation.compare_runs import read_runs
-    from selfrag.evaluation.reporting.comparison_tables import Terminal, csv_text, markdown
-    from selfrag.evaluation.runner_models import Source
+    from selfrag.evaluation.comparison import compare, read_runs
+    from selfrag.evaluation.runner import Source
+    from selfrag.evaluation.tables import Terminal, csv_text, markdown
 
     quiet()
     adapters = None if arguments.adapter is None else dict(_pair(text) for text in arguments.adapter)

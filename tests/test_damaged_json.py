@@ -11,6 +11,7 @@ import pytest
 from critic.augment.run import _same
 from critic.student.prompt import NAME as CRITIC_CARD
 from critic.student.prompt import read_card
+from make_results import read_digest, read_study
 from retrieval.errors import UserError
 from retrieval.reading import parse_json
 from selfrag.cli.doctor import cache_sizes
@@ -20,10 +21,8 @@ from selfrag.engines.http import HTTPConfig, _vocab_size
 from selfrag.evaluation.items import read_items
 from selfrag.evaluation.metrics.factscore import read_output
 from selfrag.evaluation.metrics.judging import read_judged
-from selfrag.evaluation.reporting.digest import read_digest
-from selfrag.evaluation.reporting.studies import read_study
-from selfrag.evaluation.runner_manifest import read_manifest
-from selfrag.evaluation.tasks.records import read_records
+from selfrag.evaluation.public_files import read_records
+from selfrag.evaluation.records import read_manifest
 from selfrag.intrinsics.training.card import AdapterCard
 
 DAMAGED = {

@@ -10,7 +10,7 @@ from critic.cases import Case, Critic
 from critic.demo import ADAPTER
 from critic.student.judge import DEMO
 from retrieval.errors import UserError
-from selfrag.evaluation.provenance import sha256
+from selfrag.provenance import sha256
 from selfrag.reflection.judgment import Judgment, Source
 
 LEXICAL = "lexical"

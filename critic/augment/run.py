@@ -34,7 +34,7 @@ from retrieval.reading import parse_json, read_json
 from retrieval.splitting import SentenceFinder, sentence_finder
 from selfrag.decoding.batcher import search
 from selfrag.decoding.requests import Failed, Retrieve, Retrieved
-from selfrag.evaluation.provenance import commit, sha256, versions
+from selfrag.provenance import commit, sha256, versions
 from selfrag.reflection.judgment import Judgment
 
 FORMAT = "selfrag-dgen-1"

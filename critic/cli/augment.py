@@ -124,8 +124,8 @@ def augment(
         _estimate(source, options, Path(critic))
         return
     from critic.augment.critics import fingerprint, open_critic
-    from selfrag.evaluation.provenance import sha256
     from selfrag.loading import load_index
+    from selfrag.provenance import sha256
 
     judging = functools.partial(open_critic, critic, engine)
     searching = functools.partial(load_index, index, encoder) if index is not None else _nothing

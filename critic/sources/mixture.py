@@ -19,8 +19,8 @@ from retrieval.atomic import write_json, writing
 from retrieval.checks import whole
 from retrieval.errors import UserError
 from selfrag.errors import require
-from selfrag.evaluation.provenance import commit, sha256, versions
 from selfrag.jsonl import write_jsonl
+from selfrag.provenance import commit, sha256, versions
 
 T = TypeVar("T")
 Progress: TypeAlias = Callable[[str, Iterator[Outcome]], Iterator[Outcome]]

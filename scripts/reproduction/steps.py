@@ -10,11 +10,10 @@ from typing import Any, Literal
 
 from reproduction.table2 import COLUMNS, TASKS, Row
 from selfrag.errors import UserError
-from selfrag.evaluation.compare import compare
-from selfrag.evaluation.compare_runs import read_run
+from selfrag.evaluation.comparison import compare, read_run
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.markdown_table import compact, escape
-from selfrag.evaluation.runner_manifest import read_manifest
+from selfrag.evaluation.records import read_manifest
 
 PUBLIC_FILES: Mapping[str, str] = {
     "popqa": "popqa_longtail_w_gs.jsonl",

@@ -44,7 +44,7 @@ def ablate(
     retry_failed: RetryFailed = False,
 ) -> None:
     """The paper's inference ablations (Table 3a), its policy against the published code's, reliance on memory (C.1)."""
-    from selfrag.evaluation.systems.named import parse_settings
+    from selfrag.evaluation.systems import parse_settings
     from selfrag.experiments.steering.sweep import based
 
     base = parse_settings(changes or [])
@@ -52,8 +52,8 @@ def ablate(
 
     require("matplotlib", extra="eval")  # for the plots at the end
     from selfrag.cli.options import quiet
-    from selfrag.evaluation.runner_models import Model, Source
-    from selfrag.evaluation.tasks.given import Given
+    from selfrag.evaluation.presets import Given
+    from selfrag.evaluation.runner import Model, Source
     from selfrag.experiments.steering.ablate import ablate as run
     from selfrag.experiments.steering.ablate_writing import reliance_rows, write_ablation
     from selfrag.experiments.steering.ablation_verdicts import HEAD, ablations_against

@@ -25,10 +25,8 @@ def export(
     seed: Annotated[int, typer.Option(help="of the standard errors")] = 0,
 ) -> None:
     """Write finished runs in the format of another evaluation tool."""
-    from selfrag.evaluation.compare_runs import read_run, run_folders
-    from selfrag.evaluation.exporting.inspect_log import write_inspect
-    from selfrag.evaluation.exporting.lm_eval import write_lm_eval
-    from selfrag.evaluation.exporting.source import read_source
+    from selfrag.evaluation.comparison import read_run, run_folders
+    from selfrag.evaluation.exporting import read_source, write_inspect, write_lm_eval
 
     for folder in run_folders(runs):
         sources = [read_source(folder, name, data, seed=seed) for name in read_run(folder, only).files]

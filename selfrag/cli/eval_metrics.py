@@ -22,12 +22,13 @@ def metrics() -> None:
     """The metrics that a data file or a task can name, those that need a second model, and the source of each."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from selfrag.evaluation.metrics.registry import JUDGED, PARAMETRIC, known
 
     table = Table("metric", "what it is", "source", box=None)
     for one in (*known().values(), *PARAMETRIC.values()):
-        table.add_row(one.name, printable(one.about), printable(one.source))
+        table.add_row(*(Text(printable(cell)) for cell in (one.name, one.about, one.source)))
     for name, judged in JUDGED.items():
         table.add_row(name, f"{judged.about}; needs {judged.needs}: selfrag eval judge", judged.source)
     Console().print(table)
@@ -59,7 +60,7 @@ def judge(
 
     from selfrag.cli.eval_show import show
     from selfrag.cli.options import quiet
-    from selfrag.evaluation.compare_runs import run_folders
+    from selfrag.evaluation.comparison import run_folders
     from selfrag.evaluation.metrics.judging import families, judge_run
 
     quiet()
@@ -108,9 +109,9 @@ def _check(
     Raises:
         UserError: a run, its data or an index cannot be read, or `against` is none of the runs.
     """
-    from selfrag.evaluation.compare_runs import read_runs
-    from selfrag.evaluation.runner_items import items_of
-    from selfrag.evaluation.runner_models import index_fingerprint
+    from selfrag.evaluation.comparison import read_runs
+    from selfrag.evaluation.records import items_of
+    from selfrag.evaluation.runner import index_fingerprint
 
     runs = read_runs(folders, only)
     if against is not None and against not in (names := [run.name for run in runs]):
@@ -128,7 +129,7 @@ def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowled
     from selfrag.evaluation.metrics.entailment import load_entailment
     from selfrag.evaluation.metrics.factscore import load_splitter
     from selfrag.evaluation.metrics.judging import Judges
-    from selfrag.evaluation.runner_models import index_fingerprint, retriever_of
+    from selfrag.evaluation.runner import index_fingerprint, retriever_of
 
     if by is None and set(wanted) - {"mauve"}:
         raise UserError("who judges? Name it with --judge: true, nli:MODEL, judge:MODEL, intrinsic:MODEL or critic:DIR")
@@ -151,10 +152,9 @@ def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowled
 
 def _items_loader(data: Path | None, index: str | None) -> Callable[[Path, str], Mapping[str, Item]]:
     """Reads the items of a file of a run, and searches for those without passages as the run did."""
-    from selfrag.evaluation.runner_items import items_of
-    from selfrag.evaluation.runner_manifest import read_manifest
-    from selfrag.evaluation.runner_models import retriever_of
-    from selfrag.evaluation.tasks.evidence import searched
+    from selfrag.evaluation.records import items_of, read_manifest
+    from selfrag.evaluation.runner import retriever_of
+    from selfrag.evaluation.task_files import searched
 
     open_once = cache(retriever_of)
 

@@ -32,10 +32,9 @@ def report(
     """Compare finished runs of the same items: figures with intervals, paired differences, costs, every answer."""
     from rich.console import Console
 
-    from selfrag.evaluation.compare_runs import run_folders
-    from selfrag.evaluation.reporting.comparison_tables import Terminal
-    from selfrag.evaluation.reporting.files import check_ending, write
-    from selfrag.evaluation.reporting.page import read_report
+    from selfrag.evaluation.comparison import run_folders
+    from selfrag.evaluation.report import check_ending, read_report, write
+    from selfrag.evaluation.tables import Terminal
 
     files = [check_ending(one) for one in out or ()]
     page = any(one.suffix == ".html" for one in files)

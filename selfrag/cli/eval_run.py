@@ -47,6 +47,13 @@ def run(
         str | None,
         typer.Option(help="folder of an index, or demo, for items that bring no passages", rich_help_panel=ASKED),
     ] = None,
+    retriever: Annotated[
+        str | None,
+        typer.Option(
+            help="your own search in place of an index: an entry point of selfrag.retrievers, or MODULE:NAME",
+            rich_help_panel=ASKED,
+        ),
+    ] = None,
     found: Annotated[int, typer.Option(min=1, help="passages to search for", rich_help_panel=ASKED)] = 10,
     limit: Annotated[
         int | None, typer.Option(min=1, help="a seeded sample of each file", rich_help_panel=ASKED)
@@ -63,7 +70,7 @@ def run(
     gpus: Annotated[float, typer.Option(min=0, help="GPUs of a Ray actor", rich_help_panel=WHERE)] = 0,
 ) -> None:
     """Answer the items of files with one or more systems of a model, score them, and compare the systems."""
-    from selfrag.evaluation.systems.named import SYSTEMS, parse_settings
+    from selfrag.evaluation.systems import SYSTEMS, parse_settings
 
     kinds = list(dict.fromkeys(system or [DEFAULT]))
     if unknown := [kind for kind in kinds if kind not in SYSTEMS]:
@@ -78,12 +85,12 @@ def run(
 
     from selfrag.cli.options import quiet
     from selfrag.cluster import Actors
-    from selfrag.evaluation.runner_models import Cluster, Model, Source, run_systems
-    from selfrag.evaluation.tasks.given import Given
+    from selfrag.evaluation.presets import Given
+    from selfrag.evaluation.runner import Cluster, Model, Source, run_systems
 
     quiet()
     settings, engine_settings = parse_settings(changes or []), parse_settings(engine_changes or [], "--engine-set")
-    source = Source([Given.parse(one) for one in files], limit, seed, index, found, choices)
+    source = Source([Given.parse(one) for one in files], limit, seed, index, found, choices, retriever)
     how = source.settings()  # a missing index is found before files are read
     results = run_systems(
         names,
@@ -103,10 +110,9 @@ def _show(folders: list[Path], results: dict[str, dict[str, dict[str, Any]]], ag
     """The table over what was run now; a folder may hold files of earlier runs too."""
     from rich.console import Console
 
-    from selfrag.evaluation.compare import compare
-    from selfrag.evaluation.compare_runs import read_runs
-    from selfrag.evaluation.reporting.comparison_tables import Terminal
-    from selfrag.evaluation.runner_records import failures
+    from selfrag.evaluation.comparison import compare, read_runs
+    from selfrag.evaluation.records import failures
+    from selfrag.evaluation.tables import Terminal
 
     ran = list(next(iter(results.values())))
     Console().print(Terminal(compare(read_runs(folders, ran), against=against, seed=seed)))

@@ -19,8 +19,7 @@ def show(runs: Sequence[Path], only: Sequence[str] | None = None, against: str |
     """
     from rich.console import Console
 
-    from selfrag.evaluation.compare import compare
-    from selfrag.evaluation.compare_runs import read_runs
-    from selfrag.evaluation.reporting.comparison_tables import Terminal
+    from selfrag.evaluation.comparison import compare, read_runs
+    from selfrag.evaluation.tables import Terminal
 
     Console().print(Terminal(compare(read_runs(runs, only), against=against)))

@@ -14,8 +14,7 @@ def tasks(
     from rich.console import Console
     from rich.text import Text
 
-    from selfrag.evaluation.tasks.describing import in_full, overview
-    from selfrag.evaluation.tasks.presets import preset
+    from selfrag.evaluation.presets import in_full, overview, preset
 
     if name is None:
         Console().print(overview())

@@ -63,7 +63,7 @@ def run(
     from selfrag.cli.options import quiet
 
     quiet()
-    from selfrag.evaluation.tasks.given import Given
+    from selfrag.evaluation.presets import Given
     from selfrag.experiments.self_interpretation.grid import draw, grid
     from selfrag.experiments.self_interpretation.prompts import Template
     from selfrag.experiments.self_interpretation.run import run_grid
@@ -128,7 +128,7 @@ def table(
 
 
 def _show(run: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
-    from selfrag.evaluation.runner_records import failures
+    from selfrag.evaluation.records import failures
 
     table(run)
     if said := failures(run, results):

@@ -77,7 +77,7 @@ def sweep(
     retry_failed: RetryFailed = False,
 ) -> None:
     """Vary weights and thresholds: decode once, answer every setting from that record wherever it is exact."""
-    from selfrag.evaluation.systems.named import parse_settings
+    from selfrag.evaluation.systems import parse_settings
     from selfrag.experiments.steering.choosing import Goal
     from selfrag.experiments.steering.setting import Axis, plan
     from selfrag.experiments.steering.sweep import AXES, Sweep, based
@@ -91,8 +91,8 @@ def sweep(
 
     require("matplotlib", extra="eval")  # for the plots at the end
     from selfrag.cli.options import quiet
-    from selfrag.evaluation.runner_models import Model, Source
-    from selfrag.evaluation.tasks.given import Given
+    from selfrag.evaluation.presets import Given
+    from selfrag.evaluation.runner import Model, Source
     from selfrag.experiments.steering.results import brief
     from selfrag.experiments.steering.writing import sentences, sources, write_sweep
 
@@ -108,7 +108,7 @@ def show(comparison: Any, lines: list[str]) -> None:
     """Tables and sentences, on the standard output."""
     from rich.console import Console
 
-    from selfrag.evaluation.reporting.comparison_tables import Terminal
+    from selfrag.evaluation.tables import Terminal
 
     console = Console()
     if not console.is_terminal:

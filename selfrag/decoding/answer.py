@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import Any
 
 from retrieval.passage import Passage
@@ -190,14 +191,10 @@ class Answer:
         return rescore(self, weights, threshold)
 
     def _repr_html_(self) -> str:
-        from selfrag.rendering import html
-
-        return html(self)
+        return str(import_module("selfrag.rendering").html(self))  # by name: what renders stands above
 
     def __str__(self) -> str:
-        from selfrag.rendering import plain
-
-        return plain(self)
+        return str(import_module("selfrag.rendering").plain(self))
 
     def with_seconds(self, seconds: float) -> Answer:
         """The same answer with its wall time filled in."""

@@ -1,27 +1,153 @@
-"""Runs systems over files: every item once, streamed to disk, whatever fails on the way. Loads no model itself.
-
-A killed run goes on where it was; an item that cannot be answered is recorded with its error and counted.
-"""
+"""Runs systems over files: every item once, streamed to disk and scored, here or on a Ray cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+import functools
+import pickle
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias, TypeVar
 
+from retrieval import as_retriever
 from retrieval.atomic import locked_directory
+from retrieval.checks import component
+from retrieval.manifests import MANIFEST
+from retrieval.passage import Retriever
+from selfrag.cluster import ERROR, Actors, connect, on_actors, require_ray
+from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.sessions import Serving
+from selfrag.engines.base import Engine
+from selfrag.errors import UserError, require
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.output import Output, output_of
 from selfrag.evaluation.metrics.registry import Part
-from selfrag.evaluation.runner_answers import Execute, Finished, Work, answer_here
-from selfrag.evaluation.runner_manifest import RunDirectory
-from selfrag.evaluation.runner_records import RecordFile, Spent
-from selfrag.evaluation.systems.system import System
-from selfrag.evaluation.tasks.reading import TaskFile
-from selfrag.evaluation.tasks.task import Task
+from selfrag.evaluation.multiple_choice import Form
+from selfrag.evaluation.presets import Given
+from selfrag.evaluation.records import RecordFile, RunDirectory, Spent, model_files
+from selfrag.evaluation.systems import System, named_system, system_of_task, tokenizer_of
+from selfrag.evaluation.task import Task
+from selfrag.evaluation.task_files import TaskFile, read_tasks, with_evidence
+from selfrag.loading import resolve_model
+from selfrag.plugins import plugin
+from selfrag.provenance import sha256
+
+
+class Closeable(Protocol):
+    """An engine, or what holds one."""
+
+    def close(self) -> None:
+        """Free it."""
+        ...
+
+
+T = TypeVar("T", bound=Closeable)
+
+
+@contextmanager
+def on_demand(load: Callable[[], T]) -> Iterator[Callable[[], T]]:
+    """Gives what loads at the first call, and the same thing at every further one.
+
+    Args:
+        load: called once at the most; what it raises comes out of that call.
+    """
+    loaded: list[T] = []
+
+    def get() -> T:
+        if not loaded:
+            loaded.append(load())
+        return loaded[0]
+
+    try:
+        yield get
+    finally:
+        for one in loaded:
+            one.close()
+
+
+MAX_LIVE = 64
+"""Questions in flight: a kill loses at most the work on these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Items that one system has to answer.
+
+    Attributes:
+        system: how they are answered.
+        task: what they are.
+        items: not answered yet.
+        traces: keep each answer's whole trace.
+    """
+
+    system: System
+    task: Task
+    items: tuple[Item, ...]
+    traces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """One item of a `Work`, answered or given up.
+
+    Attributes:
+        index: of the item in its work.
+        output: None if it failed.
+        error: one line on why it failed, else None.
+        seconds: wall time since the item before, where it was answered; loading a model does not count.
+        cached_tokens: prompt tokens that were not computed anew.
+        trace: plain values, if it was to be kept.
+        partial: why the answer ends early, else None; see `Answer.partial`.
+    """
+
+    index: int
+    output: Output | None
+    error: str | None = None
+    seconds: float = 0.0
+    cached_tokens: int = 0
+    trace: dict[str, Any] | None = None
+    partial: str | None = None
+
+
+Execute: TypeAlias = Callable[[Sequence[Work]], Iterator[tuple[int, Finished]]]
+"""Answers works and yields each item with the number of its work, in any order, the moment it is done.
+
+Raises `UserError` where nothing can go on, such as a dead engine; what was yielded before is not lost.
+"""
+
+
+def answer_here(engine: Callable[[], Serving]) -> Execute:
+    """One work after the other on one engine, which is called for only if there is something to answer."""
+
+    def execute(works: Sequence[Work]) -> Iterator[tuple[int, Finished]]:
+        for number, work in enumerate(works):
+            for finished in answer(work, engine()):
+                yield number, finished
+
+    return execute
+
+
+def answer(work: Work, serving: Serving) -> Iterator[Finished]:
+    """The items of one work, as they finish; all live questions share the engine's batches.
+
+    Raises:
+        EngineError: the engine died.
+    """
+    before = time.perf_counter()
+    decoders = (work.system.decoder(item, work.task) for item in work.items)
+    for event in drive(decoders, serving, None, max_live=MAX_LIVE):
+        now = time.perf_counter()
+        if isinstance(event, Broken):
+            yield Finished(event.index, None, str(event.error), now - before)
+            before = now
+        elif isinstance(event, Answered):
+            found = event.answer
+            output = output_of(found, cite_all=work.system.cites_all, marked=work.task.marked)
+            trace = found.trace.as_dict() if work.traces else None
+            yield Finished(event.index, output, None, now - before, found.usage.cached_tokens, trace, found.partial)
+            before = now
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +216,7 @@ def run_all(
     Args:
         jobs: what to run, each with a folder of its own.
         files: what to run them on.
-        execute: `answer_here(..)`, or `selfrag.evaluation.runner_cluster.answer_on_ray(..)`.
+        execute: `answer_here(..)`, or `selfrag.evaluation.runner.answer_on_ray(..)`.
         progress: as in `run`.
         already: as in `run`.
 
@@ -180,3 +306,282 @@ def record_of(item: Item, task: Task, finished: Finished) -> dict[str, Any]:
 def scores(item: Item, task: Task, output: Output | None) -> dict[str, Part | None]:
     """Metric to numerator and denominator of this item."""
     return {metric.name: metric.part(item, output) for metric in task.metrics}
+
+
+RETRIEVERS = "selfrag.retrievers"
+"""Entry points of retrievers: callables `queries, k -> passages`."""
+ROUNDS = 4
+"""Pieces that each worker should get of a file, so that a slow one holds up little; none is above `MAX_LIVE` items."""
+
+
+def answer_on_ray(open_engine: Callable[[], Serving], actors: Actors) -> Execute:
+    """Answer in Ray actors, all works in one pool, so that each actor opens its engine once.
+
+    Args:
+        open_engine: called once in each actor; must be picklable.
+        actors: how many, and on what.
+
+    Raises:
+        MissingExtraError: ray is not installed.
+        UserError: while it runs: an engine could not be opened or died; what the other actors finished comes first.
+    """
+    require_ray()
+
+    def execute(works: Sequence[Work]) -> Iterator[tuple[int, Finished]]:
+        bare = [replace(work, items=()) for work in works]
+        for row in on_actors(_pieces(works, actors.workers), _Worker, (open_engine, bare), actors):
+            for finished in pickle.loads(row["finished"]):  # noqa: S301 - written by our own actors
+                yield row["work"], finished
+
+    return execute
+
+
+def _pieces(works: Sequence[Work], workers: int) -> Iterator[dict[str, Any]]:
+    for number, work in enumerate(works):
+        size = min(MAX_LIVE, -(-len(work.items) // (workers * ROUNDS)))
+        for start in range(0, len(work.items), max(1, size)):
+            packed = pickle.dumps(work.items[start : start + size])
+            yield {"work": number, "start": start, "items": packed}
+
+
+class _Worker:
+    """Lives in an actor. What it cannot open is reported with a piece, so that it reaches the user as a line."""
+
+    def __init__(self, open_engine: Callable[[], Serving], works: Sequence[Work]) -> None:
+        self._works, self._error = works, ""
+        try:
+            self._engine = open_engine()
+        except UserError as error:
+            self._error = str(error)
+
+    def __call__(self, piece: dict[str, Any]) -> dict[str, Any]:
+        """A piece to its answers; after the engine died to none."""
+        done: list[Finished] = []
+        if not self._error:
+            work = replace(self._works[piece["work"]], items=pickle.loads(piece["items"]))  # noqa: S301 - ours
+            try:
+                for finished in answer(work, self._engine):
+                    done.append(replace(finished, index=piece["start"] + finished.index))  # noqa: PERF401 - may raise
+            except UserError as error:
+                self._error = str(error)
+        return {"work": piece["work"], "finished": pickle.dumps(done), ERROR: self._error}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is run on.
+
+    Attributes:
+        files: in the schema of `eval/dev`, or of published tasks.
+        limit: a seeded sample of this many items of each file.
+        seed: of the sample.
+        index: directory of an index, or `demo`, for items that bring no passages.
+        retriever: of one's own in its place: an entry point of `selfrag.retrievers`, or `module:name`.
+        found: passages to search for.
+        form: how closed sets are asked whose labels are letters or numbers; each file says it in the manifest.
+    """
+
+    files: Sequence[Path | Given]
+    limit: int | None = None
+    seed: int = 0
+    index: str | None = None
+    found: int = 10
+    form: Form = "letters"
+    retriever: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.index is not None and self.retriever is not None:
+            raise UserError("give an index or a retriever, not both")
+
+    def settings(self) -> dict[str, Any]:
+        """What decides the items, for the manifest."""
+        sampled = {} if self.limit is None else {"limit": self.limit, "seed": self.seed}
+        if self.retriever is not None:
+            return sampled | {"retriever": self.retriever, "found": self.found}
+        searched = {} if self.index is None else {"index": index_fingerprint(self.index), "found": self.found}
+        return sampled | searched
+
+    def load(self) -> list[TaskFile]:
+        """Read the files, and search for items without passages.
+
+        Raises:
+            UserError: as `read_tasks`, a package that a metric needs is missing, or the index cannot be used.
+        """
+        searched = self.index is not None or self.retriever is not None
+        files = read_tasks(self.files, limit=self.limit, seed=self.seed, searched=searched, form=self.form)
+        for module, extra in {metric.needs for file in files for metric in file.task.metrics if metric.needs}:
+            require(module, extra=extra)  # better said before hours of answers
+        if not searched or all(item.passages for file in files for item in file.items):
+            return files
+        retriever = retriever_of(self.index) if self.index else as_retriever(plugin(RETRIEVERS, str(self.retriever)))
+        return [with_evidence(file, retriever, self.found) for file in files]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What answers.
+
+    Attributes:
+        model: checkpoint directory, hub name, or `demo`.
+        engine: `vllm`, `transformers`, `http://HOST:PORT`, or None for the best one installed.
+        options: fields of the engine's configuration.
+    """
+
+    model: str
+    engine: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def load(self, path: Path) -> Engine:
+        """Load the weights, or connect."""
+        from selfrag.engines.select import load_engine
+
+        if self.engine is not None and self.engine.startswith(("http://", "https://")):
+            return load_engine("http", path, url=self.engine, **self.options)
+        return load_engine(self.engine, path, **self.options)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where a run is answered, if not in this process.
+
+    Attributes:
+        address: of a Ray cluster, `local` for one on this machine, `auto` for the one it belongs to.
+        actors: how many, and on what.
+    """
+
+    address: str
+    actors: Actors = Actors()  # noqa: RUF009 - frozen value
+
+
+def run_systems(
+    names: Mapping[str, str],
+    model: Model,
+    files: Sequence[TaskFile],
+    out: Path,
+    *,
+    source: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    retry_failed: bool = False,
+    traces: bool = False,
+    cluster: Cluster | None = None,
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Run systems that share a checkpoint; each gets the directory `out/NAME`.
+
+    Args:
+        names: name of the run to the system it is (`selfrag.evaluation.systems.SYSTEMS`).
+        model: what answers.
+        files: what to run on.
+        out: directory of the run directories.
+        source: how the files were read, for the manifest.
+        settings: fields to change in every system; they win over what a published task says.
+        retry_failed: run items again that failed before.
+        traces: keep whole traces in the records.
+        cluster: where to answer; this process if None. Files, records and figures are the same.
+
+    Returns:
+        Name of the run to name of the file to items, failed, seconds and cached tokens.
+
+    Raises:
+        UserError: unknown system or setting, unusable model, a directory that holds another run.
+    """
+    if not names:
+        raise UserError("no system to run; name at least one")
+    for name in names:
+        component("name", name)
+    path = resolve_model(model.model)
+    tokenizer = tokenizer_of(path)
+    shared = {"model": model_files(path), "engine": engine_kind(model.engine)}
+    jobs = [
+        Run(
+            named_system(kind, tokenizer, settings),
+            {"name": name, **shared},
+            out / name,
+            source or {},
+            retry_failed,
+            traces,
+            {f.name: system_of_task(kind, tokenizer, f.task, settings) for f in files if f.task.preset},
+        )
+        for name, kind in names.items()
+    ]
+    found = _here(jobs, model, path, files) if cluster is None else _on(cluster, jobs, model, files)
+    return dict(zip(names, found, strict=True))
+
+
+Results = list[dict[str, dict[str, Any]]]
+"""For each job, name of the file to what was counted."""
+
+
+def _here(jobs: Sequence[Run], model: Model, path: Path, files: Sequence[TaskFile]) -> Results:
+    """One system after the other in this process, on one engine that is loaded when it is needed."""
+    from tqdm import tqdm
+
+    total = sum(len(file.items) for file in files)
+    results = []
+    with on_demand(functools.partial(model.load, path)) as engine:
+        for job in jobs:
+            with tqdm(total=total, desc=job.folder.name, unit="item", disable=None) as bar:
+                results.append(run(job, files, engine, bar.update, functools.partial(skip, bar)))
+    return results
+
+
+def _on(cluster: Cluster, jobs: Sequence[Run], model: Model, files: Sequence[TaskFile]) -> Results:
+    """All systems at once on a cluster, so that no actor waits for the end of another system."""
+    from tqdm import tqdm
+
+    with ExitStack() as stack:
+        stack.enter_context(connect(cluster.address))
+        execute = answer_on_ray(functools.partial(_open, model), cluster.actors)
+        total = len(jobs) * sum(len(file.items) for file in files)
+        bar = stack.enter_context(tqdm(total=total, desc="items", unit="item", disable=None))
+        return run_all(jobs, files, execute, bar.update, functools.partial(skip, bar))
+
+
+def skip(bar: Any, items: int) -> None:
+    """Move a progress bar over what an earlier run did, which is not part of the speed that its ETA goes by."""
+    if not bar.disable:  # off a terminal it has none of these
+        bar.initial += items
+        bar.n += items
+        bar.last_print_n += items
+        bar.refresh()
+
+
+def _open(model: Model) -> Engine:
+    """In an actor: the checkpoint as this machine finds it."""
+    return model.load(resolve_model(model.model))
+
+
+def engine_kind(engine: str | None) -> str:
+    """Engines agree within tolerance only, so records of different ones are not mixed; servers may move."""
+    if engine is None:
+        from selfrag.engines.select import choose_engine
+
+        return choose_engine()[0]
+    return "http" if engine.startswith(("http://", "https://")) else engine
+
+
+def retriever_of(index: str) -> Retriever:
+    """The retriever of an index: a folder, or `demo`.
+
+    Raises:
+        UserError: the index cannot be used.
+    """
+    from selfrag.loading import load_retriever
+
+    found = load_retriever(None if index == "demo" else index, demo=index == "demo")
+    if found is None:
+        raise UserError(f"no index at {index}")
+    return found
+
+
+def index_fingerprint(index: str) -> str:
+    """What tells one index from another: the checksum of its manifest."""
+    if index == "demo":
+        from selfrag.demo import index_path
+
+        folder = index_path()
+    else:
+        folder = Path(index)
+    manifest = folder / MANIFEST
+    if not manifest.is_file():
+        raise UserError(f"{folder} is no index; build one with `selfrag index build`")
+    return sha256(manifest)

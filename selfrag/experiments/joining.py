@@ -13,10 +13,10 @@ from typing import Any
 
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
+from selfrag.evaluation.records import model_files
 from selfrag.evaluation.runner import Run, run
-from selfrag.evaluation.runner_manifest import model_files
-from selfrag.evaluation.systems.reflective import Reflective
-from selfrag.evaluation.tasks.reading import TaskFile
+from selfrag.evaluation.systems import Reflective
+from selfrag.evaluation.task_files import TaskFile
 from selfrag.intrinsics.catalog import find
 from selfrag.reflection.weights import Weights
 

@@ -12,10 +12,10 @@ from retrieval.checks import whole
 from selfrag.decoding.trace import decoding_dict
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.items import Item, read_items
-from selfrag.evaluation.provenance import commit, sha256
-from selfrag.evaluation.tasks.evidence import nothing_searched
+from selfrag.evaluation.task_files import nothing_searched
 from selfrag.experiments.reflection_quality import SHORT_FORM, figures, measure
 from selfrag.jsonl import write_jsonl
+from selfrag.provenance import commit, sha256
 
 
 def evaluate(

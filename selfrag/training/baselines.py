@@ -2,7 +2,7 @@
 
 `text_row` is the paper's fine-tuning without retrieval (Llama2-FT): instruction and output. `evidence_row` follows
 SAIL: one passage between its markers, then the output, and no critique. Both go through the same trainer, tokenizer and
-layout as the generator's rows; `selfrag.evaluation.systems.finetuned` decodes them.
+layout as the generator's rows; `selfrag.evaluation.baselines` decodes them.
 """
 
 from __future__ import annotations

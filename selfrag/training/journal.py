@@ -16,7 +16,7 @@ import torch
 from retrieval.atomic import writing
 from retrieval.reading import read_json
 from selfrag.errors import UserError
-from selfrag.evaluation.provenance import commit, versions
+from selfrag.provenance import commit, versions
 from selfrag.training.export import WEIGHTS
 
 if TYPE_CHECKING:

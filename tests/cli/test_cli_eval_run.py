@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from selfrag.cli.main import main
-from selfrag.evaluation.runner_items import items_of
+from selfrag.evaluation.records import items_of
 
 PASSAGE = {"id": "p1", "title": "Book", "text": "Ann wrote it."}
 USER = [

@@ -16,7 +16,7 @@ from chat_server import ChatServer, said
 from grid_world import first_context, item
 
 from selfrag.cli.main import main
-from selfrag.evaluation.runner_records import read_records
+from selfrag.evaluation.records import read_records
 from selfrag.experiments.self_interpretation.grid import Cell
 from selfrag.experiments.self_interpretation.report import published
 

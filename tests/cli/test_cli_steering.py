@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from selfrag.cli.main import main
-from selfrag.evaluation.runner_models import Model
+from selfrag.evaluation.runner import Model
 from selfrag.experiments.steering.table3a import PUBLISHED
 
 PASSAGES = [{"id": f"p{i}", "title": "Book", "text": f"Text {i} by Ann."} for i in range(3)]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from served_vllm import ServedVLLM
 
-from selfrag.evaluation.runner_models import Model, Source, run_systems
-from selfrag.evaluation.runner_records import read_records
+from selfrag.evaluation.records import read_records
+from selfrag.evaluation.runner import Model, Source, run_systems
 
 
 @pytest.mark.engine

@@ -17,11 +17,11 @@ from written import EOS, FIRST_CHARACTER, LIMITS, PROMPTING
 
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply, ScriptedEngine
+from selfrag.evaluation.baselines import FineTuned
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.runner import Run, run
-from selfrag.evaluation.systems.finetuned import FineTuned
-from selfrag.evaluation.tasks.reading import TaskFile
-from selfrag.evaluation.tasks.task import SHORT
+from selfrag.evaluation.task import SHORT
+from selfrag.evaluation.task_files import TaskFile
 
 ITEMS = tuple(
     Item(f"q{i}", f"Question {i}", True, answers=("Paris",), references=("Paris",), task="short_qa") for i in range(60)

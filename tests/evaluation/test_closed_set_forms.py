@@ -18,23 +18,19 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Generate
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.errors import UserError
-from selfrag.evaluation.compare import compare
-from selfrag.evaluation.compare_runs import read_run, read_runs
+from selfrag.evaluation.baselines import Chat, FineTuned, Untuned
+from selfrag.evaluation.comparison import compare, read_run, read_runs
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.answers import option_accuracy
 from selfrag.evaluation.metrics.output import output_of
-from selfrag.evaluation.reporting.case_reading import read_cases
+from selfrag.evaluation.multiple_choice import Form, choices, in_form, unlisted
+from selfrag.evaluation.presets import Given
+from selfrag.evaluation.records import items_of
+from selfrag.evaluation.report_items import read_cases
 from selfrag.evaluation.runner import Run, run
-from selfrag.evaluation.runner_items import items_of
-from selfrag.evaluation.systems.finetuned import FineTuned
-from selfrag.evaluation.systems.reflective import Reflective
-from selfrag.evaluation.systems.system import System
-from selfrag.evaluation.systems.untuned import Chat, Untuned
-from selfrag.evaluation.tasks.choices import Form, choices, in_form
-from selfrag.evaluation.tasks.given import Given
-from selfrag.evaluation.tasks.listed_options import unlisted
-from selfrag.evaluation.tasks.reading import read_task
-from selfrag.evaluation.tasks.task import CLOSED
+from selfrag.evaluation.systems import Reflective, System
+from selfrag.evaluation.task import CLOSED
+from selfrag.evaluation.task_files import read_task
 
 CODEC = Characters()
 CHAT = Chat(tuple(CODEC.encode("<user>")), tuple(CODEC.encode("<bot>")), "test")

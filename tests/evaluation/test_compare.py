@@ -24,14 +24,12 @@ from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply
-from selfrag.evaluation.compare import compare
-from selfrag.evaluation.compare_bootstrap import Draws, average, bootstrap
-from selfrag.evaluation.compare_runs import read_run, read_runs
+from selfrag.evaluation.baselines import FineTuned
+from selfrag.evaluation.comparison import Draws, average, bootstrap, compare, read_run, read_runs
 from selfrag.evaluation.metrics.registry import METRICS
-from selfrag.evaluation.reporting.comparison_tables import Terminal, csv_text, markdown
 from selfrag.evaluation.runner import run
-from selfrag.evaluation.systems.finetuned import FineTuned
-from selfrag.evaluation.tasks.task import BIOGRAPHY
+from selfrag.evaluation.tables import Terminal, csv_text, markdown
+from selfrag.evaluation.task import BIOGRAPHY
 
 WORDS = METRICS["words"]
 

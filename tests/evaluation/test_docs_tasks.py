@@ -9,8 +9,7 @@ import pytest
 
 from list_questions.rows import make_list_questions
 from list_questions.statements import RELATIONS
-from selfrag.evaluation.tasks.describing import markdown
-from selfrag.evaluation.tasks.presets import PRESETS
+from selfrag.evaluation.presets import PRESETS, markdown
 
 CORPUS = Path(__file__).parents[3] / "shared" / "data"
 TEXT = (Path(__file__).parents[2] / "docs" / "experiments" / "tasks.md").read_text(encoding="utf-8")

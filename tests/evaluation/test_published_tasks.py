@@ -16,9 +16,8 @@ from retrieval.errors import UserError
 from selfrag.cli.main import main
 from selfrag.decoding.policy import Decoding
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.tasks.given import Given
-from selfrag.evaluation.tasks.presets import PRESETS, preset
-from selfrag.evaluation.tasks.reading import read_task, read_tasks
+from selfrag.evaluation.presets import PRESETS, Given, preset
+from selfrag.evaluation.task_files import read_task, read_tasks
 from selfrag.reflection.weights import Weights
 
 CTX = [{"id": "7", "title": "Ann", "text": "Ann is a painter.", "score": "1.6"}, {"title": "Web", "text": "Found."}]

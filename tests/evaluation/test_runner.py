@@ -25,12 +25,11 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply
 from selfrag.errors import EngineError
-from selfrag.evaluation.runner import record_of, run
-from selfrag.evaluation.runner_answers import Work, answer
-from selfrag.evaluation.runner_records import RecordFile, Spent, failures, read_records
-from selfrag.evaluation.systems.finetuned import FineTuned
-from selfrag.evaluation.systems.reflective import Reflective
-from selfrag.evaluation.tasks.task import SHORT
+from selfrag.evaluation.baselines import FineTuned
+from selfrag.evaluation.records import RecordFile, Spent, failures, read_records
+from selfrag.evaluation.runner import Work, answer, record_of, run
+from selfrag.evaluation.systems import Reflective
+from selfrag.evaluation.task import SHORT
 
 SCRIPT = Path(__file__).with_name("scripted_run.py")
 ROOT = Path(__file__).parents[2]

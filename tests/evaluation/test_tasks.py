@@ -11,10 +11,9 @@ import pytest
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.tasks.choices import choices
-from selfrag.evaluation.tasks.evidence import with_evidence
-from selfrag.evaluation.tasks.reading import read_task, read_tasks
-from selfrag.evaluation.tasks.task import BIOGRAPHY, CLOSED, LIST, LONG, SHORT, task_of
+from selfrag.evaluation.multiple_choice import choices
+from selfrag.evaluation.task import BIOGRAPHY, CLOSED, LIST, LONG, SHORT, task_of
+from selfrag.evaluation.task_files import read_task, read_tasks, with_evidence
 
 ROW: dict[str, Any] = {"id": "a", "task": "short_qa", "instruction": "who?", "answers": ["Ann"]}
 CHOICE = {

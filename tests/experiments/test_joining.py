@@ -35,9 +35,8 @@ def test_an_adapter_is_for_an_intrinsic_that_there_is() -> None:
 def test_a_comparison_runs_and_goes_on(tmp_path: Path) -> None:
     import tiny
 
-    from selfrag.evaluation.compare import compare
-    from selfrag.evaluation.compare_runs import read_runs
-    from selfrag.evaluation.runner_models import Source
+    from selfrag.evaluation.comparison import compare, read_runs
+    from selfrag.evaluation.runner import Source
 
     model = tiny.save_llama(tmp_path / "model", context=2048)
     tokenizer = tiny.byte_level_tokenizer()

@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfrag.pages.escaping import inert, visible
-from selfrag.pages.markup import document
-from selfrag.pages.palette import COLOURS
-from selfrag.pages.style import DARK, LIGHT, picked_out, style
+from selfrag.pages import COLOURS, DARK, LIGHT, document, inert, picked_out, style_sheet, visible
 
 
 @given(text=st.text(max_size=60))
@@ -61,7 +58,7 @@ def test_texts_have_enough_contrast(theme):
 
 
 def test_a_page_runs_nothing_and_fetches_nothing():
-    plain, pictured = document("T <i>", style(), "<main></main>"), document("T", style(), "", pictures=True)
+    plain, pictured = document("T <i>", style_sheet(), "<main></main>"), document("T", style_sheet(), "", pictures=True)
     policy = re.search('Content-Security-Policy" content="([^"]*)"', plain)
     assert policy is not None
     assert policy[1].startswith("default-src 'none'; style-src 'unsafe-inline';")
@@ -73,4 +70,4 @@ def test_a_page_runs_nothing_and_fetches_nothing():
 def test_own_rules_come_last():
     rule = picked_out("show-x", "article:not(.is-x)")
     assert rule == "body:has(#show-x:checked) article:not(.is-x) { display: none }"
-    assert style(rule).endswith(rule)
+    assert style_sheet(rule).endswith(rule)

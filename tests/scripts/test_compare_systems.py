@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from selfrag.evaluation.systems.named import ROLES
+from selfrag.evaluation.systems import ROLES
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "compare_systems.py"
 PASSAGES = [{"id": f"p{i}", "title": "Book", "text": f"Text {i} by Ann."} for i in range(6)]

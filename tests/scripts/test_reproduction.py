@@ -30,11 +30,10 @@ from selfrag.errors import UserError
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.metrics.factscore import Fact, Facts
 from selfrag.evaluation.metrics.judging import facts_judged, judgeable, write_judged
-from selfrag.evaluation.runner_items import items_of
-from selfrag.evaluation.systems.named import SYSTEMS
-from selfrag.evaluation.tasks.given import Given
-from selfrag.evaluation.tasks.presets import PRESETS
-from selfrag.evaluation.tasks.reading import read_tasks
+from selfrag.evaluation.presets import PRESETS, Given
+from selfrag.evaluation.records import items_of
+from selfrag.evaluation.systems import SYSTEMS
+from selfrag.evaluation.task_files import read_tasks
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "reproduce_selfrag.py"
 RUNNABLE = [one for one in ROWS.values() if one.system]

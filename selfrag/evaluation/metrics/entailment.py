@@ -28,7 +28,7 @@ from selfrag.evaluation.metrics.nli import (
     Verdicts,
     short_name,
 )
-from selfrag.evaluation.runner_manifest import model_files
+from selfrag.evaluation.records import model_files
 from selfrag.intrinsics.chat.label_codec import LabelCodec, judged_turn
 from selfrag.intrinsics.contract import Completion, Executor, Failed, Request
 from selfrag.intrinsics.hallucination_detection import HallucinationDetection, HallucinationResult

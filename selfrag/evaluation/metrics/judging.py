@@ -47,10 +47,9 @@ from selfrag.evaluation.metrics.nli import Entailment
 from selfrag.evaluation.metrics.output import Output
 from selfrag.evaluation.metrics.registry import JUDGED, Part
 from selfrag.evaluation.normalisation import evaluated
-from selfrag.evaluation.provenance import commit, sha256, versions
-from selfrag.evaluation.runner_manifest import PACKAGES, file_entry, read_manifest
-from selfrag.evaluation.runner_records import read_records
+from selfrag.evaluation.records import PACKAGES, file_entry, read_manifest, read_records
 from selfrag.jsonl import read_jsonl
+from selfrag.provenance import commit, sha256, versions
 
 CITATIONS = ("citation_precision_nli", "citation_recall_nli", "citation_f1_nli")
 DEFAULT = ("citations",)

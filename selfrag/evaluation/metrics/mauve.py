@@ -17,7 +17,7 @@ from retrieval.pretrained import load
 from selfrag.errors import UserError, require
 from selfrag.evaluation.intervals import Floats
 from selfrag.evaluation.metrics.nli import batches, short_name
-from selfrag.evaluation.runner_manifest import model_files
+from selfrag.evaluation.records import model_files
 from selfrag.loading import load_tokenizer, resolve_model
 
 ALCE_FEATURES = "openai-community/gpt2-large"

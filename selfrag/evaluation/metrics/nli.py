@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 from retrieval import pretrained
 from selfrag.errors import UserError, require
-from selfrag.evaluation.runner_manifest import model_files
+from selfrag.evaluation.records import model_files
 from selfrag.loading import load_tokenizer, resolve_model
 
 Pair: TypeAlias = tuple[str, str]

@@ -235,7 +235,7 @@ def _sampled(found: Sequence[T], settings: Settings) -> list[T]:
 def write(settings: Settings, sections: Sequence[Section], out: Path, library: Library) -> None:
     """Write what was measured so far."""
     from selfrag.evaluation.metrics.calibration import plot_reliability
-    from selfrag.evaluation.provenance import commit, sha256
+    from selfrag.provenance import commit, sha256
 
     out.mkdir(parents=True, exist_ok=True)
     files = {path.name: path for name in STEMS if (path := find_file(name, settings.data, "dev")) is not None}

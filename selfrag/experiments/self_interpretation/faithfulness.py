@@ -20,15 +20,15 @@ import numpy as np
 
 from selfrag.decoding.requests import Failed
 from selfrag.engines.base import Engine, pump
-from selfrag.evaluation.compare_bootstrap import bootstrap as figures_of
+from selfrag.evaluation.comparison import bootstrap as figures_of
 from selfrag.evaluation.intervals import NONE, Estimate, Floats, bootstrap, pooled_auc
 from selfrag.evaluation.metrics.answers import token_f1
 from selfrag.evaluation.metrics.citations import pair_figures
 from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.normalisation import normalise
-from selfrag.evaluation.on_demand import on_demand
-from selfrag.evaluation.runner_manifest import model_files
-from selfrag.evaluation.tasks.evidence import nothing_searched
+from selfrag.evaluation.records import model_files
+from selfrag.evaluation.runner import on_demand
+from selfrag.evaluation.task_files import nothing_searched
 from selfrag.experiments.intrinsics.section import Table, percent, share
 from selfrag.experiments.self_interpretation.grid import Cell, Trial
 from selfrag.experiments.self_interpretation.replies import Claim, Reply, answers_found
@@ -367,11 +367,13 @@ def agreement_table(run: GridRun, prompt: str, cells: Sequence[Cell], seed: int 
             if row["answered"]:
                 named = ({**context, "in": (cell.name, context["id"])} for context in row["contexts"])
                 questions.setdefault(row["id"], []).extend(named)
+    if not questions:
+        return None
     rows = tuple(_agreement(judge, list(questions.values()), seed) for judge in VERDICTS)
     head = ("judge", "contexts", "says yes", "kappa with cited", "AUC of cited", "relevant: P", "R", "F1", "AUC")
     note = "Cited and credited are the reply's own words: in its answer, or in its explanation as well"
     title = f"Agreement with reflection tokens and citation intrinsic, prompt {prompt}"
-    return Table(title, head, rows, (note,)) if questions else None
+    return Table(title, head, rows, (note,))
 
 
 def _agreement(judge: str, questions: Sequence[Sequence[Context]], seed: int) -> tuple[str, ...]:

@@ -21,8 +21,8 @@ from selfrag.errors import UserError
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.answers import sets_of
 from selfrag.evaluation.normalisation import contains_any
-from selfrag.evaluation.runner_models import Source
-from selfrag.evaluation.tasks.given import Given
+from selfrag.evaluation.presets import Given
+from selfrag.evaluation.runner import Source
 from selfrag.experiments.self_interpretation.prompts import Asking, Context, Example, asking, contexts_of
 from selfrag.jsonl import read_jsonl, write_jsonl
 

@@ -14,7 +14,7 @@ from functools import cache
 from importlib.resources import files
 from statistics import fmean
 
-from selfrag.evaluation.compare_bootstrap import Draws, average, bootstrap
+from selfrag.evaluation.comparison import Draws, average, bootstrap
 from selfrag.evaluation.intervals import NONE, Estimate
 from selfrag.experiments.intrinsics.section import Table, markdown, percent, share
 from selfrag.experiments.self_interpretation.faithfulness import agreement_table, effects_table, orders_table

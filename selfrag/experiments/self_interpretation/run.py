@@ -16,9 +16,8 @@ from typing import Any
 
 from selfrag.decoding.requests import Failed
 from selfrag.errors import UserError
-from selfrag.evaluation.on_demand import on_demand
-from selfrag.evaluation.runner_manifest import RunDirectory, read_manifest
-from selfrag.evaluation.runner_records import RecordFile, Spent, read_records
+from selfrag.evaluation.records import RecordFile, RunDirectory, Spent, read_manifest, read_records
+from selfrag.evaluation.runner import on_demand
 from selfrag.experiments.self_interpretation import replies
 from selfrag.experiments.self_interpretation.grid import Cell, Questions, Trial, read_questions, relevant
 from selfrag.experiments.self_interpretation.prompts import COUNTERFACTUAL, Template

@@ -16,8 +16,8 @@ from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.base import Engine, serve
 from selfrag.errors import UserError
 from selfrag.evaluation.metrics.output import USAGE
-from selfrag.evaluation.runner_manifest import model_files
-from selfrag.evaluation.runner_models import Model, engine_kind
+from selfrag.evaluation.records import model_files
+from selfrag.evaluation.runner import Model, engine_kind
 from selfrag.experiments.self_interpretation.grid import Trial
 from selfrag.experiments.self_interpretation.prompts import Template
 from selfrag.intrinsics.contract import ChatPrompt, Executor, Message, Piece, Request, State, TextPrompt

@@ -9,15 +9,14 @@ from typing import Any
 
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
-from selfrag.evaluation.compare import Comparison
-from selfrag.evaluation.compare_bootstrap import bootstrap
+from selfrag.evaluation.comparison import Comparison, bootstrap
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.metrics.fluency import FLUENCY
 from selfrag.evaluation.metrics.memory import FROM_MEMORY, MEMORY
-from selfrag.evaluation.runner_manifest import read_manifest
-from selfrag.evaluation.runner_models import Model, Source
-from selfrag.evaluation.tasks.reading import TaskFile
-from selfrag.evaluation.tasks.task import SHORT
+from selfrag.evaluation.records import read_manifest
+from selfrag.evaluation.runner import Model, Source
+from selfrag.evaluation.task import SHORT
+from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments.steering.answers import write_answers
 from selfrag.experiments.steering.opening import bars, opened
 from selfrag.experiments.steering.records import read_recorded

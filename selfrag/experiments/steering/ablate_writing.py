@@ -10,7 +10,7 @@ from selfrag.decoding.trace import decoding_dict
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.markdown_table import compact, escape
 from selfrag.evaluation.metrics.memory import PUBLISHED
-from selfrag.evaluation.reporting.comparison_tables import csv_text, markdown
+from selfrag.evaluation.tables import csv_text, markdown
 from selfrag.experiments.steering.ablate import Ablated
 from selfrag.experiments.steering.ablation_verdicts import HEAD, ablations_against
 from selfrag.experiments.steering.results import brief

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from selfrag.evaluation.compare import Comparison, Table
+from selfrag.evaluation.comparison import Comparison, Table
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.metrics.registry import is_count
 from selfrag.experiments.steering.study import FileStudy, answers_changed

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.atomic import writing
-from selfrag.evaluation.runner import record_of
-from selfrag.evaluation.runner_answers import Finished
-from selfrag.evaluation.runner_manifest import RunDirectory
-from selfrag.evaluation.systems.reflective import Reflective
+from selfrag.evaluation.records import RunDirectory
+from selfrag.evaluation.runner import Finished, record_of
+from selfrag.evaluation.systems import Reflective
 from selfrag.experiments.steering.saving import alone
 from selfrag.experiments.steering.study import FileStudy, Study
 from selfrag.jsonl import write_jsonl

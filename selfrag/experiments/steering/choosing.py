@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from selfrag.errors import UserError
-from selfrag.evaluation.compare_bootstrap import bootstrap
+from selfrag.evaluation.comparison import bootstrap
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.metrics.registry import Part, is_count, ratio
 

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from selfrag.evaluation.on_demand import on_demand
-from selfrag.evaluation.runner_answers import Execute, answer_here
-from selfrag.evaluation.runner_manifest import model_files
-from selfrag.evaluation.runner_models import Model, engine_kind
-from selfrag.evaluation.systems.named import tokenizer_of
+from selfrag.evaluation.records import model_files
+from selfrag.evaluation.runner import Execute, Model, answer_here, engine_kind, on_demand
+from selfrag.evaluation.systems import tokenizer_of
 from selfrag.loading import resolve_model
 from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from retrieval.atomic import writing
-from selfrag.evaluation.compare import Row, Table
+from selfrag.evaluation.comparison import Row, Table
 from selfrag.evaluation.metrics.registry import is_count
 from selfrag.evaluation.pareto import Point
 from selfrag.experiments.steering.plots import Curve, Panel, plot_axis, plot_pareto

@@ -10,7 +10,7 @@ from typing import Any
 from selfrag.decoding.trace import Trace, trace_of
 from selfrag.errors import UserError
 from selfrag.evaluation.metrics.output import Output
-from selfrag.evaluation.runner_records import item_id
+from selfrag.evaluation.records import item_id
 from selfrag.jsonl import read_jsonl
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from selfrag.evaluation.compare import Comparison, Table, compare
-from selfrag.evaluation.compare_runs import FileResult, SystemRun
+from selfrag.evaluation.comparison import Comparison, FileResult, SystemRun, Table, compare
 from selfrag.evaluation.metrics.registry import Metric, Part
 from selfrag.evaluation.runner import scores
-from selfrag.evaluation.tasks.reading import TaskFile
+from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments.steering.study import FileStudy
 
 SHOWN = ("citation_precision", "retrieval_rate", "words", "from_memory")

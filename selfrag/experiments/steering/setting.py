@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
-from selfrag.evaluation.tasks.task import SET_BY_TASK
+from selfrag.evaluation.task import SET_BY_TASK
 from selfrag.reflection.weights import TOKEN_TERMS
 
 BASE = "base"

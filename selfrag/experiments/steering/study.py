@@ -16,10 +16,9 @@ from typing import Any, Literal
 from selfrag.decoding.policy import Decoding
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.output import Output
-from selfrag.evaluation.runner import Run, run_all
-from selfrag.evaluation.runner_answers import Execute
-from selfrag.evaluation.systems.reflective import Reflective
-from selfrag.evaluation.tasks.reading import TaskFile
+from selfrag.evaluation.runner import Execute, Run, run_all
+from selfrag.evaluation.systems import Reflective
+from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments.steering.recording import recording
 from selfrag.experiments.steering.records import Recorded, read_recorded
 from selfrag.experiments.steering.replaying import Grouped, replay_all
@@ -126,7 +125,7 @@ def study(
         job: how.
         file: what is asked.
         settings: at least one; the first is the base.
-        execute: answers what has to be decoded, see `selfrag.evaluation.runner_answers`.
+        execute: answers what has to be decoded, see `selfrag.evaluation.runner`.
         progress: told what is decoded.
 
     Raises:

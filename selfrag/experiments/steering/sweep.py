@@ -12,15 +12,14 @@ from typing import Any
 
 from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.trace import decoding_dict
-from selfrag.evaluation.compare import Comparison
-from selfrag.evaluation.compare_runs import SystemRun, read_runs
+from selfrag.evaluation.comparison import Comparison, SystemRun, read_runs
 from selfrag.evaluation.metrics.entailment import load_entailment
 from selfrag.evaluation.metrics.fluency import FLUENCY
 from selfrag.evaluation.metrics.judging import about
-from selfrag.evaluation.runner_models import Model, Source
-from selfrag.evaluation.systems.reflective import runnable
-from selfrag.evaluation.tasks.given import Given
-from selfrag.evaluation.tasks.task import Task
+from selfrag.evaluation.presets import Given
+from selfrag.evaluation.runner import Model, Source
+from selfrag.evaluation.systems import runnable
+from selfrag.evaluation.task import Task
 from selfrag.experiments.steering.answers import write_answers
 from selfrag.experiments.steering.choosing import Choice, Goal, Scores, choose
 from selfrag.experiments.steering.judging import judge_settings

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from selfrag.decoding.policy import Decoding
 from selfrag.evaluation.intervals import NONE
-from selfrag.evaluation.tasks.task import Task
+from selfrag.evaluation.task import Task
 from selfrag.experiments.steering.setting import Setting
 
 WHOLE = "selfrag"

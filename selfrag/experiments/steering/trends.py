@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from selfrag.evaluation.compare_bootstrap import bootstrap
+from selfrag.evaluation.comparison import bootstrap
 from selfrag.evaluation.intervals import Estimate, counted
 from selfrag.evaluation.metrics.registry import is_count, scale_of
 from selfrag.experiments.steering.choosing import HEADLINE, Scores

@@ -13,14 +13,14 @@ from selfrag.decoding.trace import decoding_dict
 from selfrag.evaluation.intervals import Estimate, counted
 from selfrag.evaluation.markdown_table import escape
 from selfrag.evaluation.metrics.registry import scale_of
-from selfrag.evaluation.provenance import commit, versions
-from selfrag.evaluation.reporting.comparison_tables import csv_text, markdown
-from selfrag.evaluation.runner_manifest import PACKAGES
+from selfrag.evaluation.records import PACKAGES
+from selfrag.evaluation.tables import csv_text, markdown
 from selfrag.experiments.steering.choosing import Choice
 from selfrag.experiments.steering.pictures import pictures_of
 from selfrag.experiments.steering.results import brief
 from selfrag.experiments.steering.study import FileStudy
 from selfrag.experiments.steering.sweep import Swept, plain
+from selfrag.provenance import commit, versions
 from selfrag.untrusted import printable
 
 

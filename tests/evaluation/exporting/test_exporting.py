@@ -16,11 +16,9 @@ from written import PROMPTING
 
 from retrieval.errors import UserError
 from selfrag.cli.main import main
-from selfrag.evaluation.exporting.inspect_log import write_inspect
-from selfrag.evaluation.exporting.lm_eval import higher_is_better, write_lm_eval
-from selfrag.evaluation.exporting.source import read_source
+from selfrag.evaluation.exporting import higher_is_better, read_source, write_inspect, write_lm_eval
 from selfrag.evaluation.runner import run
-from selfrag.evaluation.tasks.reading import read_task
+from selfrag.evaluation.task_files import read_task
 
 assert PROMPTING  # the hand-written trees are importable
 ANSWERS = {3: "Paris", 4: "Paris", 5: "Paris"}  # right, wrong, fails
@@ -126,7 +124,7 @@ def test_data_that_changed_or_went_is_named(folder: Path) -> None:
         read_source(folder, "a b")
     (folder.parent / "moved").mkdir()
     (folder.parent / "moved" / "a b.jsonl").write_text(text)
-    assert len(list(read_source(folder, "a b", folder.parent / "moved").samples())) == 3
+    assert len(list(read_source(folder, "a b", folder.parent / "moved").records())) == 3
     with pytest.raises(UserError, match="has no other; it has a b"):
         read_source(folder, "other")
 

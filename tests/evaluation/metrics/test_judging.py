@@ -16,8 +16,8 @@ from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.decoding.requests import Generate
 from selfrag.engines.scripted import Reply
-from selfrag.evaluation.compare import compare
-from selfrag.evaluation.compare_runs import read_runs
+from selfrag.evaluation.baselines import FineTuned
+from selfrag.evaluation.comparison import compare, read_runs
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.alce import as_list_for
 from selfrag.evaluation.metrics.judging import (
@@ -34,10 +34,9 @@ from selfrag.evaluation.metrics.judging import (
     write_judged,
 )
 from selfrag.evaluation.metrics.output import Output
-from selfrag.evaluation.reporting.comparison_tables import csv_text, markdown
 from selfrag.evaluation.runner import run
-from selfrag.evaluation.systems.finetuned import FineTuned
-from selfrag.evaluation.tasks.reading import TaskFile, read_task
+from selfrag.evaluation.tables import csv_text, markdown
+from selfrag.evaluation.task_files import TaskFile, read_task
 
 PASSAGES = (Passage("good", "The answer is Paris.", "France"), Passage("bad", "It rained.", ""))
 

@@ -7,9 +7,9 @@ import pytest
 import reported
 from test_report_page import case, manifest, outcome
 
-from selfrag.evaluation.compare import Comparison, Row, Table
-from selfrag.evaluation.reporting.cases import CaseFile
-from selfrag.evaluation.reporting.page import Report, read_report, render
+from selfrag.evaluation.comparison import Comparison, Row, Table
+from selfrag.evaluation.report import Report, read_report, render
+from selfrag.evaluation.report_items import CaseFile
 
 browser = browsing.browser
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from retrieval.errors import UserError
-from selfrag.evaluation.compare_runs import read_runs
-from selfrag.evaluation.reporting.case_html import kinds
-from selfrag.evaluation.reporting.case_reading import read_cases
+from selfrag.evaluation.comparison import read_runs
+from selfrag.evaluation.report import kinds
+from selfrag.evaluation.report_items import read_cases
 
 
 @pytest.fixture

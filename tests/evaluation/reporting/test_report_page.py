@@ -15,17 +15,25 @@ from structure import Structure
 
 from retrieval.passage import Passage
 from selfrag.decoding.trace import Trace
-from selfrag.evaluation.compare import Comparison, Row, Table
+from selfrag.evaluation.comparison import Comparison, Row, Table
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.reporting.case_html import KINDS, article, kinds
-from selfrag.evaluation.reporting.cases import Case, CaseFile, Outcome
-from selfrag.evaluation.reporting.judgments_html import judged
-from selfrag.evaluation.reporting.page import Report, read_report, render
-from selfrag.evaluation.reporting.trace_html import MOST_STEPS, search, segments
-from selfrag.picture import svg
+from selfrag.evaluation.report import (
+    KINDS,
+    MOST_STEPS,
+    Report,
+    article,
+    judged,
+    kinds,
+    read_report,
+    render,
+    search,
+    segments,
+)
+from selfrag.evaluation.report_items import Case, CaseFile, Outcome
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import ISREL
+from selfrag.rendering import svg
 
 TAGS = """html head meta title style body a header h1 h2 h3 h4 p ul ol li span bdi nav main section div table caption
     thead tbody tr th td svg g text rect path fieldset legend label input article details summary pre strong img"""

@@ -9,9 +9,9 @@ import pytest
 import reported
 
 from retrieval.errors import UserError
-from selfrag.evaluation.compare import Comparison, Row, Table
+from selfrag.evaluation.comparison import Comparison, Row, Table
 from selfrag.evaluation.intervals import Estimate
-from selfrag.evaluation.reporting.plots import draw, draw_tables, spoken
+from selfrag.evaluation.plots import draw, draw_tables, spoken
 from selfrag.plotting import encoded, save
 
 RATE = {"retrieval_rate": Estimate(0.5, 0.4, 0.6, 9)}

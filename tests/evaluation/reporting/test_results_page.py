@@ -11,13 +11,23 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[3] / "scripts"))
+
+from make_results import (
+    digest,
+    groups,
+    keep,
+    keep_study,
+    page,
+    read_digest,
+    read_study,
+    section,
+    write_digest,
+    write_page,
+)
 from retrieval.errors import UserError
-from selfrag.evaluation.compare import compare
-from selfrag.evaluation.compare_runs import read_runs
-from selfrag.evaluation.reporting.comparison_tables import csv_text, markdown
-from selfrag.evaluation.reporting.digest import digest, read_digest, write_digest
-from selfrag.evaluation.reporting.results import groups, keep, page, write_page
-from selfrag.evaluation.reporting.studies import keep_study, read_study, section
+from selfrag.evaluation.comparison import compare, read_runs
+from selfrag.evaluation.tables import csv_text, markdown
 
 ROOT = Path(__file__).parents[3]
 SAMPLES = Path(__file__).parent / "samples"

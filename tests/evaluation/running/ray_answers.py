@@ -18,10 +18,8 @@ from scripted_run import FILE, Slow, job, reply, start
 from selfrag.cluster import Actors, connect
 from selfrag.engines.http import HTTPConfig, HTTPEngine
 from selfrag.errors import EngineError, UserError
-from selfrag.evaluation.runner import run_all
-from selfrag.evaluation.runner_cluster import answer_on_ray
-from selfrag.evaluation.runner_models import Cluster, Model, Source, run_systems
-from selfrag.evaluation.runner_records import read_records
+from selfrag.evaluation.records import read_records
+from selfrag.evaluation.runner import Cluster, Model, Source, answer_on_ray, run_all, run_systems
 
 
 class Mortal(Slow):

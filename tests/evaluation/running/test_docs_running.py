@@ -10,8 +10,8 @@ import pytest
 
 from reproduction.steps import write_samples
 from reproduction.table2 import ROWS
-from selfrag.evaluation.systems.named import SYSTEMS
-from selfrag.evaluation.tasks.presets import PRESETS
+from selfrag.evaluation.presets import PRESETS
+from selfrag.evaluation.systems import SYSTEMS
 
 TEXT = (Path(__file__).parents[3] / "docs" / "experiments" / "running.md").read_text(encoding="utf-8")
 (PYTHON,) = re.findall(r"^```python\n(.*?)^```", TEXT, flags=re.M | re.S)

@@ -15,8 +15,8 @@ from scripted_run import BROKEN, FILE, ITEMS, job, start
 
 from selfrag.engines.http import HTTPConfig, HTTPEngine
 from selfrag.errors import EngineError
+from selfrag.evaluation.records import read_records
 from selfrag.evaluation.runner import run
-from selfrag.evaluation.runner_records import read_records
 
 
 def over_http(folder: Path, server: AnsweringServer) -> dict[str, int]:

@@ -19,11 +19,9 @@ from written import PROMPTING
 
 from retrieval.atomic import locked_directory
 from retrieval.errors import UserError
-from selfrag.evaluation.runner import run, run_all
-from selfrag.evaluation.runner_answers import answer_here
-from selfrag.evaluation.runner_models import skip
-from selfrag.evaluation.runner_records import RecordFile, Spent, read_records
-from selfrag.evaluation.systems.finetuned import FineTuned
+from selfrag.evaluation.baselines import FineTuned
+from selfrag.evaluation.records import RecordFile, Spent, read_records
+from selfrag.evaluation.runner import answer_here, run, run_all, skip
 
 OTHER = replace(FILE, name="other", items=ITEMS[:7])
 

@@ -19,10 +19,9 @@ from scripted_run import FILE, ITEMS, Slow, job, reply, start
 from retrieval.errors import MissingExtraError, UserError
 from selfrag.cluster import Actors
 from selfrag.errors import EngineError
-from selfrag.evaluation import runner_cluster
-from selfrag.evaluation.runner import run_all
-from selfrag.evaluation.runner_cluster import answer_on_ray
-from selfrag.evaluation.runner_records import read_records
+from selfrag.evaluation import runner as runner_cluster
+from selfrag.evaluation.records import read_records
+from selfrag.evaluation.runner import answer_on_ray, run_all
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]

@@ -10,7 +10,7 @@ import pytest
 from grid_world import item, questions
 
 from retrieval.errors import UserError
-from selfrag.evaluation.tasks.given import Given
+from selfrag.evaluation.presets import Given
 from selfrag.experiments.self_interpretation.grid import (
     Cell,
     arranged,

@@ -19,8 +19,7 @@ from retrieval.errors import UserError
 from selfrag.engines.base import Limits
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.errors import EngineError
-from selfrag.evaluation.runner_manifest import RunDirectory
-from selfrag.evaluation.runner_records import read_records
+from selfrag.evaluation.records import RunDirectory, read_records
 from selfrag.experiments.self_interpretation.faithfulness import change, kappa, run_tests
 from selfrag.experiments.self_interpretation.faithfulness import tests_of as counterfactual_tests
 from selfrag.experiments.self_interpretation.grid import Cell, Trial, grid

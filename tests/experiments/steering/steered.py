@@ -13,9 +13,9 @@ from written import EOS, LIMITS, PROMPTING, passages
 
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.runner_answers import Execute, answer_here
-from selfrag.evaluation.tasks.reading import TaskFile
-from selfrag.evaluation.tasks.task import CLOSED, LONG, SHORT, Task
+from selfrag.evaluation.runner import Execute, answer_here
+from selfrag.evaluation.task import CLOSED, LONG, SHORT, Task
+from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments.steering.study import Study
 
 EVIDENCE = passages("d1", "d2", "d3")

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from steered import closed, long, short
 
 from selfrag.decoding.policy import Decoding
-from selfrag.evaluation.runner_models import Model
+from selfrag.evaluation.runner import Model
 from selfrag.experiments.steering.opening import opened
 from selfrag.experiments.steering.saving import saved
 from selfrag.experiments.steering.setting import Setting

@@ -16,7 +16,7 @@ from steered import closed, executed, job, scripted, short
 
 from selfrag.cli.main import main
 from selfrag.decoding.policy import Decoding
-from selfrag.evaluation.compare_runs import read_runs
+from selfrag.evaluation.comparison import read_runs
 from selfrag.evaluation.metrics.fluency import FLUENCY
 from selfrag.evaluation.metrics.registry import ratio
 from selfrag.experiments.steering.answers import write_answers

@@ -14,9 +14,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from steered import closed, executed, job, scripted, short
 
 from selfrag.decoding.policy import Decoding
-from selfrag.evaluation.compare import Comparison
+from selfrag.evaluation.comparison import Comparison
 from selfrag.evaluation.metrics.fluency import FLUENCY
-from selfrag.evaluation.tasks.presets import preset
+from selfrag.evaluation.presets import preset
 from selfrag.experiments.steering.choosing import Goal
 from selfrag.experiments.steering.results import measured_by, system_runs
 from selfrag.experiments.steering.setting import Axis

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from steered import closed, executed, job, scripted, short
 
 from selfrag.decoding.policy import Decoding
-from selfrag.evaluation.tasks.reading import TaskFile
+from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments.steering.reasons import Reason, reasons
 from selfrag.experiments.steering.setting import Axis, plan
 from selfrag.experiments.steering.study import study

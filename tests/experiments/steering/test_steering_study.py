@@ -17,7 +17,7 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.errors import EngineError, UserError
-from selfrag.evaluation.tasks.reading import TaskFile
+from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments.steering.saving import saved
 from selfrag.experiments.steering.setting import Axis, Setting, plan
 from selfrag.experiments.steering.study import FileStudy, study

@@ -1,0 +1,463 @@
+"""Compares finished runs of the same items: bootstrap intervals, paired differences, the average over files."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from selfrag.errors import UserError
+from selfrag.evaluation.intervals import ROUNDS, Estimate, Floats, interval
+from selfrag.evaluation.metrics.judging import read_judged
+from selfrag.evaluation.metrics.registry import Part, is_count
+from selfrag.evaluation.multiple_choice import Form, recorded_form
+from selfrag.evaluation.records import MANIFEST, file_entry, read_manifest, read_records
+
+BLOCK = 200
+"""Resamplings held in memory at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """A figure and what it was in each resampling.
+
+    Attributes:
+        value: on all items.
+        samples: [R] in each resampling; NaN where no item of the draw counted.
+        n: items that count.
+    """
+
+    value: float
+    samples: Floats
+    n: int
+
+    @property
+    def estimate(self) -> Estimate:
+        """The figure with its 95% interval."""
+        return interval(self.value, self.samples, self.n)
+
+    def __sub__(self, other: Draws) -> Draws:
+        """The paired difference; both figures must be of the same items and seed."""
+        return Draws(self.value - other.value, self.samples - other.samples, min(self.n, other.n))
+
+
+def bootstrap(
+    figures: Sequence[Sequence[Part | None]], *, name: str = "", seed: int = 0, rounds: int = ROUNDS
+) -> list[Draws | None]:
+    """Resample items for several figures together.
+
+    Args:
+        figures: for each figure one part an item, in the same order of items.
+        name: of the file; files of other names are resampled independently.
+        seed: of the resampling.
+        rounds: how often.
+
+    Returns:
+        For each figure its draws, or None where no item counts.
+
+    Raises:
+        ValueError: figures of different numbers of items.
+    """
+    items = len(figures[0]) if figures else 0
+    if any(len(parts) != items for parts in figures):
+        raise ValueError("figures of different numbers of items")
+    if not items:
+        return [None] * len(figures)
+    top = np.array([[0.0 if p is None else p[0] for p in parts] for parts in figures]).T
+    bottom = np.array([[0.0 if p is None else p[1] for p in parts] for parts in figures]).T
+    rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+    samples = np.concatenate(
+        [_block(top, bottom, rng, min(BLOCK, rounds - done)) for done in range(0, rounds, BLOCK)], axis=0
+    )
+    total = bottom.sum(axis=0)
+    counting = (bottom > 0).sum(axis=0)
+    return [
+        Draws(float(top[:, i].sum() / total[i]), samples[:, i], int(counting[i])) if total[i] > 0 else None
+        for i in range(len(figures))
+    ]
+
+
+def average(draws: Sequence[Draws | None]) -> Draws | None:
+    """The plain mean of figures of different files, resampled independently; None if one of them is undefined."""
+    known = [one for one in draws if one is not None]
+    if not known or len(known) < len(draws):
+        return None
+    value = sum(one.value for one in known) / len(known)
+    return Draws(value, np.mean([one.samples for one in known], axis=0), sum(one.n for one in known))
+
+
+def _block(top: Floats, bottom: Floats, rng: np.random.Generator, rounds: int) -> Floats:
+    items = len(top)
+    counts = rng.multinomial(items, [1 / items] * items, size=rounds).astype(np.float64)
+    below = counts @ bottom
+    return np.asarray(np.divide(counts @ top, below, out=np.full_like(below, np.nan), where=below > 0))
+
+
+@dataclass(frozen=True, slots=True)
+class FileResult:
+    """One system's records of one file.
+
+    Attributes:
+        kind: of the task.
+        metrics: names, the headline first.
+        ids: of the items, in order.
+        scores: metric to one part an item.
+        seconds: wall time of the run, without loading the model.
+        failed: items without an answer.
+        with_passages: items that had passages to read.
+        data: what must agree between systems.
+        judged: those of the metrics that a second model computed; their names say which.
+        whole: figures of all items together, such as MAUVE, with the number of items; None where undefined.
+        undecided: judged metric to the number of items without a verdict, where there are any.
+        form: how closed sets were asked.
+        judges: judged figure to a mark of who judged: what tells one judge from another of the same name.
+    """
+
+    kind: str
+    metrics: tuple[str, ...]
+    ids: tuple[str, ...]
+    scores: dict[str, tuple[Part | None, ...]]
+    seconds: float
+    failed: int
+    with_passages: int
+    data: dict[str, Any]
+    judged: tuple[str, ...] = ()
+    whole: dict[str, tuple[float, int] | None] = field(default_factory=dict)
+    undecided: dict[str, int] = field(default_factory=dict)
+    form: Form = "letters"
+    judges: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def figures(self) -> set[str]:
+        """Names of all figures."""
+        return {*self.metrics, *self.whole}
+
+    def only(self, kept: set[str]) -> FileResult:
+        """The same without the figures that are not in `kept`."""
+        return replace(
+            self,
+            metrics=tuple(name for name in self.metrics if name in kept),
+            judged=tuple(name for name in self.judged if name in kept),
+            whole={name: value for name, value in self.whole.items() if name in kept},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SystemRun:
+    """One system's run directory.
+
+    Attributes:
+        name: of the system.
+        folder: where it was read.
+        files: by name.
+    """
+
+    name: str
+    folder: Path
+    files: dict[str, FileResult]
+
+
+def read_run(folder: Path, only: Sequence[str] | None = None) -> SystemRun:
+    """Read a run directory.
+
+    Args:
+        folder: as `run` wrote it.
+        only: names of the files to read; all by default.
+
+    Raises:
+        UserError: no run, an unfinished file, a file of `only` that is not there, or damaged records.
+    """
+    manifest = read_manifest(folder)
+    names = list(manifest["files"]) if only is None else list(only)
+    files = {}
+    for name in names:
+        files[name] = _file(folder / f"{name}.jsonl", file_entry(manifest, folder, name, finished=True))
+    return SystemRun(str(manifest["identity"].get("name", folder.name)), folder, files)
+
+
+def read_runs(folders: Sequence[Path], only: Sequence[str] | None = None) -> list[SystemRun]:
+    """Read runs that can be compared: the same files and items, different names.
+
+    Figures that not all of them have are left out: of judges that were not asked about every run, and those that a
+    study adds.
+
+    Raises:
+        UserError: as `read_run`, or runs that cannot be compared; names both.
+    """
+    return comparable([read_run(folder, only) for folder in folders])
+
+
+def comparable(runs: Sequence[SystemRun]) -> list[SystemRun]:
+    """The same runs, if they can be compared: the same files and items, different names.
+
+    Figures that not all of them have are left out, as in `read_runs`.
+
+    Raises:
+        UserError: they cannot; names both.
+    """
+    if not runs:
+        raise UserError("no run to compare; give at least one run directory")
+    first = runs[0]
+    seen: dict[str, Path] = {}
+    for run in runs:
+        if run.name in seen:
+            raise UserError(f"{seen[run.name]} and {run.folder} are both of a system called {run.name}; rename one")
+        seen[run.name] = run.folder
+        if missing := sorted(set(first.files) ^ set(run.files)):
+            raise UserError(f"{missing[0]} is not in both {first.folder} and {run.folder}; run it, or use --only")
+        for name, found in run.files.items():
+            if found.data != first.files[name].data or found.ids != first.files[name].ids:
+                raise UserError(f"{name}: {run.folder} was not run on the same items as {first.folder}")
+            head, other = first.files[name].metrics[0], found.metrics[0]
+            if head != other:
+                raise UserError(f"{name}: {run.folder} was scored by {other} and {first.folder} by {head}")
+            shared = first.files[name].judges.keys() & found.judges.keys()
+            if apart := sorted(one for one in shared if first.files[name].judges[one] != found.judges[one]):
+                raise UserError(
+                    f"{name}: {apart[0]} in {run.folder} is of another judge than in {first.folder}; judge anew"
+                )
+    kept = {name: set.intersection(*(run.files[name].figures for run in runs)) for name in first.files}
+    return [replace(run, files={name: found.only(kept[name]) for name, found in run.files.items()}) for run in runs]
+
+
+def run_folders(paths: Sequence[Path]) -> list[Path]:
+    """Run directories: those given, and in the place of a directory of runs its runs, by name.
+
+    Files among the paths are left out, so that `RUNS/*` may be given although tables lie beside the runs.
+    """
+    found: list[Path] = []
+    for path in [path for path in paths if path.is_dir()] or paths:
+        inside = sorted(manifest.parent for manifest in path.glob(f"*/{MANIFEST}"))
+        found += [path] if (path / MANIFEST).exists() or not inside else inside
+    return found
+
+
+def _file(path: Path, entry: dict[str, Any]) -> FileResult:
+    records = read_records(path, ("id", "scores"))
+    settings, result = entry["settings"], entry["result"]
+    metrics = tuple(settings["task"]["metrics"])
+    if not metrics:
+        raise UserError(f"{path} holds records that nothing is scored by; there is nothing to compare")
+    scores = {name: tuple(_part(path, record, name) for record in records) for name in metrics}
+    # How questions are put, a published task's protocol and policy: part of what is compared.
+    apart = ("task", "system", "choices")
+    data = {key: value for key, value in settings.items() if key not in apart} | {"kind": settings["task"]["kind"]}
+    ids = tuple(record["id"] for record in records)
+    judged, whole, undecided, judges = _judged(path, ids, scores)
+    return FileResult(
+        settings["task"]["kind"],
+        (*metrics, *judged),
+        ids,
+        scores,
+        float(result["seconds"]),
+        int(result["failed"]),
+        int(settings["with_passages"]),
+        data,
+        judged,
+        whole,
+        undecided,
+        recorded_form(settings),
+        judges,
+    )
+
+
+def _judged(
+    path: Path, ids: Sequence[str], scores: dict[str, tuple[Part | None, ...]]
+) -> tuple[tuple[str, ...], dict[str, tuple[float, int] | None], dict[str, int], dict[str, str]]:
+    """Adds the parts of judges to `scores`; gives their names, figures of all items, what is undecided, who judged."""
+    names: list[str] = []
+    whole: dict[str, tuple[float, int] | None] = {}
+    undecided: dict[str, int] = {}
+    judges: dict[str, str] = {}
+    for judged in read_judged(path.parent, path.name.removesuffix(".jsonl")):
+        for metric, parts in judged.parts.items():
+            column = judged.column(metric)
+            names.append(column)
+            scores[column] = tuple(parts.get(one) for one in ids)
+            if judged.undecided.get(metric):
+                undecided[column] = judged.undecided[metric]
+        for metric, found in judged.whole.items():
+            whole[judged.column(metric)] = None if found is None else (float(found["value"]), int(found["texts"]))
+        judges |= dict.fromkeys(map(judged.column, (*judged.parts, *judged.whole)), judged.mark)
+    return tuple(names), whole, undecided, judges
+
+
+def _part(path: Path, record: dict[str, Any], metric: str) -> Part | None:
+    if metric not in record["scores"]:
+        raise UserError(f"{path}: item {record['id']!r} has no {metric}; the run is of another version, run it again")
+    match record["scores"][metric]:
+        case None:
+            return None
+        case [int() | float() as top, int() | float() as bottom] if isfinite(top) and isfinite(bottom):
+            return float(top), float(bottom)
+        case found:
+            raise UserError(f"{path}: {metric} of item {record['id']!r} is no figure: {found!r:.40}; run it again")
+
+
+AVERAGE = "average"
+HEADLINE = "score"
+"""Name of the averaged headline figure, whose parts have different names in different files."""
+AVERAGED = ("citation_precision", "citation_precision_alce", "citation_recall", "retrieval_rate")
+"""Further figures that are averaged over the files that have them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One system in one table.
+
+    Attributes:
+        system: its name.
+        figures: metric to estimate; None where the metric says nothing about what this system does.
+        differences: metric to this system minus the reference, paired; empty for the reference itself.
+        seconds: an item, wall time of the batch divided by its items; None in the average.
+        failed: items without an answer.
+    """
+
+    system: str
+    figures: Mapping[str, Estimate | None]
+    differences: Mapping[str, Estimate | None]
+    seconds: float | None
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """All systems on one file, or on average.
+
+    Attributes:
+        name: of the file, or `average`.
+        kind: of task; `average` for the average.
+        metrics: columns, the headline first.
+        items: of the file, or files of the average.
+        notes: what a reader must know.
+        rows: in the order of the runs.
+    """
+
+    name: str
+    kind: str
+    metrics: tuple[str, ...]
+    items: int
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Tables a file, and the average if there are several files.
+
+    Attributes:
+        reference: the system that differences are against; None without differences.
+        tables: in the order of the files.
+        average: over all files.
+        seed: of the bootstrap.
+    """
+
+    reference: str | None
+    tables: tuple[Table, ...]
+    average: Table | None
+    seed: int = field(default=0)
+
+
+Figures = dict[str, dict[str, Draws | None]]
+"""System to metric to draws, of one file."""
+
+
+def compare(runs: Sequence[SystemRun], *, against: str | None = None, seed: int = 0) -> Comparison:
+    """Compare runs of the same files and items.
+
+    Args:
+        runs: as `read_runs` returns them.
+        against: name of the system that the others are compared with; None for no differences.
+        seed: of the bootstrap.
+
+    Raises:
+        UserError: no run is called `against`.
+    """
+    names = [run.name for run in runs]
+    if against is not None and against not in names:
+        raise UserError(f"no run of a system called {against!r}; there are {', '.join(names)}")
+    drawn = {file: _draw(runs, file, seed) for file in runs[0].files}
+    tables = tuple(_table(runs, file, drawn[file], against) for file in runs[0].files)
+    averaged = _average(runs, drawn, against) if len(tables) > 1 else None
+    return Comparison(against, tables, averaged, seed)
+
+
+def _draw(runs: Sequence[SystemRun], file: str, seed: int) -> Figures:
+    columns = [(run.name, metric) for run in runs for metric in run.files[file].metrics]
+    parts = [run.files[file].scores[metric] for run in runs for metric in run.files[file].metrics]
+    figures: Figures = {run.name: {} for run in runs}
+    for (system, metric), draws in zip(columns, bootstrap(parts, name=file, seed=seed), strict=True):
+        figures[system][metric] = draws
+    for run in runs:
+        for name, found in run.files[file].whole.items():  # one value for all items cannot be resampled
+            figures[run.name][name] = None if found is None else Draws(found[0], np.empty(0), found[1])
+    return figures
+
+
+def _table(runs: Sequence[SystemRun], file: str, figures: Figures, against: str | None) -> Table:
+    results = {run.name: run.files[file] for run in runs}
+    first = results[runs[0].name]
+    metrics = (*first.metrics, *first.whole)
+    rows = [
+        _row(name, figures, metrics, against, found.seconds / len(found.ids), found.failed)
+        for name, found in results.items()
+    ]
+    return Table(file, first.kind, metrics, len(first.ids), tuple(rows), tuple(_notes(first, results)))
+
+
+def _average(runs: Sequence[SystemRun], drawn: Mapping[str, Figures], against: str | None) -> Table:
+    averaged: Figures = {}
+    heading = {file: result.metrics[0] for file, result in runs[0].files.items() if not is_count(result.metrics[0])}
+    for run in runs:
+        heads = [drawn[file][run.name][metric] for file, metric in heading.items()]
+        averaged[run.name] = {HEADLINE: average(heads)}
+        for metric in AVERAGED:
+            having = _having(runs, drawn, metric)
+            averaged[run.name][metric] = average([drawn[file][run.name][metric] for file in having])
+    metrics = (HEADLINE, *AVERAGED)
+    rows = [
+        _row(run.name, averaged, metrics, against, None, sum(result.failed for result in run.files.values()))
+        for run in runs
+    ]
+    named = ", ".join(f"{metric} of {file}" for file, metric in heading.items()) or "nothing: all headlines are counts"
+    return Table(AVERAGE, AVERAGE, metrics, len(drawn), tuple(rows), (f"{HEADLINE} is the mean of {named}",))
+
+
+def _having(runs: Sequence[SystemRun], drawn: Mapping[str, Figures], metric: str) -> list[str]:
+    """Files for which any system has the figure."""
+    return [file for file, figures in drawn.items() if any(figures[run.name].get(metric) for run in runs)]
+
+
+def _row(
+    name: str, figures: Figures, metrics: Sequence[str], against: str | None, seconds: float | None, failed: int
+) -> Row:
+    own = figures[name]
+    differences: dict[str, Estimate | None] = {}
+    if against is not None and against != name:
+        for metric in metrics:
+            mine, other = own[metric], figures[against][metric]
+            differences[metric] = None if mine is None or other is None else (mine - other).estimate
+    estimates = {metric: None if (draws := own[metric]) is None else draws.estimate for metric in metrics}
+    return Row(name, estimates, differences, seconds, failed)
+
+
+def _notes(first: FileResult, results: Mapping[str, FileResult]) -> list[str]:
+    notes = []
+    if first.with_passages < len(first.ids):
+        bare = len(first.ids) - first.with_passages
+        notes.append(f"{bare} of {len(first.ids)} items came without passages, so that no system could read any")
+    if texts := [name for name, found in results.items() if found.form == "texts"]:
+        whose = "" if len(texts) == len(results) else f"{', '.join(texts)}: "
+        notes.append(f"{whose}questions were asked without their options, whose texts were scored")
+    failures = ((name, found.failed) for name, found in results.items() if found.failed)
+    notes += [f"{name}: {failed} items failed and count as wrong" for name, failed in failures]
+    for name, found in results.items():
+        for metric in found.judged:
+            if left := found.undecided.get(metric):
+                notes.append(f"{name}: {left} items have no {metric}, as a verdict is missing")
+    return notes

@@ -1,0 +1,351 @@
+"""Finished runs in the formats of inspect-ai and lm-eval; neither of them is needed to write them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from retrieval.atomic import write_json, write_pieces, writing
+from selfrag.errors import UserError
+from selfrag.evaluation.comparison import Draws, bootstrap, read_run
+from selfrag.evaluation.intervals import ROUNDS
+from selfrag.evaluation.items import Item
+from selfrag.evaluation.metrics.answers import EFFORT
+from selfrag.evaluation.metrics.fluency import REPEATED
+from selfrag.evaluation.metrics.memory import MEMORY
+from selfrag.evaluation.metrics.registry import is_count, ratio
+from selfrag.evaluation.records import items_of, read_manifest
+from selfrag.jsonl import read_jsonl, write_jsonl
+from selfrag.untrusted import whole
+
+INSPECT_VERSION = 2
+"""Of inspect-ai's log format."""
+NEITHER = frozenset((*EFFORT, *(metric.name for metric in MEMORY)))
+"""Figures of which neither more nor less is better; no count is, either."""
+WORSE = frozenset({"option_unread", REPEATED.name})
+"""Figures of which less is better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file of a finished run.
+
+    Attributes:
+        folder: of the run.
+        system: name of the run.
+        manifest: of the run.
+        name: of the file.
+        items: by id.
+        figures: metric to its bootstrap draws, the headline first; None where no item counts.
+    """
+
+    folder: Path
+    system: str
+    manifest: Mapping[str, Any]
+    name: str
+    items: Mapping[str, Item]
+    figures: Mapping[str, Draws | None]
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """How the file was read and scored."""
+        found: Mapping[str, Any] = self.manifest["files"][self.name]["settings"]
+        return found
+
+    @property
+    def result(self) -> Mapping[str, Any]:
+        """Items, failed items, seconds."""
+        found: Mapping[str, Any] = self.manifest["files"][self.name]["result"]
+        return found
+
+    @property
+    def started(self) -> datetime:
+        """When the run was."""
+        return datetime.fromisoformat(self.manifest["about"]["time"]).astimezone(UTC)
+
+    def records(self) -> Iterator[tuple[Item, Mapping[str, Any]]]:
+        """Items with their records, one at a time, in the order of the run.
+
+        Raises:
+            UserError: a record is of no item.
+        """
+
+        def parse(record: dict[str, Any]) -> tuple[Item, Mapping[str, Any]]:
+            if record.get("id") not in self.items:
+                raise UserError(f"a record of {record.get('id')!r}, which is no item of the data")
+            return self.items[record["id"]], record
+
+        return read_jsonl(self.folder / f"{self.name}.jsonl", parse)
+
+
+def read_source(folder: Path, name: str, data: Path | None = None, *, seed: int = 0) -> Source:
+    """Open one file of a run for export.
+
+    Args:
+        folder: of the run.
+        name: of the file.
+        data: folder of the data file, if it is no longer where the run read it.
+        seed: of the bootstrap.
+
+    Raises:
+        UserError: no such run or file, it is not finished, its data has gone or changed.
+    """
+    run = read_run(folder, [name])
+    found = run.files[name]
+    draws = bootstrap([found.scores[metric] for metric in found.metrics], name=name, seed=seed)
+    figures = dict(zip(found.metrics, draws, strict=True))
+    return Source(run.folder, run.name, read_manifest(folder), name, items_of(folder, name, data), figures)
+
+
+def write_inspect(source: Source, folder: Path) -> Path:
+    """Write the log of one file; its name has the form by which inspect-ai finds logs.
+
+    Raises:
+        UserError: the data and the records disagree, or the folder cannot be written.
+    """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    names = "-".join(re.sub(r"[^A-Za-z0-9.-]+", "-", name) for name in (source.name, source.system))
+    stamp = source.started.strftime("%Y-%m-%dT%H-%M-%S+00-00")
+    path = folder / f"{stamp}_{names}_{_key(source)[:22]}.json"
+    write_pieces(path, _inspect_log(source))
+    return path
+
+
+def _key(source: Source) -> str:
+    """Tells this file of this run from every other; the same at every export."""
+    return _hash(json.dumps([source.manifest["identity"], source.name, source.settings], sort_keys=True))
+
+
+def _inspect_log(source: Source) -> Iterator[str]:
+    """The log in pieces, so that one sample is in memory at a time."""
+    head = json.dumps(_inspect_head(source), ensure_ascii=False, indent=1)
+    yield whole(head.removesuffix("\n}")) + ',\n "samples": ['
+    for number, (item, record) in enumerate(source.records()):
+        sample = _inspect_sample(f"selfrag/{source.system}", item, record)
+        yield ("," if number else "") + "\n" + whole(json.dumps(sample, ensure_ascii=False))
+    yield "\n ]\n}\n"
+
+
+def _inspect_head(source: Source) -> dict[str, Any]:
+    result, settings, key, started = source.result, source.settings, _key(source), source.started
+    about, system = source.manifest["about"], source.manifest["identity"].get("system") or {}
+    return {
+        "version": INSPECT_VERSION,
+        "status": "success",
+        "eval": {
+            "eval_id": key[:22],
+            "run_id": key[22:44],
+            "task_id": key[44:],
+            "created": started.isoformat(),
+            "task": source.name,
+            "task_version": 0,
+            "task_args": dict(settings["task"]),
+            "solver": source.system,
+            "dataset": {"name": source.name, "samples": settings["items"], "shuffled": False},
+            "model": f"selfrag/{source.system}",
+            "config": {"epochs": 1, **({"limit": settings["limit"]} if "limit" in settings else {})},
+            "packages": dict(about["versions"]),
+            "metadata": {"data_sha256": settings["sha256"], "commit": about["commit"]},
+        },
+        "plan": {"name": "selfrag", "steps": [{"solver": source.system, "params": system}]},
+        "results": {
+            "total_samples": result["items"],
+            "completed_samples": result["items"] - result["failed"],
+            "scores": [_inspect_score(name, draws, result["items"]) for name, draws in source.figures.items()],
+        },
+        "stats": {
+            "started_at": started.isoformat(),
+            "completed_at": (started + timedelta(seconds=result["seconds"])).isoformat(timespec="seconds"),
+        },
+    }
+
+
+def _inspect_score(name: str, draws: Draws | None, items: int) -> dict[str, Any]:
+    """A metric; one that says nothing about any item has no value, which is not 0."""
+    values: dict[str, float] = {}
+    if draws is not None:
+        values = {"value": draws.value}
+        if (error := _standard_error(draws)) is not None:
+            values |= {"stderr": error, "ci_low": draws.estimate.low, "ci_high": draws.estimate.high}
+    counted = 0 if draws is None else draws.n
+    return {
+        "name": name,
+        "scorer": name,
+        "scored_samples": counted,
+        "unscored_samples": items - counted,
+        "metrics": {key: {"name": key, "value": value} for key, value in values.items()},
+    }
+
+
+def _inspect_sample(model: str, item: Item, record: Mapping[str, Any]) -> dict[str, Any]:
+    failed = record.get("error") is not None
+    text = "" if failed else record["text"]
+    asked = {"role": "user", "content": item.instruction}
+    reply = {"role": "assistant", "content": text, "source": "generate", "model": model}
+    usage = record.get("usage") or {}
+    tokens = {"input_tokens": usage.get("prompt_tokens", 0), "output_tokens": usage.get("generated_tokens", 0)}
+    choices = [] if failed else [{"message": reply, "stop_reason": "stop"}]
+    kept = {key: record[key] for key in ("cited", "read", "retrieved", "segments", "usage") if key in record}
+    found: dict[str, Any] = {
+        "id": item.id,
+        "epoch": 1,
+        "input": item.instruction,
+        "target": _target(item),
+        "messages": [asked] if failed else [asked, reply],
+        "output": {
+            "model": model,
+            "choices": choices,
+            "completion": text,
+            "usage": tokens | {"total_tokens": sum(tokens.values())},
+        },
+        "scores": {name: {"value": value, "answer": text} for name, value in _scores(record).items()},
+        "metadata": kept | {"passages": [passage.as_dict() for passage in item.passages]},
+    }
+    if item.options:
+        found["choices"] = list(item.options)
+    if failed:
+        found["error"] = {"message": record["error"], "traceback": "", "traceback_ansi": ""}
+    return found
+
+
+def write_lm_eval(sources: Sequence[Source], folder: Path) -> Path:
+    """Write `results_DATE.json` and `samples_TASK_DATE.jsonl` below `folder/MODEL`; the path of the results.
+
+    The filter is always `none`, as nothing is cut out of an answer here.
+
+    Args:
+        sources: files of one run.
+        folder: of all models.
+
+    Raises:
+        UserError: no file, data and records disagree, or the folder cannot be written.
+    """
+    if not sources:
+        raise UserError("no file to export; the run has none")
+    model = re.sub(r"[\"<>:/|\\?*\[\]]+", "__", sources[0].system)
+    place = folder / model
+    with writing(place):
+        place.mkdir(parents=True, exist_ok=True)
+    stamp = sources[0].started.strftime("%Y-%m-%dT%H-%M-%S.%f")
+    tasks = {re.sub(r"\W", "_", source.name): source for source in sources}
+    hashes = {}
+    for task, source in tasks.items():
+        seen: list[str] = []
+        write_jsonl(place / f"samples_{task}_{stamp}.jsonl", _lm_samples(source, seen))
+        hashes[task] = _hash("".join(seen))
+    path = place / f"results_{stamp}.json"
+    write_json(path, _lm_results(tasks, model) | {"task_hashes": hashes})
+    return path
+
+
+def _lm_results(tasks: Mapping[str, Source], model: str) -> dict[str, Any]:
+    first = next(iter(tasks.values()))
+    identity, about = first.manifest["identity"], first.manifest["about"]
+    read = {task: source.settings for task, source in tasks.items()}
+    return {
+        "results": {task: _lm_figures(task, source) for task, source in tasks.items()},
+        "group_subtasks": {task: [] for task in tasks},
+        "configs": {
+            task: {
+                "task": task,
+                "output_type": "generate_until",
+                "metadata": {"task": dict(settings["task"]), "data_sha256": settings["sha256"]},
+            }
+            for task, settings in read.items()
+        },
+        "versions": dict.fromkeys(tasks, 0),
+        "n-shot": dict.fromkeys(tasks, 0),
+        "higher_is_better": {
+            task: {name: higher_is_better(name) for name in source.figures} for task, source in tasks.items()
+        },
+        "n-samples": {
+            task: {"original": settings["rows"], "effective": settings["items"]} for task, settings in read.items()
+        },
+        "config": {
+            "model": "selfrag",
+            "model_args": {"system": first.system, "engine": identity.get("engine")},
+            "limit": next((settings["limit"] for settings in read.values() if "limit" in settings), None),
+            "bootstrap_iters": ROUNDS,
+            "random_seed": next((settings["seed"] for settings in read.values() if "seed" in settings), 0),
+        },
+        "git_hash": about["commit"],
+        "date": first.started.timestamp(),
+        "model_source": "selfrag",
+        "model_name": first.system,
+        "model_name_sanitized": model,
+        "total_evaluation_time_seconds": str(sum(source.result["seconds"] for source in tasks.values())),
+    }
+
+
+def higher_is_better(name: str) -> bool | None:
+    """Whether more of a figure is better; None where neither is."""
+    return None if name in NEITHER or is_count(name) else name not in WORSE
+
+
+def _lm_figures(task: str, source: Source) -> dict[str, Any]:
+    values: dict[str, Any] = {"alias": source.name, "name": task, "sample_len": source.settings["items"]}
+    for name, draws in source.figures.items():
+        if draws is not None:
+            error = _standard_error(draws)
+            values[f"{name},none"] = draws.value
+            values[f"{name}_stderr,none"] = "N/A" if error is None else error
+    return values
+
+
+def _lm_samples(source: Source, hashes: list[str]) -> Iterator[dict[str, Any]]:
+    for number, (item, record) in enumerate(source.records()):
+        doc = {
+            "id": item.id,
+            "instruction": item.instruction,
+            "options": list(item.options),
+            "references": list(item.references),
+            "passages": [passage.as_dict() for passage in item.passages],
+        }
+        right, text = _target(item), "" if record.get("error") is not None else record["text"]
+        target, scores = str(right[0] if len(right) == 1 else right), _scores(record)
+        marks = [_hash(one) for one in (json.dumps(doc, indent=2), item.instruction, target)]
+        hashes.append("".join(marks))
+        yield {
+            "doc_id": number,
+            "doc": doc,
+            "target": target,
+            "arguments": {"gen_args_0": {"arg_0": item.instruction, "arg_1": {}}},
+            "resps": [[text]],
+            "filtered_resps": [text],
+            "filter": "none",
+            "metrics": list(scores),
+            **dict(zip(("doc_hash", "prompt_hash", "target_hash"), marks, strict=True)),
+            **scores,
+            "error": record.get("error"),
+            "cited": record.get("cited", []),
+        }
+
+
+def _target(item: Item) -> list[str]:
+    """What would be right: the label of a closed set, else every reference; empty if nothing would be."""
+    return [item.label] if item.label is not None and item.options else list(item.references)
+
+
+def _scores(record: Mapping[str, Any]) -> dict[str, float]:
+    """Each metric of one item that says something about it."""
+    values = {name: ratio([part]) for name, part in record["scores"].items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _standard_error(draws: Draws) -> float | None:
+    """By bootstrap over items; None with fewer than two items."""
+    known = draws.samples[np.isfinite(draws.samples)]
+    return None if np.isnan(draws.estimate.low) or len(known) < 2 else float(np.std(known))
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

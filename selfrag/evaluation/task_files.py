@@ -1,0 +1,244 @@
+"""Evaluation files as items of one kind of task, read strictly: rows of users, or the public file of a preset."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+from retrieval.checks import choice, component, whole
+from retrieval.passage import Passage, Retriever
+from selfrag.errors import UserError
+from selfrag.evaluation.items import Item, read_items
+from selfrag.evaluation.metrics.registry import metrics
+from selfrag.evaluation.multiple_choice import Form, in_form
+from selfrag.evaluation.presets import PAPER, Given, Preset
+from selfrag.evaluation.public_files import Record, passages_of, read_records
+from selfrag.evaluation.task import SHORT, Task, task_of
+from selfrag.provenance import sha256
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFile:
+    """One file to evaluate on.
+
+    Attributes:
+        name: the published task, or the file's name without its endings; what a run and a table call it.
+        path: where it was read.
+        sha256: of the file.
+        task: what its items are.
+        items: in the order of the file.
+        rows: items of the whole file, before a sample was drawn.
+    """
+
+    name: str
+    path: Path
+    sha256: str
+    task: Task
+    items: tuple[Item, ...]
+    rows: int
+
+    @property
+    def form(self) -> dict[str, str]:
+        """Entry of a manifest: how its closed sets are asked. Empty where that decides nothing, and for `letters`.
+
+        Folders from before there were forms can thus be gone on with.
+        """
+        return {"choices": "texts"} if any(item.cloze for item in self.items) else {}
+
+
+def read_published(
+    path: Path, preset: Preset, protocol: str = PAPER, *, searched: bool = False, form: Form = "letters"
+) -> list[Item]:
+    """Read the public file of a task.
+
+    Args:
+        path: JSON Lines or a JSON array, plain or gzipped.
+        preset: the task.
+        protocol: decides the wording and how many passages are kept.
+        searched: passages are searched for rows without any; else a row must have some.
+        form: of closed sets; `letters` is what protocols ask, and `texts` leaves out their wording.
+
+    Raises:
+        UserError: a row is bad, of another schema, without passages, or an id occurs twice; names `file:line`.
+    """
+    how = preset.protocol(protocol)
+    seen: dict[str, int] = {}
+
+    def parse(record: Record) -> Item:
+        item = preset.schema.item(record)
+        place = len(seen) + 1
+        name = item.id or f"row-{place}"
+        if name in seen:
+            raise UserError(f"id {name!r} occurs twice, first in row {seen[name]}")
+        seen[name] = place
+        passages = passages_of(record, needed=not searched)[: how.passages]
+        asked = how.wording.worded(replace(item, id=name, passages=passages, task=preset.schema.name))
+        return in_form(asked, form)
+
+    return read_records(path, parse)
+
+
+def read_task(
+    source: Path | Given,
+    *,
+    limit: int | None = None,
+    seed: int = 0,
+    searched: bool = False,
+    form: Form = "letters",
+) -> TaskFile:
+    """Read a file of user rows, or of a published task.
+
+    Args:
+        source: `.jsonl` or `.jsonl.gz`; of a published task a `.json` array too.
+        limit: a seeded sample of this many items, in the order of the file.
+        seed: of the sample.
+        searched: passages are searched for rows without any; else a row of a published task must have some, and one
+            of user rows if others of its file do.
+        form: how closed sets are asked whose labels are letters or numbers.
+
+    Raises:
+        UserError: a row is bad, an id occurs twice, the file is empty, its rows are of several kinds, or a metric that
+            it names is unknown; names `file:line` where it can.
+    """
+    if limit is not None:
+        whole("limit", limit)
+    choice("choices", form, get_args(Form))
+    given = source if isinstance(source, Given) else Given(source)
+    if given.preset is None:
+        check = _Check(form, searched)
+        items, task = read_items(given.path, check=check), check.task
+    else:
+        items = read_published(given.path, given.preset, given.protocol, searched=searched, form=form)
+        task = given.preset.task(given.protocol)
+    rows = len(items)
+    if limit is not None and limit < rows:
+        chosen = sorted(random.Random(seed).sample(range(rows), limit))  # noqa: S311 - no cryptography
+        items = [items[i] for i in chosen]
+    return TaskFile(given.name, given.path, sha256(given.path), task, tuple(items), rows)
+
+
+def read_tasks(
+    sources: Sequence[Path | Given],
+    *,
+    limit: int | None = None,
+    seed: int = 0,
+    searched: bool = False,
+    form: Form = "letters",
+) -> list[TaskFile]:
+    """Several files; their names must differ.
+
+    Raises:
+        UserError: as `read_task`, or two files have one name.
+    """
+    given = [source if isinstance(source, Given) else Given(source) for source in sources]
+    names = [one.name for one in given]
+    for name in names:
+        component("the name of a file", name)
+        if names.count(name) > 1:
+            raise UserError(f"two files are called {name}; rename one, as a run keeps one result a name")
+    return [read_task(one, limit=limit, seed=seed, searched=searched, form=form) for one in given]
+
+
+def _filled(item: Item) -> None:
+    """A blank text is contained in every answer and follows from every premise: it would score what nobody asked."""
+    gold = () if item.answerable is False else item.references
+    for key, texts in (("answers", gold), ("claims", item.claims)):
+        if not all(text.strip() for text in texts):
+            raise UserError(f"{key!r} has a blank text; fill it or take it out")
+
+
+class _Check:
+    """What must hold for each item of a file of user rows, and between them."""
+
+    def __init__(self, form: Form, searched: bool) -> None:
+        self._form: Form = form
+        self._searched = searched
+        self._evidence = False
+        self._seen: set[str] = set()
+        self._first: Task | None = None
+        self._metrics: tuple[str, ...] = ()
+
+    @property
+    def task(self) -> Task:
+        """The kind of the items, with the metrics that the file names."""
+        if self._first is None:
+            raise UserError("no rows")
+        return replace(self._first, metrics=metrics(self._metrics)) if self._metrics else self._first
+
+    def __call__(self, item: Item) -> Item:
+        if not item.task:
+            raise UserError("key 'task' is missing; a row in the schema of eval/dev has it")
+        if item.id in self._seen:
+            raise UserError(f"id {item.id!r} occurs twice")
+        self._seen.add(item.id)
+        task = task_of(item)
+        _filled(item)
+        self._first = self._first or task
+        if task is not self._first:
+            raise UserError(f"kind {task.kind} after rows of kind {self._first.kind}; put each kind into its own file")
+        self._wanted(item)
+        item = in_form(item, self._form)
+        if len({passage.id for passage in item.passages}) != len(item.passages):
+            raise UserError("two passages have one id")
+        self._same_evidence(item)
+        # Short answers also where the file names a kind of task that `items` does not know.
+        return replace(item, answers=item.references) if task is SHORT and item.answers is None else item
+
+    def _same_evidence(self, item: Item) -> None:
+        """A file brings passages or leaves them out: a row that lacks what the others have was not meant to."""
+        if self._searched:
+            return
+        if len(self._seen) == 1:
+            self._evidence = bool(item.passages)
+        elif bool(item.passages) != self._evidence:
+            has, others = ("no passages", "have some") if self._evidence else ("passages", "have none")
+            raise UserError(f"{has}, though the rows before it {others}; fill 'passages', or give --index to search")
+
+    def _wanted(self, item: Item) -> None:
+        """The metrics of a file are those of its first row; further rows may repeat them or say nothing."""
+        if len(self._seen) == 1 and item.metrics:
+            metrics(item.metrics)
+            self._metrics = item.metrics
+        elif item.metrics and item.metrics != self._metrics:
+            raise UserError(f"'metrics' differ from those of the first row, {', '.join(self._metrics) or 'none'}")
+
+
+BATCH = 256
+"""Queries of one search."""
+
+
+def nothing_searched(queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
+    """A retriever for items that bring their passages: being asked is an error of whoever runs them.
+
+    Raises:
+        UserError: always.
+    """
+    raise UserError(f"the items bring their passages; nothing is searched ({len(queries)} queries, {k} passages)")
+
+
+def with_evidence(file: TaskFile, retriever: Retriever, passages: int) -> TaskFile:
+    """The file with the best `passages` of the retriever for every item that has none, searched by its question.
+
+    Raises:
+        UserError: the retriever cannot search.
+    """
+    return replace(file, items=searched(file.items, retriever, passages))
+
+
+def searched(items: Sequence[Item], retriever: Retriever, passages: int) -> tuple[Item, ...]:
+    """The same for items.
+
+    Raises:
+        UserError: the retriever cannot search.
+    """
+    given = list(items)
+    bare = [i for i, item in enumerate(given) if not item.passages]
+    for start in range(0, len(bare), BATCH):
+        batch = bare[start : start + BATCH]
+        found = retriever([given[i].query or given[i].instruction for i in batch], passages)
+        for i, hits in zip(batch, found, strict=True):
+            given[i] = replace(given[i], passages=tuple(hits))
+    return tuple(given)

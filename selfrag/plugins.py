@@ -1,0 +1,35 @@
+"""Plug-ins: objects of other packages, named on a command line by an entry point or as `module:name`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from selfrag.errors import UserError
+
+
+def plugin(group: str, name: str) -> Any:
+    """What an entry point of a group is called, or what `module:name` is; modules of the working directory are found.
+
+    Raises:
+        UserError: there is no such entry point, module or name.
+    """
+    points = {point.name: point for point in entry_points(group=group)}
+    if name in points:
+        return points[name].load()
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        known = ", ".join(sorted(points)) or "none"
+        raise UserError(f"no entry point {name!r} of {group}, which has {known}; give one of them, or MODULE:NAME")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+    try:
+        found = importlib.import_module(module)
+    except (ImportError, ValueError) as error:
+        raise UserError(f"{name}: the module cannot be imported: {error}") from error
+    if not hasattr(found, attribute):
+        raise UserError(f"{name}: {module} has no {attribute!r}")
+    return getattr(found, attribute)
