@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from critic.augment.run import _same
-from critic.student.prompt import NAME as CRITIC_CARD
+from critic.student.prompt import CARD as CRITIC_CARD
 from critic.student.prompt import read_card
 from make_results import read_digest, read_study
 from retrieval.errors import UserError

@@ -29,7 +29,7 @@ import {module}
 print(json.dumps([time.process_time() - start, sorted(sys.modules)]))
 """
 
-EDGES = ("selfrag.training.", "selfrag.engines.transformers_", "critic.student.training")
+EDGES = ("selfrag.training.", "selfrag.engines.transformers", "critic.student.training")
 """Modules that are nothing without torch; the others reach them inside functions only."""
 
 EVERYTHING_ELSE = """
