@@ -17,7 +17,7 @@ from retrieval.atomic import write_json
 from retrieval.passage import Passage, Retriever
 from selfrag.errors import UserError
 from selfrag.evaluation.provenance import commit, sha256, versions
-from selfrag.experiments.intrinsics.searching import BM25
+from selfrag.experiments.intrinsics.flows import BM25
 from selfrag.jsonl import read_identified, write_jsonl
 
 TASK = "list_qa"

@@ -16,7 +16,7 @@ from selfrag.experiments.interpretation.tables import (
     replies_table,
 )
 from selfrag.experiments.interpretation.verdict_tables import agreement_table, effects_table, foretold_table
-from selfrag.experiments.intrinsics.section import Table, markdown
+from selfrag.experiments.report_tables import Table, markdown
 from selfrag.untrusted import printable
 
 

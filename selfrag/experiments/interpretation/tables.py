@@ -10,7 +10,7 @@ from selfrag.experiments.interpretation.figures import GridFigures
 from selfrag.experiments.interpretation.grid import Cell
 from selfrag.experiments.interpretation.published import PUBLISHED, published_mean
 from selfrag.experiments.interpretation.scoring import MEASURES
-from selfrag.experiments.intrinsics.section import Table, percent, share
+from selfrag.experiments.report_tables import Table, percent, share
 
 SHORT = {
     "answer_recall": "answer recall",

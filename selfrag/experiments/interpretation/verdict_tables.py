@@ -8,7 +8,7 @@ from selfrag.evaluation.intervals import NONE
 from selfrag.experiments.interpretation.agreement import CITED, Agreement
 from selfrag.experiments.interpretation.claims import Claim
 from selfrag.experiments.interpretation.effects import Effect, Foretold
-from selfrag.experiments.intrinsics.section import Table, percent, share
+from selfrag.experiments.report_tables import Table, percent, share
 
 
 def effects_table(effects: Mapping[str, Sequence[Effect]]) -> Table:
