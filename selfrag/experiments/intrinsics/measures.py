@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from selfrag.evaluation.containment import normalise
 from selfrag.evaluation.intervals import NONE, Estimate, mean, pooled_auc
 from selfrag.evaluation.metrics.answers import exact_match, token_f1
 from selfrag.evaluation.metrics.calibration import Bin, brier, calibration_error, reliability
-from selfrag.evaluation.metrics.citation_pairs import Cited, PairFigures, by_passage, by_sentence, pair_figures
-from selfrag.evaluation.metrics.classes import Classification, classification
+from selfrag.evaluation.metrics.citation_pairs import Cited, by_passage, by_sentence, pair_figures
+from selfrag.evaluation.metrics.classes import ClassFigures, classification
 from selfrag.evaluation.metrics.hallucination import HALLUCINATED, detection
 from selfrag.evaluation.metrics.joint import ANSWERABLE, UNANSWERABLE
 from selfrag.evaluation.metrics.retrieval import ndcg_at, recall_at
@@ -37,18 +37,27 @@ from selfrag.intrinsics.training.rows import WORSE, Labelled
 from selfrag.intrinsics.training.uncited import without_evidence
 
 ANSWERABILITY_PART = "answerability"
-ANSWERABILITY_HEAD = (
-    "system",
-    "unans. P",
-    "unans. R",
-    "unans. F1",
-    "ans. P",
-    "ans. R",
-    "ans. F1",
-    "weighted F1",
-    "AUC",
-    "undefined",
-)
+_CLASSES = ("unans. P", "unans. R", "unans. F1", "ans. P", "ans. R", "ans. F1", "weighted F1")
+ANSWERABILITY_HEAD = ("system", *_CLASSES, "AUC", "undefined")
+
+
+def _ask(subject: Subject, intrinsic: str, states: Sequence[State]) -> list[Any]:
+    return [subject.result(intrinsic, found) for found in subject.ask(intrinsic, states)]
+
+
+def _auc(scored: Iterable[tuple[bool | float, float | None]], seed: int) -> Estimate:
+    """Area under the ROC curve of (positive, score) pairs with a score; every row is an item of its own."""
+    known = [(positive, score) for positive, score in scored if score is not None]
+    return pooled_auc([[p] if one else [] for one, p in known], [[] if one else [p] for one, p in known], seed=seed)
+
+
+def _published(title: str, head: Sequence[str], systems: Mapping[str, Sequence[float]], digits: int = 1) -> Table:
+    rows = tuple((system, *given(*values, digits=digits)) for system, values in systems.items())
+    return Table(f"Published: {title}", ("system", *head), rows)
+
+
+def _cells(found: ClassFigures) -> tuple[str, str, str]:
+    return percent(found.precision), percent(found.recall), percent(found.f1)
 
 
 def evaluate_answerability(
@@ -61,12 +70,9 @@ def evaluate_answerability(
     predictions: dict[str, list[str | None]] = {"majority": [majority] * len(rows)}
     chances: dict[str, list[float | None]] = {"majority": [0.5] * len(rows)}
     for subject in subjects:
-        results = [
-            subject.result(ANSWERABILITY_PART, found)
-            for found in subject.ask(ANSWERABILITY_PART, [row.state for row in rows])
-        ]
-        chances[subject.name] = [result.answerable for result in results]
-        predictions[subject.name] = [None if p is None else _answerability_label(p) for p in chances[subject.name]]
+        results = _ask(subject, ANSWERABILITY_PART, [row.state for row in rows])
+        chances[subject.name] = known = [result.answerable for result in results]
+        predictions[subject.name] = [p if p is None else ANSWERABLE if p >= 0.5 else UNANSWERABLE for p in known]
     parts = {"all rows": range(len(rows))} | {
         name: [at for at, row in enumerate(rows) if row.source.split("/")[0] == name]
         for name in sorted({row.source.split("/")[0] for row in rows})
@@ -76,47 +82,15 @@ def evaluate_answerability(
     for part, members in parts.items():
         lines = []
         for system, said in predictions.items():
-            found = classification(
-                [truth[at] for at in members], [said[at] for at in members], (UNANSWERABLE, ANSWERABLE), seed=seed
-            )
-            area = _answerability_auc([truth[at] for at in members], [chances[system][at] for at in members], seed)
-            lines.append((system, *_answerability_cells(found), share(area), str(found.undefined)))
+            labels = (UNANSWERABLE, ANSWERABLE)
+            found = classification([truth[at] for at in members], [said[at] for at in members], labels, seed=seed)
+            area = _auc([(truth[at] == ANSWERABLE, chances[system][at]) for at in members], seed)
+            cells = [cell for label in labels for cell in _cells(found.classes[label])]
+            lines.append((system, *cells, percent(found.weighted_f1), share(area), str(found.undefined)))
             figures.setdefault(system, {})[part] = found.as_dict() | {"auc": area.as_dict()}
         tables.append(Table(f"Answerability, {part} ({len(members)})", ANSWERABILITY_HEAD, tuple(lines)))
-    tables += [
-        Table(
-            f"Published: {name}",
-            ANSWERABILITY_HEAD[:-2],
-            tuple((system, *given(*values)) for system, values in systems.items()),
-        )
-        for name, systems in ANSWERABILITY.items()
-    ]
-    return Section(ANSWERABILITY_PART, tuple(tables), figures, tuple(_answerability_items(rows, predictions, chances)))
-
-
-def _answerability_label(probability: float) -> str:
-    return ANSWERABLE if probability >= 0.5 else UNANSWERABLE
-
-
-def _answerability_auc(truth: Sequence[str], chances: Sequence[float | None], seed: int) -> Any:
-    """Area under the ROC curve of p(answerable); every row is an item of its own."""
-    known = [(one == ANSWERABLE, p) for one, p in zip(truth, chances, strict=True) if p is not None]
-    return pooled_auc([[p] if is_one else [] for is_one, p in known], [[] if is_one else [p] for is_one, p in known],
-                      seed=seed)  # fmt: skip
-
-
-def _answerability_cells(found: Classification) -> tuple[str, ...]:
-    cells = []
-    for name in (UNANSWERABLE, ANSWERABLE):
-        figures = found.classes[name]
-        cells += [percent(figures.precision), percent(figures.recall), percent(figures.f1)]
-    return (*cells, percent(found.weighted_f1))
-
-
-def _answerability_items(
-    rows: Sequence[Labelled], predictions: Mapping[str, Sequence[str | None]], chances: Mapping[str, Sequence[Any]]
-) -> list[dict[str, Any]]:
-    return [
+    tables += [_published(name, _CLASSES, systems) for name, systems in ANSWERABILITY.items()]
+    items = tuple(
         {
             "id": row.id,
             "source": row.source,
@@ -124,7 +98,8 @@ def _answerability_items(
             **{system: {"label": said[at], "answerable": chances[system][at]} for system, said in predictions.items()},
         }
         for at, row in enumerate(rows)
-    ]
+    )
+    return Section(ANSWERABILITY_PART, tuple(tables), figures, items)
 
 
 UNCERTAINTY_PART = "uncertainty"
@@ -158,7 +133,7 @@ def evaluate_certainty(
         }
         states = [State(conversation(one, after=moment == "after")) for one in answers]
         for subject in subjects:
-            results = [subject.result(UNCERTAINTY_PART, found) for found in subject.ask(UNCERTAINTY_PART, states)]
+            results = _ask(subject, UNCERTAINTY_PART, states)
             systems[subject.name] = [one.decile for one in results], [one.certainty for one in results]
             for item, result in zip(items, results, strict=True):
                 item[f"{subject.name}, {moment}"] = result.certainty
@@ -171,11 +146,7 @@ def evaluate_certainty(
         accuracy = 100 * sum(right) / len(right)
         title = f"Certainty, {moment} the answer ({len(answers)} questions, {accuracy:.1f}% right)"
         tables.append(Table(title, UNCERTAINTY_HEAD, tuple(lines)))
-    published = Table(
-        "Published: MMLU, section 3.2",
-        ("system", "mean ECE", "largest"),
-        tuple((system, *given(*values, digits=3)) for system, values in CALIBRATION.items()),
-    )
+    published = _published("MMLU, section 3.2", ("mean ECE", "largest"), CALIBRATION, digits=3)
     notes = ("AUC: how often a right answer is given more certainty than a wrong one; 0.5 is chance",)
     tables[0] = Table(tables[0].title, UNCERTAINTY_HEAD, tables[0].rows, notes)
     return Section(UNCERTAINTY_PART, (*tables, published), figures, tuple(items), diagrams)
@@ -194,18 +165,13 @@ def _certainty_line(
     middle = [float(deciles[at] or 0.0) for at in known]
     if not known:
         return (system, *[NONE] * 5, str(len(right))), {"undefined": len(right)}, ()
-    measures: dict[str, Callable[[], Any]] = {
-        "ece_decile": lambda: calibration_error(middle, truth, seed=seed),
-        "ece": lambda: calibration_error(expected, truth, seed=seed),
-        "ece_adaptive": lambda: calibration_error(expected, truth, adaptive=True, seed=seed),
-        "brier": lambda: brier(expected, truth, seed=seed),
-        "auc": lambda: pooled_auc(
-            [[p] if one else [] for p, one in zip(expected, truth, strict=True)],
-            [[] if one else [p] for p, one in zip(expected, truth, strict=True)],
-            seed=seed,
-        ),
+    found = {
+        "ece_decile": calibration_error(middle, truth, seed=seed),
+        "ece": calibration_error(expected, truth, seed=seed),
+        "ece_adaptive": calibration_error(expected, truth, adaptive=True, seed=seed),
+        "brier": brier(expected, truth, seed=seed),
+        "auc": _auc(zip(truth, expected, strict=True), seed),
     }
-    found = {name: measure() for name, measure in measures.items()}
     undefined = len(right) - len(known)
     values = {name: one.as_dict() for name, one in found.items()} | {"undefined": undefined}
     return (system, *map(share, found.values()), str(undefined)), values, reliability(expected, truth)
@@ -243,9 +209,8 @@ def evaluate_citations(
         by_s = pair_figures([by_sentence(one) for one in gold], [by_sentence(one) for one in cited], seed=seed)
         by_p = pair_figures([by_passage(one) for one in gold], [by_passage(one) for one in cited], seed=seed)
         nothing = mean([float(one is False) for sentences in cites[system] for one in sentences], seed=seed)
-        lines.append(
-            (system, *_citations_cells(by_s), *_citations_cells(by_p), str(undefined[system]), percent(nothing))
-        )
+        cells = [percent(one) for by in (by_s, by_p) for one in (by.recall, by.precision, by.f1)]
+        lines.append((system, *cells, str(undefined[system]), percent(nothing)))
         figures[system] = {
             "sentence": by_s.as_dict(),
             "passage": by_p.as_dict(),
@@ -266,16 +231,9 @@ def evaluate_citations(
             f" ({len(gone)} responses)",
         ),
     )
-    alce = Table(
-        "Published: Table 12, ALCE",
-        ("system", "R", "P", "F1"),
-        tuple((system, *given(*values)) for system, values in CITATIONS_ALCE.items()),
-    )
-    long = Table(
-        "Published: Table 13, LongBench-Cite, F1",
-        ("system", "Chat", "MultifieldQA", "HotpotQA", "GovReport"),
-        tuple((system, *given(*(one[2] for one in values))) for system, values in CITATIONS_LONGBENCH.items()),
-    )
+    alce = _published("Table 12, ALCE", ("R", "P", "F1"), CITATIONS_ALCE)
+    f1 = {system: [one[2] for one in values] for system, values in CITATIONS_LONGBENCH.items()}
+    long = _published("Table 13, LongBench-Cite, F1", ("Chat", "MultifieldQA", "HotpotQA", "GovReport"), f1)
     return Section(CITATIONS_PART, (own, alce, long), figures, items)
 
 
@@ -332,10 +290,6 @@ def _pair(request: Request, site: int, number: int) -> Cited:
     return Cited(site, str(source.passage), number)
 
 
-def _citations_cells(found: PairFigures) -> tuple[str, str, str]:
-    return percent(found.recall), percent(found.precision), percent(found.f1)
-
-
 HALLUCINATION_PART = "hallucination_detection"
 HALLUCINATION_HEAD = ("system", "P", "R", "F1", "AUC", "sentences: accuracy", "macro-F1", "undefined")
 
@@ -355,15 +309,13 @@ def evaluate_hallucination(
     lines = []
     figures: dict[str, Any] = {}
     items: list[dict[str, Any]] = [{"id": row.id, "worst": one} for row, one in zip(rows, worst, strict=True)]
-    sites = _hallucination_gold(rows, subjects[0])
+    codec = subjects[0].codec(HALLUCINATION_PART)
+    sites = [gold_of(row, codec.encode(row.state)).labels for row in rows]
     majority = [[common] * len(labels) for labels in sites]
     said: list[bool | None] = [common == "unfaithful"] * len(rows)
     lines.append(_hallucination_line("majority", truth, said, [0.5] * len(rows), sites, majority, figures, seed))
     for subject in subjects:
-        results = [
-            subject.result(HALLUCINATION_PART, found)
-            for found in subject.ask(HALLUCINATION_PART, [row.state for row in rows])
-        ]
+        results = _ask(subject, HALLUCINATION_PART, [row.state for row in rows])
         flags = [result.is_hallucinated for result in results]
         lowest = [result.lowest for result in results]
         labels = [[sentence.label for sentence in result.sentences] for result in results]
@@ -380,11 +332,7 @@ def evaluate_hallucination(
             f"{sum(label is not None for labels in sites for label in labels)} of them",
         ),
     )
-    published = Table(
-        "Published: Table 8, RAGTruth QA",
-        HALLUCINATION_HEAD[:4],
-        tuple((system, *given(*values)) for system, values in HALLUCINATION.items()),
-    )
+    published = _published("Table 8, RAGTruth QA", HALLUCINATION_HEAD[1:4], HALLUCINATION)
     return Section(HALLUCINATION_PART, (own, published), figures, tuple(items))
 
 
@@ -392,11 +340,6 @@ def _worst(row: Labelled) -> str:
     if row.response is not None:
         return row.response
     return max((label for _, label in row.spans or ()), key=WORSE.index, default="NA")
-
-
-def _hallucination_gold(rows: Sequence[Labelled], subject: Subject) -> list[tuple[str | None, ...]]:
-    codec = subject.codec(HALLUCINATION_PART)
-    return [gold_of(row, codec.encode(row.state)).labels for row in rows]
 
 
 def _hallucination_line(
@@ -410,7 +353,7 @@ def _hallucination_line(
     seed: int,
 ) -> tuple[str, ...]:
     found = detection(truth, flags, seed=seed)
-    area = _hallucination_auc(truth, lowest, seed)
+    area = _auc([(bad, None if low is None else 1 - low) for bad, low in zip(truth, lowest, strict=True)], seed)
     pairs = [
         (right, labels[at][place] if place < len(labels[at]) else None)
         for at, sentences in enumerate(gold)
@@ -418,27 +361,9 @@ def _hallucination_line(
         if right is not None
     ]
     sentences = classification([right for right, _ in pairs], [one for _, one in pairs], WORSE, seed=seed)
-    figures[system] = {
-        "responses": found.as_dict(),
-        "auc": area.as_dict(),
-        "sentences": sentences.as_dict(),
-    }
-    one = found.classes[HALLUCINATED]
-    return (
-        system,
-        percent(one.precision),
-        percent(one.recall),
-        percent(one.f1),
-        share(area),
-        percent(sentences.accuracy),
-        percent(sentences.macro_f1),
-        str(found.undefined),
-    )
-
-
-def _hallucination_auc(truth: Sequence[bool], lowest: Sequence[float | None], seed: int) -> Estimate:
-    known = [(bad, 1 - low) for bad, low in zip(truth, lowest, strict=True) if low is not None]
-    return pooled_auc([[p] if bad else [] for bad, p in known], [[] if bad else [p] for bad, p in known], seed=seed)
+    figures[system] = {"responses": found.as_dict(), "auc": area.as_dict(), "sentences": sentences.as_dict()}
+    over_sentences = percent(sentences.accuracy), percent(sentences.macro_f1)
+    return (system, *_cells(found.classes[HALLUCINATED]), share(area), *over_sentences, str(found.undefined))
 
 
 REWRITE_PART = "query_rewrite"
@@ -462,7 +387,7 @@ def evaluate_rewrite(
     written = {"no rewrite": [row.state.query or "" for row in rows]}
     defined = {"no rewrite": len(rows)}
     for subject in subjects:
-        results = _ask(subject, [row.state for row in rows])
+        results = _ask(subject, REWRITE_PART, [row.state for row in rows])
         written[subject.name] = [one.text for one in results]
         defined[subject.name] = sum(one.defined for one in results)
     lines = []
@@ -492,19 +417,9 @@ def evaluate_rewrite(
         for system, found_by_part in values.items():
             figures.setdefault(system, {})["retrieval"] = found_by_part
         items += records
-    tables += [
-        Table(
-            f"Published: tables 2 to 4, MT-RAG, {part}",
-            ("system", *(f"R@{k}" for k in DEPTHS)),
-            tuple((system, *given(*found, digits=2)) for system, found in systems.items()),
-        )
-        for part, systems in RECALL.items()
-    ]
+    depths = [f"R@{k}" for k in DEPTHS]
+    tables += [_published(f"tables 2 to 4, MT-RAG, {part}", depths, found, 2) for part, found in RECALL.items()]
     return Section(REWRITE_PART, tuple(tables), figures, tuple(items))
-
-
-def _ask(subject: Subject, states: Sequence[State]) -> list[Any]:
-    return [subject.result(REWRITE_PART, found) for found in subject.ask(REWRITE_PART, states)]
 
 
 def _against_people(rows: Sequence[Labelled], texts: Sequence[str], seed: int) -> dict[str, Estimate]:
@@ -525,7 +440,7 @@ def _retrieval(
 ) -> tuple[list[Table], dict[str, Any], list[dict[str, Any]]]:
     queries: dict[str, list[str]] = {"no rewrite": [one.state.query or "" for one in followups]}
     for subject in subjects:
-        queries[subject.name] = [one.text for one in _ask(subject, [turn.state for turn in followups])]
+        queries[subject.name] = [one.text for one in _ask(subject, REWRITE_PART, [turn.state for turn in followups])]
     queries["gold rewrite"] = [one.gold for one in followups]
     rankings = {system: search(texts, max(DEPTHS)) for system, texts in queries.items()}
     parts = {
