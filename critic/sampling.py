@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from critic.augment.segments import segments
+from critic.augment.algorithm import segments
 from critic.cases import Case, Question, digest
 from critic.pairs import Pair
 from critic.tables import counted, markdown, quoted

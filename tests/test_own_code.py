@@ -86,20 +86,20 @@ def sentence_transformer(source):
     SentenceTransformerEncoder(source)
 
 def classifier(source):
-    from selfrag.evaluation.metrics.entailment.classifier import ClassifierEntailment, _open
+    from selfrag.evaluation.metrics.nli import ClassifierEntailment, _open_classifier
     ClassifierEntailment.load(source, label="LABEL_1")
-    _open(Path(source), source)
+    _open_classifier(Path(source), source)
 
 def true(source):
-    from selfrag.evaluation.metrics.entailment.true import TrueEntailment, _open
+    from selfrag.evaluation.metrics.nli import TrueEntailment, _open_seq2seq
     import torch
     try:
         TrueEntailment.load(source)
     finally:
-        _open(Path(source), source, torch.float32)
+        _open_seq2seq(Path(source), source, torch.float32)
 
 def mauve(source):
-    from selfrag.evaluation.metrics.hidden_states import HiddenStates
+    from selfrag.evaluation.metrics.mauve import HiddenStates
     HiddenStates.load(source)
 
 def cost(source):

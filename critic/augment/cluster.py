@@ -1,19 +1,18 @@
-"""The same run on many machines through Ray Data: shards go out, their texts come back, files are written here.
+"""A run on many machines through Ray Data: shards go out, their texts come back, and are written here.
 
-A worker opens critic and index once and works on whole shards, so what a shard holds, and with it every byte of the
-output, is that of a local run. Knows neither the source nor the output directory. Critic and index must be found by the
-workers under the same names, on a shared disk or on each machine.
+A worker opens critic and index once and works on whole shards, so every byte of the output is that of a local run.
+Critic and index must be found by the workers under the same names, on a shared disk or on each machine.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from critic.augment.augmented import Dropped
-from critic.augment.options import Augmenting
-from critic.augment.shards import Shard, augment_shard
+from critic.augment.algorithm import Dropped
+from critic.augment.options import AugmentOptions
+from critic.augment.run import Execute, Shard, augment_shard
 from critic.cases import Critic
 from critic.pairs import Pair, parse_pair
 from retrieval.errors import UserError
@@ -21,14 +20,11 @@ from retrieval.passage import Retriever
 from retrieval.splitting import sentence_finder
 from selfrag.cluster import ERROR, WAVE, Actors, on_actors, require_ray
 
-if TYPE_CHECKING:
-    from critic.augment.run import Execute
-
 
 def augment_on_ray(
     open_critic: Callable[[], Critic],
     open_retriever: Callable[[], Retriever | None],
-    options: Augmenting,
+    options: AugmentOptions,
     *,
     workers: int = 1,
     num_cpus: float = 1,
@@ -59,9 +55,9 @@ def augment_on_ray(
         def packed() -> Iterator[dict[str, Any]]:
             for shard in shards:
                 sent[shard.number] = shard
-                yield _packed(shard)
+                yield pack(shard)
 
-        for done in on_actors(packed(), _Worker, (open_critic, open_retriever, options), actors):
+        for done in on_actors(packed(), Worker, (open_critic, open_retriever, options), actors):
             shard = sent.pop(done["shard"])
             if not done[ERROR]:
                 yield shard, done["text"]
@@ -69,14 +65,14 @@ def augment_on_ray(
     return execute
 
 
-class _Worker:
+class Worker:
     """Lives in an actor. What it cannot open is reported with a shard, so that it reaches the user as a line."""
 
     def __init__(
         self,
         open_critic: Callable[[], Critic],
         open_retriever: Callable[[], Retriever | None],
-        options: Augmenting,
+        options: AugmentOptions,
     ) -> None:
         self._options, self._error = options, ""
         try:
@@ -86,18 +82,18 @@ class _Worker:
             self._error = str(error)
 
     def __call__(self, packed: dict[str, Any]) -> dict[str, Any]:
-        """A shard in plain values to its text."""
-        if self._error:
-            return {"shard": packed["shard"], "text": "", "error": self._error}
+        """A packed shard to its text, or to an error."""
+        text, error = "", self._error
         try:
-            text = augment_shard(_unpacked(packed), self._critic, self._retriever, self._options, self._find)
-        except UserError as error:
-            return {"shard": packed["shard"], "text": "", "error": str(error)}
-        return {"shard": packed["shard"], "text": text, "error": ""}
+            if not error:
+                text = augment_shard(unpack(packed), self._critic, self._retriever, self._options, self._find)
+        except UserError as failure:
+            error = str(failure)
+        return {"shard": packed["shard"], "text": text, ERROR: error}
 
 
-def _packed(shard: Shard) -> dict[str, Any]:
-    """Plain text for the object store: the records in one JSON value, whatever characters they hold."""
+def pack(shard: Shard) -> dict[str, Any]:
+    """A shard as plain text for the object store: the items in one JSON value, whatever characters they hold."""
     items = [
         {"pair": item.as_dict()} if isinstance(item, Pair) else {"dropped": [item.id, item.reason, item.detail]}
         for item in shard.items
@@ -105,7 +101,8 @@ def _packed(shard: Shard) -> dict[str, Any]:
     return {"shard": shard.number, "items": json.dumps(items)}
 
 
-def _unpacked(packed: dict[str, Any]) -> Shard:
+def unpack(packed: dict[str, Any]) -> Shard:
+    """The shard that was packed."""
     items = json.loads(packed["items"])
     read = [parse_pair(item["pair"]) if "pair" in item else Dropped(*item["dropped"]) for item in items]
     return Shard(int(packed["shard"]), tuple(read))

@@ -1,39 +1,78 @@
-"""A whole run: source in, directory out. Killed at any moment and started again it ends with the same bytes.
+"""A whole run: pairs in, a directory of rows out. Killed at any moment and started again it ends with the same bytes.
 
-Each finished shard is a file of its own below `OUT/shards`, written in one step; when all are there they become
-`rows.jsonl`, `provenance.jsonl`, `dropped.jsonl` and, last, `manifest.json`. Knows no critic: whoever calls says how
-shards are worked on, here or on other machines.
+Work goes shard by shard. Whatever works on a shard (this process, another machine) gives the same text for it. Each
+finished shard is a file below `OUT/shards`, written in one step; when all are there they become `rows.jsonl`,
+`provenance.jsonl`, `dropped.jsonl` and, last, `manifest.json`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from critic.augment.merging import file_of, fingerprint, merge
-from critic.augment.options import Augmenting
-from critic.augment.shards import Shard, augment_shard, sharded
+from critic.augment.algorithm import Augmented, Dropped, Request, Result, Steps, augment
+from critic.augment.options import AugmentOptions
+from critic.augment.rows import outcome
 from critic.augment.sources import Source
-from critic.cases import Critic
+from critic.cases import Case, Critic
+from critic.pairs import Pair
 from retrieval.atomic import write_json, write_text, writing
 from retrieval.checks import whole
 from retrieval.errors import UserError
 from retrieval.lock import locked_directory
 from retrieval.passage import Retriever
-from retrieval.splitting import sentence_finder
-
-Execute: TypeAlias = Callable[[Iterator[Shard]], Iterable[tuple[Shard, str]]]
-"""Works on shards as they come and gives each back with its text, in any order."""
+from retrieval.splitting import SentenceFinder, sentence_finder
+from selfrag.decoding.aside import search
+from selfrag.decoding.requests import Failed, Retrieve, Retrieved
+from selfrag.evaluation.provenance import commit, sha256, versions
+from selfrag.reflection.judgment import Judgment
 
 FORMAT = "selfrag-dgen-1"
 SHARD = 128
 """Items of a shard: enough to fill batches, few enough that a kill costs little."""
 
+_FILES = ("rows", "provenance", "dropped")
 
-def augment_locally(critic: Critic, retriever: Retriever | None, options: Augmenting) -> Execute:
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Some items in the order of the source: pairs, and rows that are none."""
+
+    number: int
+    items: tuple[Pair | Dropped, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any of its items."""
+        lines = [_line(item.as_dict() if isinstance(item, Pair) else [item.id, item.detail]) for item in self.items]
+        return hashlib.sha256("".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+Execute: TypeAlias = Callable[[Iterator[Shard]], Iterable[tuple[Shard, str]]]
+"""Works on shards as they come and gives each back with its text, in any order."""
+
+
+def sharded(items: Iterable[Pair | Dropped], size: int) -> Iterator[Shard]:
+    """Shards of `size` items; the last one may be smaller."""
+    rest = iter(items)
+    for number in count():
+        chunk = tuple(islice(rest, size))
+        if not chunk:
+            return
+        yield Shard(number, chunk)
+
+
+def augment_locally(critic: Critic, retriever: Retriever | None, options: AugmentOptions) -> Execute:
     """Work on one shard after the other in this process."""
     find = sentence_finder(options.sentences)
 
@@ -44,11 +83,99 @@ def augment_locally(critic: Critic, retriever: Retriever | None, options: Augmen
     return execute
 
 
+def augment_shard(
+    shard: Shard, critic: Critic, retriever: Retriever | None, options: AugmentOptions, find: SentenceFinder
+) -> str:
+    """The file of a shard: a line on the shard, then one for each of its items with its rows or why there is none.
+
+    Raises:
+        UserError: see `drive`.
+    """
+    pairs = [item for item in shard.items if isinstance(item, Pair)]
+    results = iter(drive([augment(pair, options, find) for pair in pairs], critic, retriever))
+    head = _line({"shard": shard.number, "items": len(shard.items), "fingerprint": shard.fingerprint})
+    ends = (next(results) if isinstance(item, Pair) else item for item in shard.items)
+    return head + "".join(_line(outcome(end, options)) for end in ends)
+
+
+def drive(
+    augmentations: Sequence[Steps[Augmented | Dropped]], critic: Critic, retriever: Retriever | None
+) -> list[Augmented | Dropped]:
+    """Run augmentations to their end: in each round one call of the critic and one search for all that wait.
+
+    Rounds are lockstep on purpose. What a batch holds then depends on the pairs alone, not on which answer came first,
+    so a critic whose numbers shift with the batch gives the same labels again, on any machine, after any interruption.
+
+    Args:
+        augmentations: not started yet.
+        critic: judges; equal cases of a round are judged once.
+        retriever: None if no pair searches.
+
+    Returns:
+        Results in the order of the augmentations.
+
+    Raises:
+        UserError: the critic failed, or every search of a round of several did. A search that fails alone drops its
+            pair.
+    """
+    done: dict[int, Augmented | Dropped] = {}
+    wanted: dict[int, list[Request] | None] = dict.fromkeys(range(len(augmentations)))
+    results: dict[Request, Result] = {}
+    with ThreadPoolExecutor(1, thread_name_prefix="augment-search") as searcher:
+        while wanted:
+            for number, asked in list(wanted.items()):
+                steps = augmentations[number]
+                try:
+                    answers = None if asked is None else [results[request] for request in asked]
+                    wanted[number] = next(steps) if answers is None else steps.send(answers)
+                except StopIteration as stop:
+                    done[number] = stop.value
+                    del wanted[number]
+            requests = list(dict.fromkeys(request for asked in wanted.values() for request in asked or ()))
+            cases = [request for request in requests if isinstance(request, Case)]
+            searches = [request for request in requests if isinstance(request, Retrieve)]
+            found = searcher.submit(_search, retriever, searches)  # beside the critic
+            results = dict(zip(cases, _judge(critic, cases), strict=True))
+            results.update(found.result())
+    return [done[number] for number in range(len(augmentations))]
+
+
+def _judge(critic: Critic, cases: list[Case]) -> list[Judgment | None]:
+    if not cases:
+        return []
+    judgments = critic.judge(cases)
+    if len(judgments) != len(cases):
+        raise UserError(f"critic {type(critic).__name__} gave {len(judgments)} judgments for {len(cases)} cases")
+    for case, judgment in zip(cases, judgments, strict=True):
+        if judgment is not None and judgment.labels != case.labels:
+            raise UserError(f"critic {type(critic).__name__} answered {judgment.role} where {case.group} was asked")
+    return judgments
+
+
+def _search(retriever: Retriever | None, requests: list[Retrieve]) -> dict[Request, Result]:
+    if not requests:
+        return {}
+    if retriever is None:
+        raise UserError(
+            "no index, and a pair that retrieves brings no passage of its own"
+            f" (its search: {requests[0].query[:60]!r}); give --index, or leave such pairs out"
+        )
+    found: dict[Request, Result] = {}
+    for request, result in zip(requests, search(retriever, requests), strict=True):
+        if not isinstance(result, Retrieved | Failed):
+            raise TypeError(type(result).__name__)
+        found[request] = result
+    failed = [result for result in found.values() if isinstance(result, Failed)]
+    if len(failed) == len(requests) > 1:
+        raise UserError(f"every search failed: {failed[0].reason}")
+    return found
+
+
 def augment_pairs(
     source: Source,
     out: str | Path,
     execute: Execute,
-    options: Augmenting,
+    options: AugmentOptions,
     *,
     inputs: Mapping[str, Any] | None = None,
     shard: int = SHARD,
@@ -74,19 +201,13 @@ def augment_pairs(
     """
     whole("shard", shard)
     path = Path(out)
-    identity = {
-        "format": FORMAT,
-        "source": source.name,
-        "options": options.as_dict(),
-        "inputs": dict(inputs or {}),
-        "shard": shard,
-    }
-    identity = json.loads(json.dumps(identity))
+    identity = {"format": FORMAT, "source": source.name, "options": asdict(options), "inputs": dict(inputs or {})}
+    identity = json.loads(json.dumps({**identity, "shard": shard}))
     with locked_directory(path):
         shards = path / "shards"
         if (path / "manifest.json").exists():
             found = _same(path / "manifest.json", identity)
-            if source.total() is not None and found["pairs"] != fingerprint(
+            if source.total() is not None and found["pairs"] != _combined(
                 s.fingerprint for s in sharded(source, shard)
             ):
                 raise UserError(f"{path} holds the finished rows of other pairs; choose another directory")
@@ -101,8 +222,8 @@ def augment_pairs(
             _same(shards / "run.json", identity)
         else:
             write_json(shards / "run.json", identity)
-        count = _work(source, shards, execute, shard, total, progress)
-        manifest = merge(shards, count, path, identity)
+        number = _work(source, shards, execute, shard, total, progress)
+        manifest = _merge(shards, number, path, identity)
         shutil.rmtree(shards, ignore_errors=True)
     return manifest
 
@@ -121,11 +242,11 @@ def _work(source: Source, shards: Path, execute: Execute, size: int, total: int 
             nonlocal number
             for shard in sharded(source, size):
                 number = shard.number + 1
-                if not _finished(file_of(shards, shard.number), shard):
+                if not _finished(_file(shards, shard.number), shard):
                     yield shard
 
         for shard, text in execute(missing()):
-            write_text(file_of(shards, shard.number), text)
+            write_text(_file(shards, shard.number), text)
             bar.update(len(shard.items))
     return number
 
@@ -143,26 +264,105 @@ def _finished(file: Path, shard: Shard) -> bool:
 
 
 def _same(file: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
-    """What an earlier run wrote down.
-
-    Raises:
-        UserError: it was another run.
-    """
+    """What an earlier run wrote down; a `UserError` if it was another run."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f"{file} is damaged ({error}); remove it, or choose another directory") from error
     for key, value in identity.items():
-        if found.get(key) != value:
-            differing = ", ".join(_differences(found.get(key), value)) or key
+        old = found.get(key)
+        if old != value:
+            differing = [key]
+            if isinstance(old, dict) and isinstance(value, dict):
+                differing = [str(name) for name in {**old, **value} if old.get(name) != value.get(name)]
             raise UserError(
-                f"{file.parent} holds a run with another {key} ({differing}): give the same settings to resume it, or"
-                " choose another directory"
+                f"{file.parent} holds a run with another {key} ({', '.join(differing)}): give the same settings to"
+                " resume it, or choose another directory"
             )
-    return dict(found)
+    return found
 
 
-def _differences(found: Any, value: Any) -> list[str]:
-    if not (isinstance(found, dict) and isinstance(value, dict)):
-        return []
-    return [str(key) for key in {**found, **value} if found.get(key) != value.get(key)]
+def _merge(shards: Path, number: int, out: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Make the final files from the shards; done again, it writes the same. The manifest comes last."""
+    counts = _Counts()
+    heads: list[str] = []
+    drafts = {name: shards / f"{name}.draft" for name in _FILES}
+    with writing(out):
+        with ExitStack() as stack:
+            streams = {name: stack.enter_context(drafts[name].open("w", encoding="utf-8")) for name in _FILES}
+            for shard in range(number):
+                with _file(shards, shard).open(encoding="utf-8") as lines:
+                    heads.append(json.loads(next(lines))["fingerprint"])
+                    for item in map(json.loads, lines):
+                        counts.add(item)
+                        dropped = [item["dropped"]] if "dropped" in item else []
+                        for name, records in {**item, "dropped": dropped}.items():
+                            streams[name].writelines(map(_line, records))
+            for stream in streams.values():
+                stream.flush()
+                os.fsync(stream.fileno())
+        for name in _FILES:
+            drafts[name].replace(out / f"{name}.jsonl")
+    manifest = {
+        **identity,
+        "pairs": _combined(heads),
+        "counts": counts.as_dict(),
+        "files": {f"{name}.jsonl": sha256(out / f"{name}.jsonl") for name in _FILES},
+        "versions": versions(("selfrag", "spacy", "torch", "transformers", "datasets")),
+        "commit": commit(),
+    }
+    draft = shards / "manifest.json"  # so that a kill leaves nothing beside the final files
+    write_json(draft, manifest)
+    with writing(out):
+        draft.replace(out / draft.name)
+    return manifest
+
+
+class _Counts:
+    """What a run made, for its manifest."""
+
+    def __init__(self) -> None:
+        self.totals: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+        self.tokens: Counter[str] = Counter()
+        self.sources: dict[str, dict[str, int]] = defaultdict(lambda: {"rows": 0, "with_retrieval": 0})
+
+    def add(self, item: Mapping[str, Any]) -> None:
+        self.totals["items"] += 1
+        if "dropped" in item:
+            self.dropped[item["dropped"]["reason"]] += 1
+            return
+        self.totals["pairs_with_rows"] += 1
+        for row, provenance in zip(item["rows"], item["provenance"], strict=True):
+            tokens = [part["token"] for part in row["target"] if "token" in part]
+            self.tokens.update(tokens)
+            self.totals["rows"] += 1
+            self.totals["passages"] += sum("passage" in part for part in row["target"])
+            for segment in provenance["segments"]:
+                gold = {one["id"] for one in segment.get("candidates", ()) if one["gold"]}
+                self.totals["gold_passages"] += segment.get("chosen") in gold
+            self.sources[row["source"]]["rows"] += 1
+            self.sources[row["source"]]["with_retrieval"] += "[Retrieval]" in tokens
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values in a fixed order."""
+        return {
+            **{name: self.totals[name] for name in ("items", "pairs_with_rows", "rows")},
+            "dropped": dict(sorted(self.dropped.items())),
+            "tokens": dict(sorted(self.tokens.items())),
+            **{name: self.totals[name] for name in ("passages", "gold_passages")},
+            "sources": dict(sorted(self.sources.items())),
+        }
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False) + "\n"
+
+
+def _file(shards: Path, number: int) -> Path:
+    return shards / f"{number:08d}.jsonl"
+
+
+def _combined(fingerprints: Iterable[str]) -> str:
+    """Of all pairs, from the fingerprints of their shards in order."""
+    return hashlib.sha256("".join(fingerprints).encode()).hexdigest()

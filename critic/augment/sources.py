@@ -1,4 +1,4 @@
-"""Where pairs come from: a JSONL file, or a Hugging Face data set, in memory or streaming. Knows no critic.
+"""Where pairs come from: a JSONL file, or a Hugging Face data set, in memory or streaming.
 
 Reading is strict: a bad row stops with its place, before anything is spent where the source can be read twice; or, if
 asked for, it is counted and listed.
@@ -6,34 +6,19 @@ asked for, it is counted and listed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, TypeAlias
 
-from critic.augment.augmented import Dropped
+from critic.augment.algorithm import Dropped
 from critic.pairs import Pair, parse_pair
-from critic.sources.streams import unbroken
+from critic.sources.files import open_dataset, unbroken
 from retrieval.errors import UserError
 from selfrag.jsonl import read_jsonl
 
-BadRows = Literal["stop", "drop"]
-_AGAIN = "finished shards are kept, run the same again"
-
-
-class Source(Protocol):
-    """Pairs in a fixed order; may be read again from the start."""
-
-    @property
-    def name(self) -> str:
-        """What the manifest calls it; no path."""
-        ...
-
-    def total(self) -> int | None:
-        """Read everything once to check it and count it; None where that is as dear as the work itself."""
-        ...
-
-    def __iter__(self) -> Iterator[Pair | Dropped]: ...
+BadRows: TypeAlias = Literal["stop", "drop"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +35,7 @@ class JsonlPairs:
         return self.path.name
 
     def total(self) -> int:
-        """Number of rows.
+        """Number of rows, all checked.
 
         Raises:
             UserError: the file cannot be read, or a row is bad and bad rows stop.
@@ -58,8 +43,7 @@ class JsonlPairs:
         return sum(1 for _ in self)
 
     def __iter__(self) -> Iterator[Pair | Dropped]:
-        checked = _Checked(self.path.name, self.bad_rows)
-        return _limited(read_jsonl(self.path, checked), self.limit)
+        return islice(read_jsonl(self.path, _checked(self.name, self.bad_rows)), self.limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +55,8 @@ class DatasetPairs:
         name: what to call it.
         columns: our key -> column of the data set, for keys that are named otherwise there. A set without `id` gets
             ids from positions.
+        bad_rows: `stop` at the first bad row, or `drop` and count them.
+        limit: read this many rows only.
     """
 
     dataset: Iterable[Mapping[str, Any]]
@@ -80,7 +66,7 @@ class DatasetPairs:
     limit: int | None = None
 
     def total(self) -> int | None:
-        """Number of rows; None for a stream, whose bad rows are met when they come.
+        """Number of rows, all checked; None for a stream, whose bad rows are met when they come.
 
         Raises:
             UserError: a row is bad and bad rows stop.
@@ -88,18 +74,20 @@ class DatasetPairs:
         return sum(1 for _ in self) if hasattr(self.dataset, "__len__") else None
 
     def __iter__(self) -> Iterator[Pair | Dropped]:
-        return _limited(self._rows(), self.limit)
+        return islice(self._rows(), self.limit)
 
     def _rows(self) -> Iterator[Pair | Dropped]:
-        checked = _Checked(self.name, self.bad_rows)
-        for number, found in enumerate(unbroken(self.dataset, self.name, _AGAIN), 1):
+        checked = _checked(self.name, self.bad_rows)
+        rows = unbroken(self.dataset, self.name, "finished shards are kept, run the same again")
+        for number, found in enumerate(rows, 1):
             record = {**found, **{key: found.get(column) for key, column in self.columns.items()}}
-            given = _without_nulls(record)
-            given.setdefault("id", f"{self.name}-{number}")
             try:
-                yield checked(given)
+                yield checked({"id": f"{self.name}-{number}", **_without_nulls(record)})
             except UserError as error:
                 raise UserError(f"{self.name} row {number}: {error}") from error
+
+
+Source: TypeAlias = JsonlPairs | DatasetPairs
 
 
 def _without_nulls(value: Any) -> Any:
@@ -109,34 +97,26 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(part) for part in value] if isinstance(value, list) else value
 
 
-@dataclass(slots=True)
-class _Checked:
-    """Parses rows in their order; ids occur once."""
+def _checked(name: str, bad_rows: BadRows) -> Callable[[dict[str, Any]], Pair | Dropped]:
+    """A parser of rows in their order; ids occur once."""
+    seen: set[str] = set()
+    row = 0
 
-    name: str
-    bad_rows: BadRows
-    seen: set[str] = field(default_factory=set)
-    row: int = 0
-
-    def __call__(self, record: dict[str, Any]) -> Pair | Dropped:
-        self.row += 1
+    def parse(record: dict[str, Any]) -> Pair | Dropped:
+        nonlocal row
+        row += 1
         try:
             pair = parse_pair(record)
-            if pair.id in self.seen:
+            if pair.id in seen:
                 raise UserError(f"id {pair.id!r} occurs twice")
         except UserError as error:
-            if self.bad_rows == "stop":
+            if bad_rows == "stop":
                 raise
-            return Dropped(f"{self.name}:{self.row}", "bad row", str(error).encode("utf-8", "replace").decode())
-        self.seen.add(pair.id)
+            return Dropped(f"{name}:{row}", "bad row", str(error).encode("utf-8", "replace").decode())
+        seen.add(pair.id)
         return pair
 
-
-def _limited(items: Iterator[Pair | Dropped], limit: int | None) -> Iterator[Pair | Dropped]:
-    for number, item in enumerate(items):
-        if limit is not None and number >= limit:
-            return
-        yield item
+    return parse
 
 
 def open_source(
@@ -157,8 +137,8 @@ def open_source(
         split: of a data set.
         streaming: do not download the data set first.
         columns: see `DatasetPairs`.
-        bad_rows: `stop` at the first bad row, or `drop` and count them.
-        limit: read this many rows only.
+        bad_rows: see `DatasetPairs`.
+        limit: see `DatasetPairs`.
 
     Raises:
         UserError: there is no such file or data set.
@@ -166,15 +146,7 @@ def open_source(
     path = Path(pairs)
     if path.is_file():
         return JsonlPairs(path, bad_rows, limit)
-    import datasets
-
-    try:
-        if (path / "state.json").exists() or (path / "dataset_dict.json").exists():
-            found = datasets.load_from_disk(pairs)
-            found = found[split] if isinstance(found, dict) else found
-        else:
-            found = datasets.load_dataset(pairs, configuration, split=split, streaming=streaming)
-    except (LookupError, ValueError, OSError, RuntimeError, datasets.exceptions.DatasetsError) as error:
-        raise UserError(f"no pairs at {pairs!r} (split {split!r}): {error}") from error
+    place = f"no pairs at {pairs!r} (split {split!r})"
+    found = open_dataset(pairs, configuration, split, place=place, streaming=streaming)
     name = path.name if configuration is None else f"{path.name}/{configuration}"
     return DatasetPairs(found, name, columns or {}, bad_rows, limit)

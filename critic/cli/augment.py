@@ -1,4 +1,4 @@
-"""`critic augment`: arguments in, a directory with rows out. All work is done by `critic.augment`."""
+"""`critic augment`: arguments in, a directory with rows out."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from critic.augment.balance import BALANCES
-from critic.augment.options import Augmenting
+from critic.augment.options import BALANCES, AugmentOptions
 from retrieval.errors import UserError
 
-_DEFAULT = Augmenting()
+if TYPE_CHECKING:
+    from critic.augment.sources import Source
+
+_DEFAULT = AugmentOptions()
 READ, JUDGE, CHOOSE, WORK = "What is read", "How it is judged", "What is written", "Where it runs"
 
 
@@ -95,13 +97,8 @@ def augment(
     ] = False,
 ) -> None:
     """Write reflection tokens and passages into input-output pairs: training rows for the generator."""
-    preset = BALANCES[balance]
-    sampling = replace(
-        preset,
-        keep_unretrieved=preset.keep_unretrieved if keep_unretrieved is None else keep_unretrieved,
-        irrelevant=preset.irrelevant if irrelevant is None else irrelevant,
-    )
-    options = Augmenting(
+    shares: dict[str, Any] = {"keep_unretrieved": keep_unretrieved, "irrelevant": irrelevant}
+    options = AugmentOptions(
         seed=seed,
         passages=passages,
         threshold=threshold,
@@ -112,45 +109,28 @@ def augment(
         gold=gold,
         query=query,
         sentences=sentences,
-        balance=sampling,
+        balance=replace(BALANCES[balance], **{name: share for name, share in shares.items() if share is not None}),
     )
     if index is None and gold != "only":
         raise UserError("no index: give --index DIR, or --gold only if every pair brings its passages")
     if encoder is not None and index is None:
         raise UserError("--encoder is of an index; give --index DIR with it")
-    from critic.augment.run import augment_pairs
+    from critic.augment.run import augment_locally, augment_pairs
     from critic.augment.sources import open_source
 
-    source = open_source(
-        pairs,
-        configuration=configuration,
-        split=split,
-        streaming=streaming,
-        columns=_columns(column),
-        bad_rows=bad_rows,
-        limit=limit,
-    )
+    reading: dict[str, Any] = {"split": split, "columns": _columns(column), "bad_rows": bad_rows, "limit": limit}
+    source = open_source(pairs, configuration=configuration, streaming=streaming, **reading)
     if dry_run:
-        from critic.augment.estimate import estimate
-        from retrieval.splitting import sentence_finder
-
-        find = sentence_finder(options.sentences)
-        found = estimate(source, options, find)
-        typer.echo(str(found))
-        if Path(critic).is_dir():
-            from critic.augment.pricing import price
-
-            typer.echo(str(price(source, found, options, find, Path(critic))))
+        _estimate(source, options, Path(critic))
         return
-    from critic.augment.critics import open_critic
+    from critic.augment.critics import fingerprint, open_critic
+    from selfrag.evaluation.provenance import sha256
     from selfrag.loading import load_index
 
     judging = functools.partial(open_critic, critic, engine)
     searching = functools.partial(load_index, index, encoder) if index is not None else _nothing
     with contextlib.ExitStack() as stack:
         if ray is None:
-            from critic.augment.run import augment_locally
-
             judge = judging()
             if isinstance(judge, contextlib.AbstractContextManager):
                 stack.enter_context(judge)
@@ -161,9 +141,11 @@ def augment(
 
             stack.enter_context(connect(ray))
             execute = augment_on_ray(judging, searching, options, workers=workers, num_gpus=gpus)
-        inputs: dict[str, Any] = _inputs(critic, index)
+        inputs: dict[str, Any] = {"critic": fingerprint(critic)}
+        if index is not None and (index / "manifest.json").exists():
+            inputs["index"] = sha256(index / "manifest.json")
         if streaming:  # its pairs are not read again to compare them with those of a finished run
-            inputs["stream"] = {"split": split, "columns": _columns(column), "bad_rows": bad_rows, "limit": limit}
+            inputs["stream"] = reading
         manifest = augment_pairs(source, out, execute, options, inputs=inputs, shard=shard)
     typer.echo(_summary(manifest, out))
 
@@ -172,15 +154,16 @@ def _nothing() -> None:
     """No index, no retriever."""
 
 
-def _inputs(critic: str, index: Path | None) -> dict[str, str]:
-    """Fingerprints of what the run works with."""
-    from critic.augment.critics import fingerprint
-    from selfrag.evaluation.provenance import sha256
+def _estimate(source: Source, options: AugmentOptions, critic: Path) -> None:
+    """Say what a run will ask for, and what it costs a trained critic."""
+    from critic.augment.cost import estimate, price
+    from retrieval.splitting import sentence_finder
 
-    inputs = {"critic": fingerprint(critic)}
-    if index is not None and (index / "manifest.json").exists():
-        inputs["index"] = sha256(index / "manifest.json")
-    return inputs
+    find = sentence_finder(options.sentences)
+    found = estimate(source, options, find)
+    typer.echo(str(found))
+    if critic.is_dir():
+        typer.echo(str(price(source, found, options, find, critic)))
 
 
 def _columns(given: Sequence[str] | None) -> dict[str, str]:

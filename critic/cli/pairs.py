@@ -1,4 +1,4 @@
-"""`critic pairs`: public data sets in, one file of input-output pairs out. All work is done by `critic.sources`."""
+"""`critic pairs`: public data sets in, one file of input-output pairs out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from critic.sources import FORMATS, Reading, named
-from critic.sources.hub import open_hub
+from critic.sources.files import open_dataset
 from critic.sources.mixture import Part, Tally, write_mixture
 from retrieval.errors import UserError
 
@@ -68,7 +68,7 @@ def read_part(value: str, *, split: str = "train", paper_counts: bool = False) -
     if not source.startswith(_HUB):
         return Part(form, Path(source), wanted)
     hub, _, configuration = source.removeprefix(_HUB).partition(":")
-    return Part(form, open_hub(hub, configuration or None, split), wanted)
+    return Part(form, open_dataset(hub, configuration or None, split), wanted)
 
 
 def _line(part: Part, tally: Tally) -> str:

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from critic.cases import GROUPS, Critic, Labelled
-from selfrag.evaluation.intervals import Estimate, bootstrap
+from selfrag.evaluation.intervals import Estimate, Floats, bootstrap
 from selfrag.evaluation.metrics.calibration import BINS, equal_bins, error_statistic
-from selfrag.evaluation.metrics.classes import macro_f1
-from selfrag.evaluation.ranking import Floats
+from selfrag.evaluation.metrics.classification import macro_f1
 from selfrag.reflection.judgment import Judgment
 
 

@@ -15,16 +15,16 @@ from critic.cases import Case, Critic, Labelled, read_labelled, rows_file
 from critic.evaluation.baselines import MajorityCritic, PromptedCodec, TfidfCritic
 from critic.evaluation.figures import Evaluation, compare, evaluate
 from critic.student.judge import StudentCritic, load_critic
-from critic.whole_lines import Kind, WholeLines
 from retrieval.atomic import write_json, writing
 from selfrag.errors import UserError
 from selfrag.reflection.judgment import Judgment, Source
+from selfrag.runlog import Header, RunLog
 
 CHUNK = 128
 """Cases judged at once: enough to fill batches, few enough that a kill costs little. Every run makes the same chunks,
 because a model's numbers may shift with what shares its batch."""
 
-_KIND = Kind("critic-judgments/1", "judgments", "an evaluation", "remove it to start anew")
+_KIND = Header("critic-judgments/1", "judgments", "an evaluation", "remove it to start anew")
 
 Scores: TypeAlias = tuple[tuple[float, ...], float]
 """Distribution and coverage of a judgment."""
@@ -65,7 +65,7 @@ class Journal:
 
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
         self._chunks: dict[tuple[str, int], Judged] = {}
-        self._file = WholeLines(path, _KIND, {**identity, "chunk": CHUNK}, self._take)
+        self._file = RunLog(path, _KIND, {**identity, "chunk": CHUNK}, self._take)
 
     def __enter__(self) -> Journal:
         return self

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from critic.inspect.statistics import Statistics
-from critic.sources.sampling import Sample
+from critic.sources.mixture import Sample
 from retrieval.errors import UserError
 from selfrag.evaluation.provenance import sha256
 from selfrag.jsonl import read_jsonl

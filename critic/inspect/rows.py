@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from critic.inspect.form import problems
 from critic.inspect.reasons import reasons
+from critic.inspect.statistics import problems
 from selfrag.pages.escaping import inert, isolated
 from selfrag.pages.palette import slug
 from selfrag.training.rows import Evidence, Part, Row, Text, Token

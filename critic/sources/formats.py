@@ -1,24 +1,339 @@
-"""The registry: what a command line calls each format, and the rows the paper took of it (Table 3)."""
+"""Formats of public data sets by name: how a row of each source of the paper's training mix becomes a pair.
+
+Sources and task instructions are those of arXiv 2310.11511, appendix A.3 and Tables 3 to 5.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from string import ascii_uppercase
+from typing import Any, TypeAlias
 
-from critic.sources import (
-    alpaca,
-    asqa,
-    choices,
-    fever,
-    flan,
-    natural_questions,
-    oasst_messages,
-    oasst_trees,
-    open_instruct,
-    sharegpt,
-    wizard,
-)
-from critic.sources.raw import Loader
+from critic.pairs import Pair
+from critic.sources.rows import Outcome, Raw, Skipped, UnusableError, identifier, make_pair, objects, text, value
 from retrieval.errors import UserError
+from retrieval.passage import Passage
+from selfrag.prompting import SELFRAG
+
+AMBIGUOUS_QUESTION = (
+    "Answer the following question. The question may be ambiguous and have multiple correct answers, and in that"
+    " case, you have to provide a long-form answer including all correct answers."
+)
+CHAT_HISTORY = (
+    "Given a chat history separated by new lines, generates an informative, knowledgeable and engaging response."
+)
+FACT_CHECK = "Is the following statement correct or not? Say true if it's correct; otherwise say false."
+
+Loader: TypeAlias = Callable[[Iterable[Raw], str, str | None], Iterator[Outcome]]
+"""Rows, the name to give the data set, and the wanted language (for sources that know it; None is any)."""
+
+
+def rowwise(parse: Callable[[Raw, str], Pair]) -> Loader:
+    """A loader for sources in which every row stands for itself.
+
+    Args:
+        parse: makes a pair of a row and the data set's name; raises `UnusableError` for a row that is no pair, and
+            `UserError` for a malformed one.
+    """
+
+    def read(rows: Iterable[Raw], dataset: str, language: str | None) -> Iterator[Outcome]:
+        for raw in rows:
+            with raw.blamed():
+                try:
+                    outcome: Outcome = parse(raw, dataset)
+                except UnusableError as error:
+                    outcome = Skipped(raw.place, str(error))
+            yield outcome
+
+    return read
+
+
+def _asked(instruction: str, question: str) -> str:
+    """A task instruction and its question, joined as everywhere in this project."""
+    if not question.strip():
+        raise UnusableError("no instruction")
+    return SELFRAG.task(instruction, question.strip())
+
+
+# Instructions and conversations
+
+
+@rowwise
+def _alpaca(raw: Raw, dataset: str) -> Pair:
+    """Alpaca: {"instruction": "Identify the odd one out.", "input": "Twitter, Telegram", "output": "Telegram"}."""
+    instruction, given = text(raw.record, "instruction"), text(raw.record, "input", "")
+    if instruction.strip() and given.strip().casefold() not in ("", "<noinput>", "noinput", "no input"):
+        instruction = _asked(instruction.strip(), given)
+    return make_pair(f"{dataset}-{raw.key}", dataset, "instruction", instruction, text(raw.record, "output"))
+
+
+@rowwise
+def _flan(raw: Raw, dataset: str) -> Pair:
+    """FLAN v2 as sampled for Open-Instruct: {"inputs": "Premise: ..", "targets": "yes", "task": "snli:1.1.0"}."""
+    inputs, targets = text(raw.record, "inputs"), text(raw.record, "targets")
+    return make_pair(f"{dataset}-{raw.key}", dataset, "instruction", inputs, targets)
+
+
+def _exchange(turns: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    """Instruction and output of a conversation of one exchange, the only ones the paper's mix takes from chat data."""
+    roles = [role for role, _ in turns]
+    if not roles:
+        raise UnusableError("a conversation without turns")
+    if other := next((role for role in roles if role not in ("user", "assistant")), None):
+        raise UnusableError(f"a conversation with a turn of {other}")
+    if roles[0] != "user":
+        raise UnusableError("a conversation whose beginning is cut off")
+    if roles == ["user"]:
+        raise UnusableError("no output")
+    if roles != ["user", "assistant"]:
+        raise UnusableError("a conversation of more than one exchange")
+    return turns[0][1], turns[1][1]
+
+
+_SPEAKERS = {"human": "user", "user": "user"} | dict.fromkeys(("gpt", "chatgpt", "assistant"), "assistant")
+_OTHER_SPEAKERS = ("system", "bing", "bard")
+_LATER_PIECE = re.compile(r".{7,}_0*[1-9]\d*")  # names of conversations have at least 7 characters
+
+
+@rowwise
+def _sharegpt(raw: Raw, dataset: str) -> Pair:
+    """Conversations of the cleaned public files.
+
+    {"id": "QWJhYvA_0", "conversations": [{"from": "human", "value": ".."}, {"from": "gpt", "value": ".."}]}
+
+    Long conversations were cut; a piece is named after its conversation and the turn it starts at, so `.._2` and later
+    ones lack what was said before.
+    """
+    key = identifier(raw.record, "id", raw.key)
+    turns = []
+    for turn in objects(raw.record, "conversations"):
+        speaker = text(turn, "from")
+        if speaker not in _SPEAKERS and speaker not in _OTHER_SPEAKERS:
+            raise UserError(f"unknown speaker {speaker!r:.60}; known: {', '.join((*_SPEAKERS, *_OTHER_SPEAKERS))}")
+        turns.append((_SPEAKERS.get(speaker, speaker), text(turn, "value")))
+    instruction, output = _exchange(turns)
+    if _LATER_PIECE.fullmatch(key):
+        raise UnusableError("a later piece of a conversation")
+    return make_pair(f"{dataset}-{key}", dataset, "instruction", instruction, output)
+
+
+@rowwise
+def _open_instruct(raw: Raw, dataset: str) -> Pair:
+    """Processed files of Open-Instruct (Tulu mixtures): all of its sets in one schema.
+
+    {"dataset": "flan_v2", "id": "flan_v2_12", "messages": [{"role": "user", "content": ".."}, ..]}
+
+    The pair is filed under the row's own data set. Alpaca rows end in `Output:`, which the prompt layout says already.
+    """
+    key, name = identifier(raw.record, "id"), text(raw.record, "dataset", "") or dataset
+    turns = [(text(turn, "role"), text(turn, "content")) for turn in objects(raw.record, "messages")]
+    instruction, output = _exchange(turns)
+    instruction = instruction.rstrip().removesuffix("\nOutput:")
+    return make_pair(key if key.startswith(name) else f"{name}-{key}", name, "instruction", instruction, output)
+
+
+# Open Assistant 1: each accepted first reply of an initial prompt is a pair
+
+
+def _oasst_trees(rows: Iterable[Raw], dataset: str, language: str | None) -> Iterator[Outcome]:
+    """A tree a row.
+
+    {"prompt": {"role": "prompter", "lang": "en", "text": "..", "replies": [{"message_id": "..", "text": "..", ..}]}}
+    """
+    for raw in rows:
+        with raw.blamed():
+            outcomes = list(_oasst_tree(raw, dataset, language))
+        yield from outcomes
+
+
+def _oasst_tree(raw: Raw, dataset: str, language: str | None) -> Iterator[Outcome]:
+    prompt = value(raw.record, "prompt")
+    if not isinstance(prompt, Mapping):
+        raise UserError(f"'prompt' must be an object, not {prompt!r:.60}")
+    refused = _oasst_refusal(prompt, language) or ("" if prompt.get("replies") else "no output")
+    if refused:
+        yield Skipped(raw.place, refused)
+        return
+    for reply in objects(prompt, "replies"):
+        yield _oasst_pair(raw.place, dataset, prompt, reply)
+
+
+def _oasst_messages(rows: Iterable[Raw], dataset: str, language: str | None) -> Iterator[Outcome]:
+    """A message a row.
+
+    {"message_id": "..", "parent_id": null, "message_tree_id": "..", "role": "prompter", "lang": "en", "text": ".."}
+
+    Messages of a tree follow each other, its prompt first; later messages of a conversation are skipped.
+    """
+    prompt: Raw | None = None
+    refused, unanswered = "", False
+    for raw in rows:
+        outcome: Outcome | None = None
+        with raw.blamed():
+            if raw.record.get("parent_id") is None:
+                if prompt is not None and unanswered:
+                    yield Skipped(prompt.place, "no output")
+                identifier(raw.record, "message_id")
+                prompt, refused = raw, _oasst_refusal(raw.record, language)
+                unanswered = not refused
+                outcome = Skipped(raw.place, refused) if refused else None
+            else:
+                tree = identifier(raw.record, "message_tree_id")
+                if prompt is None or identifier(prompt.record, "message_tree_id") != tree:
+                    raise UserError(
+                        f"a message of tree {tree:.60} that does not follow its prompt; sort the file by trees"
+                    )
+                if raw.record["parent_id"] != prompt.record["message_id"]:
+                    outcome = Skipped(raw.place, "a later message of a conversation")
+                elif refused:
+                    outcome = Skipped(raw.place, f"a reply to a prompt that was left out ({refused})")
+                else:
+                    unanswered = False
+                    outcome = _oasst_pair(raw.place, dataset, prompt.record, raw.record)
+        if outcome is not None:
+            yield outcome
+    if prompt is not None and unanswered:
+        yield Skipped(prompt.place, "no output")
+
+
+def _oasst_refusal(prompt: Mapping[str, Any], language: str | None) -> str:
+    """Why the message that a tree begins with is not taken, if it is not."""
+    if text(prompt, "role") != "prompter":
+        raise UserError(f"a tree begins with a prompter, not with {prompt['role']!r:.60}")
+    if prompt.get("deleted"):
+        return "a deleted prompt"
+    return f"not in {language!r}" if language is not None and text(prompt, "lang") != language else ""
+
+
+def _oasst_pair(place: str, dataset: str, prompt: Mapping[str, Any], reply: Mapping[str, Any]) -> Outcome:
+    """A prompt and one reply to it, filed under the reply's id."""
+    if text(reply, "role") != "assistant":
+        raise UserError(f"a prompter is answered by an assistant, not by {reply['role']!r:.60}")
+    if reply.get("deleted") or reply.get("review_result") is False:
+        return Skipped(place, "a reply that was deleted or did not pass review")
+    key = f"{dataset}-{identifier(reply, 'message_id')}"
+    try:
+        return make_pair(key, dataset, "instruction", text(prompt, "text"), text(reply, "text"))
+    except UnusableError as error:
+        return Skipped(place, str(error))
+
+
+# Questions and claims
+
+
+def _kilt(raw: Raw) -> tuple[str, str, str, tuple[Passage, ...]]:
+    """Id, question, first answer with text, and passages of a row of KILT or of the DPR training files made from it.
+
+    {"id": "..", "input": "..", "output": [{"answer": "..", "provenance": [{"wikipedia_id": "..", "title": ".."}]}]}
+    {"question": "..", "answers": [".."], "positive_ctxs": [{"title": "..", "text": "..", "passage_id": ".."}], ..}
+
+    KILT names its evidence by page and paragraph, so it brings no passages. Its test rows have no answers.
+    """
+    record = raw.record
+    passages: tuple[Passage, ...] = ()
+    if "question" in record:
+        key, question, answers = raw.key, text(record, "question"), value(record, "answers")
+        if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
+            raise UserError(f"'answers' must be a list of texts, not {answers!r:.60}")
+        passages = tuple(
+            Passage(identifier(p, "passage_id", f"{raw.key}/p{n}"), text(p, "text"), text(p, "title", ""))
+            for n, p in enumerate(objects(record, "positive_ctxs"), 1)
+            if text(p, "text").strip()
+        )
+    else:
+        answers = [text(output, "answer", "") for output in objects(record, "output")]
+        key, question = identifier(record, "id"), text(record, "input")
+    answer = next((answer for answer in answers if answer.strip()), None)
+    if answer is None:
+        raise UnusableError("no output")
+    return key, question, answer, passages
+
+
+@rowwise
+def _natural_questions(raw: Raw, dataset: str) -> Pair:
+    """The question as it was typed, without a task instruction (Table 4), and its first answer."""
+    key, question, answer, passages = _kilt(raw)
+    return make_pair(f"{dataset}-{key}", dataset, "short_qa", question, answer, passages)
+
+
+@rowwise
+def _wizard(raw: Raw, dataset: str) -> Pair:
+    """Wizard of Wikipedia: the dialogue so far, a line a turn, and the wizard's next turn."""
+    key, dialogue, answer, passages = _kilt(raw)
+    return make_pair(f"{dataset}-{key}", dataset, "dialogue", _asked(CHAT_HISTORY, dialogue), answer, passages)
+
+
+@rowwise
+def _fever(raw: Raw, dataset: str) -> Pair:
+    """A claim, and `true` or `false` for its verdict; KILT leaves NOT ENOUGH INFO out."""
+    key, claim, verdict, passages = _kilt(raw)
+    instruction = _asked(FACT_CHECK, claim)
+    verdicts = {"SUPPORTS": "true", "REFUTES": "false"}
+    if verdict.strip() not in verdicts:
+        raise UserError(f"unknown verdict {verdict!r:.60}; known: {', '.join(verdicts)}")
+    return make_pair(f"{dataset}-{key}", dataset, "fact_check", instruction, verdicts[verdict.strip()], passages)
+
+
+@rowwise
+def _asqa(raw: Raw, dataset: str) -> Pair:
+    """An ambiguous question and its first long answer, with the passages that its writer quoted.
+
+    {"5742327904742262955": {"ambiguous_question": "..", "annotations": [{"long_answer": "..", "knowledge": [..]}], ..}}
+
+    That is the published file, an object a split; Hugging Face rows are the same with `sample_id`.
+    """
+    key = f"{dataset}-{identifier(raw.record, 'sample_id', raw.key)}"
+    question, annotations = text(raw.record, "ambiguous_question"), objects(raw.record, "annotations")
+    if not annotations:
+        raise UnusableError("no output")
+    instruction = _asked(AMBIGUOUS_QUESTION, question)
+    passages = tuple(
+        Passage(f"{key}/p{number}", text(item, "content"), text(item, "wikipage", ""))
+        for number, item in enumerate(objects(annotations[0], "knowledge"), 1)
+        if text(item, "content").strip()
+    )
+    return make_pair(key, dataset, "long_form", instruction, text(annotations[0], "long_answer"), passages)
+
+
+@rowwise
+def _multiple_choice(raw: Raw, dataset: str) -> Pair:
+    """A question with lettered options and the letter of the right one, in the schemas of AI2.
+
+    {"id": "..", "question": "..", "choices": {"text": [..], "label": ["A", ..]}, "answerKey": "C"}          ARC
+    {"id": "..", "question_stem": "..", "choices": {"text": [..], "label": ["A", ..]}, "answerKey": "C"}     OpenBookQA
+    {"id": "..", "question": {"stem": "..", "choices": [{"text": "..", "label": "A"}, ..]}, "answerKey": "C"}  both
+
+    Options are lettered by position whatever they were called: some ARC questions call them 1 to 4.
+    """
+    record = raw.record
+    nested = record.get("question")
+    if isinstance(nested, Mapping):
+        stem, options = text(nested, "stem"), objects(nested, "choices")
+    else:
+        stem = text(record, "question_stem" if "question_stem" in record else "question")
+        options = objects(record, "choices")
+    labels, key = [text(option, "label") for option in options], text(record, "answerKey")
+    if not 2 <= len(labels) <= len(ascii_uppercase) or len(set(labels)) < len(labels):
+        raise UserError(f"the options are labelled {', '.join(labels)[:60] or 'not at all'}; 2 to 26 different ones")
+    if key not in labels:
+        raise UserError(f"'answerKey' {key!r:.60} is none of the labels {', '.join(labels)}")
+    if not stem.strip():
+        raise UnusableError("no instruction")
+    letters = ascii_uppercase[: len(labels)]
+    lines = [f"{letter}: {text(option, 'text')}" for letter, option in zip(letters, options, strict=True)]
+    instruction = _asked(choice_instruction(letters), "\n".join([stem.strip(), *lines]))
+    name = f"{dataset}-{identifier(record, 'id')}"
+    return make_pair(name, dataset, "multiple_choice", instruction, letters[labels.index(key)])
+
+
+def choice_instruction(letters: str) -> str:
+    """The instruction for a choice among `letters`; for `ABCD` it is the paper's text."""
+    count = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}.get(len(letters), str(len(letters)))
+    return (
+        f"Given {count} answer candidates, {', '.join(letters[:-1])} and {letters[-1]}, choose the best answer choice."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,36 +343,32 @@ class Format:
     Attributes:
         name: what a command line calls it.
         dataset: name of the data set in the pairs, unless told otherwise or said by the row.
-        about: one line for people.
         read: the loader.
-        paper_rows: instances of it in the paper's mix; 0 for a format the paper's counts do not name.
+        paper_rows: instances of it in the paper's mix (Table 3); 0 for a format the paper's counts do not name.
         says_language: whether its rows say which language they are in.
     """
 
     name: str
     dataset: str
-    about: str
     read: Loader
     paper_rows: int = 0
     says_language: bool = False
 
 
 FORMATS: tuple[Format, ...] = (
-    Format("gpt4_alpaca", "gpt4_alpaca", "GPT-4 Alpaca: instruction, input, output", alpaca.read, 26_168),
-    Format("stanford_alpaca", "stanford_alpaca", "Stanford Alpaca: instruction, input, output", alpaca.read, 25_153),
-    Format("flan_v2", "flan_v2", "FLAN v2: inputs, targets", flan.read, 17_817),
-    Format("sharegpt", "sharegpt", "ShareGPT: conversations of from, value", sharegpt.read, 13_406),
-    Format("oasst1", "oasst1", "Open Assistant 1, a tree a line", oasst_trees.read, 9_464, says_language=True),
-    Format(
-        "oasst1_messages", "oasst1", "Open Assistant 1, a message a row", oasst_messages.read, 9_464, says_language=True
-    ),
-    Format("open_instruct", "open_instruct", "Open-Instruct: dataset, id, messages", open_instruct.read),
-    Format("kilt_wow", "wow", "Wizard of Wikipedia from KILT or its DPR file", wizard.read, 17_367),
-    Format("kilt_nq", "nq", "Natural Questions from KILT or its DPR file", natural_questions.read, 15_535),
-    Format("kilt_fever", "fever", "FEVER from KILT or its DPR file", fever.read, 9_966),
-    Format("openbookqa", "openbookqa", "OpenBookQA", choices.read, 4_699),
-    Format("asqa", "asqa", "ASQA", asqa.read, 3_897),
-    Format("arc_easy", "arc_easy", "ARC-Easy; ARC-Challenge has the same schema", choices.read, 2_147),
+    Format("gpt4_alpaca", "gpt4_alpaca", _alpaca, 26_168),
+    Format("stanford_alpaca", "stanford_alpaca", _alpaca, 25_153),
+    Format("flan_v2", "flan_v2", _flan, 17_817),
+    Format("sharegpt", "sharegpt", _sharegpt, 13_406),
+    Format("oasst1", "oasst1", _oasst_trees, 9_464, says_language=True),
+    Format("oasst1_messages", "oasst1", _oasst_messages, 9_464, says_language=True),
+    Format("open_instruct", "open_instruct", _open_instruct),
+    Format("kilt_wow", "wow", _wizard, 17_367),
+    Format("kilt_nq", "nq", _natural_questions, 15_535),
+    Format("kilt_fever", "fever", _fever, 9_966),
+    Format("openbookqa", "openbookqa", _multiple_choice, 4_699),
+    Format("asqa", "asqa", _asqa, 3_897),
+    Format("arc_easy", "arc_easy", _multiple_choice, 2_147),
 )
 
 

@@ -1,26 +1,132 @@
-"""A mixture of sources written as one file of pairs, with counts of what was taken and of what was not, and why."""
+"""A mixture of public data sets as one file of pairs: filters, seeded draws, counts of what was left out and why."""
 
 from __future__ import annotations
 
-import dataclasses
+import heapq
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from critic.pairs import Pair
+from critic.sources.files import Source, raw_rows
 from critic.sources.formats import Format
-from critic.sources.loading import Reading, load
-from critic.sources.raw import Outcome, Skipped
-from critic.sources.reading import Source
-from critic.sources.sampling import draw
+from critic.sources.rows import Outcome, Skipped
 from retrieval.atomic import write_json, writing
+from retrieval.checks import whole
 from retrieval.errors import UserError
+from selfrag.errors import require
 from selfrag.evaluation.provenance import commit, sha256, versions
 from selfrag.jsonl import write_jsonl
 
+T = TypeVar("T")
+Progress: TypeAlias = Callable[[str, Iterator[Outcome]], Iterator[Outcome]]
+"""Wraps the rows of the named format while they are read, to show how far it is."""
+
 _SHOWN = 5  # places a reason
+_ENOUGH = 2_000  # characters that decide on the language; more hardly change the answer
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a source is read.
+
+    Attributes:
+        split: which part of a source that holds several under their names.
+        dataset: name of the data set in the pairs; empty for the format's own.
+        most_words: pairs with more words in the instruction or in the output are skipped (paper's code: 500).
+        language: two letters; pairs in another language are skipped. None takes all.
+    """
+
+    split: str = "train"
+    dataset: str = ""
+    most_words: int = 500
+    language: str | None = None
+
+    def __post_init__(self) -> None:
+        whole("most_words", self.most_words)
+
+
+def load(source: Source, form: Format, reading: Reading | None = None) -> Iterator[Outcome]:
+    """Pairs of a source in its order, and the rows that give none.
+
+    Args:
+        source: a file, or rows such as a Hugging Face data set, streamed ones too.
+        form: what its rows look like; see `FORMATS`.
+        reading: filters.
+
+    Yields:
+        `Pair` with an id that is unique among those of this call, or `Skipped`.
+
+    Raises:
+        UserError: the source cannot be read or a row is not in this format (names its place), or no row is a pair.
+    """
+    reading = reading or Reading()
+    rows = raw_rows(source, reading.split)
+    spoken = None if reading.language is None or form.says_language else _detector(reading.language)
+    seen: set[str] = set()
+    count, last = 0, Skipped("", "")
+    for outcome in form.read(rows, reading.dataset or form.dataset, reading.language):
+        count += 1
+        kept = outcome
+        if isinstance(kept, Pair):
+            if reason := _objection(kept, reading, spoken, seen):
+                kept = Skipped(kept.id, reason)
+            else:
+                seen.add(kept.id)
+        if isinstance(kept, Skipped):
+            last = kept
+        yield kept
+    if not seen:
+        why = f" ({count} skipped; the last: {last.place}: {last.reason})" if count else ""
+        raise UserError(f"no pair in the {form.name} source{why}; check the format and the split")
+
+
+def _objection(pair: Pair, reading: Reading, spoken: Callable[[str], bool] | None, seen: set[str]) -> str:
+    """Why a pair is left out, if it is."""
+    if pair.id in seen:
+        return f"an id that occurred before ({pair.id:.80})"
+    for name, text in (("instruction", pair.instruction), ("output", pair.output)):
+        if len(text.split()) > reading.most_words:
+            return f"more than {reading.most_words} words in the {name}"
+    understood = spoken is None or (spoken(pair.instruction) and spoken(pair.output))
+    return "" if understood else f"not in {reading.language!r}"
+
+
+def _detector(language: str) -> Callable[[str], bool]:
+    """A test whether a text is in `language` (ISO 639-1), for sources that do not say it themselves."""
+    if not re.fullmatch("[a-z]{2,3}", language):
+        raise UserError(f"{language!r} is no code of a language, such as 'en'")
+    classify = require("py3langid", extra="data").classify
+    return lambda text: bool(classify(text[:_ENOUGH])[0] == language)
+
+
+class Sample(Generic[T]):
+    """At most `count` of the items added so far; no more are held at any time.
+
+    Each item gets a number from its id and the seed, and the smallest numbers win. So order, shards and machines do not
+    matter, and a smaller sample of the same seed is part of a larger one (data-size studies).
+    """
+
+    def __init__(self, count: int, seed: int) -> None:
+        self._count, self._seed = count, seed
+        self._kept: list[tuple[int, int, T]] = []  # a heap with the largest number on top
+        self._added = 0
+
+    def add(self, key: str, item: T) -> None:
+        """Offer an item under its id, which no other item has."""
+        self._added += 1
+        digest = blake2b(f"{self._seed}\0{key}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        heapq.heappush(self._kept, (-int.from_bytes(digest), -self._added, item))
+        if len(self._kept) > self._count:
+            heapq.heappop(self._kept)
+
+    def items(self) -> list[T]:
+        """The sample, in the order in which it was added."""
+        return [item for _, _, item in sorted(self._kept, key=lambda entry: -entry[1])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,30 +162,28 @@ class Tally:
             self.places.setdefault(reason, []).append(row.place)
 
 
-Progress: TypeAlias = Callable[[str, Iterator[Outcome]], Iterator[Outcome]]
-"""Wraps the rows of the named format while they are read, to show how far it is."""
-
-
 def pairs(
     part: Part, tally: Tally, reading: Reading | None = None, seed: int = 0, progress: Progress = lambda _, rows: rows
 ) -> Iterator[Pair]:
-    """The pairs drawn from one part; `tally` is complete when the last is taken.
+    """The pairs drawn from one part, in their order; `tally` is complete when the last is taken.
 
     Raises:
         UserError: as `load`, or `count` is negative.
     """
     if part.count is not None and part.count < 0:
         raise UserError(f"{part.form.name}: {part.count} pairs cannot be drawn; 0 or more")
-
-    def usable() -> Iterator[Pair]:
-        for outcome in progress(part.form.name, load(part.source, part.form, reading)):
-            if isinstance(outcome, Skipped):
-                tally.skip(outcome)
-            else:
-                tally.pairs += 1
-                yield outcome
-
-    for pair in usable() if part.count is None else draw(usable(), part.count, seed):
+    sample: Sample[Pair] | None = None if part.count is None else Sample(part.count, seed)
+    for outcome in progress(part.form.name, load(part.source, part.form, reading)):
+        if isinstance(outcome, Skipped):
+            tally.skip(outcome)
+            continue
+        tally.pairs += 1
+        if sample is not None:
+            sample.add(outcome.id, outcome)
+        else:
+            tally.taken += 1
+            yield outcome
+    for pair in sample.items() if sample is not None else ():
         tally.taken += 1
         yield pair
 
@@ -113,44 +217,40 @@ def write_mixture(
     tallies = [Tally(_name(part.source)) for part in parts]
     seen: dict[str, str] = {}
 
-    def stream() -> Iterator[Pair]:
+    def records() -> Iterator[dict[str, Any]]:
         for part, tally in zip(parts, tallies, strict=True):
             for pair in pairs(part, tally, reading, seed, progress):
                 if pair.id in seen:
                     raise UserError(f"id {pair.id!r} comes from {seen[pair.id]} and from {tally.source}; leave one out")
                 seen[pair.id] = tally.source
-                yield pair
+                yield pair.as_dict()
 
     with writing(path):
-        write_jsonl(path, (pair.as_dict() for pair in stream()))
-    write_json(path.with_name(f"{path.name}.manifest.json"), _manifest(path, parts, tallies, seed, reading))
-    return tallies
-
-
-def _manifest(
-    path: Path, parts: Sequence[Part], tallies: Sequence[Tally], seed: int, reading: Reading | None
-) -> dict[str, Any]:
-    return {
+        write_jsonl(path, records())
+    manifest = {
         "what": "pairs",
         "pairs": sum(tally.taken for tally in tallies),
         "sha256": sha256(path),
         "seed": seed,
-        "reading": dataclasses.asdict(reading or Reading()),
-        "parts": [
-            {
-                "format": part.form.name,
-                "source": tally.source,
-                "sha256": sha256(Path(part.source)) if isinstance(part.source, str | Path) else None,
-                "wanted": part.count,
-                "pairs": tally.pairs,
-                "taken": tally.taken,
-                "skipped": dict(tally.skipped.most_common()),
-                "first_skipped": tally.places,
-            }
-            for part, tally in zip(parts, tallies, strict=True)
-        ],
+        "reading": asdict(reading or Reading()),
+        "parts": [_described(part, tally) for part, tally in zip(parts, tallies, strict=True)],
         "commit": commit(),
         "versions": versions(("selfrag", "datasets", "pyarrow", "py3langid")),
+    }
+    write_json(path.with_name(f"{path.name}.manifest.json"), manifest)
+    return tallies
+
+
+def _described(part: Part, tally: Tally) -> dict[str, Any]:
+    return {
+        "format": part.form.name,
+        "source": tally.source,
+        "sha256": sha256(Path(part.source)) if isinstance(part.source, str | Path) else None,
+        "wanted": part.count,
+        "pairs": tally.pairs,
+        "taken": tally.taken,
+        "skipped": dict(tally.skipped.most_common()),
+        "first_skipped": tally.places,
     }
 
 

@@ -14,13 +14,13 @@ from critic.targets import Filling, Targets, fill, missing
 from critic.teacher.base import Outcome, Reply, Teacher, TeacherError
 from critic.teacher.cost import Prices
 from critic.teacher.prompts import values
-from critic.whole_lines import Kind, WholeLines
 from retrieval.atomic import write_json, writing
 from retrieval.errors import UserError
 from retrieval.lock import locked_directory
 from selfrag.jsonl import write_jsonl
+from selfrag.runlog import Header, RunLog
 
-_KIND = Kind("critic-replies/1", "replies", "a teacher", "choose another directory")
+_KIND = Header("critic-replies/1", "replies", "a teacher", "choose another directory")
 
 
 class Journal:
@@ -38,7 +38,7 @@ class Journal:
         self._replies: dict[str, tuple[str, Reply]] = {}
         self.prompt_tokens = self.completion_tokens = self.requests = 0
         """Totals over all lines, those of failed attempts included."""
-        self._file = WholeLines(path, _KIND, identity, self._take)
+        self._file = RunLog(path, _KIND, identity, self._take)
 
     def __enter__(self) -> Journal:
         return self

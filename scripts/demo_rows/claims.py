@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from demo_rows.drafts import FULLY, Cutter, Draft, abstaining, detokenize, grounded, sample
 from demo_rows.sources import Pair, Sources
 from retrieval.passage import Passage
-from selfrag.evaluation.containment import normalise
+from selfrag.evaluation.normalisation import normalise
 
 UTILITY = {FULLY: 5, "Partially supported": 3, "No support / Contradictory": 2}
 _SET_ASIDE = frozenset({"answer_vs_bm25_negative", "oracle_chunk", "short_answer_in_gold_passage"})

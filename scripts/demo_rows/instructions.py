@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from demo_rows.drafts import Cutter, Draft, detokenize, grounded, sample, search, unaided
 from demo_rows.sources import Pair, Sources
-from selfrag.evaluation.containment import contains_any
+from selfrag.evaluation.normalisation import contains_any
 
 _ASKS_FACT = re.compile(
     r"^(what|who|whose|whom|where|when|which|how (many|much|long|far|old|tall|high|fast)"

@@ -21,7 +21,7 @@ from demo_rows.drafts import (
 )
 from demo_rows.sources import Sources
 from retrieval.passage import Passage
-from selfrag.evaluation.containment import contains_any, normalise
+from selfrag.evaluation.normalisation import contains_any, normalise
 from selfrag.training.rows import Part, Token
 
 _PERSON = re.compile(r"\((?:[^()]{0,60}\b)?(?:born|\d{1,2} \w+ \d{4}|\w+ \d{1,2}, \d{4})[^()]*\) (?:is|was) an? ")

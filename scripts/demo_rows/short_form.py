@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from demo_rows.drafts import Cutter, Draft, abstaining, grounded, sample, search, without
 from demo_rows.sources import Sources
 from retrieval.passage import Passage
-from selfrag.evaluation.containment import contains_any
+from selfrag.evaluation.normalisation import contains_any
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ import typer
 
 from selfrag.cli.commands import Commands
 from selfrag.cli.eval_export import export
-from selfrag.cli.eval_facts import facts
-from selfrag.cli.eval_judge import judge
+from selfrag.cli.eval_metrics import facts, judge, metrics
 from selfrag.cli.eval_report import report
 from selfrag.cli.eval_run import run
 from selfrag.cli.eval_tasks import tasks
@@ -24,6 +23,7 @@ app.command()(report)
 app.command()(export)
 app.command()(judge)
 app.command()(facts)
+app.command()(metrics)
 
 
 @app.callback()

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from selfrag.evaluation.intervals import ROUNDS, Estimate, interval
-from selfrag.evaluation.metrics.metric import Part
-from selfrag.evaluation.ranking import Floats
+from selfrag.evaluation.intervals import ROUNDS, Estimate, Floats, interval
+from selfrag.evaluation.metrics.registry import Part
 
 BLOCK = 200
 """Resamplings held in memory at once."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from selfrag.errors import UserError
-from selfrag.evaluation.metrics.judged_files import read_judged
-from selfrag.evaluation.metrics.metric import Part
+from selfrag.evaluation.metrics.judging import read_judged
+from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.runner_manifest import MANIFEST, file_entry, read_manifest
 from selfrag.evaluation.runner_records import read_records
 from selfrag.evaluation.tasks.choices import Form, recorded_form

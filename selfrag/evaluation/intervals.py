@@ -1,14 +1,15 @@
-"""Seeded bootstrap intervals: how sure a figure is, given that other items could have been drawn. Pure numbers."""
+"""Seeded bootstrap intervals of figures over items, and the area under the ROC curve."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from selfrag.evaluation.ranking import Floats, win_matrix
+Floats = NDArray[np.float64]
 
 NONE = "\N{EN DASH}"
 """Stands for a figure that is not defined."""
@@ -49,6 +50,12 @@ class Estimate:
         return f"{self.value:.3f}{ends} n={self.n}"
 
 
+def plain(figures: Any) -> dict[str, Any]:
+    """A dataclass of figures as plain values, ready for JSON."""
+    values = {one.name: getattr(figures, one.name) for one in fields(figures)}
+    return {name: value.as_dict() if hasattr(value, "as_dict") else value for name, value in values.items()}
+
+
 def bracketed(found: Estimate, *, scale: float = 100) -> str:
     """`54.9 [51.0, 58.8]`, in percent unless told otherwise; the value alone where there is no interval."""
     value, low, high = (f"{scale * end:.1f}" for end in (found.value, found.low, found.high))
@@ -60,48 +67,13 @@ def counted(found: Estimate, *, scale: float = 100) -> str:
     return f"{bracketed(found, scale=scale)} n={found.n}"
 
 
-def mean(values: Sequence[float], *, seed: int = 0, rounds: int = ROUNDS) -> Estimate:
-    """The mean of one value an item."""
-    data = np.asarray(values, dtype=np.float64)
-
-    def statistic(counts: Floats) -> Floats:
-        return np.asarray(counts @ data / counts.sum(axis=1))
-
-    return bootstrap(len(data), statistic, seed, rounds)
-
-
-def pooled_auc(
-    positives: Sequence[Sequence[float]], negatives: Sequence[Sequence[float]], *, seed: int = 0, rounds: int = ROUNDS
-) -> Estimate:
-    """AUC over the scores of all items together; whole items are resampled, because their passages belong together.
-
-    Args:
-        positives: scores of each item's positives.
-        negatives: scores of each item's negatives; as many items.
-        seed: of the resampling.
-        rounds: bootstrap samples.
-    """
-    matrix = win_matrix(positives, negatives)
-    right = np.array([len(scores) for scores in positives], dtype=np.float64)
-    wrong = np.array([len(scores) for scores in negatives], dtype=np.float64)
-
-    def statistic(counts: Floats) -> Floats:
-        won = ((counts @ matrix) * counts).sum(axis=1)
-        pairs = (counts @ right) * (counts @ wrong)
-        return np.asarray(np.divide(won, pairs, out=np.full(len(counts), np.nan), where=pairs > 0))
-
-    return bootstrap(len(matrix), statistic, seed, rounds)
+def share(part: Floats, whole: Floats) -> Floats:
+    """`part / whole`, and 0 where the whole is 0."""
+    return np.divide(part, whole, out=np.zeros_like(part, dtype=np.float64), where=whole > 0)
 
 
 def bootstrap(items: int, statistic: Callable[[Floats], Floats], seed: int = 0, rounds: int = ROUNDS) -> Estimate:
-    """Any figure of items.
-
-    Args:
-        items: how many there are.
-        statistic: maps counts [R, n] (how often each of R samples holds each of n items) to R values.
-        seed: of the resampling.
-        rounds: bootstrap samples.
-    """
+    """Any figure of items; `statistic` maps counts [R, n] (how often each of R samples holds each item) to R values."""
     if items == 0:
         return Estimate(float("nan"), float("nan"), float("nan"), 0)
     value = float(statistic(np.ones((1, items)))[0])
@@ -119,3 +91,51 @@ def interval(value: float, samples: Floats, items: int) -> Estimate:
     tail = 100 * (1 - LEVEL) / 2
     low, high = np.percentile(known, [tail, 100 - tail])
     return Estimate(value, float(low), float(high), items)
+
+
+def mean(values: Sequence[float] | Floats, *, seed: int = 0, rounds: int = ROUNDS) -> Estimate:
+    """The mean of one value an item."""
+    data = np.asarray(values, dtype=np.float64)
+    return bootstrap(len(data), lambda counts: np.asarray(counts @ data / counts.sum(axis=1)), seed, rounds)
+
+
+def auc(positives: Sequence[float], negatives: Sequence[float]) -> float:
+    """Probability that a random positive scores above a random negative, ties half; NaN if a side is empty."""
+    pairs = len(positives) * len(negatives)
+    return float(win_matrix([positives], [negatives])[0, 0]) / pairs if pairs else float("nan")
+
+
+def pooled_auc(
+    positives: Sequence[Sequence[float]], negatives: Sequence[Sequence[float]], *, seed: int = 0, rounds: int = ROUNDS
+) -> Estimate:
+    """AUC over the scores of each item's positives and negatives, all items together.
+
+    Whole items are resampled, because their passages belong together.
+    """
+    matrix = win_matrix(positives, negatives)
+    right = np.array([len(scores) for scores in positives], dtype=np.float64)
+    wrong = np.array([len(scores) for scores in negatives], dtype=np.float64)
+
+    def statistic(counts: Floats) -> Floats:
+        won = ((counts @ matrix) * counts).sum(axis=1)
+        pairs = (counts @ right) * (counts @ wrong)
+        return np.asarray(np.divide(won, pairs, out=np.full(len(counts), np.nan), where=pairs > 0))
+
+    return bootstrap(len(matrix), statistic, seed, rounds)
+
+
+def win_matrix(positives: Sequence[Sequence[float]], negatives: Sequence[Sequence[float]]) -> Floats:
+    """[n, n] pairs in which a positive of item i scores above a negative of item j, ties half (Mann-Whitney).
+
+    With counts c of how often a bootstrap sample draws each item, the pooled AUC of the sample is
+    `c W c / ((c . n_positives) (c . n_negatives))`.
+    """
+    sizes = [len(scores) for scores in positives]
+    flat = np.asarray([score for scores in positives for score in scores], dtype=np.float64)
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    matrix = np.zeros((len(positives), len(negatives)))
+    for j, scores in enumerate(negatives):
+        ordered = np.sort(np.asarray(scores, dtype=np.float64))
+        below, not_above = (np.searchsorted(ordered, flat, side=side) for side in ("left", "right"))
+        matrix[:, j] = np.bincount(owner, weights=(below + not_above) / 2, minlength=len(sizes))
+    return matrix

@@ -14,8 +14,8 @@ from typing import Any
 from retrieval.lock import locked_directory
 from selfrag.decoding.sessions import Serving
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.metric import Part
 from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.runner_answers import Execute, Finished, Work, answer_here
 from selfrag.evaluation.runner_manifest import RunDirectory
 from selfrag.evaluation.runner_records import RecordFile, Spent
@@ -110,6 +110,7 @@ def run_all(
                 directory.admit(file, job.settings_of(file))
                 results[number][file.name] = {}  # in the order of the files, whichever is finished first
                 open_files.append(_Open(job, file, directory, results[number]))
+                held.callback(open_files[-1].close)
         waiting = []
         for one in open_files:
             (already or progress)(one.start())
@@ -135,6 +136,10 @@ class _Open:
         """What is left to do."""
         system = self._job.special.get(self._file.name, self._job.system)
         return Work(system, self._file.task, tuple(self.pending), self._job.traces)
+
+    def close(self) -> None:
+        """Free the log."""
+        self._records.close()
 
     def start(self) -> int:
         """Look what is done; the number of items that are."""

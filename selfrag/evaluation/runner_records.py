@@ -7,15 +7,15 @@ that was killed and resumed ends with the same bytes as one that was not. Knows 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from retrieval.atomic import writing
 from selfrag.errors import UserError
-from selfrag.jsonl import json_line, read_jsonl, write_jsonl
+from selfrag.jsonl import read_jsonl, write_jsonl
+from selfrag.runlog import RunLog
 
 NO_RECORD = "no record of a run"
 
@@ -33,23 +33,8 @@ class Spent:
     cached_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """What is remembered of a record; the record itself may hold a whole trace and stays on disk.
-
-    Attributes:
-        failed: whether it tells of an error.
-        spent: what it took.
-        start: first byte of its line in the log.
-    """
-
-    failed: bool
-    spent: Spent
-    start: int
-
-
 class RecordFile:
-    """Records of the items of one file.
+    """Records of the items of one file; a record may hold a whole trace and stays on disk.
 
     Args:
         folder: of the run; must exist.
@@ -61,23 +46,18 @@ class RecordFile:
 
     def __init__(self, folder: Path, name: str) -> None:
         self.final = folder / f"{name}.jsonl"
-        self.log = folder / f"{name}.log.jsonl"
-        self._kept: dict[str, _Kept] = {}
-        if self.log.exists():
-            self._load()
-        elif self.final.exists():  # somebody threw the log away, which costs the times only
+        self._kept: dict[str, tuple[int, bool, Spent]] = {}  # number in the log, whether it failed
+        self._log = RunLog(
+            folder / f"{name}.log.jsonl", None, {}, self._take, remedy="delete this line to run its item again"
+        )
+        if not len(self._log) and self.final.exists():  # somebody threw the log away, which costs the times only
             for record in read_records(self.final):
-                self._kept[record["id"]] = _Kept(bool(record.get("error")), Spent(0.0), 0)
+                self._keep(record, Spent(0.0))
 
     @property
     def done(self) -> frozenset[str]:
         """Ids of the items that are recorded."""
         return frozenset(self._kept)
-
-    @property
-    def finished(self) -> bool:
-        """Whether the final file is there."""
-        return self.final.exists()
 
     def append(self, record: Mapping[str, Any], spent: Spent) -> None:
         """Write one record, which has an `id`; it survives the death of the process from here on.
@@ -85,20 +65,23 @@ class RecordFile:
         Raises:
             UserError: the disk is full; what was written before is kept.
         """
-        with writing(self.log), self.log.open("ab") as stream:
-            start = stream.tell()
-            stream.write(json_line(_line(record, spent)).encode())
-        self._kept[record["id"]] = _Kept(bool(record.get("error")), spent, start)
+        self._log.append(_line(record, spent))
+        self._keep(record, spent)
 
     def reopen(self) -> None:
         """Take the failed records out, so that their items are run again; nothing happens where there are none."""
-        if not any(kept.failed for kept in self._kept.values()):
+        if not any(failed for _, failed, _ in self._kept.values()):
             return
-        with writing(self.log):
-            write_jsonl(self.log, (line for line in self._lines() if not line["record"].get("error")))
-            self.final.unlink(missing_ok=True)
+        if not len(self._log):
+            for record in read_records(self.final):
+                self._log.append(_line(record, Spent(0.0)))
         self._kept = {}
-        self._load()
+        self._log.keep(lambda line: not line["record"].get("error"))
+        self.final.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Free the log for another process."""
+        self._log.close()
 
     def finish(self, order: Sequence[str]) -> dict[str, Any]:
         """Write the final file if it is not there, and count.
@@ -109,43 +92,23 @@ class RecordFile:
         Returns:
             Items, failed items, seconds, cached tokens.
         """
+        self.close()
         kept = [self._kept[key] for key in order]
-        if not self.finished:
-            with writing(self.final), self.log.open("rb") as log:
-                write_jsonl(self.final, (_at(log, one.start)["record"] for one in kept))
+        if not self.final.exists():
+            with writing(self.final):
+                write_jsonl(self.final, (self._log.record(number)["record"] for number, _, _ in kept))
         return {
             "items": len(kept),
-            "failed": sum(one.failed for one in kept),
-            "seconds": round(sum(one.spent.seconds for one in kept), 3),
-            "cached_tokens": sum(one.spent.cached_tokens for one in kept),
+            "failed": sum(failed for _, failed, _ in kept),
+            "seconds": round(sum(spent.seconds for _, _, spent in kept), 3),
+            "cached_tokens": sum(spent.cached_tokens for _, _, spent in kept),
         }
 
-    def _lines(self) -> Iterator[dict[str, Any]]:
-        if self.log.exists():
-            with self.log.open("rb") as log:
-                yield from (json.loads(line) for line in log)
-        else:
-            yield from (_line(record, Spent(0.0)) for record in read_records(self.final))
+    def _take(self, line: Mapping[str, Any]) -> None:
+        self._keep(line["record"], Spent(float(line["seconds"]), int(line["cached_tokens"])))
 
-    def _load(self) -> None:
-        """Read the log, and cut off a line that was being written when the process died."""
-        whole = 0
-        with self.log.open("rb") as log:
-            for number, text in enumerate(log, 1):
-                if not text.endswith(b"\n"):
-                    break
-                try:
-                    line = json.loads(text)
-                    spent = Spent(float(line["seconds"]), int(line["cached_tokens"]))
-                    record = line["record"]
-                    self._kept[record["id"]] = _Kept(bool(record.get("error")), spent, whole)
-                except (ValueError, KeyError, TypeError, AttributeError) as error:
-                    fix = "delete this line to run its item again"
-                    raise UserError(f"{self.log}:{number}: no record; {fix}") from error
-                whole += len(text)
-        if whole != self.log.stat().st_size:
-            with writing(self.log), self.log.open("r+b") as log:
-                log.truncate(whole)
+    def _keep(self, record: Mapping[str, Any], spent: Spent) -> None:
+        self._kept[record["id"]] = (len(self._kept), bool(record.get("error")), spent)
 
 
 def item_id(record: Mapping[str, Any]) -> str:
@@ -197,12 +160,6 @@ def failures(folder: Path, results: Mapping[str, Mapping[str, Any]]) -> str | No
     records = read_records(folder / f"{name}.jsonl", ("id", "error"))
     one = next(record for record in records if record.get("error"))
     return f"{total} failed, such as {one['id']} of {name}: {' '.join(str(one['error']).split())}"
-
-
-def _at(log: BinaryIO, start: int) -> dict[str, Any]:
-    log.seek(start)
-    line: dict[str, Any] = json.loads(log.readline())
-    return line
 
 
 def _line(record: Mapping[str, Any], spent: Spent) -> dict[str, Any]:

@@ -16,8 +16,7 @@ import numpy as np
 from selfrag.errors import UserError
 from selfrag.evaluation.compare_bootstrap import bootstrap
 from selfrag.evaluation.intervals import Estimate, counted
-from selfrag.evaluation.metrics.metric import Part, ratio
-from selfrag.evaluation.metrics.registry import is_count, scale_of
+from selfrag.evaluation.metrics.registry import Part, is_count, ratio, scale_of
 
 HEADLINE = "headline"
 """Stands for the metric that a task is averaged by."""

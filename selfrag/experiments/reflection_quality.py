@@ -17,10 +17,9 @@ from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.sessions import Serving
 from selfrag.decoding.trace import UNUSABLE
-from selfrag.evaluation.containment import abstains, contains_any, normalise
-from selfrag.evaluation.intervals import Estimate, mean, pooled_auc
+from selfrag.evaluation.intervals import Estimate, auc, mean, pooled_auc
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.ranking import auc
+from selfrag.evaluation.normalisation import abstains, contains_any, normalise
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import Role
 

@@ -448,8 +448,8 @@ def alone(one: FileStudy, setting: str) -> Cost:
     for item, outcome in zip(one.file.items, one.outcomes[setting], strict=True):
         decode = one.decodes[outcome.decode]
         usage = decode.usage.get(item.id, {})
-        costs = [outcome.share * usage.get(name, 0) for name in COSTS]
-        total += Cost(*costs, seconds=outcome.share * decode.seconds / decode.items)
+        costs = {name: outcome.share * usage.get(name, 0) for name in COSTS}
+        total += Cost(seconds=outcome.share * decode.seconds / decode.items, **costs)
     return total
 
 
@@ -459,8 +459,8 @@ def saved(studies: Sequence[FileStudy]) -> Saved:
     spent, each = Cost(), Cost()
     for one in studies:
         for decode in one.decodes:
-            used = [sum(usage[name] for usage in decode.usage.values()) for name in COSTS]
-            spent += Cost(*used, seconds=decode.seconds)
+            used = {name: sum(usage[name] for usage in decode.usage.values()) for name in COSTS}
+            spent += Cost(seconds=decode.seconds, **used)
         for name, row in one.outcomes.items():
             answers.update(outcome.source for outcome in row)
             each += alone(one, name)

@@ -17,14 +17,12 @@ from selfrag.decoding.trace import decoding_dict
 from selfrag.evaluation.compare import Comparison, Table, compare
 from selfrag.evaluation.compare_runs import FileResult, SystemRun, read_runs
 from selfrag.evaluation.markdown_table import escape
-from selfrag.evaluation.metrics.entailment.journal import remembered
-from selfrag.evaluation.metrics.entailment.named import load_entailment
-from selfrag.evaluation.metrics.entailment.protocol import Entailment
+from selfrag.evaluation.metrics.entailment import load_entailment, remembered
 from selfrag.evaluation.metrics.fluency import FLUENCY
-from selfrag.evaluation.metrics.judged_files import about as judged_about
-from selfrag.evaluation.metrics.judged_files import write_judged
-from selfrag.evaluation.metrics.judging import Record, judge_citations
-from selfrag.evaluation.metrics.metric import Metric
+from selfrag.evaluation.metrics.judging import Record, judge_citations, write_judged
+from selfrag.evaluation.metrics.judging import about as judged_about
+from selfrag.evaluation.metrics.nli import Entailment
+from selfrag.evaluation.metrics.registry import Metric
 from selfrag.evaluation.provenance import commit, versions
 from selfrag.evaluation.reporting.comparison_tables import csv_text, markdown
 from selfrag.evaluation.runner import scores

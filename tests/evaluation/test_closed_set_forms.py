@@ -21,7 +21,7 @@ from selfrag.errors import UserError
 from selfrag.evaluation.compare import compare
 from selfrag.evaluation.compare_runs import read_run, read_runs
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.closed import option_accuracy
+from selfrag.evaluation.metrics.answers import option_accuracy
 from selfrag.evaluation.metrics.output import output_of
 from selfrag.evaluation.reporting.case_reading import read_cases
 from selfrag.evaluation.runner import Run, run

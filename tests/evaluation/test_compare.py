@@ -27,11 +27,13 @@ from selfrag.engines.scripted import Reply
 from selfrag.evaluation.compare import compare
 from selfrag.evaluation.compare_bootstrap import Draws, average, bootstrap
 from selfrag.evaluation.compare_runs import read_run, read_runs
-from selfrag.evaluation.metrics.effort import WORDS
+from selfrag.evaluation.metrics.registry import METRICS
 from selfrag.evaluation.reporting.comparison_tables import Terminal, csv_text, markdown
 from selfrag.evaluation.runner import run
 from selfrag.evaluation.systems.finetuned import FineTuned
 from selfrag.evaluation.tasks.task import BIOGRAPHY
+
+WORDS = METRICS["words"]
 
 
 def means(*values: float) -> list[tuple[float, float]]:

@@ -28,8 +28,8 @@ from selfrag.evaluation.compare_runs import read_runs
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.fluency import FLUENCY, REPEATED, repeated_bigrams
 from selfrag.evaluation.metrics.memory import FROM_MEMORY, UNCITED, UNSEEN
-from selfrag.evaluation.metrics.metric import ratio
 from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.registry import ratio
 from selfrag.evaluation.pareto import Point, front
 from selfrag.evaluation.tasks.presets import preset
 from selfrag.experiments.axes import Axis, plan

@@ -20,7 +20,7 @@ from critic.teacher.prompts import prompt as teacher_prompt
 from retrieval.passage import Passage
 from selfrag.errors import UserError
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.entailment.judge import CODEC as ENTAILMENT
+from selfrag.evaluation.metrics.entailment import CODEC as ENTAILMENT
 from selfrag.experiments.interpretation.asking import DIRECT
 from selfrag.experiments.interpretation.trials import Trial
 from selfrag.experiments.interpretation.writers import PromptWriter

@@ -17,7 +17,7 @@ from demo_rows.mixture import Mixture, make, mix
 from demo_rows.sources import load
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.evaluation.containment import contains_any
+from selfrag.evaluation.normalisation import contains_any
 from selfrag.training.rows import Evidence, Row, Text, Token, read_rows
 
 CITIES = ("Paris", "Rome", "Oslo", "Bern", "Kyiv", "Lima", "Riga", "Cairo", "Quito", "Seoul")

@@ -28,10 +28,8 @@ from reproduction.table2 import COLUMNS, ROWS, TASKS, row
 from selfrag.cli.main import app
 from selfrag.errors import UserError
 from selfrag.evaluation.intervals import Estimate
-from selfrag.evaluation.metrics.factscore.score import Fact, Facts
-from selfrag.evaluation.metrics.judgeable import judgeable
-from selfrag.evaluation.metrics.judged_files import write_judged
-from selfrag.evaluation.metrics.judging import facts_judged
+from selfrag.evaluation.metrics.factscore import Fact, Facts
+from selfrag.evaluation.metrics.judging import facts_judged, judgeable, write_judged
 from selfrag.evaluation.runner_items import items_of
 from selfrag.evaluation.systems.named import SYSTEMS
 from selfrag.evaluation.tasks.given import Given

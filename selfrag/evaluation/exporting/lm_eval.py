@@ -16,17 +16,16 @@ from retrieval.atomic import write_json, writing
 from selfrag.errors import UserError
 from selfrag.evaluation.exporting.source import Sample, Source
 from selfrag.evaluation.intervals import ROUNDS
-from selfrag.evaluation.metrics.closed import OPTION_UNREAD
-from selfrag.evaluation.metrics.effort import EFFORT
+from selfrag.evaluation.metrics.answers import EFFORT
 from selfrag.evaluation.metrics.fluency import REPEATED
 from selfrag.evaluation.metrics.memory import MEMORY
 from selfrag.evaluation.metrics.registry import is_count
 from selfrag.jsonl import write_jsonl
 
 FILTER = "none"
-NEITHER = frozenset(metric.name for metric in (*EFFORT, *MEMORY))
+NEITHER = frozenset((*EFFORT, *(metric.name for metric in MEMORY)))
 """Figures of which neither more nor less is better; no count is, either."""
-WORSE = frozenset({OPTION_UNREAD.name, REPEATED.name})
+WORSE = frozenset({"option_unread", REPEATED.name})
 """Figures of which less is better."""
 
 

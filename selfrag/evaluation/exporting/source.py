@@ -16,7 +16,7 @@ from selfrag.errors import UserError
 from selfrag.evaluation.compare_bootstrap import Draws, bootstrap
 from selfrag.evaluation.compare_runs import SystemRun, read_run
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.metric import ratio
+from selfrag.evaluation.metrics.registry import ratio
 from selfrag.evaluation.runner_items import items_of
 from selfrag.evaluation.runner_manifest import read_manifest
 from selfrag.jsonl import read_jsonl

@@ -1,7 +1,7 @@
-"""Citation recall and precision by entailment, as ALCE and LongBench-Cite define them. Asks no model by itself.
+"""ALCE's citation recall and precision and claim recall by entailment, and LongBench-Cite's figures.
 
-Sources: ALCE (arXiv 2305.14627) and its code, LongCite (arXiv 2409.02897). Who decides whether a passage entails a
-sentence is a function of the caller: `Entailment.entails` of any judge. What a judge leaves open is never guessed.
+Sources: ALCE (arXiv 2305.14627) and its code, LongCite (arXiv 2409.02897). Whether a passage entails a sentence is a
+function of the caller: `entails` of any judge. What a judge leaves open is never guessed.
 """
 
 from __future__ import annotations
@@ -10,37 +10,128 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from retrieval.passage import Passage
+from retrieval.splitting import SentenceFinder, sentences
+from selfrag.errors import UserError
 from selfrag.evaluation.intervals import Estimate, mean
-from selfrag.evaluation.metrics.entailment.protocol import Pair
-from selfrag.evaluation.metrics.harmonic import harmonic
+from selfrag.evaluation.metrics.nli import Pair
+from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.registry import harmonic
+from selfrag.evaluation.normalisation import abstains, evaluated, first_line, lifted
+from selfrag.intrinsics.sentences import rules
 
 MOST = 3
 """Citations of a sentence that ALCE reads; further ones are left out."""
 
 Entails: TypeAlias = Callable[[Sequence[Pair]], Sequence[bool | None]]
 """Whether each (premise, claim) pair is an entailment, None where nobody could say; asked for many at a time."""
+Claims: TypeAlias = Callable[[str], Sequence[str]]
+"""Cuts a text into what it claims."""
 
 
 @dataclass(frozen=True, slots=True)
 class CitedSentence:
-    """A sentence of a response with the passages it cites.
-
-    Attributes:
-        text: the claim.
-        passages: texts of the cited passages in order of citation.
-    """
+    """A sentence of a response, and the texts of the passages it cites, in order of citation."""
 
     text: str
     passages: tuple[str, ...] = ()
 
 
+# Answers as ALCE reads them
+
+
+def as_sentences(text: str) -> list[str]:
+    """A long answer claims what each of its sentences says."""
+    return [text[start:end] for start, end in sentences(text, rules)]
+
+
+def as_answer_to(question: str) -> Claims:
+    """A short answer claims something together with its question only."""
+    return lambda text: [f"{question} {text.strip()}"] if text.strip() else []
+
+
+def as_list_for(question: str) -> Claims:
+    """Each piece of a list written with commas, together with the question, as ALCE has it for QAMPARI."""
+
+    def pieces(text: str) -> list[str]:
+        line = text.strip().rstrip(".").rstrip(",")
+        return [f"{question} {piece.strip()}" for piece in line.split(",") if piece.strip()]
+
+    return pieces
+
+
+def cited_sentences(
+    output: Output, passages: Mapping[str, Passage], *, claims: Claims = as_sentences, marked: bool = False
+) -> tuple[CitedSentence, ...]:
+    """Claims of an answer with what they cite; an answer that abstains cites nothing.
+
+    A segment is the unit of citation, so each of its claims cites the segment's passage. Where no segment cites, every
+    claim cites all passages of `output.cited`; or, if `marked`, the first line cites by numbers in brackets, `[1]`
+    being the first passage read. Passages are by id.
+
+    Raises:
+        UserError: a cited passage is not among `passages`.
+    """
+    by_segment = any(cited for _, cited in output.segments)
+    if marked and not by_segment:
+        return marked_sentences(first_line(output.text), _known(output.read, passages))
+    if abstains(output.text):
+        return tuple(CitedSentence(text) for text in claims(output.text))
+    if not by_segment:
+        shared = tuple(map(premise, _known(output.cited, passages)))
+        return tuple(CitedSentence(text, shared) for text in claims(output.text))
+    found = []
+    for text, cited in output.segments:
+        own = tuple(map(premise, _known([cited] if cited else [], passages)))
+        found += [CitedSentence(claim, own) for claim in claims(text)]
+    return tuple(found)
+
+
+def marked_sentences(
+    text: str, passages: Sequence[Passage], *, find: SentenceFinder = rules
+) -> tuple[CitedSentence, ...]:
+    """Sentences of a text whose citations are numbers in brackets, `[1]` being the first passage.
+
+    A citation behind a full stop belongs to the sentence before. As in ALCE, a sentence with a number that no passage
+    has counts as one without citations.
+    """
+    bare, numbers = lifted(text)
+    spans = sentences(bare, find)
+    cited: list[list[int]] = [[] for _ in spans]
+    for offset, number in numbers:
+        before = [at for at, (start, _) in enumerate(spans) if start < offset]
+        if spans:
+            cited[before[-1] if before else 0].append(number)
+    found = []
+    for (start, end), own in zip(spans, cited, strict=True):
+        good = all(1 <= number <= len(passages) for number in own)
+        texts = tuple(premise(passages[number - 1]) for number in own) if good else ()
+        found.append(CitedSentence(bare[start:end], texts))
+    return tuple(found)
+
+
+def premise(passage: Passage) -> str:
+    """A passage as a judge reads it: ALCE's `Title: .. ` line and the text; the text alone without a title."""
+    return f"Title: {passage.title}\n{passage.text}" if passage.title.strip() else passage.text
+
+
+def _known(ids: Sequence[str], passages: Mapping[str, Passage]) -> tuple[Passage, ...]:
+    missing = [one for one in ids if one not in passages]
+    if missing:
+        raise UserError(
+            f"the text of the cited passage {missing[0]!r} is not known; give the index of the run, or run with traces"
+        )
+    return tuple(passages[one] for one in ids)
+
+
+# Figures
+
+
 @dataclass(frozen=True, slots=True)
 class Cites:
-    """How one response cites.
+    """How one response cites: the share of its sentences that their citations entail, and of its citations that count.
 
-    Attributes:
-        recall: share of its sentences that their citations entail.
-        precision: share of its citations that are needed or enough; 0 without citations.
+    A citation counts if it is needed or enough; a response without citations has precision 0.
     """
 
     recall: float
@@ -54,13 +145,9 @@ class Cites:
 
 @dataclass(frozen=True, slots=True)
 class CitationQuality:
-    """Recall, precision and F1 as means over responses.
+    """Recall and precision as means over responses; `undecided` ones, with a missing verdict, are left out.
 
-    Attributes:
-        recall: of the claims, the share that their citations support.
-        precision: of the citations, the share that is needed or enough.
-        f1: ALCE: of the two means; LongBench-Cite: mean over responses. None without responses.
-        undecided: responses that are left out, because a verdict on them is missing.
+    F1 is that of the two means for ALCE, and the mean over responses for LongBench-Cite; None without responses.
     """
 
     recall: Estimate
@@ -82,70 +169,29 @@ def cites(responses: Sequence[Sequence[CitedSentence]], entails: Entails, *, mos
     """ALCE's automatic citation evaluation, response by response.
 
     A sentence counts as recalled if its citations together entail it. A citation is precise if its sentence is
-    recalled and it entails the sentence alone, or the others do not entail it without this one.
-
-    Args:
-        responses: sentences of each response.
-        entails: the judge; called three times, each time with all distinct pairs that have to be known by then.
-        most: citations of a sentence that are read.
-
-    Returns:
-        A value each; None for a response without sentences, or with a missing verdict.
+    recalled and it entails the sentence alone, or the others do not entail it without this one. The judge is called
+    three times, each time with all distinct pairs that have to be known by then. At `most` so many citations of a
+    sentence are read. None for a response without sentences, or with a missing verdict.
     """
     kept = [[CitedSentence(s.text, s.passages[:most]) for s in response] for response in responses]
     cited = [sentence for response in kept for sentence in response if sentence.passages]
-    ask = _Asked(entails)
-    ask((_joined(s.passages), s.text) for s in cited)
-    shared = [s for s in cited if len(s.passages) > 1 and ask.verdicts[_joined(s.passages), s.text]]
+    verdicts: dict[Pair, bool | None] = {}
+
+    def ask(pairs: Iterable[Pair]) -> None:
+        fresh = [pair for pair in dict.fromkeys(pairs) if pair not in verdicts]
+        if fresh:
+            verdicts.update(zip(fresh, entails(fresh), strict=True))
+
+    ask((_together(s.passages), s.text) for s in cited)
+    shared = [s for s in cited if len(s.passages) > 1 and verdicts[_together(s.passages), s.text]]
     ask((passage, s.text) for s in shared for passage in s.passages)
     ask(
-        (_joined(_without(s.passages, passage)), s.text)
+        (_together(_without(s.passages, passage)), s.text)
         for s in shared
         for passage in s.passages
-        if ask.verdicts[passage, s.text] is False
+        if verdicts[passage, s.text] is False
     )
-    return [_response(response, ask.verdicts) for response in kept]
-
-
-def longbench(
-    support: Sequence[Sequence[float]], relevant: Sequence[Sequence[Sequence[bool]]]
-) -> tuple[CitationQuality, list[float]]:
-    """LongBench-Cite's figures from verdicts that a judge has given.
-
-    Args:
-        support: for each response and statement, how far its citations support it: 1, 0.5 or 0.
-        relevant: for each response and statement, whether each of its citations is relevant.
-
-    Returns:
-        The figures, and the F1 of each response.
-
-    Raises:
-        ValueError: the two do not name the same responses and statements.
-    """
-    recalls, precisions, f1s = [], [], []
-    for degrees, verdicts in zip(support, relevant, strict=True):
-        if len(degrees) != len(verdicts):
-            raise ValueError(f"{len(degrees)} statements with support, {len(verdicts)} with citations")
-        if not degrees:
-            continue
-        flat = [one for statement in verdicts for one in statement]
-        recalls.append(sum(degrees) / len(degrees))
-        precisions.append(sum(flat) / len(flat) if flat else 0.0)
-        f1s.append(harmonic(recalls[-1], precisions[-1]))
-    return CitationQuality(mean(recalls), mean(precisions), mean(f1s).value if f1s else None), f1s
-
-
-class _Asked:
-    """Verdicts so far; each pair is asked once."""
-
-    def __init__(self, entails: Entails) -> None:
-        self._entails = entails
-        self.verdicts: dict[Pair, bool | None] = {}
-
-    def __call__(self, pairs: Iterable[Pair]) -> None:
-        fresh = [pair for pair in dict.fromkeys(pairs) if pair not in self.verdicts]
-        if fresh:
-            self.verdicts.update(zip(fresh, self._entails(fresh), strict=True))
+    return [_response(response, verdicts) for response in kept]
 
 
 def _response(response: Sequence[CitedSentence], verdicts: Mapping[Pair, bool | None]) -> Cites | None:
@@ -163,7 +209,7 @@ def _judged(sentence: CitedSentence, verdicts: Mapping[Pair, bool | None]) -> tu
     cited, claim = sentence.passages, sentence.text
     if not cited:
         return False, 0
-    together = verdicts[_joined(cited), claim]
+    together = verdicts[_together(cited), claim]
     if together is None:
         return None
     if len(cited) == 1 or not together:
@@ -171,7 +217,7 @@ def _judged(sentence: CitedSentence, verdicts: Mapping[Pair, bool | None]) -> tu
     precise = 0
     for one in cited:
         alone = verdicts[one, claim]
-        others = verdicts[_joined(_without(cited, one)), claim] if alone is False else False
+        others = verdicts[_together(_without(cited, one)), claim] if alone is False else False
         if alone is None or others is None:
             return None
         precise += alone or not others
@@ -184,5 +230,46 @@ def _without(passages: tuple[str, ...], one: str) -> tuple[str, ...]:
     return passages[:at] + passages[at + 1 :]
 
 
-def _joined(passages: Sequence[str]) -> str:
+def _together(passages: Sequence[str]) -> str:
     return "\n".join(passages)
+
+
+def longbench(
+    support: Sequence[Sequence[float]], relevant: Sequence[Sequence[Sequence[bool]]]
+) -> tuple[CitationQuality, list[float]]:
+    """LongBench-Cite's figures, and the F1 of each response, from verdicts that a judge has given.
+
+    These are, for each response and statement, how far its citations support it (1, 0.5 or 0), and which are relevant.
+
+    Raises:
+        ValueError: the two do not name the same responses and statements.
+    """
+    known: list[Cites] = []
+    for degrees, verdicts in zip(support, relevant, strict=True):
+        if len(degrees) != len(verdicts):
+            raise ValueError(f"{len(degrees)} statements with support, {len(verdicts)} with citations")
+        flat = [one for statement in verdicts for one in statement]
+        if degrees:
+            known.append(Cites(sum(degrees) / len(degrees), sum(flat) / len(flat) if flat else 0.0))
+    f1s = [one.f1 for one in known]
+    recall, precision = mean([one.recall for one in known]), mean([one.precision for one in known])
+    return CitationQuality(recall, precision, mean(f1s).value if f1s else None), f1s
+
+
+def claim_recall(texts: Sequence[str], claims: Sequence[Sequence[str]], entails: Entails) -> list[float | None]:
+    """Share of the claims of a complete answer that each text entails (ALCE's measure for ELI5).
+
+    Of each text the first line is read, without citations in brackets; an empty one entails nothing. Every distinct
+    pair is asked once, all in one call. None without claims, or with a missing verdict.
+
+    Raises:
+        ValueError: not as many texts as lists of claims.
+    """
+    wanted = list(zip(map(evaluated, texts), claims, strict=True))
+    pairs = list(dict.fromkeys((text, claim) for text, own in wanted for claim in own if text))
+    verdicts = dict(zip(pairs, entails(pairs) if pairs else (), strict=True))
+    found: list[float | None] = []
+    for text, own in wanted:
+        known = [verdicts[text, claim] if text else False for claim in own]
+        found.append(None if not own or None in known else sum(map(bool, known)) / len(own))
+    return found

@@ -1,77 +1,308 @@
-"""Short answers against gold answers: containment in two readings, exact match and token F1. Pure text.
+"""Answers against gold answers: string match, EM, F1, lists, options, ROUGE, declining; and what an answer took.
 
-`official_match` is the published code's accuracy: a case-sensitive substring (case 28 of its faults: `Atoms` holds the
-answer `A`). `contains_any` of `containment` is the normalised match on whole words. Exact match and F1 are SQuAD's.
+Three readings of "holds": an exact substring (`official_match`, `answer_recall`), a substring after SQuAD normalisation
+of the first line (`str_em`, as in ALCE), whole words after normalisation (`contains`, `answer_recall_words`). A
+question with several right answers has sets of forms; a flat list of answers is one answer written in several ways.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from operator import attrgetter
+from typing import Any, TypeAlias
 
-from selfrag.errors import UserError
-from selfrag.evaluation.containment import contains_any, normalise
+from retrieval.splitting import sentences
+from selfrag.errors import UserError, require
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.metric import Metric, mean_of
 from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.registry import harmonic, metric
+from selfrag.evaluation.normalisation import (
+    abstains,
+    contains_any,
+    evaluated,
+    normalise,
+    squad_normalise,
+    without_marks,
+)
 from selfrag.evaluation.tasks.choices import choices
+from selfrag.intrinsics.sentences import rules
 
-_VERDICTS = {"SUPPORTS": "true", "REFUTES": "false"}
+SELF_RAG, SQUAD, ALCE = "Self-RAG's code", "SQuAD 1.1 (arXiv 1606.05250)", "ALCE (arXiv 2305.14627)"
+ROUGE = "rouge-score (Lin 2004)"
+_ROUGE_NEEDS = ("rouge_score.rouge_scorer", "eval")
+
+AnswerSets: TypeAlias = Sequence[Sequence[str]]
 
 
+def _texts(texts: Sequence[str]) -> Sequence[str]:
+    if isinstance(texts, str) or not texts:
+        raise UserError(f"answers must be a list of at least one text, not {texts!r:.60}")
+    return texts
+
+
+# Short answers
+
+
+@metric("contains", reads=attrgetter("answers"), source="ours")
+def contains(text: str, answers: Sequence[str]) -> float:
+    """1 if an answer occurs in `text` as whole words, both normalised, else 0."""
+    return float(contains_any(text, _texts(answers)))
+
+
+def _official_gold(item: Item) -> Sequence[str] | None:
+    """The published code also scores closed sets in this way, by their label."""
+    return (choices(item).right,) if item.options else item.answers
+
+
+@metric("official_match", reads=_official_gold, source=SELF_RAG)
 def official_match(text: str, answers: Sequence[str]) -> float:
     """1 if an answer is a substring of `text` as it stands, else 0.
 
     Before that, as in the published code, a first `#` or `:` is dropped, and a text with SUPPORTS (REFUTES) in it
-    becomes `true` (`false`).
+    becomes `true` (`false`). The match is case-sensitive (case 28 of its faults: `Atoms` holds the answer `A`).
     """
     text = text[1:] if text[:1] in ("#", ":") else text
-    text = next((said for verdict, said in _VERDICTS.items() if verdict in text), text)
-    return float(any(answer in text for answer in _answers(answers)))
+    text = next((said for verdict, said in (("SUPPORTS", "true"), ("REFUTES", "false")) if verdict in text), text)
+    return float(any(answer in text for answer in _texts(answers)))
 
 
-def contains(text: str, answers: Sequence[str]) -> float:
-    """1 if an answer occurs in `text` as whole words, both normalised, else 0."""
-    return float(contains_any(text, _answers(answers)))
-
-
+@metric("exact_match", reads=attrgetter("answers"), source=SQUAD)
 def exact_match(text: str, answers: Sequence[str]) -> float:
     """1 if the normalised text is a normalised answer, else 0."""
-    return float(normalise(text) in [normalise(answer) for answer in _answers(answers)])
+    return float(normalise(text) in map(normalise, _texts(answers)))
 
 
+@metric("f1", reads=attrgetter("answers"), source=SQUAD)
 def token_f1(text: str, answers: Sequence[str]) -> float:
     """Best F1 of the normalised words over the answers; two empty texts agree."""
-    return max(_f1(normalise(text).split(), normalise(answer).split()) for answer in _answers(answers))
+    words = normalise(text).split()
+    return max(_word_f1(words, normalise(answer).split()) for answer in _texts(answers))
 
 
-def _f1(words: list[str], gold: list[str]) -> float:
+def _word_f1(words: list[str], gold: list[str]) -> float:
     if not words or not gold:
         return float(words == gold)
-    common = (Counter(words) & Counter(gold)).total()
-    return 2 * common / (len(words) + len(gold))
+    return 2 * (Counter(words) & Counter(gold)).total() / (len(words) + len(gold))
 
 
-def _answers(answers: Sequence[str]) -> Sequence[str]:
-    if isinstance(answers, str) or not answers:
-        raise UserError(f"answers must be a list of at least one text, not {answers!r:.60}")
-    return answers
+# Closed sets
 
 
-def _on_answers(name: str, score: Callable[[str, Sequence[str]], float]) -> Metric:
-    def value(item: Item, output: Output) -> float | None:
-        return score(output.text, item.answers) if item.answers else None
-
-    return Metric(name, mean_of(value))
-
-
-def _official(item: Item, output: Output) -> float | None:
-    """The published code also scores closed sets in this way, by their label."""
-    gold = (choices(item).right,) if item.options else item.answers
-    return official_match(output.text, gold) if gold else None
+@metric("accuracy")
+def option_accuracy(item: Item, output: Output) -> float | None:
+    """1 if the chosen option is the right one, letter for letter; None if the item has no options."""
+    return float(output.text == choices(item).right) if item.options else None
 
 
-CONTAINS = _on_answers("contains", contains)
-OFFICIAL_MATCH = Metric("official_match", mean_of(_official))
-EXACT_MATCH = _on_answers("exact_match", exact_match)
-TOKEN_F1 = _on_answers("f1", token_f1)
+@metric("option_match")
+def option_match(item: Item, output: Output) -> float | None:
+    """1 if a free text names the right option; one that names none, or several, is wrong."""
+    return float(read_option(output.text, item) == choices(item).right) if item.options else None
+
+
+@metric("option_unread", of_failure=None)
+def option_unread(item: Item, output: Output) -> float | None:
+    """1 if a free text names no option, or several."""
+    return float(read_option(output.text, item) is None) if item.options else None
+
+
+_LEADING = re.compile(
+    r"\s*+(?:(?:(?:the )?(?:correct |right )?(?:answer|option|choice))(?: is)?[\s:]++)?"
+    r"[\s(\[*\"']*+(\w++)(?:[.:),\]*\"']|[^\S\n]*+(?:\n|$))",
+    re.IGNORECASE,
+)
+
+
+def read_option(text: str, item: Item) -> str | None:
+    """The option, as it is scored, that a text such as `B`, `(B) Mars`, `true.` or `It is Mars.` names.
+
+    The one that is written at its beginning, else the only one whose words occur in it; None for none, or several.
+    """
+    surfaces = choices(item).surfaces
+    if (leading := _LEADING.match(text)) and (found := _named(leading[1], surfaces)):
+        return found
+    if (found := _named(text, surfaces)) is not None:
+        return found
+    inside = [surface for surface, option in zip(surfaces, item.options, strict=True) if contains_any(text, [option])]
+    return inside[0] if len(inside) == 1 else None
+
+
+def _named(text: str, surfaces: tuple[str, ...]) -> str | None:
+    # Letters keep their case: `a` in a sentence is an article.
+    if text.strip() in surfaces:
+        return text.strip()
+    wanted = normalise(text)
+    found = [surface for surface in surfaces if len(surface) > 1 and normalise(surface) == wanted]
+    return found[0] if len(found) == 1 else None
+
+
+# Several right answers
+
+
+def sets_of(item: Item) -> AnswerSets | None:
+    """The right answers of an item, each with its ways of being written; None if the item has none."""
+    if item.answer_sets:
+        return item.answer_sets
+    return (item.answers,) if item.answers else None
+
+
+def _share(sets: AnswerSets, found: Callable[[Sequence[str]], bool]) -> float:
+    if isinstance(sets, str) or not sets or any(isinstance(forms, str) or not forms for forms in sets):
+        raise UserError(f"answers must be a list of lists, each of at least one text, not {sets!r:.60}")
+    return sum(map(found, sets)) / len(sets)
+
+
+@metric("answer_recall", reads=sets_of, source="self-interpretation paper, section 4")
+def answer_recall(text: str, sets: AnswerSets) -> float:
+    """Share of the answers of which some form is an exact substring of the text."""
+    return _share(sets, lambda forms: any(form in text for form in forms if form))
+
+
+@metric("answer_recall_words", reads=sets_of, source="ours")
+def answer_recall_words(text: str, sets: AnswerSets) -> float:
+    """Share of the answers of which some form occurs as whole words, text and form normalised."""
+    return _share(sets, lambda forms: contains_any(text, forms))
+
+
+@metric("str_em", reads=sets_of, source=f"{ALCE}, ASQA")
+def str_em(text: str, sets: AnswerSets) -> float:
+    """Share of the answers of which some form is a substring of the first line, both normalised.
+
+    A form that normalises to nothing never counts; in ALCE's code it always does.
+    """
+    said = squad_normalise(evaluated(text))
+    return _share(sets, lambda forms: any(form in said for form in map(squad_normalise, forms) if form))
+
+
+@metric("str_hit", reads=sets_of, source=f"{ALCE}, ASQA")
+def str_hit(text: str, sets: AnswerSets) -> float:
+    """1 if STR-EM finds every answer, else 0."""
+    return float(str_em(text, sets) == 1.0)
+
+
+# Lists
+
+LISTS = ("list_f1_5", "list_precision", "list_recall", "list_recall_5", "list_f1", "list_length")
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The pieces of the first line as a list with commas, normalised; pieces that normalise to nothing are left out."""
+    line = evaluated(text).rstrip(".").rstrip(",")
+    return tuple(piece for piece in map(squad_normalise, line.split(",")) if piece)
+
+
+def list_figures(text: str, sets: AnswerSets) -> dict[str, float]:
+    """ALCE's figures for QAMPARI of an answer that is a list, by the names in `LISTS`.
+
+    Each piece must be one of the gold names; repeated pieces count each time, as in ALCE's code. For recall-5, five
+    right answers are as good as all.
+    """
+    said = listed(text)
+    gold = [{squad_normalise(form) for form in forms} for forms in sets]
+    named = sum(not forms.isdisjoint(said) for forms in gold)
+    precision = sum(any(piece in forms for forms in gold) for piece in said) / len(said) if said else 0.0
+    recall, recall_5 = named / len(gold), min(5, named) / min(5, len(gold))
+    f1s = harmonic(precision, recall_5), harmonic(precision, recall)
+    return dict(zip(LISTS, (f1s[0], precision, recall, recall_5, f1s[1], float(len(said))), strict=True))
+
+
+def _list_figure(name: str, text: str, sets: AnswerSets) -> float:
+    return list_figures(text, sets)[name]
+
+
+for _name in LISTS[:-1]:
+    _about = f"{_name.removeprefix('list_')} of the first line as a list with commas"
+    metric(_name, reads=sets_of, source=f"{ALCE}, QAMPARI", about=_about)(partial(_list_figure, _name))
+metric(LISTS[-1], reads=sets_of, of_failure=None, unit="count", source=f"{ALCE}, QAMPARI", about="pieces of the list")(
+    partial(_list_figure, LISTS[-1])
+)
+
+
+# Long answers
+
+
+@lru_cache(maxsize=1)
+def _scorer() -> Any:
+    return require(_ROUGE_NEEDS[0], extra=_ROUGE_NEEDS[1]).RougeScorer(["rougeL", "rougeLsum"], use_stemmer=True)
+
+
+@metric("rouge_l", reads=attrgetter("references"), needs=_ROUGE_NEEDS, source=ROUGE)
+def rouge_l(text: str, references: Sequence[str]) -> float:
+    """Best ROUGE-L F over the references, words stemmed.
+
+    Raises:
+        MissingExtraError: rouge-score is not installed.
+    """
+    return max(float(_scorer().score(one, text)["rougeL"].fmeasure) for one in _texts(references))
+
+
+@metric("rouge_lsum", reads=attrgetter("references"), needs=_ROUGE_NEEDS, source=f"{ROUGE}, as in ALCE")
+def rouge_lsum(text: str, references: Sequence[str]) -> float:
+    """Best summary-level ROUGE-L F of the first line: common subsequences are taken sentence by sentence.
+
+    This is the figure that ALCE and the Self-RAG paper call ROUGE-L. Sentences are spaCy's rules, not NLTK's.
+
+    Raises:
+        MissingExtraError: rouge-score is not installed.
+    """
+    said = _lines(evaluated(text))
+    return max(float(_scorer().score(_lines(one), said)["rougeLsum"].fmeasure) for one in _texts(references))
+
+
+def _lines(text: str) -> str:
+    text = text.lower()
+    return "\n".join(text[start:end] for start, end in sentences(text, rules))
+
+
+@metric("long_form", needs=_ROUGE_NEEDS, source="rouge-score; SQuAD 2.0 (arXiv 1806.03822)")
+def long_form(item: Item, output: Output) -> float | None:
+    """ROUGE-L; where the passages give no answer, 1 for declining and 0 for answering. None if the item has neither."""
+    if item.answerable is False:
+        return float(abstains(output.text))
+    return rouge_l(output.text, item.references) if item.references else None
+
+
+@metric("answerability", source="SQuAD 2.0 (arXiv 1806.03822)")
+def answered_rightly(item: Item, output: Output) -> float | None:
+    """1 if a question is answered exactly when its passages allow it; None if the file does not say."""
+    return None if item.answerable is None else float(abstains(output.text) != item.answerable)
+
+
+@metric("declines_unanswerable", source="SQuAD 2.0 (arXiv 1806.03822)")
+def declines_unanswerable(item: Item, output: Output) -> float | None:
+    """1 if a question without an answer in its passages is declined."""
+    return float(abstains(output.text)) if item.answerable is False else None
+
+
+@metric("answers_answerable", source="SQuAD 2.0 (arXiv 1806.03822)")
+def answers_answerable(item: Item, output: Output) -> float | None:
+    """1 if a question with an answer in its passages is answered."""
+    return float(not abstains(output.text)) if item.answerable is True else None
+
+
+# Effort and length
+
+EFFORT = ("retrieval_rate", "prompt_tokens", "generated_tokens", "requests", "searches")
+
+
+@metric("retrieval_rate", of_failure=None)
+def retrieval_rate(item: Item, output: Output) -> float:
+    """1 where evidence was used: asking in vain retrieves nothing."""
+    return float(output.retrieved and bool(output.read))
+
+
+def _usage(name: str, item: Item, output: Output) -> float:
+    return float(output.usage.get(name, 0))
+
+
+for _name in EFFORT[1:]:
+    metric(_name, of_failure=None, unit="count", about=f"{_name.replace('_', ' ')} an answer")(partial(_usage, _name))
+
+
+@metric("words", of_failure=None, unit="count")
+def words(item: Item, output: Output) -> float:
+    """Length of an answer without citations in brackets; ALCE's `length` is that of the first line."""
+    return float(len(without_marks(output.text).split()))

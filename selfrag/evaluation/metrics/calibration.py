@@ -1,19 +1,21 @@
-"""Calibration of probabilities: expected calibration error in equal and adaptive bins, reliability bins, Brier score.
+"""Calibration of probabilities: expected calibration error, reliability diagram, Brier score.
 
-Pure numbers. Knows neither what was predicted nor by whom: a prediction is its confidence and whether it was right.
+A prediction is its confidence (0 to 1) and whether it was right (1 or 0).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from selfrag.evaluation.intervals import Estimate, bootstrap
-from selfrag.evaluation.ranking import Floats
+from selfrag.errors import UserError, require
+from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, mean
+from selfrag.plotting import save
 
 BINS = 10
 """Stretches of confidence of the paper's figure, and of most of the field's."""
@@ -24,15 +26,7 @@ Statistic: TypeAlias = Callable[[Floats], Floats]
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """One bar of a reliability diagram; only bins that hold something.
-
-    Attributes:
-        low: smallest confidence in it.
-        high: largest.
-        count: predictions in it.
-        confidence: their mean confidence.
-        accuracy: the share that was right.
-    """
+    """A bin that holds predictions: least and largest confidence, how many, their mean confidence, the share right."""
 
     low: float
     high: float
@@ -65,11 +59,7 @@ def error_statistic(surplus: Floats, bins: Indices) -> Statistic:
     if not len(surplus):
         return lambda counts: np.full(len(counts), np.nan)
     member = np.eye(int(bins.max()) + 1)[bins] * surplus[:, None]
-
-    def statistic(counts: Floats) -> Floats:
-        return np.asarray(np.abs(counts @ member).sum(axis=1) / counts.sum(axis=1))
-
-    return statistic
+    return lambda counts: np.asarray(np.abs(counts @ member).sum(axis=1) / counts.sum(axis=1))
 
 
 def calibration_error(
@@ -82,18 +72,13 @@ def calibration_error(
 ) -> Estimate:
     """Expected calibration error: the mean over predictions of |accuracy - confidence| of their bin.
 
-    Args:
-        confidence: probability given to being right, 0 to 1.
-        correct: 1 where it was right, 0 where it was wrong.
-        bins: how many.
-        adaptive: bins of equal counts, not of equal width.
-        seed: of the interval. Resampled errors lie above the true one on few rows, so the interval does too.
+    Bins are of equal width, or of equal counts (`adaptive`). Resampled errors lie above the true one on few rows, so
+    the interval does too.
 
     Raises:
         ValueError: lengths differ, or a confidence is no probability.
     """
-    values, right = _checked(confidence, correct)
-    where = adaptive_bins(values, bins) if adaptive else equal_bins(values, bins)
+    values, right, where = _binned(confidence, correct, bins, adaptive)
     return bootstrap(len(values), error_statistic(values - right, where), seed)
 
 
@@ -103,9 +88,8 @@ def brier(confidence: Sequence[float], correct: Sequence[float], *, seed: int = 
     Raises:
         ValueError: as `calibration_error`.
     """
-    values, right = _checked(confidence, correct)
-    squared = (values - right) ** 2
-    return bootstrap(len(values), lambda counts: np.asarray(counts @ squared / counts.sum(axis=1)), seed)
+    values, right, _ = _binned(confidence, correct)
+    return mean((values - right) ** 2, seed=seed)
 
 
 def reliability(
@@ -116,25 +100,53 @@ def reliability(
     Raises:
         ValueError: as `calibration_error`.
     """
-    values, right = _checked(confidence, correct)
-    where = adaptive_bins(values, bins) if adaptive else equal_bins(values, bins)
-    return tuple(
-        Bin(
-            float(values[chosen].min()),
-            float(values[chosen].max()),
-            int(chosen.sum()),
-            float(values[chosen].mean()),
-            float(right[chosen].mean()),
-        )
-        for chosen in (where == number for number in range(bins))
-        if chosen.any()
-    )
+    values, right, where = _binned(confidence, correct, bins, adaptive)
+    found = []
+    for number in np.unique(where):
+        inside, hits = values[where == number], right[where == number]
+        means = float(inside.mean()), float(hits.mean())
+        found.append(Bin(float(inside.min()), float(inside.max()), len(inside), *means))
+    return tuple(found)
 
 
-def _checked(confidence: Sequence[float], correct: Sequence[float]) -> tuple[Floats, Floats]:
+def _binned(
+    confidence: Sequence[float], correct: Sequence[float], bins: int = BINS, adaptive: bool = False
+) -> tuple[Floats, Floats, Indices]:
     values, right = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
     if values.shape != right.shape:
         raise ValueError(f"{values.size} confidences for {right.size} outcomes")
-    if not ((values >= 0) & (values <= 1)).all():
-        raise ValueError(f"no probability: {values[~((values >= 0) & (values <= 1))][0]}")
-    return values, right
+    if len(wrong := values[~((values >= 0) & (values <= 1))]):
+        raise ValueError(f"no probability: {wrong[0]}")
+    return values, right, adaptive_bins(values, bins) if adaptive else equal_bins(values, bins)
+
+
+def plot_reliability(systems: Mapping[str, Sequence[Bin]], out: Path) -> Path:
+    """The reliability diagram: accuracy against confidence, one curve a system, and the predictions in each bin.
+
+    Args:
+        systems: name of a system -> its bins, from `reliability`.
+        out: a `.png`, `.svg` or `.pdf`; appears when it is complete.
+
+    Raises:
+        UserError: there is nothing to draw, or `out` cannot be written.
+        MissingExtraError: matplotlib is not installed.
+    """
+    shown = {name: list(bins) for name, bins in systems.items() if bins}
+    if not shown:
+        raise UserError("no system has a bin: nothing to draw")
+    require("matplotlib", extra="eval")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 6), layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    upper.plot((0, 1), (0, 1), color="grey", linewidth=1, linestyle="--", label="calibrated")
+    for name, bins in shown.items():
+        confidence = [one.confidence for one in bins]
+        (line,) = upper.plot(confidence, [one.accuracy for one in bins], marker="o", linewidth=1.5, label=name)
+        lower.plot(confidence, [one.count for one in bins], marker="o", linewidth=1, color=line.get_color())
+    upper.set(ylabel="share that was right", xlim=(0, 1), ylim=(0, 1))
+    lower.set(xlabel="certainty", ylabel="answers", xlim=(0, 1), ylim=(0, None))
+    upper.legend(fontsize="small")
+    for axes in (upper, lower):
+        axes.grid(alpha=0.3)
+    return save(figure, out)

@@ -1,18 +1,27 @@
-"""Citations against the gold passages of an item: precision, recall, and whether a cited passage holds the answer.
+"""Citations against gold: the passages, or passage sentences, that an annotator answered from.
 
-An answer that abstains makes no claim, and its citations do not count. Whether a passage *entails* a sentence is not
-asked here: gold passages are those an annotator answered from, so a good passage that nobody annotated counts as wrong.
+A good passage that nobody annotated counts as wrong; whether a passage *entails* a sentence is asked in `alce`. An
+answer that abstains makes no claim, and its citations do not count.
 """
 
 from __future__ import annotations
 
-from selfrag.evaluation.containment import abstains, contains_any
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, plain, share
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.harmonic import harmonic
-from selfrag.evaluation.metrics.metric import Metric, Part, mean_of
 from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.registry import Part, harmonic, metric
+from selfrag.evaluation.normalisation import abstains, contains_any
+
+CITATIONS = ("citation_precision", "citation_precision_alce", "citation_recall")
 
 
+@metric("citation_precision", of_failure=None)
 def citation_precision(item: Item, output: Output) -> Part | None:
     """Of all citations over all items, the share that is gold; None if the file names no gold passages."""
     if item.gold is None:
@@ -21,11 +30,7 @@ def citation_precision(item: Item, output: Output) -> Part | None:
     return float(len(cited & item.gold)), float(len(cited))
 
 
-def citation_recall(item: Item, output: Output) -> float | None:
-    """Share of an item's gold passages that is cited; None if there are none."""
-    return len(_cited(output, item) & item.gold) / len(item.gold) if item.gold else None
-
-
+@metric("citation_precision_alce", source="ALCE (arXiv 2305.14627)")
 def citation_precision_alce(item: Item, output: Output) -> float | None:
     """Precision of one item, 0 where nothing is cited (as ALCE counts); None without gold passages."""
     if not item.gold:
@@ -34,12 +39,20 @@ def citation_precision_alce(item: Item, output: Output) -> float | None:
     return len(cited & item.gold) / len(cited) if cited else 0.0
 
 
+@metric("citation_recall")
+def citation_recall(item: Item, output: Output) -> float | None:
+    """Share of an item's gold passages that is cited; None if there are none."""
+    return len(_cited(output, item) & item.gold) / len(item.gold) if item.gold else None
+
+
+@metric("citation_f1")
 def citation_f1(item: Item, output: Output) -> float | None:
-    """Harmonic mean of the two above for one item, so that its figure is the mean over questions; None likewise."""
+    """Harmonic mean of precision and recall of one item, so that its figure is the mean over questions."""
     precision, recall = citation_precision_alce(item, output), citation_recall(item, output)
     return None if precision is None or recall is None else harmonic(precision, recall)
 
 
+@metric("citation_bears_answer", of_failure=None, source="ours")
 def citation_bears_answer(item: Item, output: Output) -> Part | None:
     """Of all citations, the share whose passage contains a gold answer; None without short answers or passages."""
     if item.answers is None or not item.passages:
@@ -54,9 +67,54 @@ def _cited(output: Output, item: Item) -> frozenset[str]:
     return frozenset() if not item.options and abstains(output.text) else frozenset(output.cited)
 
 
-PRECISION = Metric("citation_precision", citation_precision, of_failure=None)
-RECALL = Metric("citation_recall", mean_of(citation_recall))
-PRECISION_ALCE = Metric("citation_precision_alce", mean_of(citation_precision_alce))
-F1 = Metric("citation_f1", mean_of(citation_f1))
-BEARS_ANSWER = Metric("citation_bears_answer", citation_bears_answer, of_failure=None)
-CITATIONS = (PRECISION, PRECISION_ALCE, RECALL)
+class Cited(NamedTuple):
+    """Sentence number `sentence` of a response cites sentence number `evidence` of the passage with id `passage`."""
+
+    sentence: int
+    passage: str
+    evidence: int
+
+
+@dataclass(frozen=True, slots=True)
+class PairFigures:
+    """Precision, recall and F1 over the pairs of all responses together; whole responses are resampled.
+
+    `exact` is the share of the responses whose pairs are exactly the gold ones.
+    """
+
+    precision: Estimate
+    recall: Estimate
+    f1: Estimate
+    exact: Estimate
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return plain(self)
+
+
+def by_sentence(citations: Collection[Cited]) -> frozenset[Hashable]:
+    """Pairs of response sentence and passage sentence."""
+    return frozenset(citations)
+
+
+def by_passage(citations: Collection[Cited]) -> frozenset[Hashable]:
+    """Pairs of response sentence and passage."""
+    return frozenset((one.sentence, one.passage) for one in citations)
+
+
+def pair_figures(
+    gold: Sequence[Collection[Hashable]], given: Sequence[Collection[Hashable]], *, seed: int = 0
+) -> PairFigures:
+    """Micro-averaged figures of one set of pairs a response; duplicates count once.
+
+    Raises:
+        ValueError: not as many responses on both sides.
+    """
+    sets = [(frozenset(right), frozenset(said)) for right, said in zip(gold, given, strict=True)]
+    counts = [(len(right & said), len(right), len(said), right == said, 1) for right, said in sets]
+    hit, are, said, same, one = np.array(counts, dtype=np.float64).reshape(-1, 5).T
+
+    def estimate(part: Floats, whole: Floats) -> Estimate:
+        return bootstrap(len(sets), lambda drawn: share(drawn @ part, drawn @ whole), seed)
+
+    return PairFigures(estimate(hit, said), estimate(hit, are), estimate(2 * hit, are + said), estimate(same, one))

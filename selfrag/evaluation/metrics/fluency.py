@@ -10,9 +10,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.effort import WORDS
-from selfrag.evaluation.metrics.metric import Metric, Part
 from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.registry import METRICS, Metric, Part
 
 
 def repeated_bigrams(text: str) -> tuple[int, int]:
@@ -31,4 +30,4 @@ def _repeated(item: Item, output: Output) -> Part | None:
 
 
 REPEATED = Metric("repeated_bigrams", _repeated, of_failure=None)
-FLUENCY = (WORDS, REPEATED)
+FLUENCY = (METRICS["words"], REPEATED)

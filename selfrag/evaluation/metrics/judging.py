@@ -1,43 +1,78 @@
-"""Metrics that need a second model, over the records of a finished file: citations, claims, facts, MAUVE.
+"""Second models asked about finished runs: entailment of citations and claims, FactScore, MAUVE.
 
-Loads no model and reads no run: judges come from the caller. What a judge leaves open is counted, never guessed.
+What a judge says about a file of a run is kept beside its records (`FILE.judged.JUDGE.json`); figures join those of the
+run under their own name with the judge's. Verdicts are kept while they come (`entailment.Remembered`), so a killed pass
+goes on where it was. What a judge leaves open is counted, never guessed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeAlias
 
+from retrieval.atomic import write_json
+from retrieval.lock import locked_directory
 from retrieval.passage import Passage, Retriever
+from selfrag.errors import UserError
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.alce import Cites, cites
-from selfrag.evaluation.metrics.alce_text import evaluated
-from selfrag.evaluation.metrics.cited import Claims, as_answer_to, as_list_for, as_sentences, cited_sentences
-from selfrag.evaluation.metrics.claims import claim_recall
-from selfrag.evaluation.metrics.entailment.protocol import Entailment
-from selfrag.evaluation.metrics.factscore.checking import check
-from selfrag.evaluation.metrics.factscore.official import topic_of
-from selfrag.evaluation.metrics.factscore.score import NAMES, Facts, parts
-from selfrag.evaluation.metrics.factscore.splitting import Splitter
-from selfrag.evaluation.metrics.judged_files import Judged
+from selfrag.evaluation.metrics.alce import (
+    Claims,
+    as_answer_to,
+    as_list_for,
+    as_sentences,
+    cited_sentences,
+    cites,
+    claim_recall,
+)
+from selfrag.evaluation.metrics.entailment import remembered
+from selfrag.evaluation.metrics.factscore import (
+    NAMES,
+    Facts,
+    SentenceSplitter,
+    Splitter,
+    check,
+    parts,
+    read_output,
+    topic_of,
+    write_input,
+)
 from selfrag.evaluation.metrics.mauve import Features, as_alce, mauve
-from selfrag.evaluation.metrics.metric import Part
+from selfrag.evaluation.metrics.nli import Entailment
 from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.registry import JUDGED, Part
+from selfrag.evaluation.normalisation import evaluated
+from selfrag.evaluation.provenance import commit, sha256, versions
+from selfrag.evaluation.runner_manifest import PACKAGES, file_entry, read_manifest
+from selfrag.evaluation.runner_records import read_records
+from selfrag.jsonl import read_jsonl
+
+CITATIONS = ("citation_precision_nli", "citation_recall_nli", "citation_f1_nli")
+DEFAULT = ("citations",)
+FAMILIES = ("citations", "claims", "facts", "mauve")
+"""What can be asked for: figures that are computed together."""
+_FAMILY = {**dict.fromkeys(CITATIONS, "citations"), "claim_recall": "claims", "factscore": "facts", "mauve": "mauve"}
 
 FAILURE: Part = (0.0, 1.0)
 """A failed item counts as a wrong answer."""
+OFFICIAL = "factscore.factscorer"
+"""What reports call the official FactScore tool."""
+
+Load: TypeAlias = Callable[[Path, str], Mapping[str, Item]]
+"""Items by id, of a run's folder and the name of a file in it."""
+_MIDDLE = ".judged."
+_KEYS = ("id", "scores", "error", "text", "cited", "read", "retrieved", "segments", "usage")
+"""What is read of a record: its trace may be large."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """An item with what a system answered.
-
-    Attributes:
-        item: as it was asked.
-        output: None if it failed.
-        passages: by id, all that the answer may cite.
-    """
+    """An item with what a system answered (None if it failed), and all passages that the answer may cite, by id."""
 
     item: Item
     output: Output | None
@@ -49,80 +84,104 @@ class Record:
         return self.item.query or self.item.instruction
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Figures of one judge on one file of a run.
+
+    Attributes:
+        judge: what reports call it.
+        identity: everything that decides its verdicts.
+        parts: metric to id of the item to its part; None where the metric says nothing about the item.
+        undecided: metric to the number of items that lack a verdict.
+        whole: figures of all items together, such as MAUVE; None if undefined.
+    """
+
+    judge: str
+    identity: Mapping[str, Any]
+    parts: Mapping[str, Mapping[str, Part | None]] = field(default_factory=dict)
+    undecided: Mapping[str, int] = field(default_factory=dict)
+    whole: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
+
+    @property
+    def mark(self) -> str:
+        """A short mark of who judged; what came out (`output`) is no part of it."""
+        who = {key: value for key, value in self.identity.items() if key != "output"}
+        return hashlib.sha256(json.dumps(who, sort_keys=True).encode()).hexdigest()[:12]
+
+    def column(self, metric: str) -> str:
+        """Name of a figure in a table."""
+        return f"{metric} ({self.judge})"
+
+
+@dataclass(frozen=True)
+class Judges:
+    """Who decides what; None for what is not asked for.
+
+    Facts are found by `splitter` and looked up in `knowledge`; `source` is what tells that from another index.
+    """
+
+    entailment: Entailment | None = None
+    features: Features | None = None
+    splitter: Splitter = field(default_factory=SentenceSplitter)
+    knowledge: Retriever | None = None
+    source: Mapping[str, Any] | None = None
+
+
+# Figures over the records of a file
+
+
 def judge_citations(records: Sequence[Record], judge: Entailment, *, kind: str, marked: bool = False) -> Judged:
     """ALCE's citation recall, precision and F1 of each answer. Closed sets make no claim, and are left out.
 
-    Args:
-        records: of one file.
-        judge: decides.
-        kind: of the task: a `short` answer is judged with its question, a `list` piece by piece with it.
-        marked: the task asks for citations as numbers in brackets.
+    By `kind` of the task a `short` answer is judged with its question, and a `list` piece by piece with it. A task is
+    `marked` if it asks for citations as numbers in brackets.
     """
-    asked = [one for one in records if not one.item.options]
-    written = [(one, one.output) for one in asked if one.output is not None]
+    written = [(one, one.output) for one in records if one.output is not None and not one.item.options]
     responses = [cited_sentences(said, one.passages, claims=_claims(one, kind), marked=marked) for one, said in written]
-    found = cites(responses, judge.entails)
-    known = {one.item.id: quality for (one, _), quality in zip(written, found, strict=True)}
-    empty = {one.item.id for (one, _), response in zip(written, responses, strict=True) if not response}
-    figures = {
-        "citation_precision_nli": lambda quality: quality.precision,
-        "citation_recall_nli": lambda quality: quality.recall,
-        "citation_f1_nli": lambda quality: quality.f1,
-    }
-    undecided = sum(quality is None and key not in empty for key, quality in known.items())
-
-    def part(one: Record, value: Any) -> Part | None:
-        # An empty answer claims nothing and cites nothing: 0, as an abstention.
-        if one.output is None or one.item.id in empty:
-            return FAILURE
-        quality: Cites | None = known[one.item.id]
-        return None if quality is None else (value(quality), 1.0)
-
+    found = zip(written, responses, cites(responses, judge.entails), strict=True)
+    # A failed item, and an empty answer, which claims and cites nothing, count as 0.
+    values: dict[str, Sequence[float] | None] = {one.item.id: (0.0, 0.0, 0.0) for one in records}
+    for (one, _), response, quality in found:
+        if response:
+            values[one.item.id] = None if quality is None else (quality.precision, quality.recall, quality.f1)
+    undecided = sum(one is None for one in values.values())
+    values |= {one.item.id: None for one in records if one.item.options}
     columns = {
-        name: {one.item.id: None if one.item.options else part(one, value) for one in records}
-        for name, value in figures.items()
+        name: {key: None if own is None else (own[at], 1.0) for key, own in values.items()}
+        for at, name in enumerate(CITATIONS)
     }
-    return Judged(judge.name, judge.identity(), columns, dict.fromkeys(figures, undecided))
+    return Judged(judge.name, judge.identity(), columns, dict.fromkeys(CITATIONS, undecided))
+
+
+def _claims(record: Record, kind: str) -> Claims:
+    if kind == "short":
+        return as_answer_to(record.question)
+    return as_list_for(record.question) if kind == "list" else as_sentences
 
 
 def judge_claims(records: Sequence[Record], judge: Entailment) -> Judged:
     """ALCE's claim recall of each answer; items without claims are left out."""
-    written = [one for one in records if one.output is not None and one.item.claims]
-    texts = [one.output.text for one in written if one.output is not None]
-    found = claim_recall(texts, [one.item.claims for one in written], judge.entails)
-    known = {one.item.id: value for one, value in zip(written, found, strict=True)}
-
-    def part(one: Record) -> Part | None:
-        if not one.item.claims:
-            return None
-        value = known.get(one.item.id, 0.0)
-        return None if value is None else (value, 1.0)
-
-    column = {one.item.id: part(one) for one in records}
-    return Judged(
-        judge.name, judge.identity(), {"claim_recall": column}, {"claim_recall": sum(v is None for v in found)}
-    )
+    claiming = [one for one in records if one.item.claims]
+    written = [(one.item, one.output.text) for one in claiming if one.output is not None]
+    found = claim_recall([text for _, text in written], [item.claims for item, _ in written], judge.entails)
+    column: dict[str, Part | None] = {one.item.id: FAILURE if one.item.claims else None for one in records}
+    for (item, _), value in zip(written, found, strict=True):
+        column[item.id] = None if value is None else (value, 1.0)
+    return Judged(judge.name, judge.identity(), {"claim_recall": column}, {"claim_recall": found.count(None)})
 
 
 def judge_facts(
     records: Sequence[Record], splitter: Splitter, retriever: Retriever, judge: Entailment, about: Mapping[str, Any]
 ) -> Judged:
-    """FactScore of each answer by our own judges.
-
-    Args:
-        records: of one file; every item has a topic.
-        splitter: finds the facts.
-        retriever: of the knowledge source.
-        judge: decides.
-        about: what tells the knowledge source from another.
+    """FactScore of each answer by our own judges; `about` is what tells the knowledge source from another.
 
     Raises:
         UserError: an item has no topic.
     """
-    written = [(one, one.output) for one in records if one.output is not None]
-    topics = [topic_of(one.item) for one, _ in written]
-    found = check([said.text for _, said in written], topics, splitter, retriever, judge)
-    facts = {one.item.id: checked for (one, _), checked in zip(written, found, strict=True)}
+    written = [(one.item, one.output.text) for one in records if one.output is not None]
+    topics = [topic_of(item) for item, _ in written]
+    found = check([text for _, text in written], topics, splitter, retriever, judge)
+    facts = {item.id: checked for (item, _), checked in zip(written, found, strict=True)}
     identity = {"splitter": splitter.identity(), "judge": judge.identity(), "knowledge": dict(about)}
     return facts_judged(records, facts, f"{splitter.name}, {judge.name}", identity)
 
@@ -132,16 +191,11 @@ def facts_judged(
 ) -> Judged:
     """FactScore of each answer from verdicts that are there, such as those of the official tool.
 
-    Args:
-        records: of one file.
-        facts: by id of the item; an item without is a failed one.
-        judge: what reports call who decided.
-        identity: what decided the verdicts.
+    `facts` are by id of the item; an item without is a failed one.
     """
     found = {one.item.id: parts(facts.get(one.item.id)) for one in records}
     columns = {name: {key: own[name] for key, own in found.items()} for name in NAMES}
-    undecided = sum(not one.decided for one in facts.values())
-    return Judged(judge, identity, columns, dict.fromkeys(NAMES, undecided))
+    return Judged(judge, identity, columns, dict.fromkeys(NAMES, sum(not one.decided for one in facts.values())))
 
 
 def judge_likeness(records: Sequence[Record], features: Features) -> Judged:
@@ -152,11 +206,205 @@ def judge_likeness(records: Sequence[Record], features: Features) -> Judged:
         if one.item.references and one.output is not None and (said := evaluated(one.output.text))
     ]
     found = mauve([human for human, _ in pairs], [said for _, said in pairs], features)
-    whole = {"mauve": None if found is None else found.as_dict()}
-    return Judged(features.name, features.identity(), whole=whole)
+    return Judged(features.name, features.identity(), whole={"mauve": None if found is None else found.as_dict()})
 
 
-def _claims(record: Record, kind: str) -> Claims:
-    if kind == "short":
-        return as_answer_to(record.question)
-    return as_list_for(record.question) if kind == "list" else as_sentences
+# Run directories
+
+
+def families(names: Sequence[str]) -> tuple[str, ...]:
+    """What has to be computed for figures, or families, of these names.
+
+    Raises:
+        UserError: an unknown name; lists the known ones.
+    """
+    found = dict.fromkeys(_FAMILY.get(name, name) for name in names)
+    for name in found:
+        if name not in FAMILIES:
+            raise UserError(f"no judge is needed for {name[:60]!r}, or it is unknown; known: {', '.join(JUDGED)}")
+    return tuple(found) or DEFAULT
+
+
+def judge_run(
+    folder: Path,
+    load: Load,
+    judges: Judges,
+    wanted: Sequence[str] = DEFAULT,
+    *,
+    only: Sequence[str] | None = None,
+    progress: Callable[[int], object] = lambda pairs: None,
+) -> dict[str, list[Judged]]:
+    """Ask judges about the finished files of a run, and write what they say beside the records.
+
+    Args:
+        folder: of the run.
+        load: items by id, of a run and the name of a file in it.
+        judges: who decides.
+        wanted: some of `FAMILIES`.
+        only: names of files; all by default.
+        progress: called with the number of verdicts that are there.
+
+    Raises:
+        UserError: no run, one that is being written or judged, an unfinished file, other items than those of the run, a
+            judge that is missing, or passages that nobody knows.
+    """
+    found: dict[str, list[Judged]] = {}
+    names = read_manifest(folder)["files"] if only is None else only
+    with locked_directory(folder):
+        for name in names:
+            task, records = judgeable(folder, name, load)
+            found[name] = [_family(family, records, judges, task, folder, progress) for family in wanted]
+            for judged in _by_judge(found[name]):
+                write_judged(folder, name, judged, about())
+    return found
+
+
+def _family(
+    family: str,
+    records: Sequence[Record],
+    judges: Judges,
+    task: Mapping[str, Any],
+    folder: Path,
+    progress: Callable[[int], object],
+) -> Judged:
+    if family == "mauve":
+        if judges.features is None:
+            raise UserError("mauve needs a model that gives features of texts; name one with --features")
+        return judge_likeness(records, judges.features)
+    if judges.entailment is None:
+        raise UserError(f"{family} need a judge of entailment; name one with --judge, such as true or nli:MODEL")
+    judge = remembered(judges.entailment, folder, progress)
+    if family == "citations":
+        return judge_citations(records, judge, kind=str(task["kind"]), marked=bool(task.get("marked")))
+    if family == "claims":
+        return judge_claims(records, judge)
+    if judges.knowledge is None:
+        raise UserError("facts need a knowledge source to be looked up in; give its index with --knowledge")
+    return judge_facts(records, judges.splitter, judges.knowledge, judge, judges.source or {})
+
+
+def _by_judge(found: Sequence[Judged]) -> list[Judged]:
+    """One value a judge, as one judge has one file."""
+    merged: dict[str, Judged] = {}
+    for one in found:
+        if (before := merged.get(one.judge)) is not None:
+            parts, undecided = {**before.parts, **one.parts}, {**before.undecided, **one.undecided}
+            one = Judged(one.judge, one.identity, parts, undecided, {**before.whole, **one.whole})
+        merged[one.judge] = one
+    return list(merged.values())
+
+
+def judgeable(folder: Path, name: str, load: Load) -> tuple[Mapping[str, Any], list[Record]]:
+    """The task of a finished file of a run, as its manifest has it, and its records with their items, in order.
+
+    Raises:
+        UserError: the run has no such file or has not finished it, a record is of another item, or damaged.
+    """
+    entry = file_entry(read_manifest(folder), folder, name, finished=True)
+    path, items = folder / f"{name}.jsonl", load(folder, name)
+    records = read_records(path, _KEYS)
+    for record in records:
+        if record["id"] not in items:
+            raise UserError(f"{path} has item {record['id']!r}, and the data file has not; give the file of the run")
+    given = {record["id"]: {one.id: one for one in items[record["id"]].passages} for record in records}
+    needed = {record["id"]: {*(record.get("cited") or ()), *(record.get("read") or ())} for record in records}
+    bare = {key for key, ids in needed.items() if not ids <= set(given[key])}
+    for key, passages in _traced(path, bare) if bare else ():
+        given[key] = {**passages, **given[key]}
+    found = [Record(items[one["id"]], Output.from_record(one), given[one["id"]]) for one in records]
+    return entry["settings"]["task"], found
+
+
+def _traced(path: Path, wanted: Set[str]) -> Iterator[tuple[str, dict[str, Passage]]]:
+    """Passages in the traces of some records, where they have any; one trace is held at a time."""
+
+    def parse(record: Mapping[str, Any]) -> tuple[str, dict[str, Passage]]:
+        trace = record.get("trace") if record["id"] in wanted else None
+        try:
+            found = [Passage(**one) for decision in (trace or {}).get("decisions", ()) for one in decision["passages"]]
+        except (TypeError, KeyError, AttributeError) as error:
+            raise UserError(f"the trace of item {record['id']!r} is damaged: {error!r:.100}") from error
+        return record["id"], {one.id: one for one in found}
+
+    return read_jsonl(path, parse)
+
+
+def official_input(folder: Path, name: str, load: Load, path: Path) -> int:
+    """Write a file of a run as the official FactScore tool reads it; returns the number of lines.
+
+    Raises:
+        UserError: as `judgeable`, or an item has no topic.
+    """
+    _, records = judgeable(folder, name, load)
+    return write_input(path, [one.item for one in records], {one.item.id: one.output for one in records})
+
+
+def official_output(folder: Path, name: str, load: Load, path: Path) -> Judged:
+    """Read what the official FactScore tool says about a file of a run, and write it beside the records.
+
+    Raises:
+        UserError: as `judgeable`, or the tool's file is damaged or of other answers.
+    """
+    _, records = judgeable(folder, name, load)
+    facts = read_output(path, [one.item for one in records])
+    judged = facts_judged(records, facts, OFFICIAL, {"kind": OFFICIAL, "output": sha256(path)})
+    write_judged(folder, name, judged, about())
+    return judged
+
+
+def write_judged(folder: Path, file: str, judged: Judged, about: Mapping[str, Any]) -> Path:
+    """Write, or replace, what a judge said about a finished file of a run; `about` is as from `about()`.
+
+    Raises:
+        UserError: the disk is full, or the folder cannot be written.
+    """
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", judged.judge).strip("-.")[:80] or "judge"
+    path = folder / f"{file}{_MIDDLE}{slug}.json"
+    values = {
+        "judge": judged.judge,
+        "identity": dict(judged.identity),
+        "records": sha256(folder / f"{file}.jsonl"),
+        "undecided": dict(judged.undecided),
+        "whole": {name: None if one is None else dict(one) for name, one in judged.whole.items()},
+        "about": dict(about),
+        "parts": {name: dict(own) for name, own in judged.parts.items()},
+    }
+    write_json(path, values)
+    return path
+
+
+def read_judged(folder: Path, file: str) -> list[Judged]:
+    """What judges said about a file, in the order of their names; nothing if none was asked.
+
+    Raises:
+        UserError: a file is damaged, or of other records than those that are there.
+    """
+    found = []
+    records = folder / f"{file}.jsonl"
+    literal = re.sub(r"([*?[])", r"[\1]", file)
+    for path in sorted(folder.glob(f"{literal}{_MIDDLE}*.json")):
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            columns = {name: {key: _part(one) for key, one in own.items()} for name, own in values["parts"].items()}
+            undecided, whole = dict(values["undecided"]), dict(values["whole"])
+            judged = Judged(str(values["judge"]), values["identity"], columns, undecided, whole)
+            of = values["records"]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{path} cannot be read ({error!r:.80}); judge the run again") from error
+        if of != sha256(records):
+            raise UserError(f"{path} is about other records than {records}; judge the run again, or delete this file")
+        found.append(judged)
+    return found
+
+
+def _part(value: Any) -> Part | None:
+    if value is None:
+        return None
+    top, bottom = value
+    return float(top), float(bottom)
+
+
+def about() -> dict[str, Any]:
+    """Time, commit and versions, for the reader of what was written."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"time": now, "commit": commit(), "versions": versions((*PACKAGES, "mauve-text"))}

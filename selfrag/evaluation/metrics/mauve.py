@@ -1,4 +1,4 @@
-"""MAUVE of answers against human ones, prepared as ALCE does. Clustering is mauve-text's; features are the caller's.
+"""MAUVE of answers against human ones (arXiv 2102.01454), prepared as ALCE does. Clustering is mauve-text's.
 
 MAUVE compares two sets of texts, so there is no value for one item and no bootstrap over items: the spread that is
 reported is that of the clustering's seed. It means little below some hundreds of texts.
@@ -13,15 +13,22 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from retrieval.pretrained import load
 from selfrag.errors import UserError, require
-from selfrag.evaluation.ranking import Floats
+from selfrag.evaluation.intervals import Floats
+from selfrag.evaluation.metrics.nli import batches, short_name
+from selfrag.evaluation.runner_manifest import model_files
+from selfrag.loading import load_tokenizer, resolve_model
 
+ALCE_FEATURES = "openai-community/gpt2-large"
+MAX_TOKENS = 512
+"""Tokens of a text that ALCE reads."""
+WORDS = 100
+"""Words of question and answer that ALCE reads."""
 LEAST = 20
 """Texts of each side: two clusters of the package's ten texts each."""
 SEEDS = (25, 26, 27, 28, 29)
 """The package's default seed and the next ones; its authors ask for the mean over several."""
-WORDS = 100
-"""Words of question and answer that ALCE reads."""
 
 
 class Features(Protocol):
@@ -41,16 +48,74 @@ class Features(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class HiddenStates:
+    """Features by a causal language model: its last hidden state at a text's last token.
+
+    `model` is of transformers, without its head; `batch_tokens` is the most tokens of a batch.
+    """
+
+    model: Any
+    tokenizer: Any
+    source: str
+    files: Mapping[str, str]
+    batch_tokens: int = 8192
+
+    @classmethod
+    def load(cls, source: str = ALCE_FEATURES) -> HiddenStates:
+        """Load a checkpoint, onto the GPU if there is one.
+
+        Raises:
+            UserError: no such checkpoint.
+        """
+        path = resolve_model(source)
+        torch = require("torch", extra="cpu")
+        try:
+            model = load("AutoModel", path, dtype=torch.float32)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{source} cannot be loaded: {str(error).splitlines()[0]}") from error
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        return cls(model.eval().to(device), load_tokenizer(path), source, model_files(path))
+
+    @property
+    def name(self) -> str:
+        """The checkpoint's own name."""
+        return short_name(self.source)
+
+    def identity(self) -> Mapping[str, Any]:
+        """Checkpoint and limit."""
+        return {"model": self.source, "files": dict(self.files), "max_tokens": MAX_TOKENS}
+
+    def embed(self, texts: Sequence[str]) -> Floats:
+        """A vector each [n, hidden].
+
+        Raises:
+            UserError: a text has no tokens.
+        """
+        torch = require("torch", extra="cpu")
+        rows = [self.tokenizer(text, truncation=True, max_length=MAX_TOKENS)["input_ids"] for text in texts]
+        if not all(rows):
+            raise UserError("an empty text has no features; leave it out")
+        found: list[Any] = [None] * len(rows)
+        for batch in batches([len(row) for row in rows], self.batch_tokens):
+            longest = len(rows[batch[0]])
+            # Padding stands behind the text, where a causal model cannot see it: its token does not matter.
+            ids = torch.tensor([rows[at] + [0] * (longest - len(rows[at])) for at in batch])
+            mask = torch.tensor([[1] * len(rows[at]) + [0] * (longest - len(rows[at])) for at in batch])
+            device = self.model.device
+            with torch.inference_mode():
+                states = self.model(input_ids=ids.to(device), attention_mask=mask.to(device)).last_hidden_state
+            for place, at in enumerate(batch):
+                found[at] = states[place, len(rows[at]) - 1].float().cpu().numpy()
+        return np.asarray(found, dtype=np.float64).reshape(len(rows), -1)
+
+
 @dataclass(frozen=True, slots=True)
 class Mauve:
     """MAUVE, 0 to 1; higher is more like the human texts.
 
-    Attributes:
-        value: mean over seeds.
-        low: smallest of any seed; no confidence interval.
-        high: largest.
-        texts: of each side.
-        features: who made the vectors.
+    `value` is the mean over seeds, `low` and `high` the smallest and largest of any: no confidence interval. `texts`
+    are those of each side, `features` who made the vectors.
     """
 
     value: float
@@ -72,16 +137,13 @@ def as_alce(question: str, answer: str) -> str:
 def mauve(
     human: Sequence[str], written: Sequence[str], features: Features, *, seeds: Sequence[int] = SEEDS
 ) -> Mauve | None:
-    """MAUVE of two sets of texts.
+    """MAUVE of two sets of texts; None below `LEAST` pairs, where the figure is not defined in any useful sense.
 
     Args:
         human: reference texts.
         written: the model's, as many; a pair with an empty text is left out.
         features: makes the vectors.
         seeds: of the clustering, one result each.
-
-    Returns:
-        None below `LEAST` pairs, where the figure is not defined in any useful sense.
 
     Raises:
         MissingExtraError: mauve-text is not installed.
@@ -93,13 +155,10 @@ def mauve(
     pairs = [(one, other) for one, other in zip(human, written, strict=True) if one.strip() and other.strip()]
     if len(pairs) < LEAST:
         return None
-    vectors = features.embed([one for one, _ in pairs]), features.embed([other for _, other in pairs])
-    if not all(np.isfinite(side).all() for side in vectors):
+    p, q = features.embed([one for one, _ in pairs]), features.embed([other for _, other in pairs])
+    if not (np.isfinite(p).all() and np.isfinite(q).all()):
         return None
-    values = [_one(package, vectors, seed) for seed in seeds]
+    values = [
+        float(package.compute_mauve(p_features=p, q_features=q, seed=seed, verbose=False).mauve) for seed in seeds
+    ]
     return Mauve(sum(values) / len(values), min(values), max(values), len(pairs), features.name)
-
-
-def _one(package: Any, vectors: tuple[Floats, Floats], seed: int) -> float:
-    found = package.compute_mauve(p_features=vectors[0], q_features=vectors[1], seed=seed, verbose=False)
-    return float(found.mauve)

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from retrieval.passage import Passage
-from selfrag.evaluation.containment import contains_any
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.metric import Metric, Part
 from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.registry import Metric, Part
+from selfrag.evaluation.normalisation import contains_any
 
 PUBLISHED: Mapping[str, float] = MappingProxyType(
     {"Self-RAG 7B": 0.02, "Alpaca 7B, 13B": 0.15, "Llama2-chat 13B": 0.18, "Alpaca 30B": 0.20}

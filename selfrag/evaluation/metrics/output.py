@@ -1,4 +1,4 @@
-"""`Output`: what a system produced for one item, as plain values that metrics read and a run writes. Runs nothing."""
+"""`Output`: what a system produced for one item, as plain values that metrics read and a run writes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any
 
 from selfrag.decoding.answer import Answer
 from selfrag.errors import UserError
-from selfrag.evaluation.metrics.alce_text import marks
+from selfrag.evaluation.normalisation import marks
+
+USAGE = ("requests", "prompt_tokens", "generated_tokens", "searches")
+"""Counts that do not depend on what else was in the batch; seconds and cached tokens do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +61,6 @@ class Output:
             raise UserError(f"item {record.get('id')!r} is no record of an answer: {error!r:.100}") from error
 
 
-USAGE = ("requests", "prompt_tokens", "generated_tokens", "searches")
-"""Counts that do not depend on what else was in the batch; seconds and cached tokens do."""
-
-
 def output_of(answer: Answer, *, cite_all: bool = False, marked: bool = False) -> Output:
     """What an answer says.
 
@@ -73,11 +72,12 @@ def output_of(answer: Answer, *, cite_all: bool = False, marked: bool = False) -
     shown = dict.fromkeys(passage.key for decision in answer.trace.decisions for passage in decision.passages)
     numbered = [name for name, *_ in shown]
     read = tuple(dict.fromkeys(numbered))
-    cited = read if cite_all else tuple(dict.fromkeys(passage.id for passage in answer.citations))
     told = cite_all and marked
     if told:
-        told_of = [number - 1 for number in marks(answer.text) if 1 <= number <= len(numbered)]
-        cited = tuple(dict.fromkeys(numbered[position] for position in told_of))
+        places = [number - 1 for number in marks(answer.text) if 1 <= number <= len(numbered)]
+        cited = tuple(dict.fromkeys(numbered[place] for place in places))
+    else:
+        cited = read if cite_all else tuple(dict.fromkeys(passage.id for passage in answer.citations))
     return Output(
         text=answer.text.strip(),
         cited=cited,

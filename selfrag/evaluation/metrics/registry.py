@@ -1,93 +1,210 @@
-"""Metrics by name, so that a data file or a command line can say what it is scored by. Computes nothing.
+"""Metrics by name: `@metric("contains")` registers one, `metrics(["contains"])` finds them.
 
-A name is canonical: `metric(name).name == name`. Metrics of one answer are values (`Metric`); the names in `JUDGED`
-need a model beside the one that answered, and are computed over finished runs (`selfrag.evaluation.metrics.judging`).
+A measure maps an item and an answer to what the item adds to a numerator and a denominator; the figure over items is
+one sum over the other. Another package adds metrics through the entry-point group `selfrag.metrics`: each entry point
+names a module whose decorators register them. Metrics in `JUDGED` need a second model and are computed over finished
+runs (`selfrag.evaluation.metrics.judging`).
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from importlib.metadata import entry_points
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from retrieval.checks import unknown_name
 from selfrag.errors import UserError
-from selfrag.evaluation.metrics.answer_sets import ANSWER_RECALL, ANSWER_RECALL_WORDS, STR_EM, STR_HIT
-from selfrag.evaluation.metrics.answers import CONTAINS, EXACT_MATCH, OFFICIAL_MATCH, TOKEN_F1
-from selfrag.evaluation.metrics.citations import BEARS_ANSWER, CITATIONS, F1
-from selfrag.evaluation.metrics.closed import ACCURACY, OPTION_MATCH, OPTION_UNREAD
-from selfrag.evaluation.metrics.effort import EFFORT, WORDS
-from selfrag.evaluation.metrics.long_form import ANSWERABILITY, ANSWERS, DECLINES, LONG_FORM, ROUGE_L, ROUGE_LSUM
-from selfrag.evaluation.metrics.metric import Metric
-from selfrag.evaluation.metrics.qampari import LISTS
-from selfrag.evaluation.metrics.retrieval import retrieval_metric
+from selfrag.evaluation.items import Item
+from selfrag.evaluation.metrics.output import Output
 
-_SHORT = (CONTAINS, OFFICIAL_MATCH, EXACT_MATCH, TOKEN_F1)
-_CLOSED = (ACCURACY, OPTION_MATCH, OPTION_UNREAD)
-_SEVERAL = (ANSWER_RECALL, ANSWER_RECALL_WORDS, STR_EM, STR_HIT, *LISTS)
-_LONG = (LONG_FORM, ROUGE_L, ROUGE_LSUM, ANSWERABILITY, DECLINES, ANSWERS)
-_CITING = (*CITATIONS, F1, BEARS_ANSWER)
+GROUP = "selfrag.metrics"
 
-METRICS: Mapping[str, Metric] = MappingProxyType(
-    {one.name: one for one in (*_SHORT, *_CLOSED, *_SEVERAL, *_LONG, *_CITING, *EFFORT, WORDS)}
-)
-"""All metrics without a parameter."""
-
-PARAMETRIC = ("retrieval_recall@K", "retrieval_ndcg@K")
-_RECALL = re.compile(r"retrieval_recall@(\d{1,6})")
-_NDCG = re.compile(r"retrieval_ndcg@(\d{1,6})")
-
-JUDGED: Mapping[str, str] = MappingProxyType(
-    {
-        "citation_recall_nli": "an entailment judge",
-        "citation_precision_nli": "an entailment judge",
-        "citation_f1_nli": "an entailment judge",
-        "claim_recall": "an entailment judge",
-        "factscore": "facts and their verdicts",
-        "mauve": "a model that gives features of texts",
-    }
-)
-"""Metrics that a second model computes, and what they need."""
+Part: TypeAlias = tuple[float, float]
+"""What one item adds to numerator and denominator. `(value, 1)` makes the figure a mean."""
+Measure: TypeAlias = Callable[[Item, Output], "float | Part | None"]
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def metric(name: str) -> Metric:
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A named measure of one answer.
+
+    Attributes:
+        name: of the column.
+        measure: from item and output to a part, or to a value that is averaged; None where it says nothing of the item.
+        of_failure: part of an item that failed; None leaves it out.
+        unit: a share is shown in percent, a count as it is.
+        needs: the module that the measure imports and the extra that brings it, if it is an optional one.
+        about: what it is, in one line.
+        source: paper or tool that defines it.
+    """
+
+    name: str
+    measure: Measure
+    of_failure: Part | None = (0.0, 1.0)
+    unit: Literal["share", "count"] = "share"
+    needs: tuple[str, str] | None = None
+    about: str = ""
+    source: str = ""
+
+    def part(self, item: Item, output: Output | None) -> Part | None:
+        """This item's part; `output` is None where the item failed.
+
+        Raises:
+            ValueError: the measure returned something that is no finite number, or a negative denominator.
+        """
+        # An empty output finds out whether the metric applies to a failed item at all.
+        value = self.measure(item, Output("") if output is None else output)
+        found = value if value is None or isinstance(value, tuple) else (float(value), 1.0)
+        if found is not None and output is None:
+            found = self.of_failure
+        if found is not None and not (math.isfinite(found[0]) and math.isfinite(found[1]) and found[1] >= 0):
+            raise ValueError(f"{self.name} of item {item.id!r} is {found}")
+        return found
+
+
+class JudgedMetric(NamedTuple):
+    """A metric that a second model computes: what that is, what it needs, and its source."""
+
+    about: str
+    needs: str
+    source: str
+
+
+_ENTAILMENT = "an entailment judge"
+_ALCE = "ALCE (arXiv 2305.14627)"
+JUDGED: Mapping[str, JudgedMetric] = {
+    "citation_recall_nli": JudgedMetric("share of claims that their citations entail", _ENTAILMENT, _ALCE),
+    "citation_precision_nli": JudgedMetric("share of citations that are needed or enough", _ENTAILMENT, _ALCE),
+    "citation_f1_nli": JudgedMetric("harmonic mean of the two, by answer", _ENTAILMENT, _ALCE),
+    "claim_recall": JudgedMetric(
+        "share of a complete answer's claims that are entailed", _ENTAILMENT, f"{_ALCE}, ELI5"
+    ),
+    "factscore": JudgedMetric("share of supported facts", "facts and their verdicts", "FActScore (arXiv 2305.14251)"),
+    "mauve": JudgedMetric(
+        "likeness to human answers", "a model that gives features of texts", "MAUVE (arXiv 2102.01454), mauve-text"
+    ),
+}
+
+METRICS: dict[str, Metric] = {}
+"""Registered metrics without a parameter; of other packages once `known` was called."""
+PARAMETRIC: dict[str, Metric] = {}
+"""Registered metrics of a depth, under names such as `retrieval_recall@K`; their measure takes the depth as well."""
+
+
+def metric(
+    name: str,
+    *,
+    source: str = "",
+    about: str = "",
+    reads: Callable[[Item], Any] | None = None,
+    of_failure: Part | None = (0.0, 1.0),
+    unit: Literal["share", "count"] = "share",
+    needs: tuple[str, str] | None = None,
+) -> Callable[[Function], Function]:
+    """Decorator that registers a function as a metric and leaves it as it is.
+
+    Args:
+        name: ends in `@K` for a function that takes a depth as its last argument.
+        source: see `Metric`, as the others.
+        about: the first line of the function's docstring if not given.
+        reads: what the item has to compare with; the function is then of text and that (`f(text, gold)`) and is not
+            asked where there is none. Without it the function is of item and output.
+        of_failure: see `Metric`.
+        unit: see `Metric`.
+        needs: see `Metric`.
+
+    Raises:
+        ValueError: another metric has this name.
+    """
+
+    def register(function: Function) -> Function:
+        if name in METRICS or name in PARAMETRIC or name in JUDGED:
+            raise ValueError(f"there is a metric {name} already")
+        line = about or (function.__doc__ or "").strip().partition("\n")[0]
+        measure = function if reads is None else partial(_of_text, function, reads)
+        found = Metric(name, measure, of_failure, unit, needs, line, source)
+        (PARAMETRIC if name.endswith("@K") else METRICS)[name] = found
+        return function
+
+    return register
+
+
+def _of_text(score: Callable[[str, Any], float], reads: Callable[[Item], Any], item: Item, output: Output) -> Any:
+    gold = reads(item)
+    return score(output.text, gold) if gold else None
+
+
+@cache
+def known() -> Mapping[str, Metric]:
+    """All metrics without a parameter, those of other packages included.
+
+    Raises:
+        UserError: a package's metrics cannot be loaded.
+    """
+    for point in entry_points(group=GROUP):
+        try:
+            point.load()
+        except Exception as error:
+            raise UserError(f"metrics {point.value} of another package cannot be loaded: {error!r:.200}") from error
+    return METRICS
+
+
+def get_metric(name: str) -> Metric:
     """The metric of a name, such as `contains`, `str_em` or `retrieval_recall@5`.
 
     Raises:
         UserError: there is none; lists the known ones.
     """
-    if (found := METRICS.get(name)) is not None:
+    if (found := known().get(name)) is not None:
         return found
-    if match := _RECALL.fullmatch(name):
-        return retrieval_metric("recall", int(match[1]))
-    if match := _NDCG.fullmatch(name):
-        return retrieval_metric("ndcg", int(match[1]))
+    if (match := re.fullmatch(r"(.+)@(\d{1,6})", name)) and (found := PARAMETRIC.get(f"{match[1]}@K")):
+        depth = int(match[2])
+        if depth < 1:
+            raise UserError(f"{name}: give a depth of at least 1, such as {match[1]}@5")
+        of_depth: Callable[..., Any] = found.measure
+        return replace(found, name=f"{match[1]}@{depth}", measure=partial(of_depth, k=depth))
     if name in JUDGED:
-        raise UserError(f"metric {name} needs {JUDGED[name]}; compute it on the finished run: selfrag eval judge")
-    raise unknown_name("metric", name, (*METRICS, *PARAMETRIC), "docs/experiments/metrics.md")
+        raise UserError(f"metric {name} needs {JUDGED[name].needs}; compute it on the finished run: selfrag eval judge")
+    raise unknown_name("metric", name, (*known(), *PARAMETRIC), "docs/experiments/metrics.md")
 
 
 def metrics(names: Iterable[str]) -> tuple[Metric, ...]:
     """Several metrics in the order of their names.
 
     Raises:
-        UserError: as `metric`, one is named twice, or none is.
+        UserError: as `get_metric`, one is named twice, or none is.
     """
-    found = tuple(metric(name) for name in names)
-    seen: set[str] = set()
-    for one in found:
-        if one.name in seen:
+    found: dict[str, Metric] = {}
+    for one in map(get_metric, names):
+        if one.name in found:
             raise UserError(f"metric {one.name} is named twice")
-        seen.add(one.name)
+        found[one.name] = one
     if not found:
         raise UserError("no metric; name at least one, such as contains")
-    return found
+    return tuple(found.values())
+
+
+def ratio(parts: Sequence[Part | None]) -> float | None:
+    """The figure over items; None if no item counts."""
+    counted = [part for part in parts if part is not None]
+    total = math.fsum(part[1] for part in counted)
+    return math.fsum(part[0] for part in counted) / total if total else None
+
+
+def harmonic(one: float, other: float) -> float:
+    """Harmonic mean, such as the F1 of a precision and a recall; 0 where both are 0."""
+    return 2 * one * other / (one + other) if one + other else 0.0
 
 
 def is_count(name: str) -> bool:
     """Whether a figure is shown as it is, and not in percent; names of others than these metrics are shares."""
     bare = name.removesuffix(judge_of(name))
-    found = METRICS.get(bare)
+    found = known().get(bare)
     return bare == "facts" or (found is not None and found.unit == "count")
 
 

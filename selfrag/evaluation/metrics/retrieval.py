@@ -1,31 +1,21 @@
-"""Retrieval against relevance judgments: recall@k and nDCG@k of one ranking. Pure; ids only.
+"""Retrieval against relevance judgments: recall@k and nDCG@k of one ranking, as trec_eval computes them.
 
-`retrieval_metric` makes a metric of a run of them: of what the model was shown, in order, against the gold passages.
-
-Both follow trec_eval: linear gains, discount log2(rank + 1), the ideal ranking taken over all judged passages. A
-passage that a ranking names twice counts at its first place only.
+Gains are linear, the discount is log2(rank + 1), the ideal ranking is taken over all judged passages. A passage that a
+ranking names twice counts at its first place only.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Literal
 
-from selfrag.errors import UserError
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.metric import Metric, mean_of
 from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.registry import metric
 
 
 def recall_at(ranking: Sequence[str], relevant: Collection[str], k: int) -> float | None:
-    """Share of the relevant passages among the first `k`; None without relevant passages.
-
-    Args:
-        ranking: ids, best first.
-        relevant: ids of the relevant passages.
-        k: depth, at least 1.
-    """
+    """Share of the relevant passages among the first `k` ids of a ranking; None without relevant passages."""
     wanted = set(relevant)
     return len(wanted & set(_top(ranking, k))) / len(wanted) if wanted else None
 
@@ -43,27 +33,16 @@ def ndcg_at(ranking: Sequence[str], gains: Mapping[str, float], k: int) -> float
     return found / ideal if ideal else None
 
 
-def retrieval_metric(kind: Literal["recall", "ndcg"], k: int) -> Metric:
-    """Recall@k or nDCG@k of the passages that the model was shown; 0 where it was shown none.
+@metric("retrieval_recall@K", source="trec_eval")
+def retrieval_recall(item: Item, output: Output, k: int) -> float | None:
+    """Recall@K of the gold passages among those the model was shown, in order."""
+    return recall_at(output.read, item.gold, k) if item.gold else None
 
-    Args:
-        kind: which of the two.
-        k: depth, at least 1.
 
-    Raises:
-        UserError: a depth below 1.
-    """
-    if k < 1:
-        raise UserError(f"{kind}@{k}: give a depth of at least 1, such as {kind}@5")
-
-    def value(item: Item, output: Output) -> float | None:
-        if not item.gold:
-            return None
-        if kind == "recall":
-            return recall_at(output.read, item.gold, k)
-        return ndcg_at(output.read, dict.fromkeys(item.gold, 1.0), k)
-
-    return Metric(f"retrieval_{kind}@{k}", mean_of(value))
+@metric("retrieval_ndcg@K", source="trec_eval")
+def retrieval_ndcg(item: Item, output: Output, k: int) -> float | None:
+    """nDCG@K of the gold passages among those the model was shown, in order."""
+    return ndcg_at(output.read, dict.fromkeys(item.gold, 1.0), k) if item.gold else None
 
 
 def _top(ranking: Sequence[str], k: int) -> list[str]:

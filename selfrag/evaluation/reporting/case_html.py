@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from retrieval.passage import Passage
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.metric import ratio
+from selfrag.evaluation.metrics.registry import ratio
 from selfrag.evaluation.reporting.cases import Case, Outcome
 from selfrag.evaluation.reporting.trace_html import search, segments
 from selfrag.pages.escaping import inert, isolated

@@ -14,7 +14,7 @@ from selfrag.decoding.trace_json import trace_of
 from selfrag.errors import UserError
 from selfrag.evaluation.compare_runs import SystemRun
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.metric import Part
+from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.reporting.cases import Case, CaseFile, Outcome
 from selfrag.evaluation.runner_items import items_of
 from selfrag.evaluation.runner_records import item_id

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from retrieval.passage import Passage
 from selfrag.decoding.trace import Trace
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.metric import Part, ratio
-from selfrag.evaluation.metrics.registry import is_count
+from selfrag.evaluation.metrics.registry import Part, is_count, ratio
 
 
 @dataclass(frozen=True, slots=True)

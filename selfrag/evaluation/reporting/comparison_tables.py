@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from selfrag.evaluation.compare import AVERAGE, Comparison, Row, Table
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.markdown_table import compact, escape
-from selfrag.evaluation.metrics.effort import RETRIEVAL_RATE
 from selfrag.evaluation.metrics.registry import judge_of, scale_of
 
 if TYPE_CHECKING:
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
 
 _UNBOUNDED = 10_000
 
-NARROW = ("citation_precision", RETRIEVAL_RATE.name)
+NARROW = ("citation_precision", "retrieval_rate")
 """Columns of a terminal of 80 beside the headline."""
-USUAL = ("citation_precision", "citation_recall", RETRIEVAL_RATE.name)
+USUAL = ("citation_precision", "citation_recall", "retrieval_rate")
 """The same where there is more room."""
 WIDE = (*USUAL, "prompt_tokens", "generated_tokens", "searches")
 """The same for a wide terminal."""

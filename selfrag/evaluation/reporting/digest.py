@@ -15,7 +15,7 @@ from typing import Any
 from retrieval.atomic import write_text
 from selfrag.errors import UserError
 from selfrag.evaluation.compare_runs import FileResult, SystemRun, read_run
-from selfrag.evaluation.metrics.metric import Part
+from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.runner_manifest import read_manifest
 from selfrag.jsonl import json_line
 

@@ -8,7 +8,6 @@ from typing import Any
 from selfrag.errors import UserError, require
 from selfrag.evaluation.compare import Comparison, Row, Table
 from selfrag.evaluation.intervals import Estimate
-from selfrag.evaluation.metrics.effort import RETRIEVAL_RATE
 from selfrag.evaluation.metrics.registry import is_count, scale_of
 from selfrag.evaluation.pareto import Point, front
 from selfrag.evaluation.reporting.comparison_tables import tables, title
@@ -53,7 +52,7 @@ def draw_tables(shown: Sequence[Table]) -> Any:
         _scores(scores, table)
         for axes in tokens:
             _against(axes, table, {row.system: _tokens(row) for row in table.rows}, "tokens an item")
-        rates = {row.system: _percent(row.figures.get(RETRIEVAL_RATE.name)) for row in table.rows}
+        rates = {row.system: _percent(row.figures.get("retrieval_rate")) for row in table.rows}
         _against(retrieval, table, rates, "items with retrieval, %")
         retrieval.set_xlim(-8, 112)  # the ends are figures of their own, and have a number beside them
     return figure

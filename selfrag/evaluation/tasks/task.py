@@ -11,14 +11,9 @@ from typing import Any, Literal
 
 from selfrag.errors import UserError
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.answer_sets import ANSWER_RECALL
-from selfrag.evaluation.metrics.answers import CONTAINS, EXACT_MATCH, OFFICIAL_MATCH, TOKEN_F1
-from selfrag.evaluation.metrics.citations import BEARS_ANSWER, CITATIONS, F1
-from selfrag.evaluation.metrics.closed import ACCURACY
-from selfrag.evaluation.metrics.effort import EFFORT, WORDS
-from selfrag.evaluation.metrics.long_form import ANSWERABILITY, ANSWERS, DECLINES, LONG_FORM, ROUGE_L
-from selfrag.evaluation.metrics.metric import Metric
-from selfrag.evaluation.metrics.qampari import LISTS
+from selfrag.evaluation.metrics.answers import EFFORT, LISTS
+from selfrag.evaluation.metrics.citations import CITATIONS
+from selfrag.evaluation.metrics.registry import METRICS, Metric
 
 Kind = Literal["closed", "short", "long", "list"]
 
@@ -62,29 +57,35 @@ class Task:
         return known | ({"preset": self.preset} if self.preset else {}) | ({"marked": True} if self.marked else {})
 
 
-CLOSED = Task("closed", (ACCURACY, *CITATIONS, *EFFORT), 1, 1, "Answer with one of: {choices}.")
+def _metrics(*names: str) -> tuple[Metric, ...]:
+    return tuple(METRICS[name] for name in names)
+
+
+CLOSED = Task("closed", _metrics("accuracy", *CITATIONS, *EFFORT), 1, 1, "Answer with one of: {choices}.")
 SHORT = Task(
     "short",
-    (CONTAINS, OFFICIAL_MATCH, EXACT_MATCH, TOKEN_F1, *CITATIONS, BEARS_ANSWER, *EFFORT),
+    _metrics("contains", "official_match", "exact_match", "f1", *CITATIONS, "citation_bears_answer", *EFFORT),
     50,
     1,
     "Answer with a few words only.",
 )
 LONG = Task(
     "long",
-    (LONG_FORM, ROUGE_L, ANSWERABILITY, DECLINES, ANSWERS, *CITATIONS, *EFFORT),
+    _metrics(
+        "long_form", "rouge_l", "answerability", "declines_unanswerable", "answers_answerable", *CITATIONS, *EFFORT
+    ),
     200,
     4,
     "Answer in a few sentences. If you cannot find the answer, say that you do not know.",
 )
 LIST = Task(
     "list",
-    (ANSWER_RECALL, *LISTS, *CITATIONS, F1, BEARS_ANSWER, *EFFORT),
+    _metrics("answer_recall", *LISTS, *CITATIONS, "citation_f1", "citation_bears_answer", *EFFORT),
     100,
     4,
     "Answer with a list of all right answers, separated by commas.",
 )
-BIOGRAPHY = Task("long", (WORDS, *CITATIONS, *EFFORT), 200, 4, "Answer in a few sentences.")
+BIOGRAPHY = Task("long", _metrics("words", *CITATIONS, *EFFORT), 200, 4, "Answer in a few sentences.")
 """A text about a topic that has no reference; a second model judges its facts (`factscore`)."""
 TASKS: dict[Kind, Task] = {task.kind: task for task in (CLOSED, SHORT, LONG, LIST)}
 

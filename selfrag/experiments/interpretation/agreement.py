@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from selfrag.evaluation.intervals import Estimate, pooled_auc
-from selfrag.evaluation.metrics.citation_pairs import pair_figures
+from selfrag.evaluation.metrics.citations import pair_figures
 from selfrag.experiments.interpretation.chance import kappa
 from selfrag.experiments.interpretation.grid import Cell
 from selfrag.experiments.interpretation.reading import GridRun

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from selfrag.evaluation.intervals import Estimate, bootstrap
-from selfrag.evaluation.ranking import Floats
+from selfrag.evaluation.intervals import Estimate, Floats, bootstrap
 
 Verdicts = Sequence[tuple[bool, bool]]
 """Both verdicts on each thing that belongs to one item."""

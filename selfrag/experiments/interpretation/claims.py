@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
-from selfrag.evaluation.containment import normalise
+from selfrag.evaluation.normalisation import normalise
 from selfrag.experiments.interpretation.replies import Reply
 
 _NOT_SAME = re.compile(r"\b(?:not|(?:would|could|might|wo)nt|never) (?:\w+ ){0,3}?same(?: answer)?\b")

@@ -9,7 +9,7 @@ from typing import Any
 
 from selfrag.evaluation.compare_bootstrap import bootstrap
 from selfrag.evaluation.intervals import Estimate
-from selfrag.evaluation.metrics.metric import Part
+from selfrag.evaluation.metrics.registry import Part
 from selfrag.experiments.interpretation.chance import kappa
 from selfrag.experiments.interpretation.claims import Claim
 from selfrag.experiments.interpretation.grid import Cell

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from selfrag.evaluation.containment import normalise
 from selfrag.evaluation.metrics.answers import token_f1
-from selfrag.evaluation.metrics.metric import Part
+from selfrag.evaluation.metrics.registry import Part
+from selfrag.evaluation.normalisation import normalise
 from selfrag.evaluation.runner_records import read_records
 from selfrag.experiments.interpretation.claims import Claim
 from selfrag.experiments.interpretation.grid import Cell

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from retrieval.passage import Passage
 from selfrag.errors import UserError
-from selfrag.evaluation.containment import contains_any
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.answer_sets import sets_of
+from selfrag.evaluation.metrics.answers import sets_of
+from selfrag.evaluation.normalisation import contains_any
 from selfrag.experiments.interpretation.context_ids import contexts_of
 from selfrag.experiments.interpretation.template import Example
 

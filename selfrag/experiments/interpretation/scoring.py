@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from selfrag.evaluation.containment import contains_any
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.answer_sets import answer_recall, answer_recall_words, sets_of
-from selfrag.evaluation.metrics.harmonic import harmonic
-from selfrag.evaluation.metrics.metric import Part
+from selfrag.evaluation.metrics.answers import answer_recall, answer_recall_words, sets_of
+from selfrag.evaluation.metrics.registry import Part, harmonic
+from selfrag.evaluation.normalisation import contains_any
 from selfrag.experiments.interpretation.replies import Reply, citations
 from selfrag.experiments.interpretation.trials import Trial
 

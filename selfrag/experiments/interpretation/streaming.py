@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,18 +60,18 @@ class Stream:
                 kept.
         """
         self.directory.admit_entry(name, path, entry)
-        records = RecordFile(self.directory.folder, name)
-        if self.retry_failed:
-            records.reopen()
-        missing = [one for one in ids if one not in records.done]
-        self.progress(len(ids) - len(missing))
-        for start in range(0, len(missing), self.batch):
-            some, before = missing[start : start + self.batch], time.perf_counter()
-            made = make(some)
-            seconds = (time.perf_counter() - before) / len(some)
-            for record, cached in made:
-                records.append(record, Spent(seconds, cached))
-            self.progress(len(some))
-        found = records.finish(ids)
+        with closing(RecordFile(self.directory.folder, name)) as records:
+            if self.retry_failed:
+                records.reopen()
+            missing = [one for one in ids if one not in records.done]
+            self.progress(len(ids) - len(missing))
+            for start in range(0, len(missing), self.batch):
+                some, before = missing[start : start + self.batch], time.perf_counter()
+                made = make(some)
+                seconds = (time.perf_counter() - before) / len(some)
+                for record, cached in made:
+                    records.append(record, Spent(seconds, cached))
+                self.progress(len(some))
+            found = records.finish(ids)
         self.directory.result(name, found)
         return found

@@ -11,10 +11,16 @@ from typing import Any
 from retrieval.passage import Passage, Retriever
 from selfrag.decoding.answer import Answer
 from selfrag.errors import UserError, require
-from selfrag.evaluation.containment import abstains
 from selfrag.evaluation.intervals import NONE
-from selfrag.evaluation.metrics.classes import Classification
-from selfrag.evaluation.metrics.joint import ANSWERABLE, UNANSWERABLE, JointFigures, Outcome, joint_figures
+from selfrag.evaluation.metrics.classification import (
+    ANSWERABLE,
+    UNANSWERABLE,
+    Classification,
+    JointFigures,
+    Outcome,
+    joint_figures,
+)
+from selfrag.evaluation.normalisation import abstains
 from selfrag.experiments.intrinsics.subjects import FLOWS, GATING, Subject
 from selfrag.experiments.report_tables import Section, Table, given, percent
 from selfrag.intrinsics.answerability import Answerability

@@ -6,15 +6,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from selfrag.evaluation.containment import normalise
 from selfrag.evaluation.intervals import NONE, Estimate, mean, pooled_auc
 from selfrag.evaluation.metrics.answers import exact_match, token_f1
 from selfrag.evaluation.metrics.calibration import Bin, brier, calibration_error, reliability
-from selfrag.evaluation.metrics.citation_pairs import Cited, by_passage, by_sentence, pair_figures
-from selfrag.evaluation.metrics.classes import ClassFigures, classification
-from selfrag.evaluation.metrics.hallucination import HALLUCINATED, detection
-from selfrag.evaluation.metrics.joint import ANSWERABLE, UNANSWERABLE
+from selfrag.evaluation.metrics.citations import Cited, by_passage, by_sentence, pair_figures
+from selfrag.evaluation.metrics.classification import (
+    ANSWERABLE,
+    HALLUCINATED,
+    UNANSWERABLE,
+    ClassFigures,
+    classification,
+    detection,
+)
 from selfrag.evaluation.metrics.retrieval import ndcg_at, recall_at
+from selfrag.evaluation.normalisation import normalise
 from selfrag.experiments.intrinsics.flows import Turn
 from selfrag.experiments.intrinsics.subjects import (
     ANSWERABILITY,

@@ -244,7 +244,7 @@ def _sampled(found: Sequence[T], settings: Settings) -> list[T]:
 
 def write(settings: Settings, sections: Sequence[Section], out: Path, library: Library) -> None:
     """Write what was measured so far."""
-    from selfrag.evaluation.metrics.reliability_plot import plot_reliability
+    from selfrag.evaluation.metrics.calibration import plot_reliability
     from selfrag.evaluation.provenance import commit, sha256
 
     out.mkdir(parents=True, exist_ok=True)

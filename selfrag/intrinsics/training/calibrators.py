@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from selfrag.errors import UserError, require
-from selfrag.evaluation.ranking import Floats
+from selfrag.evaluation.intervals import Floats
 
 FOLDS = 10
 

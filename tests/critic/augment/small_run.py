@@ -18,15 +18,15 @@ from pathlib import Path
 
 import tqdm
 
-from critic.augment.lexical import LexicalCritic, overlap
-from critic.augment.options import Augmenting
+from critic.augment.critics import LexicalCritic, overlap
+from critic.augment.options import AugmentOptions
 from critic.augment.run import augment_locally, augment_pairs
 from critic.augment.sources import JsonlPairs
 from critic.cases import Case
 from retrieval.passage import Passage
 from selfrag.reflection.judgment import Judgment
 
-OPTIONS = Augmenting(gold="join", seed=3)
+OPTIONS = AugmentOptions(gold="join", seed=3)
 SHARD = 3
 FILES = ("rows.jsonl", "provenance.jsonl", "dropped.jsonl")
 

@@ -7,18 +7,16 @@ from dataclasses import replace
 import pytest
 from scripted_critic import CountingRetriever, ScriptedCritic, pair, passages, spans
 
-from critic.augment.augmented import Augmented
-from critic.augment.balance import BALANCES, Balance, variants
-from critic.augment.driving import drive
-from critic.augment.options import Augmenting
-from critic.augment.record import row
-from critic.augment.steps import augment
+from critic.augment.algorithm import Augmented, augment
+from critic.augment.options import BALANCES, AugmentOptions, Balance
+from critic.augment.rows import row, variants
+from critic.augment.run import drive
 from retrieval.errors import UserError
 from selfrag.training.rows import Token
 
 
 def augmented(rule, output: str = "Paris", **changes) -> Augmented:
-    steps = augment(pair(output, **changes), Augmenting(shortest=0), spans)
+    steps = augment(pair(output, **changes), AugmentOptions(shortest=0), spans)
     (found,) = drive([steps], ScriptedCritic(rule), CountingRetriever(lambda query: passages("d1", "d2", "d3")))
     assert isinstance(found, Augmented)
     return found
@@ -85,7 +83,7 @@ def test_a_passage_that_is_continued_with_stays() -> None:
         return mixed(case)
 
     found = augmented(rule, "One. Two.")
-    assert found.segments[1].continues
+    assert found.segments[1].token == "Continue to Use Evidence"
     assert len(variants(found, Balance(irrelevant=1.0), 0)) == 1
 
 

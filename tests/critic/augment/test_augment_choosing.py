@@ -7,8 +7,7 @@ import random
 import pytest
 from scripted_critic import judgment, passages
 
-from critic.augment.augmented import Candidate
-from critic.augment.choosing import choose, ranked
+from critic.augment.algorithm import Candidate, choose, ranked
 from critic.cases import Case
 from retrieval.passage import Passage
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import small_run
 
-from critic.augment.augmented import Dropped
-from critic.augment.cluster import _packed, _unpacked, _Worker, augment_on_ray
+from critic.augment.algorithm import Dropped
+from critic.augment.cluster import Worker, augment_on_ray, pack, unpack
 from critic.augment.critics import open_critic
-from critic.augment.shards import Shard, augment_shard, sharded
+from critic.augment.run import Shard, augment_shard, sharded
 from critic.augment.sources import JsonlPairs
 from critic.pairs import Pair
 from retrieval.errors import MissingExtraError, UserError
@@ -31,21 +31,21 @@ def shards(tmp_path: Path) -> list[Shard]:
 
 def test_a_worker_makes_the_same_bytes(shards: list[Shard]) -> None:
     opening = pickle.loads(pickle.dumps(functools.partial(open_critic, "lexical")))
-    worker = _Worker(opening, small_run.WordRetriever, pickle.loads(pickle.dumps(small_run.OPTIONS)))
+    worker = Worker(opening, small_run.WordRetriever, pickle.loads(pickle.dumps(small_run.OPTIONS)))
     find = sentence_finder()
     for shard in shards:
         local = augment_shard(shard, opening(), small_run.WordRetriever(), small_run.OPTIONS, find)
-        assert worker(_packed(shard)) == {"shard": shard.number, "text": local, "error": ""}
+        assert worker(pack(shard)) == {"shard": shard.number, "text": local, "error": ""}
 
 
 def test_a_shard_survives_the_journey_whatever_it_holds() -> None:
     items = (Pair("a\u2028", "", "x \ud800", "y\x00 😀", "k"), Dropped("f:2", "bad row", "'output' is empty"))
-    assert _unpacked(_packed(Shard(7, items))) == Shard(7, items)
+    assert unpack(pack(Shard(7, items))) == Shard(7, items)
 
 
 def test_what_a_worker_cannot_open_comes_back_as_a_line(shards: list[Shard]) -> None:
-    worker = _Worker(functools.partial(open_critic, "nowhere"), small_run.WordRetriever, small_run.OPTIONS)
-    assert worker(_packed(shards[0]))["error"].startswith("no critic 'nowhere'")
+    worker = Worker(functools.partial(open_critic, "nowhere"), small_run.WordRetriever, small_run.OPTIONS)
+    assert worker(pack(shards[0]))["error"].startswith("no critic 'nowhere'")
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,14 +13,13 @@ import pytest
 import small_run
 from scripted_critic import CountingRetriever, ScriptedCritic, passages
 
-from critic.augment.augmented import Dropped
-from critic.augment.balance import BALANCES
-from critic.augment.options import Augmenting
-from critic.augment.run import augment_locally, augment_pairs
-from critic.augment.shards import Shard, sharded
+from critic.augment.algorithm import Dropped, segments
+from critic.augment.options import BALANCES, AugmentOptions
+from critic.augment.run import Shard, augment_locally, augment_pairs, sharded
 from critic.augment.sources import DatasetPairs, JsonlPairs, open_source
 from critic.pairs import Pair, read_pairs
 from retrieval.errors import UserError
+from retrieval.passage import Passage
 from selfrag.reflection.labels import TOKENS
 from selfrag.training.rows import Evidence, Text, read_rows
 
@@ -39,7 +38,7 @@ def record(n: int, **changes) -> dict:
 
 
 def run(source, out: Path, rule=None, find=None, shard: int = 4, **options) -> SimpleNamespace:
-    chosen = Augmenting(**options)
+    chosen = AugmentOptions(**options)
     critic = ScriptedCritic(rule)
     retriever = CountingRetriever(find or (lambda query: passages("d1", "d2")))
     execute = augment_locally(critic, retriever, chosen)
@@ -134,7 +133,7 @@ class Interrupted(ScriptedCritic):
 
 
 def interrupt(source, out: Path) -> None:
-    options = Augmenting()
+    options = AugmentOptions()
     execute = augment_locally(Interrupted(), CountingRetriever(lambda query: passages("d1", "d2")), options)
     with pytest.raises(UserError, match="the critic is gone"):
         augment_pairs(source, out, execute, options, shard=4)
@@ -174,7 +173,7 @@ def test_two_runs_in_one_place_are_kept_apart(tmp_path: Path) -> None:
                 run(source, tmp_path / "out")
             return super().judge(cases)
 
-    options = Augmenting()
+    options = AugmentOptions()
     execute = augment_locally(Impatient(), CountingRetriever(lambda q: passages("d1")), options)
     assert augment_pairs(source, tmp_path / "out", execute, options)["counts"]["rows"] == 1
 
@@ -192,7 +191,7 @@ BAD = [
 @pytest.mark.parametrize(("change", "named"), BAD)
 def test_a_bad_row_stops_before_anything_is_spent(tmp_path: Path, change: dict, named: str) -> None:
     path = write(tmp_path / "pairs.jsonl", [record(0), record(1), record(2, **change)])
-    options, critic = Augmenting(), ScriptedCritic()
+    options, critic = AugmentOptions(), ScriptedCritic()
     with pytest.raises(UserError) as caught:
         augment_pairs(JsonlPairs(path), tmp_path / "out", augment_locally(critic, None, options), options, shard=1)
     assert str(caught.value) == f"{path}:3: {named}; fix this line"
@@ -359,21 +358,21 @@ def test_the_fingerprint_of_a_shard_is_of_its_items() -> None:
 
 @pytest.mark.parametrize("gold", ["off", "join", "only"])
 def test_an_estimate_is_what_the_dearest_run_asks_for(tmp_path: Path, gold: str) -> None:
-    from critic.augment.estimate import estimate
-    from critic.augment.pricing import cases
+    from critic.augment.cost import cases, estimate
     from retrieval.splitting import sentence_finder
 
     texts = ["One is here now.", "One is here now. Two is here now. Three is here now."]
     records = [record(n, output=text, gold_passages=[{"text": f"gold {n}"}] * n) for n, text in enumerate(texts)]
     source = JsonlPairs(write(tmp_path / "pairs.jsonl", records))
-    options = Augmenting(gold=gold, passages=3, balance=BALANCES["none"])
+    options = AugmentOptions(gold=gold, passages=3, balance=BALANCES["none"])
     found = run(source, tmp_path / "out", None, lambda query: passages("d1", "d2", "d3"), gold=gold, passages=3)
     guess = estimate(source, options, sentence_finder())
     assert (guess.items, guess.pairs, guess.sentences) == (2, 2, 4)
     assert (guess.judgments, guess.searches) == (len(found.critic.cases), len(found.retriever.queries))
     priced = Counter()
     for pair in source:
-        for case, times in cases(pair, options, sentence_finder(), 100):
+        spans = segments(pair.output, sentence_finder()(pair.output), options.shortest)
+        for case, times in cases(pair, spans, options, Passage("unknown", "text")):
             priced[case.group, case.output, case.preceding, case.evidence is not None] += times
     asked = ((c.group, c.output, c.preceding.strip(), c.evidence is not None) for c in found.critic.cases)
     assert priced == Counter(asked)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from critic.augment.segments import segments
+from critic.augment.algorithm import segments
 
 text = st.text(st.sampled_from("ab .\n\t\u3000é😀"), max_size=60)
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 from scripted_critic import CountingRetriever, ScriptedCritic, pair, passages, spans
 
-from critic.augment.augmented import Augmented, Dropped
-from critic.augment.balance import Variant
-from critic.augment.driving import drive
-from critic.augment.options import Augmenting
-from critic.augment.record import provenance, target
-from critic.augment.steps import augment
+from critic.augment.algorithm import Augmented, Dropped, augment
+from critic.augment.options import AugmentOptions
+from critic.augment.rows import Variant, provenance, target
+from critic.augment.run import drive
 from critic.pairs import Pair
 from retrieval.errors import UserError
 from retrieval.passage import Passage
@@ -22,7 +20,7 @@ FOUND = passages("d1", "d2", "d3")
 
 def run(rule=None, pairs: Pair | list[Pair] | None = None, find=None, **options):
     critic, retriever = ScriptedCritic(rule), CountingRetriever(find or (lambda query: FOUND))
-    chosen = Augmenting(shortest=0, **options)
+    chosen = AugmentOptions(shortest=0, **options)
     given = pairs if isinstance(pairs, list) else [pairs or pair()]
     results = drive([augment(p, chosen, spans) for p in given], critic, retriever)
     return (results if isinstance(pairs, list) else results[0]), critic, retriever
@@ -181,7 +179,7 @@ def test_a_critic_that_wants_to_continue_before_anything_was_written_is_undecide
 def test_the_initial_decision_is_the_ratio_of_two_labels(threshold: float, retrieves: bool) -> None:
     shares = {"Retrieval": 0.24, "No Retrieval": 0.56, "Continue to Use Evidence": 0.2}
     result, *_ = run(lambda c: shares if c.group == "Retrieve" else ..., pair("Paris"), threshold=threshold)
-    assert result.retrieves is retrieves
+    assert (result.segments[0].token == "Retrieval") is retrieves
     assert result.ratio == pytest.approx(0.3)
 
 
@@ -238,12 +236,12 @@ def test_a_critic_that_loses_cases_stops_the_run() -> None:
             return []
 
     with pytest.raises(UserError, match="critic Short gave 0 judgments for 2 cases"):
-        drive([augment(pair(), Augmenting(), spans)], Short(), None)
+        drive([augment(pair(), AugmentOptions(), spans)], Short(), None)
 
 
 def test_a_search_without_a_retriever_stops_the_run() -> None:
     with pytest.raises(UserError, match=r"no index, and a pair that retrieves brings no passage .* give --index"):
-        drive([augment(pair(), Augmenting(), spans)], ScriptedCritic(), None)
+        drive([augment(pair(), AugmentOptions(), spans)], ScriptedCritic(), None)
 
 
 @pytest.mark.parametrize(
@@ -311,4 +309,4 @@ def test_provenance_says_why() -> None:
 )
 def test_options_refuse_what_they_do_not_know(bad: dict, named: str) -> None:
     with pytest.raises(UserError, match=named):
-        Augmenting(**bad)
+        AugmentOptions(**bad)

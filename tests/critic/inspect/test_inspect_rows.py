@@ -10,8 +10,7 @@ import pytest
 
 from critic.cli.main import main
 from critic.inspect import inspect_rows
-from critic.inspect.form import problems
-from critic.inspect.statistics import Statistics, Tally
+from critic.inspect.statistics import Statistics, Tally, problems
 from retrieval.errors import UserError
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE
 from selfrag.training.rows import Evidence, Text, Token, write_rows

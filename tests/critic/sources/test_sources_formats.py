@@ -9,7 +9,7 @@ import pytest
 
 from critic.pairs import Pair, parse_pair
 from critic.sources import FORMATS, Reading, Skipped, load, named
-from critic.sources.instructions import AMBIGUOUS_QUESTION, CHAT_HISTORY, FACT_CHECK, multiple_choice
+from critic.sources.formats import AMBIGUOUS_QUESTION, CHAT_HISTORY, FACT_CHECK, choice_instruction
 from retrieval.errors import UserError
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -60,7 +60,7 @@ def test_alpaca_joins_the_input_and_leaves_out_what_says_that_there_is_none():
     with_input, without = pairs("stanford_alpaca")[1:]
     assert with_input.instruction == "Identify the odd one out.\n\n## Input:\n\nheron, stork, trout"
     assert without.instruction == 'Give a synonym of "quick".'
-    assert skipped("stanford_alpaca") == [("12", "no output")]
+    assert skipped("stanford_alpaca") == [(" row 3", "no output")]
     assert [pair.id for pair in pairs("gpt4_alpaca")] == ["gpt4_alpaca-0", "gpt4_alpaca-1", "gpt4_alpaca-3"]
 
 
@@ -175,7 +175,7 @@ def test_defect_28_numbered_options_become_letters():
 
 
 def test_the_choice_instruction_says_how_many_there_are():
-    assert multiple_choice("ABCD") == "Given four answer candidates, A, B, C and D, choose the best answer choice."
+    assert choice_instruction("ABCD") == "Given four answer candidates, A, B, C and D, choose the best answer choice."
     three, five = pairs("arc_easy")[2:]
     assert three.instruction.startswith("Given three answer candidates, A, B and C, choose")
     assert five.instruction.startswith("Given five answer candidates, A, B, C, D and E, choose")

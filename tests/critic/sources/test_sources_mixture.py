@@ -16,12 +16,18 @@ from critic.cli.main import main
 from critic.cli.pairs import read_part
 from critic.pairs import Pair, read_pairs
 from critic.sources import Reading, named
-from critic.sources.mixture import Part, Tally, pairs, write_mixture
-from critic.sources.sampling import draw
+from critic.sources.mixture import Part, Sample, Tally, pairs, write_mixture
 from retrieval.errors import UserError
 
 SAMPLES = Path(__file__).parent / "samples"
 MANY = [Pair(f"p{n}", "d", "instruction", "output") for n in range(300)]
+
+
+def draw(items, count, seed):
+    sample = Sample(count, seed)
+    for pair in items:
+        sample.add(pair.id, pair)
+    return sample.items()
 
 
 def test_a_draw_keeps_the_order_and_depends_on_the_seed():

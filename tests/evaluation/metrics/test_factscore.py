@@ -13,11 +13,20 @@ from answering import Answering, writing
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.factscore.checking import check
-from selfrag.evaluation.metrics.factscore.named import load_splitter
-from selfrag.evaluation.metrics.factscore.official import read_output, write_input
-from selfrag.evaluation.metrics.factscore.score import NAMES, Fact, Facts, parts, penalty
-from selfrag.evaluation.metrics.factscore.splitting import PromptedSplitter, SentenceSplitter, read_facts
+from selfrag.evaluation.metrics.factscore import (
+    NAMES,
+    Fact,
+    Facts,
+    PromptedSplitter,
+    SentenceSplitter,
+    check,
+    load_splitter,
+    parts,
+    penalty,
+    read_facts,
+    read_output,
+    write_input,
+)
 from selfrag.evaluation.metrics.judging import Record, facts_judged, judge_facts
 from selfrag.evaluation.metrics.output import Output
 from selfrag.intrinsics.contract import Completion, Failed, Request
@@ -29,19 +38,14 @@ def facts(*supported: bool | None) -> Facts:
 
 def test_the_score_by_hand() -> None:
     # 3 of 4 facts, and exp(1 - 10 / 4) for so few.
-    found = parts(facts(True, True, False, True))
-    assert found["factscore"] == pytest.approx((0.75 * math.exp(-1.5), 1.0))
-    assert found["factscore_unpenalised"] == (0.75, 1.0)
-    assert (found["facts"], found["responds"]) == ((4.0, 1.0), (1.0, 1.0))
+    values = (0.75 * math.exp(-1.5), 0.75, 4.0, 1.0)
+    assert parts(facts(True, True, False, True)) == {
+        name: pytest.approx((value, 1.0)) for name, value in zip(NAMES, values, strict=True)
+    }
     assert (penalty(10), penalty(11), penalty(3, gamma=0)) == (1.0, 1.0, 1.0)
-
-
-def test_abstentions_count_as_such_only_and_missing_verdicts_nowhere() -> None:
-    silent = {**dict.fromkeys(NAMES), "responds": (0.0, 1.0)}
-    assert parts(Facts()) == silent
-    assert parts(None) == silent  # a failed item
-    assert parts(facts(True, None)) == dict.fromkeys(NAMES)
-    assert parts(Facts(failed="no list")) == dict.fromkeys(NAMES)
+    # Abstentions and failed items count as such only, missing verdicts nowhere.
+    assert parts(Facts()) == parts(None) == {**dict.fromkeys(NAMES), "responds": (0.0, 1.0)}
+    assert parts(facts(True, None)) == parts(Facts(failed="no list")) == dict.fromkeys(NAMES)
 
 
 BIOS = [Item(f"q{at}", f"Tell me a bio of {name}", True, topic=name) for at, name in enumerate(["Ann", "Bob", "Eve"])]
@@ -51,20 +55,20 @@ def test_the_official_tool_reads_our_file_and_we_read_its_own(tmp_path: Path) ->
     outputs = {"q0": Output("Ann wrote. Ann died."), "q1": Output("I do not know."), "q2": None}
     assert write_input(tmp_path / "in.jsonl", BIOS, outputs) == 3
     rows = [json.loads(line) for line in (tmp_path / "in.jsonl").read_text().splitlines()]
-    assert [(row["topic"], row["output"]) for row in rows] == [
-        ("Ann", "Ann wrote. Ann died."),
-        ("Bob", ""),
-        ("Eve", ""),
-    ]
+    wanted = [("Ann", "Ann wrote. Ann died."), ("Bob", ""), ("Eve", "")]
+    assert [(row["topic"], row["output"]) for row in rows] == wanted
     decisions = [[{"atom": "Ann wrote.", "is_supported": True}, {"atom": "Ann died.", "is_supported": 0}], None, None]
     out = tmp_path / "in_factscore_output.json"
     out.write_text(json.dumps({"score": 0.1, "respond_ratio": 1 / 3, "decisions": decisions}))
     found = read_output(out, BIOS)
     assert found == {"q0": Facts((Fact("Ann wrote.", True), Fact("Ann died.", False))), "q1": Facts(), "q2": Facts()}
-    records = [Record(item, outputs[item.id], {}) for item in BIOS]
-    judged = facts_judged(records, found, "factscore.factscorer", {"kind": "official"})
+    judged = facts_judged([Record(item, outputs[item.id], {}) for item in BIOS], found, "official", {})
     assert judged.parts["factscore_unpenalised"] == {"q0": (0.5, 1.0), "q1": None, "q2": None}
     assert judged.parts["responds"] == {"q0": (1.0, 1.0), "q1": (0.0, 1.0), "q2": (0.0, 1.0)}
+    with pytest.raises(UserError, match="item 'q' has no 'topic'"):
+        write_input(tmp_path / "in.jsonl", [Item("q", "Who?", True)], {"q": Output("x")})
+    with pytest.raises(UserError, match="no output for item 'q1'"):
+        write_input(tmp_path / "in.jsonl", BIOS, {"q0": None})
 
 
 @pytest.mark.parametrize(
@@ -83,30 +87,16 @@ def test_another_file_is_refused(tmp_path: Path, content: str, message: str) -> 
         read_output(tmp_path / "out.json", BIOS)
 
 
-def test_an_item_without_a_topic_or_an_output_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="item 'q' has no 'topic'"):
-        write_input(tmp_path / "in.jsonl", [Item("q", "Who?", True)], {"q": Output("x")})
-    with pytest.raises(UserError, match="no output for item 'q1'"):
-        write_input(tmp_path / "in.jsonl", BIOS, {"q0": None})
-
-
-def test_facts_of_replies() -> None:
+def test_splitting() -> None:
     assert read_facts("Sure:\n- Ann wrote.\n  * Ann died.\n2. Ann lived. \n\n-no\n") == (
         "Ann wrote.",
         "Ann died.",
         "Ann lived.",
     )
-    assert read_facts("Ann wrote.") == ()
-
-
-def test_splitting() -> None:
     assert load_splitter("sentences").split(["Ann wrote [1]. Ann died.", ""]) == [("Ann wrote.", "Ann died."), ()]
     prompted = PromptedSplitter(writing("- Ann wrote.\n- Ann was kind."), "facts by m", {"model": "m"})
-    assert prompted.split(["Ann, who was kind, wrote.", "", "Ann sang. Bob died."]) == [
-        ("Ann wrote.", "Ann was kind."),
-        (),
-        ("Ann wrote.", "Ann was kind.") * 2,
-    ]
+    two = ("Ann wrote.", "Ann was kind.")
+    assert prompted.split(["Ann, who was kind, wrote.", "", "Ann sang. Bob died."]) == [two, (), two * 2]
     assert PromptedSplitter(writing("Ann wrote."), "facts by m", {}).split(["Ann wrote."]) == [None]
 
     def fails(request: Request) -> Completion | Failed:
@@ -150,11 +140,9 @@ def test_facts_are_looked_up_under_their_topic() -> None:
 
 def test_undecided_answers_are_counted() -> None:
     outputs = [Output("Ann wrote"), Output("Ann ?"), None]
-    items = [Item(f"q{at}", "Tell me", True, topic="Ann") for at in range(3)]
-    records = [Record(item, output, {}) for item, output in zip(items, outputs, strict=True)]
+    records = [Record(Item(f"q{at}", "", True, topic="Ann"), output, {}) for at, output in enumerate(outputs)]
     judged = judge_facts(records, SentenceSplitter(), search, Words(), {"index": "abc"})
-    assert judged.judge == "sentences, words"
-    assert judged.undecided["factscore"] == 1
+    assert (judged.judge, judged.undecided["factscore"]) == ("sentences, words", 1)
     assert judged.parts["factscore"] == {"q0": pytest.approx((math.exp(1 - 10), 1.0)), "q1": None, "q2": None}
     assert judged.parts["responds"] == {"q0": (1.0, 1.0), "q1": None, "q2": (0.0, 1.0)}
     assert judged.identity["knowledge"] == {"index": "abc"}

@@ -19,10 +19,20 @@ from selfrag.engines.scripted import Reply
 from selfrag.evaluation.compare import compare
 from selfrag.evaluation.compare_runs import read_runs
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.cited import as_list_for
-from selfrag.evaluation.metrics.judged_files import Judged, read_judged, write_judged
-from selfrag.evaluation.metrics.judging import Record, judge_citations, judge_claims
-from selfrag.evaluation.metrics.judging_runs import Judges, families, judge_run
+from selfrag.evaluation.metrics.alce import as_list_for
+from selfrag.evaluation.metrics.judging import (
+    CITATIONS,
+    Judged,
+    Judges,
+    Load,
+    Record,
+    families,
+    judge_citations,
+    judge_claims,
+    judge_run,
+    read_judged,
+    write_judged,
+)
 from selfrag.evaluation.metrics.output import Output
 from selfrag.evaluation.reporting.comparison_tables import csv_text, markdown
 from selfrag.evaluation.runner import run
@@ -58,9 +68,8 @@ def test_citations_of_long_short_and_listed_answers() -> None:
     judge = LastWord()
     records = [record("In Paris. In Rome.", "good"), record("In Paris.", "bad"), record("In Paris.", None)]
     found = judge_citations(records, judge, kind="long")
-    recall, precision = (list(found.parts[f"citation_{name}_nli"].values()) for name in ("recall", "precision"))
-    assert recall == [(0.5, 1.0), (0.0, 1.0), (0.0, 1.0)]
-    assert precision == [(0.5, 1.0), (0.0, 1.0), (0.0, 1.0)]
+    for name in ("recall", "precision"):
+        assert list(found.parts[f"citation_{name}_nli"].values()) == [(0.5, 1.0), (0.0, 1.0), (0.0, 1.0)]
     assert ("Title: France\nThe answer is Paris.", "In Paris.") in judge.asked
     judge_citations([record("Paris", "good")], judge, kind="short")
     assert judge.asked[-1][1] == "Where is Paris"
@@ -89,6 +98,10 @@ def test_claims_of_items_that_have_some() -> None:
     assert found.undecided == {"claim_recall": 1}
 
 
+def known(data: TaskFile) -> Load:
+    return lambda *_: {one.id: one for one in data.items}
+
+
 def writes(text: str) -> Callable[[Generate], Reply]:
     return lambda request: Reply((*PROMPTING.codec.encode(text), 0))
 
@@ -96,17 +109,10 @@ def writes(text: str) -> Callable[[Generate], Reply]:
 @pytest.fixture
 def data(tmp_path: Path) -> TaskFile:
     """Four questions in a real file."""
-    rows = [
-        {
-            "id": f"q{at}",
-            "task": "short_qa",
-            "instruction": "Where is it?" if at == 3 else "Where is",
-            "answers": ["Paris"],
-            "passages": [one.as_dict() for one in PASSAGES],
-            "gold_passage_ids": ["good"],
-        }
-        for at in range(4)
-    ]
+    row = {"task": "short_qa", "answers": ["Paris"], "gold_passage_ids": ["good"]}
+    row["passages"] = [one.as_dict() for one in PASSAGES]
+    asked = ("Where is", "Where is", "Where is", "Where is it?")
+    rows = [{"id": f"q{at}", "instruction": text, **row} for at, text in enumerate(asked)]
     path = tmp_path / "places.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return read_task(path)
@@ -127,7 +133,7 @@ def test_figures_of_a_judge_join_those_of_the_run(runs: list[Path], data: TaskFi
     before = (runs[0] / "places.jsonl").read_bytes()
     judge, done = LastWord(), []
     for folder in runs:
-        judge_run(folder, lambda *_: {one.id: one for one in data.items}, Judges(judge), progress=done.append)
+        judge_run(folder, known(data), Judges(judge), progress=done.append)
     assert (runs[0] / "places.jsonl").read_bytes() == before
     assert len(judge.asked) == 4  # two questions, two systems: equal pairs are asked once
     assert sum(done) == 4
@@ -135,8 +141,6 @@ def test_figures_of_a_judge_join_those_of_the_run(runs: list[Path], data: TaskFi
     column = "citation_recall_nli (last word)"
     assert column in table.metrics
     right, wrong = (row.figures[column] for row in table.rows)
-    assert right is not None
-    assert wrong is not None
     assert (right.value, right.n, wrong.value) == (1.0, 3, 0.0)  # one verdict is missing
     assert table.rows[0].differences[column] is not None
     assert f"right: 1 items have no {column}, as a verdict is missing" in table.notes
@@ -146,7 +150,7 @@ def test_figures_of_a_judge_join_those_of_the_run(runs: list[Path], data: TaskFi
 
 
 def test_a_second_pass_asks_only_what_had_no_verdict(runs: list[Path], data: TaskFile) -> None:
-    load = lambda *_: {one.id: one for one in data.items}  # noqa: E731
+    load = known(data)
     judge_run(runs[0], load, Judges(LastWord()))
     first = next(runs[0].glob("places.judged.*.json"))
     values = json.loads(first.read_text())
@@ -160,23 +164,23 @@ def test_a_second_pass_asks_only_what_had_no_verdict(runs: list[Path], data: Tas
 
 
 def test_judges_that_not_all_runs_have_are_left_out_of_a_comparison(runs: list[Path], data: TaskFile) -> None:
-    judge_run(runs[0], lambda *_: {one.id: one for one in data.items}, Judges(LastWord()))
+    judge_run(runs[0], known(data), Judges(LastWord()))
     metrics = compare(read_runs(runs)).tables[0].metrics
     assert not any("last word" in name for name in metrics)
     assert any("last word" in name for name in compare(read_runs(runs[:1])).tables[0].metrics)
 
 
 def test_two_judges_of_one_name_are_not_compared(runs: list[Path], data: TaskFile) -> None:
-    items = {one.id: one for one in data.items}
+    load = known(data)
     other = LastWord()
     other.identity = lambda: {"kind": "last word", "files": {"model.safetensors": "abc"}}  # type: ignore[method-assign]
     for folder, judge in zip(runs, (LastWord(), other), strict=True):
-        judge_run(folder, lambda *_: items, Judges(judge))
+        judge_run(folder, load, Judges(judge))
     with pytest.raises(
         UserError, match=r"places: citation_f1_nli \(last word\) in .*wrong is of another judge than in"
     ):
         read_runs(runs)
-    judge_run(runs[0], lambda *_: items, Judges(other))
+    judge_run(runs[0], load, Judges(other))
     assert "citation_f1_nli (last word)" in compare(read_runs(runs)).tables[0].metrics
 
 
@@ -188,8 +192,6 @@ def test_figures_of_all_items_have_no_interval(runs: list[Path]) -> None:
     found = compare(read_runs(runs), against="wrong")
     first, second = found.tables[0].rows
     figure, difference = first.figures["mauve (gpt2)"], first.differences["mauve (gpt2)"]
-    assert figure is not None
-    assert difference is not None
     assert (figure.value, difference.value) == (0.9, pytest.approx(0.5))
     assert figure.low != figure.low
     assert second.figures["mauve (other)"] is None
@@ -210,8 +212,8 @@ def test_passages_that_a_file_does_not_bring_are_read_from_traces(tmp_path: Path
 
 
 def test_damage_is_named(runs: list[Path], data: TaskFile) -> None:
-    items = {one.id: one for one in data.items}
-    judge_run(runs[0], lambda *_: items, Judges(LastWord()))
+    load = known(data)
+    judge_run(runs[0], load, Judges(LastWord()))
     (path,) = runs[0].glob("places.judged.*.json")
     records = (runs[0] / "places.jsonl").read_text()
     (runs[0] / "places.jsonl").write_text(records + "\n")
@@ -224,7 +226,7 @@ def test_damage_is_named(runs: list[Path], data: TaskFile) -> None:
     with pytest.raises(UserError, match="has item 'q0', and the data file has not"):
         judge_run(runs[0], lambda *_: {}, Judges(LastWord()))
     with pytest.raises(UserError, match="has no third; it has places"):
-        judge_run(runs[0], lambda *_: items, Judges(LastWord()), only=["third"])
+        judge_run(runs[0], load, Judges(LastWord()), only=["third"])
 
 
 def test_figures_of_one_judge_are_in_one_file(runs: list[Path], data: TaskFile) -> None:
@@ -237,12 +239,7 @@ def test_figures_of_one_judge_are_in_one_file(runs: list[Path], data: TaskFile) 
     judge_run(runs[0], lambda *_: items, judges, ["citations", "claims", "facts"])
     found = {one.judge: one for one in read_judged(runs[0], "places")}
     assert sorted(found) == ["last word", "sentences, last word"]
-    assert sorted(found["last word"].parts) == [
-        "citation_f1_nli",
-        "citation_precision_nli",
-        "citation_recall_nli",
-        "claim_recall",
-    ]
+    assert sorted(found["last word"].parts) == [*sorted(CITATIONS), "claim_recall"]
     assert found["last word"].parts["claim_recall"]["q0"] == (0.5, 1.0)
     assert found["sentences, last word"].parts["factscore_unpenalised"]["q0"] == (1.0, 1.0)
     assert found["sentences, last word"].identity["knowledge"] == {"index": "abc"}
@@ -251,16 +248,16 @@ def test_figures_of_one_judge_are_in_one_file(runs: list[Path], data: TaskFile) 
 def test_two_passes_at_once_are_refused(runs: list[Path], data: TaskFile) -> None:
     """Their verdicts would be written into each other's lines."""
     with locked_directory(runs[0]), pytest.raises(UserError, match="another process"):
-        judge_run(runs[0], lambda *_: {one.id: one for one in data.items}, Judges(LastWord()))
+        judge_run(runs[0], known(data), Judges(LastWord()))
 
 
 def test_what_is_missing_is_asked_for(runs: list[Path], data: TaskFile) -> None:
-    items = {one.id: one for one in data.items}
+    load = known(data)
     for wanted, message in (("citations", "--judge"), ("claims", "--judge"), ("mauve", "--features")):
         with pytest.raises(UserError, match=message):
-            judge_run(runs[0], lambda *_: items, Judges(), [wanted])
+            judge_run(runs[0], load, Judges(), [wanted])
     with pytest.raises(UserError, match="--knowledge"):
-        judge_run(runs[0], lambda *_: items, Judges(LastWord()), ["facts"])
+        judge_run(runs[0], load, Judges(LastWord()), ["facts"])
     assert families(["citation_f1_nli", "mauve", "citations"]) == ("citations", "mauve")
     assert families([]) == ("citations",)
     with pytest.raises(UserError, match=r"'contains'.*known: citation_recall_nli"):
@@ -324,7 +321,5 @@ def test_the_official_factscore_tool_between_two_commands(
     assert main([*command, "--read", str(tmp_path / "out.json")]) == 0
     (row,) = compare(read_runs([work.folder])).tables[0].rows
     score, facts = (row.figures[f"{name} (factscore.factscorer)"] for name in ("factscore", "facts"))
-    assert score is not None
-    assert facts is not None
     assert (score.value, facts.value) == (0.75, 11.0)
     assert "11.0" in markdown(compare(read_runs([work.folder])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,8 @@ import pytest
 
 from retrieval.errors import MissingExtraError, UserError
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.hidden_states import HiddenStates
 from selfrag.evaluation.metrics.judging import Record, judge_likeness
-from selfrag.evaluation.metrics.mauve import as_alce, mauve
+from selfrag.evaluation.metrics.mauve import HiddenStates, as_alce, mauve
 from selfrag.evaluation.metrics.output import Output
 
 
@@ -30,88 +30,57 @@ class Drawn:
         return noise + [[1.0, 0, 0, 0] if text.startswith("a") else [0, 1.0, 0, 0] for text in texts]
 
 
-def test_texts_as_alce_prepares_them() -> None:
-    assert as_alce("who wrote it?", "  Ann did.\nSo.!") == "who wrote it? Ann did. So"
-    assert as_alce("q", "w " * 200) == "q" + " w" * 99
-
-
 def test_equal_sets_score_high_and_disjoint_ones_low() -> None:
     pytest.importorskip("mauve", reason="mauve-text is not installed")
     pytest.importorskip("faiss", reason="faiss is not installed")
     mixed = [("a" if at % 2 else "b") + str(at) for at in range(40)]
-    same = mauve(mixed, mixed[::-1], Drawn(), seeds=(1, 2))
-    other = mauve(["a"] * 40, ["b"] * 40, Drawn(), seeds=(1, 2))
+    same, other = mauve(mixed, mixed[::-1], Drawn(), seeds=(1, 2)), mauve(["a"] * 40, ["b"] * 40, Drawn(), seeds=(1, 2))
     assert same is not None
     assert other is not None
-    assert same.low <= same.value <= same.high <= 1.0
-    assert same.value > 0.95
+    assert 0.95 < same.low <= same.value <= same.high <= 1.0
     assert other.value < 0.05
     assert (same.texts, same.features) == (40, "drawn")
 
 
 def test_answers_are_judged_as_alce_prepares_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert as_alce("q", "w " * 200) == "q" + " w" * 99
     seen: list[list[str]] = []
     monkeypatch.setattr(
         "selfrag.evaluation.metrics.judging.mauve", lambda human, said, features: seen.extend((human, said))
     )
-    item = Item("q", "what", True, query="who?", references=("Ann did.\nIn May.",))
+    item = Item("q", "what", True, query="who?", references=("Ann did.\nIn May.!", "second"))
     texts = ("Ann did [1], in May [2][3].\nQuestion: what?", "[1]", " ")
-    judge_likeness([Record(item, Output(text), {}) for text in texts], Drawn())
+    judge_likeness([*(Record(item, Output(text), {}) for text in texts), Record(item, None, {})], Drawn())
     assert seen == [["who? Ann did. In May"], ["who? Ann did, in May"]]
 
 
-def test_few_texts_have_no_figure_and_uneven_sides_are_refused() -> None:
+def test_few_texts_have_no_figure_and_uneven_sides_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mauve", reason="mauve-text is not installed")
     assert mauve(["a"] * 19, ["b"] * 19, Drawn()) is None
     assert mauve(["a"] * 20, ["b"] * 10 + [" "] * 10, Drawn()) is None
     with pytest.raises(UserError, match="2 human texts for 1"):
         mauve(["a", "b"], ["a"], Drawn())
-
-
-def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
+    records = [Record(Item(f"q{at}", "", True, references=("a", "b")), Output("a"), {}) for at in range(30)]
+    assert (judge_likeness(records, Drawn()).whole["mauve"] or {})["texts"] == 30
+    assert judge_likeness(records[:5], Drawn()).whole == {"mauve": None}
     monkeypatch.setitem(sys.modules, "mauve", None)
     with pytest.raises(MissingExtraError, match=r"mauve is not installed; run: .*mauve"):
         mauve(["a"] * 20, ["b"] * 20, Drawn())
 
 
-def test_likeness_of_a_run_uses_the_first_reference() -> None:
-    pytest.importorskip("mauve", reason="mauve-text is not installed")
-    items = [Item(f"q{at}", "", True, references=("a", "b")) for at in range(30)]
-    records = [Record(item, Output("a"), {}) for item in items]
-    judged = judge_likeness(records, Drawn())
-    assert judged.whole["mauve"] is not None
-    assert judged.whole["mauve"]["texts"] == 30
-    assert judge_likeness(records[:5], Drawn()).whole == {"mauve": None}
-    assert judge_likeness([Record(item, None, {}) for item in items], Drawn()).whole == {"mauve": None}
-
-
-def test_features_are_the_last_states_whatever_the_batch(tiny_gpt2: Path) -> None:
+def test_features_are_the_last_states_and_those_of_mauve_text_whatever_the_batch(tiny_gpt2: Path) -> None:
     torch = pytest.importorskip("torch")
     made = HiddenStates.load(str(tiny_gpt2))
     texts = ["The capital of France is Paris.", "Water", "In 1969 two people walked on the Moon."]
     found = made.embed(texts)
-    for text, row in zip(texts, found, strict=True):
-        ids = made.tokenizer(text, return_tensors="pt").input_ids
-        with torch.inference_mode():
-            expected = made.model(ids).last_hidden_state[0, -1].numpy()
-        assert row == pytest.approx(expected, abs=1e-4)
-    assert HiddenStates(made.model, made.tokenizer, made.source, made.files, 1).embed(texts) == pytest.approx(
-        found, abs=1e-4
-    )
+    tokens = [made.tokenizer(text, return_tensors="pt").input_ids for text in texts]
+    with torch.inference_mode():
+        states = [made.model(ids).last_hidden_state[0, -1].numpy() for ids in tokens]
+    assert found == pytest.approx(np.array(states), abs=1e-4)
+    one_by_one = HiddenStates(made.model, made.tokenizer, made.source, made.files, 1).embed(texts)
+    assert one_by_one == pytest.approx(found, abs=1e-4)
     with pytest.raises(UserError, match="empty text"):
         made.embed([""])
-
-
-def test_features_are_those_of_mauve_text(tiny_gpt2: Path) -> None:
-    pytest.importorskip("mauve", reason="mauve-text is not installed")
-    torch = pytest.importorskip("torch")
-    from mauve.utils import featurize_tokens_from_model
-
-    made = HiddenStates.load(str(tiny_gpt2))
-    texts = ["The capital of France is Paris.", "Water boils."]
-    tokens = [made.tokenizer(text, return_tensors="pt").input_ids for text in texts]
-    theirs = featurize_tokens_from_model(made.model, tokens, 2, "p")
-    assert isinstance(theirs, torch.Tensor)
-    assert made.embed(texts) == pytest.approx(theirs.numpy(), abs=1e-4)
+    utils = pytest.importorskip("mauve.utils", reason="mauve-text is not installed")
+    theirs = utils.featurize_tokens_from_model(made.model, tokens, 2, "p")
+    assert found == pytest.approx(theirs.numpy(), abs=1e-4)

@@ -10,7 +10,7 @@ from oracle import Deaf, First, Oracle
 
 from retrieval.passage import Passage
 from selfrag.errors import DecodingError, UserError
-from selfrag.evaluation.metrics.joint import Outcome
+from selfrag.evaluation.metrics.classification import Outcome
 from selfrag.experiments.intrinsics.flows import (
     BM25,
     Collection,

@@ -1,0 +1,353 @@
+"""Algorithm 3 of Self-RAG (arXiv 2310.11511, appendix A.3) for one pair, as a generator that touches no model.
+
+`augment` yields requests (a `Case` for the critic, a `Retrieve` for the retriever), receives their results, and returns
+an `Augmented` or a `Dropped`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, TypeVar, cast
+
+from critic.augment.options import AugmentOptions
+from critic.cases import Case
+from critic.pairs import Pair
+from retrieval.passage import Passage
+from retrieval.splitting import SentenceFinder, Span
+from selfrag.decoding.requests import Failed, Retrieve, Retrieved
+from selfrag.prompting import SELFRAG
+from selfrag.reflection.judgment import Judgment
+
+RETRIEVAL, NO_RETRIEVAL, CONTINUE = "Retrieval", "No Retrieval", "Continue to Use Evidence"
+FULLY, PARTIALLY = "Fully supported", "Partially supported"
+
+T = TypeVar("T")
+Request: TypeAlias = Case | Retrieve
+Result: TypeAlias = Judgment | Retrieved | Failed | None
+Steps: TypeAlias = Generator[list[Request], Sequence[Result], T]
+"""Yields requests, receives their results in order, returns a `T`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A passage that a segment could be written from.
+
+    Attributes:
+        passage: with its retrieval score; None for a gold passage that no search found.
+        gold: whether the pair brought it.
+        isrel: None where the critic gave no label, which rules the candidate out.
+        issup: None where it was not asked for (an irrelevant passage) or gave no label.
+    """
+
+    passage: Passage
+    gold: bool = False
+    isrel: Judgment | None = None
+    issup: Judgment | None = None
+
+    @property
+    def relevant(self) -> bool:
+        """Whether it was judged relevant."""
+        return self.isrel is not None and self.isrel.label == "Relevant"
+
+    @property
+    def irrelevant(self) -> bool:
+        """Whether it was judged irrelevant, which is not the opposite: it may not have been judged."""
+        return self.isrel is not None and self.isrel.label == "Irrelevant"
+
+    @property
+    def judged(self) -> bool:
+        """Whether every token that would be written for it is known."""
+        return self.irrelevant or (self.relevant and self.issup is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A piece of the output and the decision made for it.
+
+    Attributes:
+        start: first character in the pair's output.
+        end: last character, exclusive. A segment begins with the white space before it.
+        token: label name of its Retrieve token.
+        why: one line on why it is this token.
+        retrieve: the judgment behind it; None for an output that the initial decision settles.
+        evidence: id of the passage shown for that judgment.
+        query: what was searched for.
+        candidates: best first.
+        chosen: position of the chosen candidate; None without retrieval.
+        rule: why that candidate.
+        used: id of the passage that a continued segment continues with.
+        support: IsSup of a continued segment against `used`.
+    """
+
+    start: int
+    end: int
+    token: str
+    why: str
+    retrieve: Judgment | None = None
+    evidence: str | None = None
+    query: str | None = None
+    candidates: tuple[Candidate, ...] = ()
+    chosen: int | None = None
+    rule: str = ""
+    used: str | None = None
+    support: Judgment | None = None
+
+    @property
+    def candidate(self) -> Candidate | None:
+        """The chosen candidate."""
+        return None if self.chosen is None else self.candidates[self.chosen]
+
+
+@dataclass(frozen=True, slots=True)
+class Augmented:
+    """One pair with every decision made for it.
+
+    Attributes:
+        pair: as read.
+        retrieve: the initial judgment, from the instruction.
+        ratio: p(Retrieval) / (p(Retrieval) + p(No Retrieval)) of it.
+        query: the initial search, None if there was none.
+        found: what it found, with scores.
+        segments: in order; together they are the output, character by character.
+        use: utility of the whole output.
+    """
+
+    pair: Pair
+    retrieve: Judgment
+    ratio: float
+    query: str | None
+    found: tuple[Passage, ...]
+    segments: tuple[Segment, ...]
+    use: Judgment
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A pair that gives no row: its id (or the place of a bad row), a reason that can be counted, and one line."""
+
+    id: str
+    reason: str
+    detail: str = ""
+
+
+def augment(pair: Pair, options: AugmentOptions, find: SentenceFinder) -> Steps[Augmented | Dropped]:
+    """Write reflection tokens into one pair; `find` gives the sentence spans of a text."""
+    try:
+        return (yield from _Augmentation(pair, options, find).run())
+    except _DropError as drop:
+        return Dropped(pair.id, drop.reason, drop.detail)
+
+
+class _DropError(Exception):
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason)
+        self.reason, self.detail = reason, detail
+
+
+@dataclass(slots=True)
+class _Augmentation:
+    """State of one pair: the passage in use, and what the initial search found."""
+
+    pair: Pair
+    options: AugmentOptions
+    find: SentenceFinder
+    used: Passage | None = None
+    first_query: str | None = None
+    found: tuple[Passage, ...] = ()
+
+    def run(self) -> Steps[Augmented]:
+        pair, options = self.pair, self.options
+        size = len(pair.instruction) + len(pair.output)
+        if size > options.longest:
+            raise _DropError("too long", f"{size} characters; the limit is {options.longest}")
+        if not _writable(pair.id, pair.dataset, pair.kind, pair.instruction, pair.output):
+            raise _DropError("not Unicode", "a lone surrogate, which no UTF-8 file can hold")
+        # Utility depends on the whole output alone, so it is asked for at once; its token is the last all the same.
+        whole = Case("IsUse", pair.instruction, output=pair.output)
+        first = replace(whole, group="Retrieve", output=pair.output if options.initial == "output" else "")
+        retrieve, use = yield from _judgments([first, whole])
+        if retrieve is None or use is None:
+            raise _DropError("undecided", f"the critic gave no {'Retrieve' if retrieve is None else 'IsUse'} label")
+        yes, no = retrieve.probability(RETRIEVAL), retrieve.probability(NO_RETRIEVAL)
+        if yes + no == 0:
+            raise _DropError("undecided", "the critic gave neither Retrieval nor No Retrieval for the instruction")
+        ratio = yes / (yes + no)
+        if ratio <= options.threshold:
+            why = f"initial decision: {ratio:.3f} is not above {options.threshold:g}"
+            written = [Segment(0, len(pair.output), NO_RETRIEVAL, why)]
+        else:
+            if self.searching:
+                self.first_query = self.query(pair.output)
+                self.found = yield from self.search(self.first_query)
+            written = []
+            spans = segments(pair.output, self.find(pair.output), options.shortest)
+            for span in spans:
+                written.append((yield from self.segment(span, len(spans), ratio)))
+        return Augmented(pair, retrieve, ratio, self.first_query, self.found, tuple(written), use)
+
+    def segment(self, span: Span, count: int, ratio: float) -> Steps[Segment]:
+        """Decide one segment of `count`."""
+        start, end = span
+        if start == 0 and (count == 1 or self.options.first == "initial"):
+            why = f"initial decision: {ratio:.3f} is above {self.options.threshold:g}"
+            return (yield from self.retrieved(Segment(start, end, RETRIEVAL, why)))
+        candidates = self.candidates(self.found)
+        shown = self.used or (candidates[0].passage if candidates else None)
+        (retrieve,) = yield from _judgments([self.case("Retrieve", start, end, shown)])
+        if retrieve is None:
+            raise _DropError("undecided", f"the critic gave no Retrieve label for characters {start} to {end}")
+        segment = Segment(start, end, retrieve.label, "judged", retrieve, None if shown is None else shown.id)
+        if segment.token == NO_RETRIEVAL:
+            return segment
+        if segment.token == RETRIEVAL:
+            return (yield from self.retrieved(segment))
+        if self.used is None:
+            why = "judged to continue, but no passage is in use"
+            return (yield from self.retrieved(replace(segment, token=RETRIEVAL, why=why)))
+        (support,) = yield from _judgments([self.case("IsSup", start, end, self.used)])
+        if support is None:
+            raise _DropError("undecided", f"the critic gave no IsSup label for characters {start} to {end}")
+        return replace(segment, token=CONTINUE, used=self.used.id, support=support)
+
+    def retrieved(self, segment: Segment) -> Steps[Segment]:
+        """Find and judge the candidates of a segment, and choose."""
+        start, end = segment.start, segment.end
+        query: str | None = None
+        passages: tuple[Passage, ...] = ()
+        if self.searching:
+            query = self.query(self.pair.output[start:end])
+            passages = self.found if query == self.first_query else (yield from self.search(query))
+        candidates = yield from self.judged(start, end, self.candidates(passages))
+        if not candidates:
+            raise _DropError("no passage", f"nothing was found for characters {start} to {end}")
+        rng = random.Random(f"{self.options.seed}/choice/{self.pair.id}/{start}")  # noqa: S311 - no secret
+        chosen, rule = choose(candidates, self.options.choice, self.options.unsupported, rng)
+        if chosen is None:
+            raise _DropError("no support", f"{rule}: characters {start} to {end}")
+        self.used = candidates[chosen].passage if candidates[chosen].relevant else None
+        return replace(segment, query=query, candidates=candidates, chosen=chosen, rule=rule)
+
+    def judged(self, start: int, end: int, candidates: tuple[Candidate, ...]) -> Steps[tuple[Candidate, ...]]:
+        """Candidates with IsRel, and IsSup for the relevant ones."""
+        judged = list(candidates)
+        answers = yield from _judgments([self.case("IsRel", start, start, one.passage) for one in candidates])
+        for number, isrel in enumerate(answers):
+            judged[number] = replace(judged[number], isrel=isrel)
+        asked = [number for number, one in enumerate(judged) if one.relevant or self.options.judge_all]
+        answers = yield from _judgments([self.case("IsSup", start, end, judged[number].passage) for number in asked])
+        for number, issup in zip(asked, answers, strict=True):
+            judged[number] = replace(judged[number], issup=issup)
+        return tuple(judged)
+
+    def search(self, query: str) -> Steps[tuple[Passage, ...]]:
+        (result,) = yield [Retrieve(query, self.options.passages)]
+        if isinstance(result, Retrieved):
+            return result.passages[: self.options.passages]
+        raise _DropError("search failed", result.reason if isinstance(result, Failed) else "")
+
+    @property
+    def searching(self) -> bool:
+        return not (self.pair.passages and self.options.gold == "only")
+
+    def candidates(self, found: Sequence[Passage]) -> tuple[Candidate, ...]:
+        """Gold passages, if they may join, and what a search found."""
+        gold = self.pair.passages if self.options.gold != "off" else ()
+        return ranked([Candidate(passage, gold=True) for passage in gold], [Candidate(passage) for passage in found])
+
+    def case(self, group: str, start: int, end: int, evidence: Passage | None) -> Case:
+        """A span of the output, after what comes before it, as the critic sees it."""
+        output = self.pair.output
+        return Case(group, self.pair.instruction, output[:start].strip(), output[start:end].strip(), evidence)
+
+    def query(self, text: str) -> str:
+        """What to search for: the instruction and `text`."""
+        instruction = self.pair.instruction
+        if self.options.query == "input":
+            instruction = instruction.rpartition(SELFRAG.task_input)[2]
+        return f"{instruction} {text.strip()}"
+
+
+def _judgments(cases: Sequence[Case]) -> Steps[list[Judgment | None]]:
+    return cast("list[Judgment | None]", list((yield list(cases)))) if cases else []
+
+
+def _writable(*texts: str) -> bool:
+    """Whether texts can be written as UTF-8: JSON may bring halves of characters, which no file can hold."""
+    return all(text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text) for text in texts)
+
+
+def segments(text: str, sentences: Iterable[Span], shortest: int = 0) -> list[Span]:
+    """Spans that follow each other without a gap and cover `text`.
+
+    White space between two sentences belongs to the second one, what follows the last sentence to the last. So the
+    tokens that follow a sentence come right after its last character, and the texts joined are `text`.
+
+    Args:
+        text: any text; a blank one has no segment.
+        sentences: (start, end) of each sentence in order, white space included or not.
+        shortest: a sentence of fewer characters joins the next one, the last one joins the one before.
+    """
+    if not text.strip():
+        return []
+    ends = [start + len(text[start:end].rstrip()) for start, end in sentences if text[start:end].strip()]
+    spans: list[Span] = []
+    begin = 0
+    for end in [*(end for end in ends[:-1] if end < len(text)), len(text)]:
+        if len(text[begin:end].strip()) >= shortest or end == len(text):
+            spans.append((begin, end))
+            begin = end
+    if len(spans) > 1 and len(text[slice(*spans[-1])].strip()) < max(1, shortest):
+        (start, _), (_, end) = spans[-2:]
+        spans[-2:] = [(start, end)]
+    return spans
+
+
+def ranked(gold: Sequence[Candidate], retrieved: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """Candidates best first: gold passages, then the retrieved ones by falling score, equal ones in their order.
+
+    A gold passage that was also retrieved counts once, with the id and the score of the retrieved one. Left out are
+    blank passages, ones without an id, ones that are not Unicode, and repeated ids and texts.
+    """
+    ordered = list(retrieved)
+    if all(candidate.passage.score is not None for candidate in ordered):
+        ordered.sort(key=lambda candidate: -(candidate.passage.score or 0.0))
+    found = {_words(candidate): candidate for candidate in reversed(ordered)}
+    kept: dict[str, Candidate] = {}
+    ids: set[str] = set()
+    for candidate in (*gold, *ordered):
+        key = _words(candidate)
+        best = Candidate(found[key].passage, gold=True) if candidate.gold and key in found else candidate
+        passage = best.passage
+        usable = key and passage.id.strip() and _writable(passage.id, passage.title, passage.text)
+        if usable and key not in kept and passage.id not in ids:
+            kept[key] = best
+            ids.add(passage.id)
+    return tuple(kept.values())
+
+
+def _words(candidate: Candidate) -> str:
+    return " ".join(candidate.passage.text.split())
+
+
+def choose(
+    candidates: Sequence[Candidate],
+    choice: Literal["paper", "graded"],
+    unsupported: Literal["random", "best", "drop"],
+    rng: random.Random,
+) -> tuple[int | None, str]:
+    """Position of the chosen candidate (None if there is none), and the rule that chose it.
+
+    `choice` and `unsupported` are those of `AugmentOptions`. A candidate without a critique neither wins nor is drawn.
+    """
+    for labels in ((FULLY,), (PARTIALLY,)) if choice == "graded" else ((FULLY, PARTIALLY),):
+        able = [n for n, c in enumerate(candidates) if c.relevant and c.issup is not None and c.issup.label in labels]
+        if able:
+            return able[0], f"relevant and {' or '.join(labels).lower()}, best of {len(able)}"
+    able = [number for number, candidate in enumerate(candidates) if candidate.judged]
+    if not able or unsupported == "drop":
+        return None, "no passage is relevant and supports it" if able else "no passage could be judged"
+    if unsupported == "best":
+        return able[0], f"nothing relevant supports it, best of {len(able)}"
+    return rng.choice(able), f"nothing relevant supports it, drawn from {len(able)}"

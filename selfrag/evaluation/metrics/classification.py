@@ -1,0 +1,204 @@
+"""Precision, recall and F1 of classes with bootstrap intervals; hallucination detection and JAFS, made of them.
+
+A prediction may be None: nothing was predicted, which counts against recall and never against precision. A share of
+nothing (a class never predicted) is 0, as scikit-learn's `zero_division=0` has it. Source of hallucination detection
+(section 4.2, table 8) and of joint answerability and faithfulness (sections 5.2.2 and 7.1): "A Library of LLM
+Intrinsics for RAG" (arXiv 2504.11704).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, mean, plain, share
+
+
+@dataclass(frozen=True, slots=True)
+class ClassFigures:
+    """Precision, recall and F1 of one class, and the number of its members."""
+
+    precision: Estimate
+    recall: Estimate
+    f1: Estimate
+    support: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return plain(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """Figures of a classifier.
+
+    Attributes:
+        classes: by name, in the order asked for.
+        accuracy: share of right predictions.
+        weighted_f1: mean F1 weighted by the members of each class.
+        macro_f1: mean F1 of the classes that have members.
+        undefined: items without a prediction.
+        confusion: (truth, predicted or None) -> count; only pairs that occur.
+    """
+
+    classes: Mapping[str, ClassFigures]
+    accuracy: Estimate
+    weighted_f1: Estimate
+    macro_f1: Estimate
+    undefined: int
+    confusion: Mapping[tuple[str, str | None], int]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        table: dict[str, dict[str, int]] = {}
+        for (truth, predicted), count in self.confusion.items():
+            table.setdefault(truth, {})[predicted or ""] = count
+        classes = {name: found.as_dict() for name, found in self.classes.items()}
+        return plain(self) | {"classes": classes, "confusion": table}
+
+
+def classification(
+    truth: Sequence[str], predicted: Sequence[str | None], classes: Sequence[str], *, seed: int = 0
+) -> Classification:
+    """Figures of one prediction an item, of classes in the order to report.
+
+    A prediction is None or another name where it is none of the classes.
+
+    Raises:
+        ValueError: lengths differ, or an item is of no known class.
+    """
+    if len(truth) != len(predicted):
+        raise ValueError(f"{len(truth)} items for {len(predicted)} predictions")
+    if unknown := sorted(set(truth) - set(classes)):
+        raise ValueError(f"items of unknown class {unknown[0]!r}; known: {', '.join(classes)}")
+    known = [one if one in classes else None for one in predicted]
+    wanted, given = (
+        np.array([[name == one for name in classes] for one in side], dtype=np.float64).reshape(-1, len(classes))
+        for side in (truth, known)
+    )
+
+    def estimate(figure: Any) -> Estimate:
+        def statistic(drawn: Floats) -> Floats:
+            return np.asarray(figure(drawn @ (wanted * given), drawn @ wanted, drawn @ given))
+
+        return bootstrap(len(truth), statistic, seed)
+
+    return Classification(
+        {
+            name: ClassFigures(
+                estimate(lambda hit, _, said, at=at: share(hit[:, at], said[:, at])),
+                estimate(lambda hit, are, _, at=at: share(hit[:, at], are[:, at])),
+                estimate(lambda hit, are, said, at=at: f1(hit, are, said)[:, at]),
+                int(wanted[:, at].sum()),
+            )
+            for at, name in enumerate(classes)
+        },
+        estimate(lambda hit, are, _: share(hit.sum(axis=1), are.sum(axis=1))),
+        estimate(lambda hit, are, said: share((f1(hit, are, said) * are).sum(axis=1), are.sum(axis=1))),
+        estimate(macro_f1),
+        known.count(None),
+        dict(Counter(zip(truth, known, strict=True))),
+    )
+
+
+def f1(hit: Floats, are: Floats, said: Floats) -> Floats:
+    """F1 of each class in each sample, from right predictions, members and predictions [samples, classes]."""
+    return share(2 * hit, are + said)
+
+
+def macro_f1(hit: Floats, are: Floats, said: Floats) -> Floats:
+    """Mean F1 [samples] of the classes that have members in the sample; arguments as `f1`."""
+    present = (are > 0).astype(np.float64)
+    return share((f1(hit, are, said) * present).sum(axis=1), present.sum(axis=1))
+
+
+# Hallucination detection
+
+BELOW = 0.1
+"""A response with a sentence of less faithfulness than this is flagged."""
+HALLUCINATED, FAITHFUL = "hallucinated", "faithful"
+
+
+def flagged(faithfulness: Sequence[float | None], *, below: float = BELOW) -> bool | None:
+    """Whether a response is flagged: the faithfulness (0 to 1) of one sentence is below the threshold.
+
+    Sentences without a value (too short, or never produced) do not count; None if no sentence has one.
+    """
+    known = [value for value in faithfulness if value is not None]
+    return min(known) < below if known else None
+
+
+def detection(truth: Sequence[bool], found: Sequence[bool | None], *, seed: int = 0) -> Classification:
+    """Figures of responses that are hallucinated or not, and `flagged` or not; None counts as not found.
+
+    The table of the paper shows those of the class `HALLUCINATED`.
+    """
+    names = {True: HALLUCINATED, False: FAITHFUL, None: None}
+    said = [names[one] for one in found]
+    return classification([names[one] or "" for one in truth], said, (HALLUCINATED, FAITHFUL), seed=seed)
+
+
+# Joint answerability and faithfulness (JAFS)
+
+ANSWERABLE, UNANSWERABLE = "answerable", "unanswerable"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one question, whose passages hold an answer or not.
+
+    `faithfulness` of the answer to the passages is from 0 to 1; None where nothing was answered, or nobody could say.
+    """
+
+    answerable: bool
+    answered: bool
+    faithfulness: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.faithfulness is not None and not 0 <= self.faithfulness <= 1:
+            raise ValueError(f"faithfulness {self.faithfulness} is not between 0 and 1")
+
+    @property
+    def jafs(self) -> float | None:
+        """1 for abstaining rightly, the faithfulness for answering rightly, else 0; None where that is not known."""
+        if self.answerable and self.answered:
+            return self.faithfulness
+        return float(not self.answerable and not self.answered)
+
+
+@dataclass(frozen=True, slots=True)
+class JointFigures:
+    """Figures of one flow: answering and abstaining as a classifier of the questions, and JAFS.
+
+    `responses` are answers to answerable questions, `faithfulness` is their mean where it is known, and `unknown` are
+    questions whose JAFS is not known, because nobody could say how faithful the answer is.
+    """
+
+    answerability: Classification
+    responses: int
+    faithfulness: Estimate
+    jafs: Estimate
+    unknown: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return plain(self)
+
+
+def joint_figures(outcomes: Sequence[Outcome], *, seed: int = 0) -> JointFigures:
+    """Figures of a flow over questions."""
+    truth = [ANSWERABLE if one.answerable else UNANSWERABLE for one in outcomes]
+    said = [ANSWERABLE if one.answered else UNANSWERABLE for one in outcomes]
+    responses = [one.faithfulness for one in outcomes if one.answerable and one.answered]
+    known = [one.jafs for one in outcomes if one.jafs is not None]
+    return JointFigures(
+        classification(truth, said, (UNANSWERABLE, ANSWERABLE), seed=seed),
+        len(responses),
+        mean([one for one in responses if one is not None], seed=seed),
+        mean(known, seed=seed),
+        len(outcomes) - len(known),
+    )

@@ -1,0 +1,280 @@
+"""Judges of entailment by name, as `--judge` gives them: NLI models, prompted judges, the hallucination intrinsic.
+
+A judge loads its model when it is first asked; what it is (`identity`) is known without. `Remembered` keeps verdicts on
+disk, so that a killed run asks nothing twice. Other packages add kinds through the entry-point group
+`selfrag.entailment` (kind -> function of the rest of the name).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from retrieval.atomic import writing
+from retrieval.passage import Passage
+from selfrag.errors import UserError
+from selfrag.evaluation.metrics.nli import (
+    ALCE_JUDGE,
+    ClassifierEntailment,
+    Entailment,
+    Pair,
+    TrueEntailment,
+    Verdicts,
+    short_name,
+)
+from selfrag.evaluation.runner_manifest import model_files
+from selfrag.intrinsics.chat.label_codec import LabelCodec, judged_turn
+from selfrag.intrinsics.contract import Completion, Executor, Failed, Request
+from selfrag.intrinsics.hallucination_detection import HallucinationDetection, HallucinationResult
+from selfrag.intrinsics.state import Message, State
+from selfrag.loading import resolve_model
+from selfrag.reflection.labels import Label, LabelSet, Role
+
+GROUP = "selfrag.entailment"
+EXAMPLES = "true, nli:MODEL, judge:MODEL, judge:MODEL@https://HOST/v1, intrinsic:MODEL"
+
+ENTAILMENT = LabelSet(Role.SUPPORT, (Label("entailed", 1.0, "yes"), Label("not entailed", 0.0, "no")))
+TASK = (
+    "Does everything that the assistant says follow from the documents alone? Answer yes if the documents state or"
+    " imply all of it, and no if a part of it is missing from them or contradicts them."
+)
+CODEC = LabelCodec("entailment", ENTAILMENT, lambda state: TASK, judged_turn)
+"""Lays premise and hypothesis out so that neither can pose as the question."""
+
+
+def _state(pair: Pair) -> State:
+    premise, hypothesis = pair
+    return State((Message("assistant", hypothesis),), (Passage("premise", premise, ""),))
+
+
+@dataclass(frozen=True)
+class JudgeEntailment:
+    """Any chat model, in process or behind an endpoint, asked a question with two answers.
+
+    Attributes:
+        executor: runs the model.
+        name: what reports call it.
+        about: what decides the model's answers, for manifests.
+        threshold: least probability of `yes` among the two answers.
+        min_coverage: least probability on the two answers together; below, there is no verdict.
+    """
+
+    executor: Executor
+    name: str
+    about: Mapping[str, Any]
+    threshold: float = 0.5
+    min_coverage: float = 0.1
+
+    def identity(self) -> Mapping[str, Any]:
+        """Kind, model, question and limits."""
+        limits = {"threshold": self.threshold, "min_coverage": self.min_coverage}
+        return {"kind": "judge", **self.about, "task": TASK, **limits}
+
+    def entails(self, pairs: Sequence[Pair]) -> Verdicts:
+        """None where the request failed, or what came back was neither answer."""
+        requests = [CODEC.encode(_state(pair)) for pair in pairs]
+        return list(map(self._verdict, requests, self.executor.run(requests)))
+
+    def _verdict(self, request: Request, result: Completion | Failed) -> bool | None:
+        judgment = None if isinstance(result, Failed) else CODEC.decode(request, result).findings[0].judgment
+        if judgment is None or judgment.coverage < self.min_coverage:
+            return None
+        return judgment.distribution[0] >= self.threshold
+
+
+@dataclass(frozen=True)
+class FaithfulEntailment:
+    """The hallucination intrinsic: a text follows if each sentence of it is faithful.
+
+    `model`, on which it runs, and `files`, the checksums of model and adapter, are for reports.
+    """
+
+    intrinsic: HallucinationDetection
+    model: str
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Intrinsic and model."""
+        return f"{self.intrinsic.name} on {short_name(self.model)}"
+
+    def identity(self) -> Mapping[str, Any]:
+        """Kind, model, adapter and dialect."""
+        how = {"adapter": self.intrinsic.adapter, "dialect": self.intrinsic.codec.dialect}
+        return {"kind": "intrinsic", "model": self.model, "files": dict(self.files), **how}
+
+    def entails(self, pairs: Sequence[Pair]) -> Verdicts:
+        """Sentences that claim nothing do not count; None where no sentence or not every one could be judged."""
+        found = self.intrinsic.reflections([_state(pair) for pair in pairs])
+        return [_all_faithful(self.intrinsic.result(one)) for one in found]
+
+
+def _all_faithful(result: HallucinationResult) -> bool | None:
+    degrees = [one.degree for one in result.sentences if one.judgment is None or one.judgment.defined]
+    return None if not degrees or None in degrees else all(degree == 1.0 for degree in degrees)
+
+
+def load_entailment(spec: str) -> Entailment:
+    """The judge of a name.
+
+    Args:
+        spec: `true` or `true:MODEL` (T5 of TRUE), `nli:MODEL` (a cross-encoder), `judge:MODEL` (prompted, in process),
+            `judge:MODEL@URL` (at an OpenAI-compatible endpoint), `intrinsic:MODEL` (hallucination detection), or a kind
+            of another package, such as `critic:DIR`. A model is a directory, a hub name, or `demo`.
+
+    Raises:
+        UserError: an unknown kind, or a model that cannot be loaded.
+    """
+    kind, _, rest = spec.partition(":")
+    kinds: dict[str, Callable[[str], Entailment]] = {
+        "true": lambda model: TrueEntailment.load(model or ALCE_JUDGE),
+        "nli": ClassifierEntailment.load,
+        "judge": _prompted,
+        "intrinsic": _intrinsic,
+    }
+    others = {point.name: point for point in entry_points(group=GROUP)}
+    if kind not in kinds and kind not in others:
+        raise UserError(f"unknown judge {spec[:80]!r}; known: {', '.join((EXAMPLES, *(f'{n}:..' for n in others)))}")
+    if not rest and kind != "true":
+        raise UserError(f"judge {kind!r} of which model? Give {kind}:MODEL")
+    load: Callable[[str], Entailment] = kinds[kind] if kind in kinds else others[kind].load()
+    return load(rest)
+
+
+def _prompted(rest: str) -> Entailment:
+    executor, name, about = executor_of(rest)
+    return JudgeEntailment(executor, f"judge {name}", about)
+
+
+def executor_of(spec: str) -> tuple[Executor, str, dict[str, Any]]:
+    """What runs a prompted model, its short name, and what tells it from others.
+
+    Args:
+        spec: `MODEL` in process, or `MODEL@URL` at an OpenAI-compatible endpoint.
+
+    Raises:
+        UserError: the model cannot be loaded, or no such address.
+    """
+    model, at, url = spec.partition("@")
+    if not at:
+        files = model_files(resolve_model(model))
+        return _LateExecutor(partial(_library, model, adapters={})), short_name(model), {"model": model, "files": files}
+    from selfrag.intrinsics.execution.endpoint import EndpointExecutor
+    from selfrag.intrinsics.execution.endpoint_config import EndpointConfig
+
+    return EndpointExecutor(EndpointConfig(url, model)), short_name(model), {"model": model, "url": url}
+
+
+def _intrinsic(model: str) -> Entailment:
+    from selfrag.demo.intrinsics import adapter_paths
+    from selfrag.intrinsics.model_library import DEMO
+
+    files, name = model_files(resolve_model(model)), HallucinationDetection.name
+    shipped = adapter_paths().get(name) if model == DEMO else None
+    if shipped is not None:
+        files |= {f"{name}/{file}": checksum for file, checksum in model_files(shipped).items()}
+    adapter = None if shipped is None else name
+    return FaithfulEntailment(
+        HallucinationDetection(_LateExecutor(partial(_library, model)), adapter=adapter), model, files
+    )
+
+
+def _library(model: str, **options: Any) -> Executor:
+    from selfrag.intrinsics.model_library import Library
+
+    return Library.from_pretrained(model, **options).executor
+
+
+@dataclass(frozen=True)
+class _LateExecutor:
+    """An executor whose model is loaded by `open` with the first request."""
+
+    open: Callable[[], Executor]
+
+    @cached_property
+    def opened(self) -> Executor:
+        return self.open()
+
+    def run(self, requests: Sequence[Request]) -> list[Completion | Failed]:
+        return self.opened.run(requests)
+
+
+AT_ONCE = 256
+"""Pairs of one call: a kill loses no more."""
+
+
+class Remembered:
+    """A judge whose verdicts are kept in a file, filed under a digest of their pair.
+
+    A file belongs to one judge: another one is refused. Pairs without a verdict are asked again by the next run.
+
+    Args:
+        judge: who decides.
+        path: of the file; its folder must exist.
+        progress: called with the number of pairs that are done.
+
+    Raises:
+        UserError: the file is of another judge, or damaged.
+    """
+
+    def __init__(self, judge: Entailment, path: Path, progress: Callable[[int], object] = lambda pairs: None) -> None:
+        self.judge, self.path, self.progress = judge, path, progress
+        self.name, self.identity = judge.name, judge.identity
+        self._verdicts: dict[str, bool] = {}
+        self._head = json.dumps({"judge": json.loads(json.dumps(judge.identity()))}, sort_keys=True)
+        if path.exists():
+            self._load()
+
+    def entails(self, pairs: Sequence[Pair]) -> Verdicts:
+        """Verdicts from the file, and from the judge for the others; equal pairs are asked once."""
+        keys = [hashlib.sha256(json.dumps(pair).encode("utf-8", "surrogatepass")).hexdigest() for pair in pairs]
+        unknown = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in self._verdicts}
+        self.progress(len(keys) - sum(key in unknown for key in keys))
+        waiting = list(unknown)
+        for start in range(0, len(waiting), AT_ONCE):
+            chunk = waiting[start : start + AT_ONCE]
+            found = self.judge.entails([unknown[key] for key in chunk])
+            self._keep({key: verdict for key, verdict in zip(chunk, found, strict=True) if verdict is not None})
+            done = set(chunk)
+            self.progress(sum(key in done for key in keys))
+        return [self._verdicts.get(key) for key in keys]
+
+    def _keep(self, found: Mapping[str, bool]) -> None:
+        lines = [] if self.path.exists() else [self._head]
+        lines += [f"{key} {int(verdict)}" for key, verdict in found.items()]
+        with writing(self.path), self.path.open("a", encoding="ascii") as stream:
+            stream.write("".join(f"{line}\n" for line in lines))
+        self._verdicts |= found
+
+    def _load(self) -> None:
+        raw = self.path.read_bytes()
+        whole = raw[: raw.rfind(b"\n") + 1]
+        head, *lines = whole.decode("utf-8", "replace").splitlines() or [self._head]
+        if head != self._head:
+            raise UserError(f"{self.path} holds verdicts of another judge than {self.name}; take another directory")
+        for number, line in enumerate(lines, 2):
+            key, _, verdict = line.partition(" ")
+            if len(key) != 64 or verdict not in ("0", "1"):
+                raise UserError(f"{self.path}:{number}: no verdict; delete this line to ask for it again")
+            self._verdicts[key] = verdict == "1"
+        if whole != raw:  # a line was being written when the process died
+            with writing(self.path), self.path.open("r+b") as stream:
+                stream.truncate(len(whole))
+            if not whole:
+                self.path.unlink()
+
+
+def remembered(judge: Entailment, folder: Path, progress: Callable[[int], object] = lambda pairs: None) -> Remembered:
+    """A judge with its file in a folder, where every judge has one of its own: `verdicts-MARK.log`.
+
+    Raises:
+        UserError: as `Remembered`.
+    """
+    mark = hashlib.sha256(json.dumps(dict(judge.identity()), sort_keys=True).encode()).hexdigest()[:12]
+    return Remembered(judge, folder / f"verdicts-{mark}.log", progress)

@@ -1,1 +1,0 @@
-"""Who decides whether a text follows from another: NLI models, prompted judges, intrinsics, critics."""

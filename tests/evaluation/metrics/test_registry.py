@@ -1,0 +1,169 @@
+"""Metrics by name: names parse back, plug-ins join, nothing is NaN, and the page on metrics names and runs them all."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import math
+import re
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retrieval.errors import UserError
+from retrieval.passage import Passage
+from selfrag.evaluation.items import Item
+from selfrag.evaluation.metrics import registry
+from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.registry import (
+    JUDGED,
+    METRICS,
+    PARAMETRIC,
+    Metric,
+    get_metric,
+    is_count,
+    metrics,
+    ratio,
+)
+
+PASSAGES = (Passage("p1", "Ann wrote it.", "Ann"), Passage("p2", "It rained.", ""))
+ITEMS = (
+    Item("short", "who?", True, PASSAGES, gold=frozenset({"p1"}), answers=("Ann",), references=("Ann",)),
+    Item("several", "which?", True, PASSAGES, gold=frozenset(), answer_sets=(("a", "b"), ("c",))),
+    Item("closed", "Choose.", None, label="B", options=("x", "y")),
+    Item("long", "why?", True, answerable=True, references=("the cat sat", "a dog")),
+    Item("bare", "Write.", False),
+)
+PAGE = (Path(__file__).parents[3] / "docs" / "experiments" / "metrics.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", PAGE, flags=re.M | re.S)
+
+
+def test_names_are_canonical() -> None:
+    names = [*METRICS, "retrieval_recall@5", "retrieval_ndcg@10"]
+    assert [one.name for one in metrics(names)] == names
+    assert get_metric("retrieval_recall@05").name == "retrieval_recall@5"
+    assert all(one.about for one in METRICS.values())
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["accurracy"], r"unknown metric 'accurracy'; did you mean accuracy\? All are in docs/"),
+        (["retrieval_recall@K"], "unknown metric 'retrieval_recall@K'"),
+        (["retrieval_recall@"], "unknown metric"),
+        (["retrieval_recall@0"], "at least 1, such as retrieval_recall@5"),
+        (["f1", "f1"], "f1 is named twice"),
+        ([], "no metric"),
+        *(([name], f"metric {name} needs .*; compute it on the finished run: selfrag eval") for name in JUDGED),
+    ],
+)
+def test_errors_name_what_is_known(names: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        metrics(names)
+
+
+def test_counts_are_told_from_shares() -> None:
+    counts = {"list_length", "prompt_tokens", "generated_tokens", "requests", "searches", "words"}
+    assert {name for name in METRICS if is_count(name)} == counts
+    assert is_count("facts (sentences, true)")
+    assert not is_count("citation_recall_nli (true)")
+    assert not is_count("no metric")
+
+
+PLUGIN = """
+from selfrag.evaluation.metrics.registry import metric
+
+@metric("shouting", source="{name}", unit="count")
+def shouting(item, output):
+    '''Capital letters of the answer.'''
+    return sum(letter.isupper() for letter in output.text)
+
+@metric("shouts@K", source="{name}")
+def shouts(item, output, k):
+    '''1 if at least K letters are capitals.'''
+    return float(shouting(item, output) >= k)
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Installs a module of another package as an entry point of the group, and takes it out again."""
+
+    def install(source: str, name: str = "shouting_metrics") -> None:
+        (tmp_path / f"{name}.py").write_text(source)
+        point = EntryPoint("shouting", name, registry.GROUP)
+        monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == registry.GROUP else [])
+        registry.known.cache_clear()
+
+    monkeypatch.syspath_prepend(tmp_path)
+    yield install
+    for names in (METRICS, PARAMETRIC):
+        for name in ("shouting", "shouts@K"):
+            names.pop(name, None)
+    registry.known.cache_clear()
+
+
+def test_a_metric_of_another_package_joins_by_its_entry_point(plugin, capsys: pytest.CaptureFixture[str]) -> None:
+    from selfrag.cli.main import main
+
+    plugin(PLUGIN.format(name="[red]a paper"))
+    assert get_metric("shouting").part(ITEMS[0], Output("NO, Ann")) == (3.0, 1.0)
+    assert get_metric("shouts@4").part(ITEMS[0], Output("NO, Ann")) == (0.0, 1.0)
+    assert is_count("shouting")
+    assert main(["eval", "metrics"]) == 0
+    shown = capsys.readouterr().out
+    for name in (*METRICS, *PARAMETRIC, *JUDGED):
+        assert name in shown
+    assert "Capital letters" in shown
+
+
+def test_a_broken_package_of_metrics_and_a_name_given_twice_are_refused(plugin) -> None:
+    plugin("raise RuntimeError('gone')", "broken_metrics")
+    with pytest.raises(UserError, match=r"metrics broken_metrics of another package cannot be loaded: .*gone"):
+        get_metric("contains")
+    with pytest.raises(ValueError, match="there is a metric contains already"):
+        registry.metric("contains")(lambda item, output: 1.0)
+
+
+def test_no_metric_returns_nan_in_silence() -> None:
+    broken = Metric("broken", lambda item, output: (math.nan, 1.0))
+    with pytest.raises(ValueError, match="broken of item 'short' is"):
+        broken.part(ITEMS[0], Output("x"))
+    assert ratio([None, (0.0, 0.0)]) is None
+    assert ratio([]) is None
+
+
+texts = st.text(alphabet="abcAB .,[]12\n\x1b\ud800", max_size=20)
+
+
+@given(texts, st.lists(st.sampled_from(["p1", "p2", "p9"]), unique=True, max_size=3))
+def test_no_metric_raises_or_leaves_its_range_for_what_a_model_writes(text: str, cited: list[str]) -> None:
+    output = Output(text, tuple(cited), tuple(cited), bool(cited), ((text, cited[0] if cited else None),))
+    for item in ITEMS:
+        for one in METRICS.values():
+            part = one.part(item, output)
+            assert part is None or (math.isfinite(part[0]) and math.isfinite(part[1]))
+            assert part is None or one.unit == "count" or 0 <= part[0] <= max(part[1], 0)
+            one.part(item, None)
+
+
+def test_every_metric_is_on_the_page_and_what_the_page_imports_exists() -> None:
+    assert [name for name in (*METRICS, *PARAMETRIC, *JUDGED) if f"`{name}`" not in PAGE] == []
+    imported = [node for kind, body in BLOCKS if kind in ("python", "py") for node in ast.walk(ast.parse(body))]
+    names = [(node.module, alias.name) for node in imported if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assert names
+    for module, name in names:
+        assert hasattr(importlib.import_module(str(module)), name), f"{module}.{name}"
+
+
+def test_the_blocks_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
+    namespace: dict[str, object] = {"__name__": "__docs__"}
+    for kind, body in BLOCKS:
+        if kind == "python":
+            exec(compile(body, "metrics.md", "exec", dont_inherit=True), namespace)  # the point of this test
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[:2] == ["str_em 0.75", "str_hit 0.5"]
+    assert f"prints `{printed[-1]}`" in PAGE
