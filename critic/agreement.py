@@ -1,4 +1,4 @@
-"""How far labels of several teachers agree: Cohen's kappa, raw agreement and confusion, group by group. Pure numbers.
+"""How far labels of several teachers agree: Cohen's kappa, raw agreement and confusion, group by group.
 
 Only cases that both of two teachers labelled are compared; what one of them set aside is counted beside it. Intervals
 are percentile bootstraps over cases; drawing cases with replacement is drawing cells of the confusion matrix.
@@ -30,29 +30,17 @@ HUMAN = {"Retrieve": 0.95, "IsRel": 0.95, "IsSup": 0.90, "IsUse": 0.80}
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Two teachers on one group.
+    """Two teachers on one group."""
 
-    Attributes:
-        first: name of the teacher whose labels are the rows of `confusion`.
-        second: name of the other one, the columns.
-        group: the reflection group.
-        confusion: cases by both labels, in label order.
-        only_first: cases that the first labelled and the second did not.
-        only_second: the other way round.
-        agreement: share of equal labels.
-        kappa: Cohen's kappa; NaN where chance alone agrees always.
-        weighted: kappa with quadratic weights, for groups with a scale.
-    """
-
-    first: str
-    second: str
+    first: str  # name of the teacher whose labels are the rows of `confusion`
+    second: str  # name of the other one, the columns
     group: str
-    confusion: tuple[tuple[int, ...], ...]
-    only_first: int
+    confusion: tuple[tuple[int, ...], ...]  # cases by both labels, in label order
+    only_first: int  # cases that the first labelled and the second did not
     only_second: int
-    agreement: Estimate
-    kappa: Estimate
-    weighted: Estimate | None
+    agreement: Estimate  # share of equal labels
+    kappa: Estimate  # Cohen's; NaN where chance alone agrees always
+    weighted: Estimate | None  # kappa with quadratic weights, for groups with a scale
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; NaN becomes None."""
@@ -62,20 +50,14 @@ class Agreement:
 
 
 def agreements(teachers: Mapping[str, Labels], *, seed: int = 0, rounds: int = ROUNDS) -> list[Agreement]:
-    """Every two teachers on every group that one of them labelled.
-
-    Args:
-        teachers: name -> labels.
-        seed: of the intervals.
-        rounds: bootstrap samples.
-    """
-    found = []
-    for first, second in combinations(teachers, 2):
-        for group in GROUPS:
-            left, right = teachers[first].get(group, {}), teachers[second].get(group, {})
-            if left or right:
-                found.append(compare(first, second, group, left, right, seed=seed, rounds=rounds))
-    return found
+    """Every two teachers on every group that one of them labelled; seed and rounds are of the intervals."""
+    return [
+        compare(first, second, group, left, right, seed=seed, rounds=rounds)
+        for first, second in combinations(teachers, 2)
+        for group in GROUPS
+        for left, right in [(teachers[first].get(group, {}), teachers[second].get(group, {}))]
+        if left or right
+    ]
 
 
 def compare(
@@ -88,17 +70,7 @@ def compare(
     seed: int = 0,
     rounds: int = ROUNDS,
 ) -> Agreement:
-    """Two teachers on one group.
-
-    Args:
-        first: name of one teacher.
-        second: name of the other.
-        group: the reflection group.
-        left: id -> label name, of the first.
-        right: id -> label name, of the second.
-        seed: of the intervals.
-        rounds: bootstrap samples.
-    """
+    """Two teachers on one group; `left` and `right` are id -> label name of the first and the second."""
     labels = GROUPS[group]
     shared = left.keys() & right.keys()
     confusion = np.zeros((len(labels), len(labels)), dtype=np.int64)

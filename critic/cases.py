@@ -1,4 +1,4 @@
-"""Cases to judge, with and without labels, and the `Critic` protocol; the JSONL files that hold them."""
+"""Cases to judge, with and without labels, the files that hold them, and the `Critic` protocol."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.jsonl import read_identified, read_jsonl
+from selfrag.jsonl import read_identified
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet
 
@@ -21,47 +21,44 @@ GROUPS: dict[str, LabelSet] = {"Retrieve": RETRIEVE, "IsRel": ISREL, "IsSup": IS
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing to judge.
+    """One thing to judge."""
 
-    Attributes:
-        group: a key of `GROUPS`.
-        instruction: what the user asked.
-        preceding: the response before `output`, possibly empty.
-        output: the response, or the sentence of it, that is judged; empty for IsRel and for the first Retrieve.
-        evidence: the passage to judge (IsRel), to judge against (IsSup), or the one used so far (Retrieve), if any.
-    """
-
-    group: str
-    instruction: str
-    preceding: str = ""
-    output: str = ""
-    evidence: Passage | None = None
+    group: str  # a key of `GROUPS`
+    instruction: str  # what the user asked
+    preceding: str = ""  # the response before `output`
+    output: str = ""  # the response, or the sentence of it, that is judged; empty for IsRel and for the first Retrieve
+    evidence: Passage | None = None  # to judge (IsRel), to judge against (IsSup), or used so far (Retrieve)
 
     @property
     def labels(self) -> LabelSet:
         """The labels to choose from."""
         return GROUPS[self.group]
 
+    def fields(self) -> dict[str, str]:
+        """Its texts, under the names that people and teachers read."""
+        passage = self.evidence
+        return {
+            "Instruction": self.instruction,
+            "Preceding sentences": self.preceding,
+            "Output": self.output,
+            "Evidence": "" if passage is None else "\n".join(part for part in (passage.title, passage.text) if part),
+        }
+
+    def shown(self) -> str:
+        """Its texts with the names of their fields, for reports."""
+        return "\n".join(f"{name}: {text}" for name, text in self.fields().items() if text)
+
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """A case with its label.
+    """A case with its label."""
 
-    Attributes:
-        id: unique in its file.
-        case: what was judged.
-        label: a label name of the case's group.
-        dataset: where the case came from.
-        label_source: who labelled: `human`, `derived`, or the name of a teacher.
-        rule: how the row was made.
-    """
-
-    id: str
+    id: str  # unique in its file
     case: Case
-    label: str
+    label: str  # a label name of the case's group
     dataset: str = ""
-    label_source: str = ""
-    rule: str = ""
+    label_source: str = ""  # who labelled: `human`, `derived`, or the name of a teacher
+    rule: str = ""  # how the row was made
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values in the order of the file format."""
@@ -79,6 +76,26 @@ class Labelled:
             "label_source": self.label_source,
             "rule": self.rule,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A case that waits for a label."""
+
+    id: str  # unique in its file
+    case: Case
+    dataset: str = ""
+    rule: str = ""  # how the case was made
+
+    def answered(self, label: str, source: str) -> Labelled:
+        """The row of the critic's data."""
+        return Labelled(self.id, self.case, label, self.dataset, source, self.rule)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values in the order of the file format: that of labelled cases, without the label."""
+        record = self.answered("", "").as_dict()
+        del record["label"], record["label_source"]
+        return record
 
 
 class Critic(Protocol):
@@ -103,6 +120,13 @@ def check(case: Case) -> None:
         raise UserError(f"{case.group} needs 'output', which is empty")
 
 
+def digest(case: Case) -> str:
+    """Short fingerprint of what is judged; the id of the passage does not count."""
+    evidence = None if case.evidence is None else [case.evidence.title, case.evidence.text]
+    content = json.dumps([case.group, case.instruction, case.preceding, case.output, evidence])
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
 def read_labelled(path: str | Path, *, judgeable: bool = False) -> Iterator[Labelled]:
     """Read a JSONL file of labelled cases (`.gz` allowed), strictly.
 
@@ -119,6 +143,30 @@ def read_labelled(path: str | Path, *, judgeable: bool = False) -> Iterator[Labe
         if judgeable:
             check(row.case)
         return row
+
+    return read_identified(path, parse)
+
+
+def read_questions(path: str | Path) -> Iterator[Question]:
+    """Read a JSONL file of cases (`.gz` allowed), strictly. Labels in it are ignored, to label rows again.
+
+    Raises:
+        UserError: the file cannot be read, an id occurs twice, a row is bad, or it lacks what its group judges; the
+            message names `file:line`.
+    """
+
+    def parse(record: dict[str, Any]) -> Question:
+        key = text_of(record, "id")
+        if not key:
+            raise UserError("'id' is empty")
+        dataset, rule = text_of(record, "dataset", ""), text_of(record, "rule", "")
+        try:
+            json.dumps(record, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise UserError("half of a character (a lone surrogate), which no file can hold") from None
+        case = parse_case(record)
+        check(case)
+        return Question(key, case, dataset, rule)
 
     return read_identified(path, parse)
 
@@ -148,14 +196,8 @@ def parse_labelled(record: dict[str, Any]) -> Labelled:
     label = text_of(record, "label")
     if label not in case.labels.names:
         raise UserError(f"{label!r} is no label of {case.group}; known: {', '.join(case.labels.names)}")
-    return Labelled(
-        text_of(record, "id"),
-        case,
-        label,
-        text_of(record, "dataset", ""),
-        text_of(record, "label_source", ""),
-        text_of(record, "rule", ""),
-    )
+    about = [text_of(record, key, "") for key in ("dataset", "label_source", "rule")]
+    return Labelled(text_of(record, "id"), case, label, *about)
 
 
 def parse_case(record: dict[str, Any]) -> Case:
@@ -170,9 +212,7 @@ def parse_case(record: dict[str, Any]) -> Case:
     evidence = record.get("evidence")
     if evidence is not None and not isinstance(evidence, dict):
         raise UserError(f"'evidence' must be an object or null, not {type(evidence).__name__}")
-    passage = None
-    if evidence is not None:
-        passage = passage_of(evidence, f"{record.get('id', '')}/evidence")
+    passage = None if evidence is None else passage_of(evidence, f"{record.get('id', '')}/evidence")
     instruction = text_of(record, "instruction")
     if not instruction.strip():
         raise UserError("'instruction' is empty")
@@ -199,66 +239,3 @@ def passage_of(record: Mapping[str, Any], id_: str) -> Passage:
     """
     found = record.get("id")
     return Passage(id_ if found is None else str(found), text_of(record, "text"), text_of(record, "title", ""))
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A case to be labelled.
-
-    Attributes:
-        id: unique in its file.
-        case: what to judge.
-        dataset: where it came from.
-        rule: how it was made.
-    """
-
-    id: str
-    case: Case
-    dataset: str = ""
-    rule: str = ""
-
-    def answered(self, label: str, source: str) -> Labelled:
-        """The row of the critic's data."""
-        return Labelled(self.id, self.case, label, self.dataset, source, self.rule)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values in the order of the file format."""
-        record = self.answered("", "").as_dict()
-        del record["label"], record["label_source"]
-        return record
-
-
-def digest(case: Case) -> str:
-    """Short fingerprint of what is judged; the id of the passage does not count."""
-    passage = case.evidence
-    evidence = None if passage is None else [passage.title, passage.text]
-    content = json.dumps([case.group, case.instruction, case.preceding, case.output, evidence])
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
-
-
-def read_questions(path: str | Path) -> Iterator[Question]:
-    """Read a JSONL file of cases (`.gz` allowed), strictly.
-
-    Raises:
-        UserError: the file cannot be read, an id occurs twice, a row is bad, or it lacks what its group judges (a
-            passage, an output); the message names `file:line`.
-    """
-    seen: set[str] = set()
-
-    def parse(record: dict[str, Any]) -> Question:
-        key, dataset, rule = record.get("id"), record.get("dataset", ""), record.get("rule", "")
-        for name, value in (("id", key), ("dataset", dataset), ("rule", rule)):
-            if not isinstance(value, str):
-                raise UserError(f"{name!r} must be text, not {value!r:.60}")
-        if not key or key in seen:
-            raise UserError(f"id {key!r} occurs twice" if key else "'id' is empty")
-        seen.add(key)
-        try:
-            json.dumps(record, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise UserError("half of a character (a lone surrogate), which no file can hold") from None
-        case = parse_case(record)
-        check(case)
-        return Question(key, case, dataset, rule)
-
-    return read_jsonl(path, parse)

@@ -1,4 +1,4 @@
-"""A critic as a judge of entailment: what it calls fully supported follows from the passage (IsSup). Loads a critic.
+"""A critic as a judge of entailment: what it calls fully supported follows from the passage (IsSup).
 
 This is the judge `critic:DIR` of `selfrag eval judge`. It was trained on the label scale of the Self-RAG paper, so a
 claim that is only partly supported does not follow.
@@ -24,21 +24,13 @@ FULLY = ISSUP.names.index("Fully supported")
 
 @dataclass(frozen=True)
 class CriticEntailment:
-    """An `Entailment` of any critic.
+    """An `Entailment` of any critic."""
 
-    Attributes:
-        critic: judges IsSup.
-        name: what reports call it.
-        about: what decides its judgments, for manifests.
-        threshold: least probability of full support; None asks for the most probable label.
-        min_coverage: least probability on the three labels together; below, there is no verdict.
-    """
-
-    critic: Critic
-    name: str
-    about: Mapping[str, Any] = field(default_factory=dict)
-    threshold: float | None = None
-    min_coverage: float = 0.1
+    critic: Critic  # judges IsSup
+    name: str  # what reports call it
+    about: Mapping[str, Any] = field(default_factory=dict)  # what decides its judgments, for manifests
+    threshold: float | None = None  # least probability of full support; None asks for the most probable label
+    min_coverage: float = 0.1  # least probability on the three labels together; below, there is no verdict
 
     def identity(self) -> Mapping[str, Any]:
         """Kind, critic and limits."""

@@ -1,4 +1,4 @@
-"""`Pair`: an instruction and its reference output, what reflection tokens are written into. Knows no data set."""
+"""`Pair`: an instruction and its reference output, what reflection tokens are written into."""
 
 from __future__ import annotations
 

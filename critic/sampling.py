@@ -1,4 +1,10 @@
-"""Draws cases for a teacher from input-output pairs, group by group (paper, section 3.2.1 and appendix A.1)."""
+"""Draws cases for a teacher from input-output pairs, group by group (paper, section 3.2.1 and appendix A.1). Seeded.
+
+The cases are those that the augmentation asks a critic about (Algorithm 3). Drawn from reference outputs and the best
+passages alone, nearly all labels would be the same (a useful output, a relevant passage), so each group also has rules
+whose cases tend to other labels. Each rule of a group gets an equal share (the paper draws at random), and what a rule
+cannot give goes to the others. Every pair and rule has a random generator of its own.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +18,8 @@ from critic.augment.algorithm import segments
 from critic.cases import Case, Question, digest
 from critic.pairs import Pair
 from critic.tables import counted, markdown, quoted
-from critic.teacher.run import shown
 from retrieval.errors import UserError
-from retrieval.passage import Passage, Retriever
+from retrieval.passage import Retriever
 from retrieval.splitting import SentenceFinder
 
 SHORTEST = 12
@@ -43,16 +48,9 @@ class Output(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One kind of case.
+    """One kind of case."""
 
-    Attributes:
-        name: unique; becomes `rule` of the rows.
-        group: what is judged.
-        evidence: where its passage comes from.
-        output: what of the response is shown.
-    """
-
-    name: str
+    name: str  # becomes `rule` of the rows
     group: str
     evidence: Evidence = Evidence.NONE
     output: Output = Output.NONE
@@ -80,30 +78,12 @@ RULES: tuple[Rule, ...] = (
 """All rules. Those with a found or first passage need a retriever."""
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A case that may still lack its passage.
+def _draft(
+    rule: Rule, pair: Pair, other: Pair, find: SentenceFinder, rng: random.Random
+) -> tuple[Question, str] | None:
+    """A case by a rule, and what to search for its passage (nothing where it has one); None where the pair offers none.
 
-    Attributes:
-        pair: what it is made of.
-        case: what to judge, without a passage that has to be searched.
-        query: what to search for; empty where nothing is searched.
-    """
-
-    pair: Pair
-    case: Case
-    query: str = ""
-
-
-def draft(rule: Rule, pair: Pair, other: Pair, find: SentenceFinder, rng: random.Random) -> Draft | None:
-    """A case by a rule, or None where the pair offers none.
-
-    Args:
-        rule: what kind of case.
-        pair: what to make it of.
-        other: another pair, for rules that want something foreign.
-        find: gives the sentence spans of a text.
-        rng: of this pair and rule.
+    `other` is a pair for rules that want something foreign.
     """
     spans = segments(pair.output, find(pair.output), SHORTEST)
     start, end = rng.choice(spans)
@@ -123,27 +103,15 @@ def draft(rule: Rule, pair: Pair, other: Pair, find: SentenceFinder, rng: random
             case = replace(case, output=other.output)
         case Output.BEGINNING | Output.OTHER:
             return None
-    if rule.searches:
-        return Draft(pair, case, f"{pair.instruction} {query}")
-    if rule.evidence is not Evidence.NONE:
+    if rule.evidence in (Evidence.GOLD, Evidence.OTHER):
         known = {passage.text for passage in pair.passages}
         choices = pair.passages if rule.evidence is Evidence.GOLD else other.passages
         usable = [p for p in choices if p.text.strip() and (rule.evidence is Evidence.GOLD or p.text not in known)]
         if not usable:
             return None
         case = replace(case, evidence=rng.choice(usable))
-    return Draft(pair, case)
-
-
-def complete(rule: Rule, drafted: Draft, found: Sequence[Passage], rng: random.Random) -> Question | None:
-    """The question of a draft, with a passage of its search where it wants one; None where nothing was found."""
-    case = drafted.case
-    if rule.searches:
-        usable = [passage for passage in found if passage.text.strip()]
-        if not usable:
-            return None
-        case = replace(case, evidence=usable[0] if rule.evidence is Evidence.FIRST else rng.choice(usable))
-    return Question(f"{drafted.pair.id}/{rule.name}", case, drafted.pair.dataset, rule.name)
+    question = Question(f"{pair.id}/{rule.name}", case, pair.dataset, rule.name)
+    return question, f"{pair.instruction} {query}" if rule.searches else ""
 
 
 WAVE = 256
@@ -152,22 +120,20 @@ WAVE = 256
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was drawn.
+    """What was drawn."""
 
-    Attributes:
-        questions: in a seeded random order, so that a run that ends early has seen something of all.
-        wanted: group -> cases asked for.
-        left_out: rule -> pairs that offered no case, or one that had been drawn already.
-    """
-
-    questions: list[Question]
-    wanted: Mapping[str, int]
-    left_out: Mapping[str, int]
+    questions: list[Question]  # in a seeded random order, so that a run that ends early has seen something of all
+    wanted: Mapping[str, int]  # group -> cases asked for
+    left_out: Mapping[str, int]  # rule -> pairs that offered no case, or one that had been drawn already
 
     def short(self) -> dict[str, int]:
         """Group -> cases lacking."""
         found = Counter(question.case.group for question in self.questions)
         return {group: count - found[group] for group, count in self.wanted.items() if found[group] < count}
+
+    def by_rule(self) -> list[tuple[object, ...]]:
+        """(group, rule, cases)."""
+        return counted((question.case.group, question.rule) for question in self.questions)
 
 
 def draw(
@@ -210,9 +176,7 @@ def draw(
 
 def _share(streams: dict[str, Iterator[Question]], count: int, left_out: Counter[str]) -> list[Question]:
     """Take from each stream in turn, until there are enough or none has any left; the same case is taken once."""
-    taken: list[Question] = []
-    seen: set[str] = set()
-    streams = dict(streams)
+    taken: dict[str, Question] = {}
     while streams and len(taken) < count:
         for name in list(streams):
             if len(taken) == count:
@@ -220,12 +184,11 @@ def _share(streams: dict[str, Iterator[Question]], count: int, left_out: Counter
             question = next(streams[name], None)
             if question is None:
                 del streams[name]
-            elif (key := digest(question.case)) in seen:
+            elif (key := digest(question.case)) in taken:
                 left_out[name] += 1
             else:
-                seen.add(key)
-                taken.append(question)
-    return taken
+                taken[key] = question
+    return list(taken.values())
 
 
 def _stream(
@@ -245,29 +208,23 @@ def _stream(
         wave = []
         for pair in order[begin : begin + WAVE]:
             rng = random.Random(f"{seed}/{rule.name}/{pair.id}")  # noqa: S311 - no secret
-            wave.append((draft(rule, pair, rng.choice(donors or pairs), find, rng), rng))
-        queries = [drafted.query for drafted, _ in wave if drafted is not None and drafted.query]
+            wave.append((_draft(rule, pair, rng.choice(donors or pairs), find, rng), rng))
+        queries = [drafted[1] for drafted, _ in wave if drafted is not None and drafted[1]]
         found = iter(retriever(queries, passages)) if retriever is not None and queries else iter(())
         for drafted, rng in wave:
-            hits: Sequence[Passage] = next(found, ()) if drafted is not None and drafted.query else ()
-            question = None if drafted is None else complete(rule, drafted, hits, rng)
+            question, query = drafted or (None, "")
+            if question is not None and query:
+                hits = [passage for passage in next(found, ()) if passage.text.strip()]
+                evidence = (hits[0] if rule.evidence is Evidence.FIRST else rng.choice(hits)) if hits else None
+                question = replace(question, case=replace(question.case, evidence=evidence)) if hits else None
             if question is None:
                 left_out[rule.name] += 1
             else:
                 yield question
 
 
-EXAMPLES = 2
-"""Cases shown of each rule."""
-
-
-def by_rule(sample: Sample) -> list[tuple[object, ...]]:
-    """(group, rule, cases)."""
-    return counted((question.case.group, question.rule) for question in sample.questions)
-
-
-def report(sample: Sample) -> str:
-    """The whole report."""
+def report(sample: Sample, examples: int = 2) -> str:
+    """A sample as Markdown: counts by group, rule and data set, what was short, and examples of each rule."""
     short = sample.short()
     groups = [(group, count, count - short.get(group, 0)) for group, count in sample.wanted.items()]
     sets = counted((q.case.group, q.rule, q.dataset) for q in sample.questions)
@@ -275,19 +232,14 @@ def report(sample: Sample) -> str:
         "# Cases for a teacher\n",
         markdown(("group", "wanted", "drawn"), groups),
         "## Cases by rule\n",
-        markdown(("group", "rule", "cases"), by_rule(sample)),
+        markdown(("group", "rule", "cases"), sample.by_rule()),
         "## Cases by rule and data set\n",
         markdown(("group", "rule", "data set", "cases"), sets),
         "## Pairs that offered no new case\n",
         markdown(("rule", "pairs"), sorted(sample.left_out.items())),
         "## Examples\n",
-        *_examples(sample),
     ]
-    return "\n".join(parts)
-
-
-def _examples(sample: Sample) -> Iterator[str]:
-    for group, rule, _ in by_rule(sample):
-        yield f"### {group}: {rule}\n"
+    for group, rule, _ in sample.by_rule():
         cases = [question.case for question in sample.questions if question.rule == rule]
-        yield from (quoted(shown(case)) for case in cases[:EXAMPLES])
+        parts += [f"### {group}: {rule}\n", *(quoted(case.shown()) for case in cases[:examples])]
+    return "\n".join(parts)

@@ -1,4 +1,4 @@
-"""How many rows of each group and label are wanted, and which rows fill that. Pure."""
+"""How many rows of each group and label are wanted, and which rows fill that."""
 
 from __future__ import annotations
 
@@ -15,15 +15,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Wanted numbers of rows.
+    """Wanted numbers of rows."""
 
-    Attributes:
-        groups: group -> most rows of it.
-        labels: (group, label) -> most rows of it.
-    """
-
-    groups: Mapping[str, int] = field(default_factory=dict)
-    labels: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    groups: Mapping[str, int] = field(default_factory=dict)  # group -> most rows of it
+    labels: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (group, label) -> most rows of it
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> Targets:
@@ -96,11 +91,7 @@ def fill(rows: Iterable[tuple[str, str, T]], targets: Targets) -> tuple[list[T],
     """The rows that fill the targets, first come first kept, and the surplus.
 
     A group takes nothing after its targets are reached, so that rows labelled beyond that point, because they were
-    under way, change nothing.
-
-    Args:
-        rows: (group, label, row), in a fixed order.
-        targets: what is wanted.
+    under way, change nothing. `rows` are (group, label, row), in a fixed order.
     """
     filling = Filling(targets)
     kept: list[T] = []

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from critic.demo import ADAPTER
-from critic.student.prompt import NAME
+from critic.student.prompt import CARD
 from retrieval.atomic import write_text
 from selfrag.errors import UserError
 from selfrag.training.export import published
@@ -57,7 +57,7 @@ def ship(run: Path, report: Path, to: Path, note: str | None) -> Path:
         text = card((model / "README.md").read_text(encoding="utf-8"), report.read_text(encoding="utf-8"), note)
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{run} or {report} is not complete: {error}") from error
-    if not (adapter / NAME).is_file():
+    if not (adapter / CARD).is_file():
         raise UserError(f"{adapter} holds no adapter of a critic")
     shutil.rmtree(to, ignore_errors=True)
     with published(to) as draft:

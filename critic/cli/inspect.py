@@ -1,4 +1,4 @@
-"""`critic inspect`: training rows in, one HTML page out. All work is done by `critic.inspect`."""
+"""`critic inspect`: training rows in, one HTML page out."""
 
 from __future__ import annotations
 

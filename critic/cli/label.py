@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -12,20 +11,16 @@ from retrieval.errors import UserError
 
 if TYPE_CHECKING:
     from critic.cases import Question
-    from critic.teacher.config import EndpointConfig
-    from critic.teacher.cost import Forecast, Prices
+    from critic.teacher.cost import Prices
     from critic.teacher.run import Outcomes
 
 INCOMPLETE = 1
 """Exit code of a run that leaves questions without an answer."""
 
+WHO, HOW, PACE, COST = "Who labels", "How it is asked", "How fast", "What it may cost"
 
-def prices(price_in: float | None, price_out: float | None, max_cost: float | None) -> Prices | None:
-    """Prices as the options give them.
 
-    Raises:
-        UserError: one of two is missing, or a limit is given without prices.
-    """
+def _prices(price_in: float | None, price_out: float | None, max_cost: float | None) -> Prices | None:
     from critic.teacher.cost import Prices
 
     if (price_in is None) != (price_out is None):
@@ -37,78 +32,6 @@ def prices(price_in: float | None, price_out: float | None, max_cost: float | No
     if max_cost is not None and not 0 <= max_cost < float("inf"):
         raise UserError(f"--max-cost {max_cost}; give a number of at least 0")
     return Prices(price_in, price_out)
-
-
-def estimating(
-    config: EndpointConfig, paid: Prices | None, most_cost: float | None, tokenizer: str | None, *, dry_run: bool
-) -> Callable[[Sequence[Question]], None]:
-    """A function that prints the estimate for the questions still to be asked, and ends what must not go on.
-
-    It raises `typer.Exit` on a dry run, and `UserError` where the estimate is above `most_cost`.
-    """
-    from critic.teacher.cost import by_bytes, by_tokenizer, forecast
-
-    count = by_tokenizer(tokenizer) if tokenizer else by_bytes
-
-    def before(questions: Sequence[Question]) -> None:
-        expected = forecast(questions, config, paid, count)
-        typer.echo(_line(expected), err=True)
-        if dry_run:
-            raise typer.Exit(0)
-        if most_cost is not None and (expected.most_cost or 0.0) > most_cost:
-            raise UserError(
-                f"this may cost {expected.most_cost:,.2f}, above --max-cost {most_cost:,.2f};"
-                " raise it, lower --max-tokens, or give fewer questions"
-            )
-
-    return before
-
-
-def _line(expected: Forecast) -> str:
-    parts = [
-        f"{expected.questions:,} questions to ask",
-        f"about {expected.prompt_tokens:,} tokens to send",
-        f"at most {expected.most_completion_tokens:,} to receive",
-    ]
-    if expected.most_cost is not None:
-        parts.append(f"at most {expected.most_cost:,.2f} to pay")
-    if expected.least_minutes is not None:
-        parts.append(f"at least {expected.least_minutes:,.1f} minutes")
-    return ", ".join(parts)
-
-
-def manifest(questions: Path, url: str | None) -> dict[str, Any]:
-    """What is written down about a run beside its counts."""
-    from selfrag.evaluation.provenance import commit, sha256, versions
-
-    data = {"name": questions.name, "sha256": sha256(questions)}
-    return {"commit": commit(), "versions": versions(("selfrag", "httpx")), "questions": data, "url": url}
-
-
-def show(outcomes: Outcomes, out: Path) -> None:
-    """Print what came of a run.
-
-    Raises:
-        typer.Exit: questions are left without an answer.
-    """
-    from rich.console import Console
-
-    from critic.tables import counted, terminal
-    from critic.teacher.run import totals
-
-    console = Console()
-    rows = counted((row.case.group, row.label) for row in outcomes.rows)
-    console.print(terminal("Labels", ("group", "label", "rows"), rows))
-    console.print(terminal("Run", ("", ""), totals(outcomes)))
-    for name, lacking in outcomes.missing.items():
-        typer.echo(f"target {name}: {lacking:,} rows lacking; give more questions", err=True)
-    typer.echo(f"rows in {out / 'labelled.jsonl'}, report in {out / 'report.md'}")
-    if outcomes.failed:
-        typer.echo(f"{len(outcomes.failed):,} questions have no answer; run the same again to ask them", err=True)
-        raise typer.Exit(INCOMPLETE)
-
-
-WHO, HOW, PACE, COST = "Who labels", "How it is asked", "How fast", "What it may cost"
 
 
 def label(
@@ -172,16 +95,15 @@ def label(
 ) -> None:
     """Label cases by an endpoint or by gold annotations. Stopped or killed, the same command goes on."""
     from critic.cases import read_questions
-
-    pass
     from critic.targets import Targets
     from critic.teacher.base import GoldTeacher, Teacher
     from critic.teacher.config import Api, Constraint, EndpointConfig
+    from critic.teacher.cost import by_bytes, by_tokenizer, forecast
     from critic.teacher.endpoint import EndpointTeacher
     from critic.teacher.run import Limits, label_questions
+    from selfrag.evaluation.provenance import commit, sha256, versions
 
-    paid = prices(price_in, price_out, max_cost)
-    limits = Limits(Targets.parse(target or ()), paid, max_cost)
+    limits = Limits(Targets.parse(target or ()), _prices(price_in, price_out, max_cost), max_cost)
     if bool(gold) == (url is not None):
         raise UserError("no teacher, or two: give either --url with --model, or --gold FILE")
     teacher: Teacher
@@ -205,20 +127,30 @@ def label(
             longest_wait=longest_wait,
         )
         teacher = EndpointTeacher(config, name)
-    asked: list[Question] = list(read_questions(questions))
+    asked = list(read_questions(questions))
     if not asked:
         raise UserError(f"{questions} holds no questions")
+    count = by_tokenizer(tokenizer) if tokenizer and isinstance(teacher, EndpointTeacher) else by_bytes
 
     def before(pending: list[Question]) -> None:
+        """Print the estimate for the questions still to be asked, and end what must not go on."""
         if isinstance(teacher, EndpointTeacher):
-            estimating(teacher.config, paid, max_cost, tokenizer, dry_run=dry_run)(pending)
+            expected = forecast(pending, teacher.config, limits.prices, count)
+            typer.echo(str(expected), err=True)
         elif dry_run:
             typer.echo(f"{len(pending):,} questions to look up; nothing to pay", err=True)
+        if dry_run:
             raise typer.Exit(0)
+        if max_cost is not None and isinstance(teacher, EndpointTeacher) and (expected.most_cost or 0.0) > max_cost:
+            raise UserError(
+                f"this may cost {expected.most_cost:,.2f}, above --max-cost {max_cost:,.2f};"
+                " raise it, lower --max-tokens, or give fewer questions"
+            )
 
     if dry_run and not (out / "journal.jsonl").exists():
         return before(asked)
-
+    data = {"name": questions.name, "sha256": sha256(questions)}
+    manifest = {"commit": commit(), "versions": versions(("selfrag", "httpx")), "questions": data, "url": url}
     from tqdm import tqdm
 
     with tqdm(total=len(asked), unit="case", disable=None) as bar:
@@ -227,6 +159,24 @@ def label(
             bar.update(done - bar.n)
 
         outcomes = label_questions(
-            asked, teacher, out, limits=limits, manifest=manifest(questions, url), before=before, progress=progress
+            asked, teacher, out, limits=limits, manifest=manifest, before=before, progress=progress
         )
-    return show(outcomes, out)
+    return _show(outcomes, out)
+
+
+def _show(outcomes: Outcomes, out: Path) -> None:
+    """Print what came of a run; its exit code says whether questions are left without an answer."""
+    from rich.console import Console
+
+    from critic.tables import counted, terminal
+
+    console = Console()
+    rows = counted((row.case.group, row.label) for row in outcomes.rows)
+    console.print(terminal("Labels", ("group", "label", "rows"), rows))
+    console.print(terminal("Run", ("", ""), outcomes.totals()))
+    for name, lacking in outcomes.missing.items():
+        typer.echo(f"target {name}: {lacking:,} rows lacking; give more questions", err=True)
+    typer.echo(f"rows in {out / 'labelled.jsonl'}, report in {out / 'report.md'}")
+    if outcomes.failed:
+        typer.echo(f"{len(outcomes.failed):,} questions have no answer; run the same again to ask them", err=True)
+        raise typer.Exit(INCOMPLETE)

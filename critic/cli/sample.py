@@ -1,4 +1,4 @@
-"""`critic sample`: input-output pairs in, cases for a teacher out. All work is done by `critic.sampling`."""
+"""`critic sample`: input-output pairs in, cases for a teacher out."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def sample(
     """Draw cases for every reflection group from pairs, with a report of counts and examples beside them."""
     from rich.console import Console
 
-    from critic.sampling import by_rule, draw, report
+    from critic.sampling import draw, report
     from critic.tables import terminal
     from critic.targets import PAPER, Targets
     from retrieval.atomic import write_json, writing
@@ -69,7 +69,7 @@ def sample(
     data = {"pairs": {file.name: sha256(file) for file in pairs}, "index": searched}
     counts = {"cases": len(drawn.questions), "short": drawn.short(), "left_out": dict(drawn.left_out)}
     write_json(out.with_name(f"{out.name}.manifest.json"), {"commit": commit(), **settings, **data, "counts": counts})
-    Console().print(terminal("Cases", ("group", "rule", "cases"), by_rule(drawn)))
+    Console().print(terminal("Cases", ("group", "rule", "cases"), drawn.by_rule()))
     for group, lacking in drawn.short().items():
         typer.echo(f"{group}: {lacking:,} cases fewer than wanted; give more pairs or an index", err=True)
     typer.echo(f"{len(drawn.questions):,} cases in {out}, report in {out.name}.report.md")

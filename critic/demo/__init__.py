@@ -1,4 +1,4 @@
-"""The critic of the package: an adapter of the demo model's base, merged with it at the first use. Loads nothing."""
+"""The critic of the package: an adapter of the demo model's base, merged with it at the first use."""
 
 from __future__ import annotations
 
@@ -17,6 +17,4 @@ def critic_path() -> Path:
     Raises:
         UserError: the base model cannot be downloaded, or the disk is full.
     """
-    from critic.student.prompt import NAME
-
-    return merged_path(ADAPTER, "critic", beside=(NAME,), weights=_MERGED)
+    return merged_path(ADAPTER, "critic", beside=("critic.json",), weights=_MERGED)

@@ -1,4 +1,8 @@
-"""What a trained critic must beat: the most frequent label, tf-idf with logistic regression, the untrained base."""
+"""What a trained critic must beat: the most frequent label, tf-idf with logistic regression, the untrained base.
+
+The first two read no language: what they get right, the data give away. The untrained base is asked with the words that
+a hosted teacher gets, so its figures say what prompting alone is worth.
+"""
 
 from __future__ import annotations
 
@@ -23,48 +27,45 @@ PARTS: Mapping[str, Callable[[Case], str]] = {
 }
 
 
+def _by_group(rows: Sequence[Labelled]) -> dict[str, list[Labelled]]:
+    found: dict[str, list[Labelled]] = defaultdict(list)
+    for row in rows:
+        found[row.case.group].append(row)
+    return found
+
+
 @dataclass(frozen=True)
 class MajorityCritic:
-    """Gives each group its label frequencies in the training rows, whatever the case.
+    """Gives each group its label frequencies in the training rows, whatever the case."""
 
-    Attributes:
-        shares: group -> share of each label, in label order.
-    """
-
-    shares: Mapping[str, tuple[float, ...]]
+    shares: Mapping[str, tuple[float, ...]]  # group -> share of each label, in label order
 
     @classmethod
     def fit(cls, rows: Sequence[Labelled]) -> MajorityCritic:
         """Count labels."""
-        counts: dict[str, Counter[str]] = defaultdict(Counter)
-        for row in rows:
-            counts[row.case.group][row.label] += 1
-        names = {row.case.group: row.case.labels.names for row in rows}
-        return cls({g: tuple(found[name] / found.total() for name in names[g]) for g, found in counts.items()})
+        shares = {}
+        for group, members in _by_group(rows).items():
+            counts = Counter(row.label for row in members)
+            shares[group] = tuple(counts[name] / len(members) for name in members[0].case.labels.names)
+        return cls(shares)
 
     def judge(self, cases: Sequence[Case]) -> list[Judgment | None]:
         """The same distribution for all cases of a group; None for a group that was not in the rows."""
-        return [_judgment(case, self.shares[case.group], i) if case.group in self.shares else None
-                for i, case in enumerate(cases)]  # fmt: skip
+        return [
+            _judgment(case, self.shares[case.group], number) if case.group in self.shares else None
+            for number, case in enumerate(cases)
+        ]
 
 
 @dataclass(frozen=True)
 class TfidfCritic:
-    """Logistic regression on tf-idf of words and word pairs, each part of a case with its own vocabulary.
+    """Logistic regression on tf-idf of words and word pairs, each part of a case with its own vocabulary."""
 
-    Attributes:
-        models: group -> a fitted scikit-learn pipeline.
-    """
-
-    models: Mapping[str, Any]
+    models: Mapping[str, Any]  # group -> a fitted scikit-learn pipeline
 
     @classmethod
-    def fit(cls, rows: Sequence[Labelled], *, strength: float = 1.0) -> TfidfCritic:
+    def fit(cls, rows: Sequence[Labelled]) -> TfidfCritic:
         """Fit one model a group.
-
-        Args:
-            rows: training rows.
-            strength: inverse of the regularisation.
 
         Raises:
             UserError: a group has rows of one label only.
@@ -74,33 +75,26 @@ class TfidfCritic:
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
 
-        by_group: dict[str, list[Labelled]] = defaultdict(list)
-        for row in rows:
-            by_group[row.case.group].append(row)
         models = {}
-        for group, members in by_group.items():
+        for group, members in _by_group(rows).items():
             if len({row.label for row in members}) < 2:
                 raise UserError(f"{group} has rows of one label only: nothing to fit; add rows or leave the group out")
-            model = make_pipeline(
-                _features([row.case for row in members]),
-                LogisticRegression(C=strength, max_iter=500, class_weight="balanced"),
-            )
-            models[group] = model.fit([row.case for row in members], [row.label for row in members])
+            cases = [row.case for row in members]
+            model = make_pipeline(_features(cases), LogisticRegression(max_iter=500, class_weight="balanced"))
+            models[group] = model.fit(cases, [row.label for row in members])
         return cls(models)
 
     def judge(self, cases: Sequence[Case]) -> list[Judgment | None]:
         """Distributions of the fitted models; None for a group that was not in the rows."""
         judged: list[Judgment | None] = [None] * len(cases)
         for group, model in self.models.items():
-            where = [i for i, case in enumerate(cases) if case.group == group]
+            where = [number for number, case in enumerate(cases) if case.group == group]
             if not where:
                 continue
-            probabilities = model.predict_proba([cases[i] for i in where])
-            known = list(model.classes_)
-            for i, row in zip(where, probabilities, strict=True):
-                names = cases[i].labels.names
-                shares = [float(row[known.index(name)]) if name in known else 0.0 for name in names]
-                judged[i] = _judgment(cases[i], shares, i)
+            for number, row in zip(where, model.predict_proba([cases[n] for n in where]), strict=True):
+                known = dict(zip(model.classes_, map(float, row), strict=True))
+                shares = [known.get(name, 0.0) for name in cases[number].labels.names]
+                judged[number] = _judgment(cases[number], shares, number)
         return judged
 
 
@@ -134,17 +128,11 @@ def _judgment(case: Case, shares: Sequence[float], number: int) -> Judgment:
 
 @dataclass(frozen=True)
 class PromptedCodec:
-    """What `StudentCritic` asks an untrained model with.
+    """What `StudentCritic` asks an untrained model with: the teacher's prompt, its labels scored exactly."""
 
-    Attributes:
-        text: safe tokenisation; demonstrations and cases alike are text.
-        eos_id: ends an answer.
-        max_length: longest prompt in tokens; a longer one loses words of its passage.
-    """
-
-    text: TextCodec
-    eos_id: int
-    max_length: int = 2048
+    text: TextCodec  # safe tokenisation; demonstrations and cases alike are text
+    eos_id: int  # ends an answer
+    max_length: int = 2048  # longest prompt in tokens; a longer one loses words of its passage
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, max_length: int = 2048) -> PromptedCodec:

@@ -1,11 +1,15 @@
-"""Evaluates critics on a file of labelled rows; killed and started again it ends with the same figures."""
+"""An evaluation from files to figures: critics one after another, written as JSON with a manifest.
+
+Killed at any moment and started again it ends with the same figures: what models judged is in a journal beside them
+until they are complete.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -24,6 +28,10 @@ CHUNK = 128
 """Cases judged at once: enough to fill batches, few enough that a kill costs little. Every run makes the same chunks,
 because a model's numbers may shift with what shares its batch."""
 
+PROMPTED = "untrained base, prompted"
+MAJORITY = "majority label"
+TFIDF = "tf-idf + logistic regression"
+
 _KIND = Header("critic-judgments/1", "judgments", "an evaluation", "remove it to start anew")
 
 Scores: TypeAlias = tuple[tuple[float, ...], float]
@@ -31,138 +39,53 @@ Scores: TypeAlias = tuple[tuple[float, ...], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """What a critic said of some cases.
-
-    Attributes:
-        scores: one a case, in order; None where there is no judgment.
-        seconds: taken by the judging.
-        shortened: cases of which a prompt could not hold every part whole.
-    """
-
-    scores: tuple[Scores | None, ...]
-    seconds: float
-    shortened: int
-
-    def judgments(self, cases: Sequence[Case]) -> list[Judgment | None]:
-        """As critics give them; `cases` are those that were judged."""
-        return [
-            None if scores is None else _restored(case, scores, number)
-            for number, (case, scores) in enumerate(zip(cases, self.scores, strict=True))
-        ]
-
-
-class Journal:
-    """Judged chunks of one evaluation, in memory and on disk; use it as a context manager.
-
-    Args:
-        path: of the file, made if missing.
-        identity: everything that decides a judgment, apart from the name of the critic; must be that of the file.
-
-    Raises:
-        UserError: the file is of another evaluation, damaged, or cannot be written.
-    """
-
-    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
-        self._chunks: dict[tuple[str, int], Judged] = {}
-        self._file = RunLog(path, _KIND, {**identity, "chunk": CHUNK}, self._take)
-
-    def __enter__(self) -> Journal:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.__exit__()
-
-    def chunks(self, critic: str) -> dict[int, Judged]:
-        """Number of a chunk -> what is known of it."""
-        return {number: judged for (name, number), judged in self._chunks.items() if name == critic}
-
-    def append(self, critic: str, number: int, judged: Judged) -> None:
-        """Add one chunk.
-
-        Raises:
-            UserError: the disk is full, or the file cannot be written; the file ends with the last whole chunk.
-        """
-        about = {"critic": critic, "chunk": number, "seconds": judged.seconds, "shortened": judged.shortened}
-        self._file.append({**about, "scores": judged.scores})
-        self._chunks[critic, number] = judged
-
-    def _take(self, record: Mapping[str, Any]) -> None:
-        scores = [None if one is None else (tuple(map(float, one[0])), float(one[1])) for one in record["scores"]]
-        judged = Judged(tuple(scores), float(record["seconds"]), int(record["shortened"]))
-        self._chunks[str(record["critic"]), int(record["chunk"])] = judged
-
-
-def judged(
-    name: str, opened: Callable[[], StudentCritic], cases: Sequence[Case], journal: Journal | None = None
-) -> Judged:
-    """What a critic says of all cases; shows a bar on a terminal.
-
-    Args:
-        name: of the critic, in the journal.
-        opened: loads it; called only if a chunk is missing.
-        cases: what is judged.
-        journal: takes every chunk that is judged, and gives those that are there already.
-
-    Raises:
-        UserError: the critic cannot be loaded, or the journal cannot be written.
-        EngineError: the engine refused a request or stopped.
-    """
-    parts = [cases[start : start + CHUNK] for start in range(0, len(cases), CHUNK)]
-    found = {} if journal is None else journal.chunks(name)
-    missing = [number for number in range(len(parts)) if number not in found]
-    if missing:
-        from tqdm import tqdm
-
-        done = len(cases) - sum(len(parts[number]) for number in missing)
-        with opened() as critic, tqdm(total=len(cases), initial=done, unit="case", disable=None) as bar:
-            critic = replace(critic, progress=bar.update)
-            for number in missing:
-                found[number] = _judged(critic, parts[number])
-                if journal is not None:
-                    journal.append(name, number, found[number])
-    every = [found[number] for number in range(len(parts))]
-    scores = tuple(one for part in every for one in part.scores)
-    return Judged(scores, sum(part.seconds for part in every), sum(part.shortened for part in every))
-
-
-def _judged(critic: StudentCritic, cases: Sequence[Case]) -> Judged:
-    started = time.perf_counter()
-    judgments = critic.judge(cases)
-    seconds = time.perf_counter() - started
-    scores = tuple(None if one is None else (one.distribution, one.coverage) for one in judgments)
-    return Judged(scores, seconds, critic.shortened(cases))
-
-
-def _restored(case: Case, scores: Scores, number: int) -> Judgment:
-    evidence = None if case.evidence is None else case.evidence.id
-    return Judgment(case.labels, f"case {number}", *scores, Source.JUDGE, evidence)
-
-
-PROMPTED = "untrained base, prompted"
-MAJORITY = "majority label"
-TFIDF = "tf-idf + logistic regression"
-
-
-@dataclass(frozen=True, slots=True)
 class Subjects:
-    """What is evaluated; at least one.
+    """What is evaluated; at least one."""
 
-    Attributes:
-        critic: directory or hub name of a trained critic.
-        base: its base checkpoint (likewise), asked with the teacher's prompt.
-        train: labelled rows, or a data folder, for the baselines that count.
-        engine: engine of the models; None for the best one installed.
-    """
-
-    critic: str | Path | None = None
-    base: str | Path | None = None
-    train: Path | None = None
-    engine: str | None = None
+    critic: str | Path | None = None  # directory or hub name of a trained critic
+    base: str | Path | None = None  # its base checkpoint (likewise), asked with the teacher's prompt
+    train: Path | None = None  # labelled rows, or a data folder, for the baselines that count
+    engine: str | None = None  # of the models; None for the best one installed
 
     def __post_init__(self) -> None:
         if self.critic is None and self.base is None and self.train is None:
             raise UserError("nothing to evaluate: give a critic, a base model or training rows")
+
+    def folders(self) -> dict[str, Path]:
+        """Folders of the models, fetched where they are named on the hub.
+
+        Raises:
+            UserError: there is no such model.
+        """
+        from critic.student.judge import resolve_critic
+        from selfrag.loading import resolve_model
+
+        found = {}
+        if self.critic is not None:
+            found["critic"] = resolve_critic(self.critic)
+        if self.base is not None:
+            found["base"] = resolve_model(self.base)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a critic said of some cases."""
+
+    seconds: float  # taken by the judging
+    shortened: int  # cases of which a prompt could not hold every part whole
+    scores: tuple[Scores | None, ...]  # one a case, in order; None where there is no judgment
+
+
+Chunks: TypeAlias = dict[tuple[str, int], Judged]
+"""What is known of a critic's chunk, by its name and number."""
+
+
+def _take(chunks: Chunks, record: Mapping[str, Any]) -> None:
+    """Read a line of the journal."""
+    scores = [None if one is None else (tuple(map(float, one[0])), float(one[1])) for one in record["scores"]]
+    judged = Judged(float(record["seconds"]), int(record["shortened"]), tuple(scores))
+    chunks[str(record["critic"]), int(record["chunk"])] = judged
 
 
 def run_evaluation(
@@ -198,17 +121,17 @@ def run_evaluation(
     fitted: dict[str, Critic] = (
         {} if train is None else {TFIDF: TfidfCritic.fit(train), MAJORITY: MajorityCritic.fit(train)}
     )
-    for given, find in _given(subjects).values():
-        find(given)
+    folders = subjects.folders()
     about: dict[str, Any] = {}
     if out is not None:
         with writing(out):  # better said before an hour of judging
             out.parent.mkdir(parents=True, exist_ok=True)
-        about = _manifest(rows_path, subjects, seed)
+        about = _manifest(rows_path, subjects, folders, seed)
     found: dict[str, Evaluation] = {}
-    with _journal(out, about) as journal:
+    chunks: Chunks = {}
+    with _journal(out, about, chunks) as journal:
         waiting: list[tuple[str, Callable[[], Evaluation]]] = [
-            *((name, partial(_asked, name, opened, rows, journal, seed)) for name, opened in _models(subjects)),
+            *((name, partial(_asked, name, opened, rows, chunks, journal, seed)) for name, opened in _models(subjects)),
             *((name, partial(evaluate, critic, rows, seed=seed)) for name, critic in fitted.items()),
         ]
         for name, evaluation in waiting:
@@ -217,27 +140,6 @@ def run_evaluation(
             if out is not None:
                 write_json(out, _record(about, rows, found))
     return found
-
-
-@contextmanager
-def _journal(out: Path | None, about: Mapping[str, Any]) -> Iterator[Journal | None]:
-    """What an evaluation that was interrupted left beside `out`; goes when all figures are written."""
-    if out is None or not about["models"]:
-        yield None
-        return
-    path = out.with_name(f"{out.name}.journal")
-    with Journal(path, _identity(about)) as journal:
-        yield journal
-    path.unlink(missing_ok=True)
-
-
-def _asked(
-    name: str, opened: Callable[[], StudentCritic], rows: list[Labelled], journal: Journal | None, seed: int
-) -> Evaluation:
-    cases = [row.case for row in rows]
-    found = judged(name, opened, cases, journal)
-    evaluation = compare(rows, found.judgments(cases), seed=seed, seconds=found.seconds)
-    return replace(evaluation, shortened=found.shortened)
 
 
 def _models(subjects: Subjects) -> Iterator[tuple[str, Callable[[], StudentCritic]]]:
@@ -256,16 +158,69 @@ def _prompted(base: str | Path, engine: str | None) -> StudentCritic:
     return StudentCritic(load_engine(engine, directory, max_model_len=codec.max_length), codec, exact=True)
 
 
-def _given(subjects: Subjects) -> dict[str, tuple[str | Path, Callable[[str | Path], Path]]]:
-    """The models, and what finds their folders."""
-    from critic.student.judge import resolve_critic
-    from selfrag.loading import resolve_model
+def _asked(
+    name: str,
+    opened: Callable[[], StudentCritic],
+    rows: list[Labelled],
+    chunks: Chunks,
+    journal: RunLog | None,
+    seed: int,
+) -> Evaluation:
+    """The evaluation of a model, asked about those chunks only that are not known yet; shows a bar on a terminal."""
+    cases = [row.case for row in rows]
+    parts = [cases[start : start + CHUNK] for start in range(0, len(cases), CHUNK)]
+    missing = [number for number in range(len(parts)) if (name, number) not in chunks]
+    if missing:
+        from tqdm import tqdm
 
-    named = {"critic": (subjects.critic, resolve_critic), "base": (subjects.base, resolve_model)}
-    return {name: (given, find) for name, (given, find) in named.items() if given is not None}
+        done = len(cases) - sum(len(parts[number]) for number in missing)
+        with opened() as critic, tqdm(total=len(cases), initial=done, unit="case", disable=None) as bar:
+            critic = replace(critic, progress=bar.update)
+            for number in missing:
+                judged = chunks[name, number] = _judged(critic, parts[number])
+                if journal is not None:
+                    journal.append({"critic": name, "chunk": number, **asdict(judged)})
+    found = [chunks[name, number] for number in range(len(parts))]
+    scores = [one for judged in found for one in judged.scores]
+    judgments = [_judgment(case, one, n) for n, (case, one) in enumerate(zip(cases, scores, strict=True))]
+    evaluation = compare(rows, judgments, seed=seed, seconds=sum(judged.seconds for judged in found))
+    return replace(evaluation, shortened=sum(judged.shortened for judged in found))
 
 
-def _manifest(rows_path: Path, subjects: Subjects, seed: int) -> dict[str, Any]:
+def _judged(critic: StudentCritic, cases: Sequence[Case]) -> Judged:
+    started = time.perf_counter()
+    judgments = critic.judge(cases)
+    seconds = time.perf_counter() - started
+    scores = tuple(None if one is None else (one.distribution, one.coverage) for one in judgments)
+    return Judged(seconds, critic.shortened(cases), scores)
+
+
+def _judgment(case: Case, scores: Scores | None, number: int) -> Judgment | None:
+    if scores is None:
+        return None
+    evidence = None if case.evidence is None else case.evidence.id
+    return Judgment(case.labels, f"case {number}", *scores, Source.JUDGE, evidence)
+
+
+@contextmanager
+def _journal(out: Path | None, about: Mapping[str, Any], chunks: Chunks) -> Iterator[RunLog | None]:
+    """What an evaluation that was interrupted left beside `out`; goes when all figures are written."""
+    if out is None or not about["models"]:
+        yield None
+        return
+    from critic.teacher.prompts import fingerprint
+    from selfrag.engines.select import choose_engine
+
+    # All that decides what the models judge: not the training rows and the seed, whose figures are made anew.
+    engine = about["engine"] or choose_engine()[0]
+    identity = {"rows": [*about["rows"].values()], **about["models"], "engine": engine, "prompt": fingerprint()}
+    path = out.with_name(f"{out.name}.journal")
+    with RunLog(path, _KIND, {**identity, "chunk": CHUNK}, partial(_take, chunks)) as journal:
+        yield journal
+    path.unlink(missing_ok=True)
+
+
+def _manifest(rows_path: Path, subjects: Subjects, folders: Mapping[str, Path], seed: int) -> dict[str, Any]:
     from selfrag.evaluation.machine import machine
     from selfrag.evaluation.provenance import commit, sha256
     from selfrag.evaluation.runner_manifest import model_files
@@ -278,20 +233,7 @@ def _manifest(rows_path: Path, subjects: Subjects, seed: int) -> dict[str, Any]:
         "engine": subjects.engine,
         "rows": {rows_path.name: sha256(rows_path)},
         "train": None if subjects.train is None else sha256(rows_file(subjects.train)),
-        "models": {name: model_files(find(given)) for name, (given, find) in _given(subjects).items()},
-    }
-
-
-def _identity(about: Mapping[str, Any]) -> dict[str, Any]:
-    """All that decides what the models judge: not the training rows and the seed, whose figures are made anew."""
-    from critic.teacher.prompts import fingerprint
-    from selfrag.engines.select import choose_engine
-
-    return {
-        "rows": [*about["rows"].values()],
-        **about["models"],
-        "engine": about["engine"] or choose_engine()[0],
-        "prompt": fingerprint(),
+        "models": {name: model_files(folder) for name, folder in folders.items()},
     }
 
 

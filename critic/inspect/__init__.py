@@ -1,6 +1,5 @@
 """One HTML page about a file of training rows: statistics, plots and sampled rows with how they were made."""
 
-from critic.inspect.inspecting import Inspection, inspect_rows
-from critic.inspect.page import render
+from critic.inspect.page import Inspection, inspect_rows, render
 
 __all__ = ["Inspection", "inspect_rows", "render"]

@@ -1,76 +1,226 @@
-"""The whole page: one file that opens from disk, runs no script and asks no address for anything."""
+"""The page about training rows: reads statistics and a seeded sample, and renders them with `page.html.j2`.
+
+The page is one file that opens from disk, runs no script and asks no address for anything.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
 
-from critic.inspect.inspecting import Inspection
-from critic.inspect.overview import overview
-from critic.inspect.rows import article
-from selfrag.pages.escaping import inert, isolated, visible
-from selfrag.pages.markup import document, links, table
-from selfrag.pages.palette import COLOURS, slug
+from critic.inspect.statistics import WORDS, Statistics, Tally, problems
+from critic.sources.mixture import Sample
+from retrieval.errors import UserError
+from selfrag.evaluation.provenance import sha256
+from selfrag.jsonl import read_jsonl
+from selfrag.pages.escaping import visible
+from selfrag.pages.markup import document
+from selfrag.pages.palette import COLOURS, NAMES, slug
 from selfrag.pages.style import picked_out, style
-from selfrag.training.rows import Row, Token
+from selfrag.reflection.labels import GROUPS, ISREL, ISSUP, ISUSE, LabelSet
+from selfrag.training.rows import Row, Token, read_rows
 
-SECTIONS = {
-    "sources": "Sources",
-    "retrieve": "Retrieve",
-    "isrel": "IsRel",
-    "issup": "IsSup",
-    "isuse": "IsUse",
-    "lengths": "Lengths",
-    "form": "Form",
-    "rows": "Rows",
-}
+MOST_SOURCES = 20
+"""Sources in a table or plot; the smaller ones share the last line."""
+MOST_PARTS = 200
+"""Parts of a target that are shown."""
+
+_MANY = 6  # values of a histogram before the last one stands for all above
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What there is to show.
+
+    Attributes:
+        files: name and SHA-256 of each file of rows.
+        seed: of the sample.
+        statistics: of all rows.
+        sample: rows of every source as evenly as there are enough, by source and then in the order of the files.
+        provenance: record of each sampled row that has one, by id.
+        rules: how often each rule chose a passage, over all provenance records.
+        recorded: number of provenance records; 0 without.
+    """
+
+    files: tuple[tuple[str, str], ...]
+    seed: int
+    statistics: Statistics
+    sample: tuple[Row, ...]
+    provenance: dict[str, dict[str, Any]] = field(default_factory=dict)
+    rules: Counter[str] = field(default_factory=Counter)
+    recorded: int = 0
+
+
+def inspect_rows(
+    files: Sequence[str | Path],
+    *,
+    count: int = 40,
+    seed: int = 0,
+    provenance: Sequence[str | Path] = (),
+    progress: Callable[[Iterator[Row]], Iterator[Row]] = iter,
+) -> Inspection:
+    """Read all rows once and keep `count` of them.
+
+    Args:
+        files: JSON lines of training rows (`.gz` allowed), such as the shards of one data set.
+        count: rows to show, at least 0.
+        seed: of the sample; the same seed and rows give the same sample.
+        provenance: JSON lines with the `id` of a row; other keys are shown as far as they are known.
+        progress: wraps the stream of rows, to show how far it is.
+
+    Raises:
+        UserError: a file cannot be read, a row is bad, an id occurs twice, or there is no row; names `file:line`.
+    """
+    if count < 0:
+        raise UserError(f"count={count}; 0 rows or more can be shown")
+    statistics, seen = Statistics(), set[str]()
+    samples: dict[str, Sample[Row]] = {}
+    for row in progress(chain.from_iterable(read_rows(file) for file in files)):
+        if len(files) > 1:
+            if row.id in seen:
+                raise UserError(f"id {row.id!r:.80} occurs in two files")
+            seen.add(row.id)
+        statistics.add(row)
+        samples.setdefault(row.source, Sample(count, seed)).add(row.id, row)
+    if not statistics.sources:
+        raise UserError(f"no rows in {', '.join(str(file) for file in files) or 'no file'}")
+    chosen = tuple(_shared_out([sample.items() for sample in samples.values()], count, seed))
+    wanted, records, rules, recorded = {row.id for row in chosen}, {}, Counter[str](), 0
+    for record in chain.from_iterable(read_jsonl(file, _identified) for file in provenance):
+        recorded += 1
+        rules.update(segment["rule"].partition(", ")[0][:120] for segment in _segments(record) if _ruled(segment))
+        if record["id"] in wanted:
+            records[record["id"]] = record
+    named = tuple((Path(file).name, sha256(Path(file))) for file in files)
+    return Inspection(named, seed, statistics, chosen, records, rules, recorded)
+
+
+def _shared_out(samples: Sequence[Sequence[Row]], count: int, seed: int) -> Iterator[Row]:
+    """At most `count` rows, a round at a time over the samples; within each the ones that its draw prefers."""
+    rounds = ((place, number) for place in range(count) for number, one in enumerate(samples) if place < len(one))
+    sizes = Counter(number for (_, number), _ in zip(rounds, range(count), strict=False))
+    for number, sample in enumerate(samples):
+        smaller: Sample[Row] = Sample(sizes[number], seed)
+        for row in sample:
+            smaller.add(row.id, row)
+        yield from smaller.items()
+
+
+def _identified(record: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(record.get("id"), str):
+        raise UserError(f"a provenance record needs the 'id' of its row, found {json.dumps(list(record))[:80]}")
+    return record
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _segments(record: Mapping[str, Any]) -> list[Any]:
+    return _listed(record.get("segments"))
+
+
+def _ruled(segment: Any) -> bool:
+    return isinstance(segment, dict) and isinstance(segment.get("rule"), str)
 
 
 def render(inspection: Inspection) -> str:
-    """The page as text. The same inspection gives the same page."""
+    """The page as text. The same inspection gives the same page; whatever the rows hold is text on it."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(loader=PackageLoader("critic", "inspect"), autoescape=True, undefined=StrictUndefined)
+    filters = {"visible": visible, "slug": slug, "listed": _listed, "figure": _figure, "share": _share}
+    environment.filters |= {**filters, "judgment": _judgment, "pretty": _pretty}
+    total = inspection.statistics.total
     used = {part.token for row in inspection.sample for part in row.target if isinstance(part, Token)}
-    filters = [token for token in COLOURS if token in used]
-    total = inspection.statistics.total.rows
+    tokens = [token for token in COLOURS if token in used]
+    sources = [*inspection.statistics.largest(MOST_SOURCES), ("all", total)]
+    body = environment.get_template("page.html.j2").render(
+        inspection=inspection,
+        shown=f"{len(inspection.sample):,} of {total.rows:,} rows, seed {inspection.seed}",
+        sources=[(name, tally, _figures(tally)) for name, tally in sources],
+        groups=[(NAMES[group.role], group, _spoken(group, sources)) for group in GROUPS],
+        plots=_lengths(total),
+        filters=[(token, sum(Token(token) in row.target for row in inspection.sample)) for token in tokens],
+        problems=problems,
+        most_parts=MOST_PARTS,
+    )
     names = ", ".join(name for name, _ in inspection.files[:3]) + (" ..." if len(inspection.files) > 3 else "")
-    made = "".join(
-        f'<li>{isolated(name, 120)} <span class="dim">sha256 {isolated(digest)}</span></li>'
-        for name, digest in inspection.files[:50]
-    )
-    shown = f"{len(inspection.sample):,} of {total:,} rows, seed {inspection.seed}"
-    body = (
-        '<a class="skip" href="#rows">Skip to the rows</a>\n'
-        f'<header><h1>Training rows</h1><p class="dim">{shown}</p><ul>{made}</ul>{links(SECTIONS)}</header>\n<main>\n'
-        f"{overview(inspection.statistics)}\n{_chosen(inspection)}"
-        f'<section><h2 id="rows">Rows</h2><p class="dim">{shown}, from every source as evenly as there are enough.</p>'
-        f"{_filters(filters, inspection.sample)}\n{_articles(inspection)}</section>\n</main>"
-    )
-    own = [picked_out(f"show-{slug(token)}", f"article:not(.has-{slug(token)})") for token in filters]
+    own = [picked_out(f"show-{slug(token)}", f"article:not(.has-{slug(token)})") for token in tokens]
     return document(f"Training rows: {visible(names, 120)}", style(*own), body)
 
 
-def _articles(inspection: Inspection) -> str:
-    return "\n".join(
-        article(number, row, inspection.provenance.get(row.id)) for number, row in enumerate(inspection.sample, 1)
-    )
+def _figures(tally: Tally) -> Iterator[str]:
+    """The columns of Table 3."""
+    yield f"{tally.rows:,}"
+    yield f"{tally.retrieving / tally.rows:.1%}"
+    for histogram in (tally.segments, tally.passages):
+        yield f"{sum(value * count for value, count in histogram.items()) / tally.rows:.2f}"
+    for group in (ISREL, ISSUP):
+        counts = tally.labels(group)
+        yield f"{counts[0] / sum(counts):.1%}" if sum(counts) else "-"
+    grades = tally.labels(ISUSE)
+    yield f"{sum(n * count for n, count in enumerate(grades, 1)) / sum(grades):.2f}" if sum(grades) else "-"
 
 
-def _filters(filters: Sequence[str], sample: Sequence[Row]) -> str:
-    if not filters:
+def _spoken(group: LabelSet, sources: Sequence[tuple[str, Tally]]) -> str:
+    """The shares of a group's labels by source, for those who hear the page."""
+    said = []
+    for name, tally in sources:
+        counts = tally.labels(group)
+        shares = [
+            f"{label.name} {count:,} ({count / sum(counts):.1%})"
+            for label, count in zip(group, counts, strict=True)
+            if count
+        ]
+        said += [f"{visible(name, 60)}: {', '.join(shares)}"] if shares else []
+    return "; ".join(said) or "none"
+
+
+def _lengths(total: Tally) -> dict[str, dict[str, int]]:
+    """Name of a plot -> its columns."""
+    lengths = {}
+    for low, high in zip(WORDS, [*WORDS[1:], 0], strict=True):
+        name = "0" if low == 0 else f"{low}+" if not high else f"{low}-{high - 1}"
+        lengths[name] = total.words[low]
+    return {
+        "Words of written text a row, without passages": lengths,
+        "Segments a row": _histogram(total.segments),
+        "Passages a row": _histogram(total.passages),
+    }
+
+
+def _histogram(values: Counter[int]) -> dict[str, int]:
+    bars = {str(n): values[n] for n in range(min(max(values), _MANY) + 1)}
+    if max(values) > _MANY:
+        bars[f"{_MANY + 1}+"] = sum(count for value, count in values.items() if value > _MANY)
+    return bars
+
+
+def _figure(value: Any) -> str:
+    return "-" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _share(judgment: Mapping[str, Any]) -> Any:
+    """The probability of a judgment's label in a provenance record, where it is as expected."""
+    label, shares = judgment.get("label"), judgment.get("p")
+    return shares.get(label) if isinstance(shares, Mapping) and isinstance(label, str) else None
+
+
+def _judgment(judgment: Any) -> str:
+    """A judgment of a provenance record with its distribution; empty for what is none."""
+    if not isinstance(judgment, Mapping):
         return ""
-    having = {token: sum(Token(token) in row.target for row in sample) for token in filters}
-    choices = "".join(
-        f'<label><input type="radio" name="show" id="show-{slug(token)}"> {inert(token)} ({having[token]})</label>'
-        for token in filters
-    )
-    return (
-        "<fieldset><legend>Show rows with</legend>"
-        f'<label><input type="radio" name="show" id="show-all" checked> any token ({len(sample)})</label>{choices}'
-        "</fieldset>"
-    )
+    shares = judgment.get("p")
+    listed = shares.items() if isinstance(shares, Mapping) else ()
+    shown = ", ".join(f"{key} {_figure(share)}" for key, share in listed)
+    return f"{judgment.get('label')}{f' ({shown})' if shown else ''}"
 
 
-def _chosen(inspection: Inspection) -> str:
-    if not inspection.recorded:
-        return ""
-    rows = [(inert(rule), [f"{count:,}"]) for rule, count in inspection.rules.most_common(20)]
-    caption = f"How passages were chosen, over {inspection.recorded:,} provenance records"
-    return f'<section><h2 id="chosen">Choice of passages</h2>{table(caption, ("rule", "segments"), rows)}</section>'
+def _pretty(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False, indent=1)

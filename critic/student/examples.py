@@ -1,4 +1,8 @@
-"""The training rows of a critic: balanced by label, weighted against the length of passages, as token ids."""
+"""The training rows of a critic as token ids: balanced by label, and weighted so that no length tells a label.
+
+Known shortcut of any collected data: one label's passages are longer than another's, and a critic then reads the length
+instead of the passage. Rows are weighed so that within each stretch of lengths the labels weigh alike.
+"""
 
 from __future__ import annotations
 
@@ -98,12 +102,9 @@ def example(row: Labelled, codec: PromptCodec) -> Example:
 def examples(rows: Sequence[Labelled], codec: PromptCodec) -> tuple[list[Example], dict[str, Any]]:
     """All rows with weights against the length shortcut, and the counts that belong into a manifest."""
     lengths = [evidence_tokens(row, codec) for row in rows]
-    groups, labels = [row.case.group for row in rows], [row.label for row in rows]
-    weights = length_weights(groups, labels, lengths)
+    weights = length_weights([row.case.group for row in rows], [row.label for row in rows], lengths)
     made = [replace(example(row, codec), weight=weight) for row, weight in zip(rows, weights, strict=True)]
-    shortened: Counter[str] = Counter()
-    for row in rows:
-        shortened.update(codec.prompt(row.case).dropped.keys())
+    shortened = Counter(part for row in rows for part in codec.prompt(row.case).dropped)
     by_label: dict[str, list[int]] = defaultdict(list)
     for row, length in zip(rows, lengths, strict=True):
         by_label[f"{row.case.group}/{row.label}"].append(length)

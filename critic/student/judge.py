@@ -1,4 +1,7 @@
-"""A trained critic on any engine; it scores each label and generates no text."""
+"""`StudentCritic`: a trained critic on any engine, asked for the exact probability of each label. Generates no text.
+
+One one-token request a case where the labels part at their first token, else one for each inner node of their trie.
+"""
 
 from __future__ import annotations
 
@@ -18,29 +21,15 @@ from selfrag.errors import EngineError, UserError
 from selfrag.loading import resolve_model
 from selfrag.reflection.judgment import Judgment, Source
 
-DEMO = "demo"
-"""The critic of the package."""
-
-
-def resolve_critic(name: str | Path) -> Path:
-    """Folder of a critic's checkpoint: the package's, a local one, or one on the hub.
-
-    Raises:
-        UserError: there is no such folder, and the hub has or gives no such model.
-    """
-    if name == DEMO:
-        from critic.demo import critic_path
-
-        return critic_path()
-    return resolve_model(name)
-
-
 if TYPE_CHECKING:
     from types import TracebackType
 
     from selfrag.engines.base import Engine
 
 Ids: TypeAlias = tuple[int, ...]
+
+DEMO = "demo"
+"""The critic of the package."""
 
 IN_FLIGHT = 512
 """Requests handed to the engine at a time: enough for any batch, few enough that neighbours meet in its cache."""
@@ -66,20 +55,14 @@ class Asking(Protocol):
 
 @dataclass(frozen=True)
 class StudentCritic:
-    """A `critic.cases.Critic`.
-
-    Attributes:
-        engine: runs the model.
-        codec: the prompt that the model was trained with, or another way of asking it.
-        exact: score every token of a label written as words. Otherwise a label is scored up to where it differs from
-            the others of its group, which is all that a trained critic needs.
-        progress: called with the number of cases done, as they are done.
-    """
+    """A `critic.cases.Critic`."""
 
     engine: Engine
-    codec: Asking
+    codec: Asking  # the prompt that the model was trained with, or another way of asking it
     exact: bool = False
-    progress: Callable[[int], object] | None = field(default=None, compare=False)
+    """Score every token of a label written as words. Otherwise a label is scored up to where it differs from the others
+    of its group, which is all that a trained critic needs."""
+    progress: Callable[[int], object] | None = field(default=None, compare=False)  # called with cases done
 
     def __post_init__(self) -> None:
         room = self.engine.limits.max_model_len
@@ -105,36 +88,29 @@ class StudentCritic:
         Raises:
             EngineError: the engine refused a request or stopped.
         """
-        prompts = [self.codec.prompt(case) for case in cases]
-        distinct = {(prompt.ids, prompt.options): prompt for prompt in prompts}
+        keys = [(prompt.ids, prompt.options) for prompt in map(self.codec.prompt, cases)]
         # In the order of ids, prompts that begin alike are neighbours: a prefix cache computes what they share once.
-        plans = {key: self._requests(distinct[key]) for key in sorted(distinct)}
-        times = Counter((prompt.ids, prompt.options) for prompt in prompts)
+        end = (self.codec.eos_id,)
+        plans = {key: option_requests(key[0], self._options(key[1]), end) for key in sorted(set(keys))}
+        times = Counter(keys)
         scores: dict[tuple[Ids, tuple[Ids, ...]], list[float]] = {}
         results = self._serve([request for plan in plans.values() for request in plan])
         for key, plan in plans.items():
             found = [next(results) for _ in plan]
-            values = option_logprobs(plan, found, key[0], self._options(distinct[key]), (self.codec.eos_id,))
-            offered = iter(values)
+            offered = iter(option_logprobs(plan, found, key[0], self._options(key[1]), end))
             scores[key] = [next(offered) if ids else -math.inf for ids in key[1]]
             if self.progress is not None:
                 self.progress(times[key])
-        return [
-            _judgment(case, scores[prompt.ids, prompt.options], number)
-            for number, (case, prompt) in enumerate(zip(cases, prompts, strict=True))
-        ]
+        return [_judgment(case, scores[key], n) for n, (case, key) in enumerate(zip(cases, keys, strict=True))]
 
     def shortened(self, cases: Sequence[Case]) -> int:
         """How many cases are asked with less than they hold, because their prompts would be too long."""
         return sum(bool(self.codec.prompt(case).dropped) for case in cases)
 
-    def _options(self, prompt: Prompt) -> tuple[Ids, ...]:
+    def _options(self, options: tuple[Ids, ...]) -> tuple[Ids, ...]:
         """What is scored of the labels that are offered."""
-        offered = tuple(ids for ids in prompt.options if ids)
+        offered = tuple(ids for ids in options if ids)
         return offered if self.exact else distinguishing(offered)
-
-    def _requests(self, prompt: Prompt) -> list[Generate]:
-        return option_requests(prompt.ids, self._options(prompt), (self.codec.eos_id,))
 
     def _serve(self, requests: Sequence[Generate]) -> Iterator[Generated]:
         """Results in the order of the requests, as soon as they and all before them are there."""
@@ -154,6 +130,19 @@ class StudentCritic:
         finally:
             with suppress(EngineError):  # a dead engine has nothing to abort, and must not hide why it died
                 self.engine.abort(order)
+
+
+def resolve_critic(name: str | Path) -> Path:
+    """Folder of a critic's checkpoint: the package's, a local one, or one on the hub.
+
+    Raises:
+        UserError: there is no such folder, and the hub has or gives no such model.
+    """
+    if name == DEMO:
+        from critic.demo import critic_path
+
+        return critic_path()
+    return resolve_model(name)
 
 
 def load_critic(

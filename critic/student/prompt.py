@@ -1,4 +1,10 @@
-"""The prompt of a critic, one for training and inference, and the `critic.json` that keeps it beside a checkpoint."""
+r"""The prompt of a critic, one for training and inference, and the `critic.json` that keeps it beside a checkpoint.
+
+What many cases share comes first: the instruction, then the passage, then what came before, then the sentence judged,
+then the question. So IsRel and IsSup of one passage share everything up to the passage's end (a prefix cache computes
+it once), and the model reads a claim knowing the passage. Parts are tokenised apart, so a part's ids do not depend on
+its neighbours, and no text becomes a control token. Each part has its own limit; the longest prompt is their sum.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from critic.cases import GROUPS, Case
 from retrieval.checks import whole
@@ -18,86 +23,56 @@ from selfrag.jsonl import write_jsonl
 from selfrag.reflection.labels import LabelSet
 from selfrag.tokenization import HFTextCodec, TextCodec
 
+CARD, FORMAT = "critic.json", 1
+
 Style = Literal["tokens", "words"]
 """How labels are written: reflection tokens of an expanded vocabulary, or the label names as ordinary text."""
 
-STYLES: tuple[Style, ...] = ("tokens", "words")
+QUESTIONS: Mapping[str, str] = {
+    "Retrieve": "Does the response need a search?",
+    "IsRel": "Is the passage relevant?",
+    "IsSup": "Does the passage support the response?",
+    "IsUse": "How useful is the response, 1 to 5?",
+}
+"""One question for each group; the model learns from it which labels are asked for."""
+
+CHARACTERS_A_TOKEN = 16
+"""No prose has more; text far beyond a limit is not tokenised at all."""
 
 _HEADING = re.compile(r"^(?=###)", re.MULTILINE)
-
-QUESTIONS: Mapping[str, str] = MappingProxyType(
-    {
-        "Retrieve": "Does the response need a search?",
-        "IsRel": "Is the passage relevant?",
-        "IsSup": "Does the passage support the response?",
-        "IsUse": "How useful is the response, 1 to 5?",
-    }
-)
-"""One question for each group; the model learns from it which labels are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Text around the parts of a case. A part that a case does not have leaves no trace.
+    """Text around the parts of a case. A part that a case does not have leaves no trace."""
 
-    Attributes:
-        style: how labels are written.
-        instruction: before what the user asked.
-        evidence: before the passage.
-        preceding: before what was written before.
-        output: before what is judged.
-        question: before the group's question.
-        answer: between the question and the label.
-        questions: the question of each group.
-    """
-
-    style: Style = "tokens"
-    instruction: str = "### Instruction:\n"
+    style: Style = "tokens"  # how labels are written
+    instruction: str = "### Instruction:\n"  # before what the user asked
     evidence: str = "\n\n### Passage:\n"
     preceding: str = "\n\n### Before:\n"
     output: str = "\n\n### Response:\n"
-    question: str = "\n\n### "
-    answer: str = "\n"
+    question: str = "\n\n### "  # before the group's question
+    answer: str = "\n"  # between the question and the label
     questions: Mapping[str, str] = field(default_factory=lambda: dict(QUESTIONS))
 
     def __post_init__(self) -> None:
-        if self.style not in STYLES:
-            raise UserError(f"unknown label style {self.style!r}; known: {', '.join(STYLES)}")
+        if self.style not in get_args(Style):
+            raise UserError(f"unknown label style {self.style!r}; known: {', '.join(get_args(Style))}")
 
     def ask(self, group: str, labels: LabelSet) -> str:
         """The end of the prompt, up to the label; with label names as text it lists them."""
         options = f" ({' | '.join(labels.names)})" if self.style == "words" else ""
         return f"{self.question}{self.questions[group]}{options}{self.answer}"
 
-    def surfaces(self, labels: LabelSet) -> tuple[str, ...]:
-        """What each label looks like, in label order."""
-        return labels.tokens if self.style == "tokens" else labels.names
-
-
-def body(text: str) -> str:
-    """Untrusted text as it goes into a part: a line of it that looks like a heading of the layout is indented."""
-    return _HEADING.sub(" ", text)
-
-
-CHARACTERS_A_TOKEN = 16
-"""No prose has more; text far beyond a limit is not tokenised at all."""
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Longest parts in tokens.
+    """Longest parts in tokens."""
 
-    Attributes:
-        evidence: passage with its title; its end is cut.
-        preceding: what was written before; its beginning is cut.
-        output: what is judged; its middle is cut, because both ends say something.
-        instruction: what the user asked; its middle is cut.
-    """
-
-    evidence: int = 192
-    preceding: int = 64
-    output: int = 192
-    instruction: int = 192
+    evidence: int = 192  # passage with its title; its end is cut
+    preceding: int = 64  # its beginning is cut
+    output: int = 192  # its middle is cut, because both ends say something
+    instruction: int = 192  # likewise
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -106,34 +81,20 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A case as the model reads it.
+    """A case as the model reads it."""
 
-    Attributes:
-        ids: BOS up to where the label begins.
-        options: ids of each label after `ids`, in label order, distinct; none where a label is not offered.
-        dropped: tokens cut, by part; only parts that were cut.
-    """
-
-    ids: tuple[int, ...]
-    options: tuple[tuple[int, ...], ...]
-    dropped: Mapping[str, int] = field(default_factory=dict)
+    ids: tuple[int, ...]  # BOS up to where the label begins
+    options: tuple[tuple[int, ...], ...]  # ids of each label, in label order, distinct; none where it is not offered
+    dropped: Mapping[str, int] = field(default_factory=dict)  # tokens cut, by part; only parts that were cut
 
 
 @dataclass(frozen=True)
 class PromptCodec:
-    """Turns cases into prompts for one tokenizer. Holds no state.
+    """Turns cases into prompts for one tokenizer. Holds no state."""
 
-    Attributes:
-        text: safe tokenisation.
-        eos_id: ends an answer.
-        token_ids: ids of the reflection tokens by their strings; empty for labels written as words.
-        layout: text around the parts.
-        limits: longest parts.
-    """
-
-    text: TextCodec
-    eos_id: int
-    token_ids: Mapping[str, int]
+    text: TextCodec  # safe tokenisation
+    eos_id: int  # ends an answer
+    token_ids: Mapping[str, int]  # of the reflection tokens by their strings; empty for labels written as words
     layout: Layout = field(default_factory=Layout)
     limits: Limits = field(default_factory=Limits)
     _tails: Mapping[str, tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]] = field(init=False, repr=False)
@@ -183,10 +144,8 @@ class PromptCodec:
     def max_length(self) -> int:
         """Tokens of the longest prompt with its longest label and EOS."""
         layout = self.layout
-        fixed = sum(
-            len(self.text.encode(text))
-            for text in (layout.instruction, layout.evidence, layout.preceding, layout.output)
-        )
+        around = (layout.instruction, layout.evidence, layout.preceding, layout.output)
+        fixed = sum(len(self.text.encode(text)) for text in around)
         tail = max(len(asked) + max(map(len, options)) for asked, options in self._tails.values())
         parts: int = sum(asdict(self.limits).values())
         return len(self.text.bos_ids) + fixed + parts + tail + 1
@@ -204,7 +163,7 @@ class PromptCodec:
     def _part(self, text: str, part: str, dropped: dict[str, int]) -> list[int]:
         limit: int = getattr(self.limits, part)
         reach = CHARACTERS_A_TOKEN * limit
-        text = body(text)
+        text = _HEADING.sub(" ", text)  # a line that looks like a heading of the layout is indented
         unread = max(0, len(text) - 2 * reach)
         if unread:
             text = f"{text[:reach]}{text[-reach:]}"
@@ -223,7 +182,7 @@ class PromptCodec:
         if self.layout.style == "tokens":
             asked = tuple(self.text.encode(question))
             return asked, tuple((self.token_ids[token],) for token in labels.tokens)
-        whole = [tuple(self.text.encode(f"{question}{surface}")) for surface in self.layout.surfaces(labels)]
+        whole = [tuple(self.text.encode(f"{question}{name}")) for name in labels.names]
         shared = _shared(whole) if len(set(whole)) == len(whole) else 0
         if not shared or min(map(len, whole)) == shared:
             raise VocabularyError(f"this tokenizer cannot tell the labels of {group} apart as words: use tokens")
@@ -249,13 +208,9 @@ def _shared(sequences: Sequence[tuple[int, ...]]) -> int:
     return min(map(len, sequences))
 
 
-NAME = "critic.json"
-FORMAT = 1
-
-
 def write_card(directory: Path, codec: PromptCodec) -> Path:
     """Write the codec's settings; returns the directory."""
-    write_jsonl(directory / NAME, [{"format": FORMAT, "prompt": codec.fingerprint, **codec.as_dict()}])
+    write_jsonl(directory / CARD, [{"format": FORMAT, "prompt": codec.fingerprint, **codec.as_dict()}])
     return directory
 
 
@@ -265,7 +220,7 @@ def read_card(directory: Path, tokenizer: Any) -> PromptCodec:
     Raises:
         UserError: there is no card, it cannot be read, or it belongs to another tokenizer.
     """
-    path = directory / NAME
+    path = directory / CARD
     try:
         record = json.loads(path.read_text())
         if record["format"] != FORMAT:
@@ -273,7 +228,7 @@ def read_card(directory: Path, tokenizer: Any) -> PromptCodec:
         layout, limits = Layout(**record["layout"]), Limits(**record["limits"])
         fingerprint = record["prompt"]
     except FileNotFoundError as error:
-        raise UserError(f"{directory} holds no {NAME}: it is no critic, or its training did not end") from error
+        raise UserError(f"{directory} holds no {CARD}: it is no critic, or its training did not end") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} cannot be used: {error}; train the critic again") from error
     codec = PromptCodec.from_tokenizer(tokenizer, layout, limits)

@@ -17,12 +17,13 @@ from critic.student.prompt import Layout, Limits, PromptCodec, Style, write_card
 from selfrag.errors import UserError, require
 from selfrag.training import recipes
 from selfrag.training.run import Prepared, fit
-from selfrag.training.settings import TrainingConfig, Weighting
+from selfrag.training.settings import Scale, TrainingConfig, Weighting
 
 if TYPE_CHECKING:
     from selfrag.training.estimate import Estimate
     from selfrag.training.model import Trainee
-    from selfrag.training.settings import Scale
+
+RECIPES = files("critic.student") / "recipes"
 
 ALIKE = Weighting(text=1.0, retrieve=1.0, isrel=1.0, issup=1.0, isuse=1.0, marker=0.0, eos=0.05)
 """Every label counts the same; EOS only so much that free generation ends."""
@@ -44,19 +45,13 @@ DEFAULT_TRAINING = TrainingConfig(
 
 @dataclass(frozen=True)
 class CriticConfig:
-    """What decides a critic, next to base model and rows.
+    """What decides a critic, next to base model and rows."""
 
-    Attributes:
-        style: labels as reflection tokens (`tokens`) or as label names (`words`).
-        limits: longest parts of a prompt.
-        per_label: group to the most rows of each label; None for all of them; a group left out is not learned.
-        training: optimiser, adapter and schedule; its seed also draws the rows.
-    """
-
-    style: Style = "tokens"
+    style: Style = "tokens"  # labels as reflection tokens, or as label names
     limits: Limits = field(default_factory=lambda: Limits(evidence=160, preceding=48, output=160, instruction=128))
     per_label: Mapping[str, int | None] = field(default_factory=lambda: dict(DEFAULT_PER_LABEL))
-    training: TrainingConfig = DEFAULT_TRAINING
+    """Group to the most rows of each label; None for all of them; a group left out is not learned."""
+    training: TrainingConfig = DEFAULT_TRAINING  # optimiser, adapter and schedule; its seed also draws the rows
 
 
 def train_critic(
@@ -93,8 +88,7 @@ def train_critic(
 
     def prepare(tokenizer: Any) -> Prepared:
         codec.append(codec_for(tokenizer, config))
-        made = prepared_rows(rows, source, codec[0], config)
-        return Prepared(made.examples, made.strata, {**made.inputs, "rows": _digest(rows)}, made.facts)
+        return prepared_rows(rows, source, codec[0], config)
 
     state: Mapping[str, Any] | None = None
     if scale is None:
@@ -170,12 +164,10 @@ def prepared_rows(
     made, facts = examples(rows, codec)
     strata = [f"{row.case.group}/{row.label}" for row in rows]
     settings = {"style": config.style, "per_label": dict(config.per_label)} | codec.as_dict()
-    return Prepared(made, strata, {"prompt": codec.fingerprint}, {**facts, **source, "critic": settings})
-
-
-def _digest(rows: list[Labelled]) -> str:
     content = json.dumps([row.as_dict() for row in rows], ensure_ascii=False, sort_keys=True)
-    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
+    digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
+    inputs = {"prompt": codec.fingerprint, "rows": digest}
+    return Prepared(made, strata, inputs, {**facts, **source, "critic": settings})
 
 
 def _export(
@@ -214,13 +206,9 @@ def _describe(out_dir: Path, base_dir: Path, config: CriticConfig) -> None:
     write_readme(run_dir, out_dir / "model", product, base=base_name(base_dir), recipe=f"critic {config.style}")
 
 
-if TYPE_CHECKING:
-    from selfrag.training.settings import Scale
-
-
 def known() -> list[str]:
     """Names of the recipes that come with the package."""
-    return sorted(path.name.removesuffix(".toml") for path in _folder().iterdir() if path.name.endswith(".toml"))
+    return sorted(path.name.removesuffix(".toml") for path in RECIPES.iterdir() if path.name.endswith(".toml"))
 
 
 def configured(
@@ -233,10 +221,10 @@ def configured(
     device: str = "cpu",
     **changes: Any,
 ) -> tuple[CriticConfig, Scale | None]:
-    """Settings of a run.
+    """Settings of a run by what is asked for: the defaults for one machine, or a recipe for GPUs.
 
     Args:
-        recipe: a name of `known()`, or a TOML file; None for the loop for one process.
+        recipe: a name of `known()`, or a TOML file in the format of `selfrag.training.recipes`; None for one process.
         style: how labels are written.
         evidence: longest passage in tokens.
         per_label: group to the most rows of each label; None for the defaults, with a recipe for all rows.
@@ -254,19 +242,15 @@ def configured(
     given = {key: value for key, value in changes.items() if value is not None}
     if step_tokens is not None:
         given |= {"step_tokens": step_tokens, "step_rows": None}
-    limits, scale = replace(default.limits, evidence=evidence), None
+    limits = replace(default.limits, evidence=evidence)
     if recipe is None:
         rate = 2e-5 if given.get("method") == "full" else default.training.learning_rate
         workers = 1 if device.startswith("cuda") else default.training.workers
         training = replace(default.training, **{"learning_rate": rate, "workers": workers, "device": device, **given})
         return CriticConfig(style, limits, per_label or default.per_label, training), None
-    path = _folder() / f"{recipe}.toml"
+    path = RECIPES / f"{recipe}.toml"
     if not path.is_file() and not Path(recipe).is_file():
         raise UserError(f"no recipe {recipe}: give a file or one of {', '.join(known())}")
     read = recipes.read(str(path) if path.is_file() else recipe)
-    training, scale = replace(read.config(), **given), read.scale
-    return CriticConfig(style, limits, per_label or dict.fromkeys(GROUPS), training), scale
-
-
-def _folder() -> Any:
-    return files("critic.student") / "recipes"
+    training = replace(read.config(), **given)
+    return CriticConfig(style, limits, per_label or dict.fromkeys(GROUPS), training), read.scale

@@ -1,4 +1,4 @@
-"""What a teacher is: cases in, replies out; and gold annotations as a teacher."""
+"""What a teacher is: cases in, replies out, each with its raw text and its cost; and gold annotations as a teacher."""
 
 from __future__ import annotations
 
@@ -17,10 +17,6 @@ class TeacherError(UserError):
     """A teacher cannot go on: the key is refused, the endpoint is not there, the quota is used up."""
 
 
-class BadReplyError(ValueError):
-    """What came back is no reply of such an endpoint; the text says what is wrong, in one line."""
-
-
 class Outcome(StrEnum):
     """What came of asking."""
 
@@ -31,33 +27,19 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a teacher said about one case.
-
-    Attributes:
-        outcome: whether there is a label, and if not, why not.
-        label: a label name of the case's group; None unless `outcome` is `LABELLED`.
-        raw: the answer as it came, cut to a bounded length. Untrusted.
-        reason: why there is no label, in one line. Untrusted where it repeats words of an endpoint.
-        source: who labelled; becomes `label_source` of the row.
-        constraint: how the answer was held to the label set, if at all.
-        requests: requests sent for it, repetitions included.
-        prompt_tokens: tokens sent, as the endpoint counts them; 0 where it does not tell.
-        completion_tokens: tokens received, likewise.
-        distribution: probability of each label in the order of the label set, where all of them were scored.
-        coverage: probability mass on the label set, where labels were scored.
-    """
+    """What a teacher said about one case. The texts of an endpoint in it are untrusted."""
 
     outcome: Outcome
-    label: str | None = None
-    raw: str = ""
-    reason: str = ""
-    source: str = ""
-    constraint: str = ""
-    requests: int = 0
-    prompt_tokens: int = 0
+    label: str | None = None  # a label name of the case's group, where the outcome is `LABELLED`
+    raw: str = ""  # the answer as it came, cut to a bounded length
+    reason: str = ""  # why there is no label, in one line
+    source: str = ""  # who labelled; becomes `label_source` of the row
+    constraint: str = ""  # how the answer was held to the label set, if at all
+    requests: int = 0  # sent for it, repetitions included
+    prompt_tokens: int = 0  # as the endpoint counts them, or an estimate
     completion_tokens: int = 0
-    distribution: tuple[float, ...] | None = None
-    coverage: float | None = None
+    distribution: tuple[float, ...] | None = None  # over the label set in its order, where all labels were scored
+    coverage: float | None = None  # probability mass on the label set, where labels were scored
 
 
 class Teacher(Protocol):
@@ -85,7 +67,7 @@ class Teacher(Protocol):
 
 
 class GoldTeacher:
-    """Labels a case by the rows that judge the very same texts.
+    """Labels a case by the annotated rows that judge the very same texts.
 
     Args:
         files: in the schema of `critic.cases.read_labelled`.
@@ -96,21 +78,16 @@ class GoldTeacher:
     """
 
     def __init__(self, files: Sequence[str | Path], name: str = "gold") -> None:
-        self._name = name
+        self.name = name
         self._files = [Path(file) for file in files]
         self._rows: dict[str, list[Labelled]] = {}
         for file in self._files:
             for row in read_labelled(file):
                 self._rows.setdefault(digest(row.case), []).append(row)
 
-    @property
-    def name(self) -> str:
-        """What reports call it."""
-        return self._name
-
     def identity(self) -> Mapping[str, Any]:
         """The content of the files."""
-        return {"teacher": self._name, "gold": [sha256(file) for file in self._files]}
+        return {"teacher": self.name, "gold": [sha256(file) for file in self._files]}
 
     def label(self, cases: Iterable[Case]) -> Generator[tuple[int, Reply]]:
         """One reply a case, in order; a case without a row, or with rows that disagree, is set aside."""
@@ -118,7 +95,7 @@ class GoldTeacher:
             rows = self._rows.get(digest(case), [])
             labels = sorted({row.label for row in rows})
             if len(labels) == 1:
-                yield position, Reply(Outcome.LABELLED, labels[0], labels[0], source=rows[0].label_source or self._name)
+                yield position, Reply(Outcome.LABELLED, labels[0], labels[0], source=rows[0].label_source or self.name)
             else:
                 reason = "the gold rows disagree" if labels else "no gold row"
-                yield position, Reply(Outcome.ASIDE, raw="; ".join(labels), reason=reason, source=self._name)
+                yield position, Reply(Outcome.ASIDE, raw="; ".join(labels), reason=reason, source=self.name)

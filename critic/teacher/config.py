@@ -1,4 +1,4 @@
-"""Settings of an endpoint that labels. Sends nothing; the API key is read from the environment when it is needed."""
+"""Settings of an endpoint that labels; the API key is read from the environment when it is needed."""
 
 from __future__ import annotations
 
@@ -30,43 +30,24 @@ class Api(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EndpointConfig:
-    """How to reach an OpenAI-compatible endpoint, and how to ask.
+    """How to reach an OpenAI-compatible endpoint, and how to ask."""
 
-    Attributes:
-        url: base URL such as `https://api.openai.com/v1`; without a path, `/v1` is added.
-        model: name of the model there.
-        api: chat or completions.
-        constraint: how answers are held to the label set.
-        temperature: the paper asked at 1; 0 makes labels repeatable as far as the endpoint does.
-        max_tokens: most tokens of an answer (the paper: 200).
-        seed: sent along where given.
-        min_coverage: with label scoring, least probability on the label set; below, the answer is set aside.
-        api_key_env: environment variable that holds the key, if one is needed.
-        concurrency: requests under way at once.
-        requests_per_minute: most requests started a minute; None for no limit.
-        timeout: seconds for one whole answer.
-        connect_timeout: seconds for a connection.
-        retries: repetitions of a request that may succeed later.
-        backoff: seconds before the first repetition; doubled for each further one.
-        longest_wait: seconds; a repetition never waits longer, and an endpoint that asks for more ends the run.
-    """
-
-    url: str
-    model: str
+    url: str  # such as `https://api.openai.com/v1`; without a path, `/v1` is added
+    model: str  # name of the model there
     api: Api = Api.CHAT
     constraint: Constraint = Constraint.AUTO
-    temperature: float = 0.0
-    max_tokens: int = 200
-    seed: int | None = None
-    min_coverage: float = 0.5
-    api_key_env: str = "OPENAI_API_KEY"
-    concurrency: int = 8
-    requests_per_minute: float | None = None
-    timeout: float = 120.0
-    connect_timeout: float = 10.0
-    retries: int = 5
-    backoff: float = 1.0
-    longest_wait: float = 300.0
+    temperature: float = 0.0  # the paper asked at 1; 0 makes labels repeatable as far as the endpoint does
+    max_tokens: int = 200  # most tokens of an answer (the paper: 200)
+    seed: int | None = None  # sent along where given
+    min_coverage: float = 0.5  # of label scoring: least probability on the label set; below, an answer is set aside
+    api_key_env: str = "OPENAI_API_KEY"  # environment variable that holds the key, if one is needed
+    concurrency: int = 8  # requests under way at once
+    requests_per_minute: float | None = None  # most requests started a minute
+    timeout: float = 120.0  # seconds for one whole answer
+    connect_timeout: float = 10.0  # seconds for a connection
+    retries: int = 5  # repetitions of a request that may succeed later
+    backoff: float = 1.0  # seconds before the first repetition; doubled for each further one
+    longest_wait: float = 300.0  # seconds before a repetition, at most; an endpoint that asks for more ends the run
 
     def __post_init__(self) -> None:
         parts = web_address(self.url)

@@ -1,4 +1,4 @@
-"""What a labelling run will cost, before a request is sent, and what it has cost. Pure; counts tokens as it is told."""
+"""What a labelling run will cost, before a request is sent, and what it has cost."""
 
 from __future__ import annotations
 
@@ -20,15 +20,10 @@ _PER_REQUEST = 8  # what chat templates add around a message
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Price of a million tokens, in any currency.
+    """Price of a million tokens, in any currency."""
 
-    Attributes:
-        prompt: of tokens sent.
-        completion: of tokens received.
-    """
-
-    prompt: float
-    completion: float
+    prompt: float  # of tokens sent
+    completion: float  # of tokens received
 
     def __post_init__(self) -> None:
         number("price of a million prompt tokens", self.prompt)
@@ -41,21 +36,25 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """An estimate, for every question asked once.
-
-    Attributes:
-        questions: to be asked.
-        prompt_tokens: to be sent, about.
-        most_completion_tokens: to be received, at most.
-        most_cost: at most, in the currency of the prices; None without prices.
-        least_minutes: that the limit of requests a minute takes; None without a limit.
-    """
+    """An estimate, for every question asked once."""
 
     questions: int
-    prompt_tokens: int
-    most_completion_tokens: int
-    most_cost: float | None
-    least_minutes: float | None
+    prompt_tokens: int  # to be sent, about
+    most_completion_tokens: int  # to be received, at most
+    most_cost: float | None  # in the currency of the prices, at most; None without prices
+    least_minutes: float | None  # that the limit of requests a minute takes; None without a limit
+
+    def __str__(self) -> str:
+        parts = [
+            f"{self.questions:,} questions to ask",
+            f"about {self.prompt_tokens:,} tokens to send",
+            f"at most {self.most_completion_tokens:,} to receive",
+        ]
+        if self.most_cost is not None:
+            parts.append(f"at most {self.most_cost:,.2f} to pay")
+        if self.least_minutes is not None:
+            parts.append(f"at least {self.least_minutes:,.1f} minutes")
+        return ", ".join(parts)
 
 
 def by_bytes(text: str) -> int:
@@ -81,19 +80,10 @@ def by_tokenizer(name: str) -> TokenCount:
 def forecast(
     questions: Iterable[Question], config: EndpointConfig, prices: Prices | None, count: TokenCount = by_bytes
 ) -> Forecast:
-    """Estimate a run.
-
-    Args:
-        questions: that will be asked.
-        config: of the endpoint.
-        prices: None where nothing is paid.
-        count: tokens of a text.
-    """
+    """Estimate a run; `count` gives the tokens of a text."""
     letters = config.constraint is Constraint.LOGPROBS
-    asked = sent = 0
-    for question in questions:
-        asked += 1
-        sent += count(prompt(question.case, letters=letters)) + _PER_REQUEST
+    lengths = [count(prompt(question.case, letters=letters)) + _PER_REQUEST for question in questions]
+    asked, sent = len(lengths), sum(lengths)
     received = asked * (1 if letters else config.max_tokens)
     minutes = asked / config.requests_per_minute if config.requests_per_minute else None
     return Forecast(asked, sent, received, prices.cost(sent, received) if prices else None, minutes)

@@ -1,329 +1,67 @@
-"""The prompts that a teacher reads, in the kinds of the paper's appendix D (Tables 8 to 12)."""
+"""The prompts that a teacher reads, a form for each kind of judgment in the paper (appendix D, Tables 8 to 12).
+
+Wording and demonstrations are our own and stand in `forms.toml`. The paper asks for Retrieve by the instruction alone
+and by a sentence with evidence; here a sentence without evidence has a form of its own, without Continue.
+
+Texts to be judged are untrusted. Every line of them but the first is indented, so that none can pass for a field of the
+form, and what may be a control token of some model is broken by a space (`selfrag.untrusted.unmarked`), since a server
+reads them in message text.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from string import ascii_uppercase
+from typing import Any
 
-from critic.cases import Case, check
+from critic.cases import Case, Labelled, check
 from retrieval.passage import Passage
 from selfrag.untrusted import printable, unmarked
 
-INSTRUCTION, PRECEDING, OUTPUT, EVIDENCE = "Instruction", "Preceding sentences", "Output", "Evidence"
-
-
-@dataclass(frozen=True, slots=True)
-class Demonstration:
-    """A case with its right label."""
-
-    case: Case
-    label: str
+INDENT = "  "
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How one kind of judgment is asked for.
-
-    Attributes:
-        name: unique.
-        task: what to judge.
-        surfaces: what the teacher writes -> label name, in the order of the label set.
-        meanings: label name -> when it applies.
-        fields: names of the fields of an item, in order; empty ones are left out.
-        question: the field that the teacher fills.
-        demonstrations: at least one a label.
-    """
+    """How one kind of judgment is asked for."""
 
     name: str
     task: str
-    surfaces: Mapping[str, str]
-    meanings: Mapping[str, str]
-    fields: tuple[str, ...]
-    question: str
-    demonstrations: tuple[Demonstration, ...]
+    fields: tuple[str, ...]  # names of the fields of an item, in order; empty ones are left out
+    question: str  # the field that the teacher fills
+    surfaces: Mapping[str, str]  # what the teacher writes -> label name, in the order of the label set
+    meanings: Mapping[str, str]  # label name -> when it applies
+    demonstrations: tuple[Labelled, ...]  # at least one a label
 
 
-def values(case: Case) -> dict[str, str]:
-    """Field name -> text of a case."""
-    passage = case.evidence
-    return {
-        INSTRUCTION: case.instruction,
-        PRECEDING: case.preceding,
-        OUTPUT: case.output,
-        EVIDENCE: "" if passage is None else "\n".join(part for part in (passage.title, passage.text) if part),
-    }
+def _form(record: Mapping[str, Any], passages: Mapping[str, Passage]) -> Form:
+    shown: list[Labelled] = []
+    for example in record["example"]:
+        texts = {name: example.get(name, "") for name in ("instruction", "preceding", "output")}
+        case = Case(record["group"], **texts, evidence=passages.get(example.get("passage")))
+        shown.append(Labelled(f"{record['name']}/{len(shown)}", case, example["label"]))
+    return Form(
+        record["name"],
+        record["task"],
+        tuple(record["fields"]),
+        record["question"],
+        {label["surface"]: label["name"] for label in record["label"]},
+        {label["name"]: label["meaning"] for label in record["label"]},
+        tuple(shown),
+    )
 
 
-RELEVANT, IRRELEVANT = "Relevant", "Irrelevant"
-FULLY, PARTIALLY, NOT = "Fully supported", "Partially supported", "No support / Contradictory"
+def _forms() -> tuple[Form, ...]:
+    data = tomllib.loads((files("critic.teacher") / "forms.toml").read_text(encoding="utf-8"))
+    passages = {name: Passage("demonstration", one["text"], one["title"]) for name, one in data["passage"].items()}
+    return tuple(_form(record, passages) for record in data["form"])
 
 
-def _shown_passage(title: str, text: str) -> Passage:
-    return Passage("demonstration", text, title)
-
-
-_BRIDGE = _shown_passage(
-    "Forth Bridge",
-    "The Forth Bridge is a cantilever railway bridge across the Firth of Forth in the east of Scotland. Construction"
-    " began in 1882 and it was opened on 4 March 1890. It is 2,467 metres long.",
-)
-
-ISREL = Form(
-    name="isrel",
-    task=(
-        "You are given an instruction and a passage of evidence; preceding sentences, if any, are the part of the"
-        " response that is already written. Decide whether the evidence holds information that helps to write the"
-        " response, or what comes next in it."
-    ),
-    surfaces={"[Relevant]": RELEVANT, "[Irrelevant]": IRRELEVANT},
-    meanings={
-        RELEVANT: "the evidence gives information that is useful for carrying out this very instruction.",
-        IRRELEVANT: "it does not, even if it is about the same subject or shares words with the instruction.",
-    },
-    fields=(INSTRUCTION, PRECEDING, EVIDENCE),
-    question="Rating:",
-    demonstrations=(
-        Demonstration(Case("IsRel", "When did the Forth Bridge open?", evidence=_BRIDGE), RELEVANT),
-        Demonstration(Case("IsRel", "Who designed the Forth Bridge?", evidence=_BRIDGE), IRRELEVANT),
-        Demonstration(
-            Case(
-                "IsRel",
-                "Choose the best answer.\nWhich melts at the lowest temperature?\nA: iron\nB: gallium\nC: gold",
-                evidence=_shown_passage(
-                    "Gallium", "Gallium is a soft, silvery metal that melts in the hand, at 29.8 C."
-                ),
-            ),
-            RELEVANT,
-        ),
-        Demonstration(
-            Case(
-                "IsRel",
-                "how many players are there in a water polo team",
-                evidence=_shown_passage("Polo", "Polo is played on horseback by two teams of four players each."),
-            ),
-            IRRELEVANT,
-        ),
-    ),
-)
-
-ISSUP = Form(
-    name="issup",
-    task=(
-        "You are given an instruction, an output and a passage of evidence; preceding sentences, if any, come before"
-        " the output and are not judged. Decide how much of the information in the output follows from the evidence."
-        " Use the evidence only: it does not matter whether the output is true, or whether it follows the instruction."
-    ),
-    surfaces={"[Fully supported]": FULLY, "[Partially supported]": PARTIALLY, "[No support / Contradictory]": NOT},
-    meanings={
-        FULLY: "everything that the output says is said in the evidence or follows from it directly.",
-        PARTIALLY: "some of it is, but important information in the output is not to be found there.",
-        NOT: "the evidence says nothing about it, is about something else, or says the opposite.",
-    },
-    fields=(INSTRUCTION, PRECEDING, OUTPUT, EVIDENCE),
-    question="Score:",
-    demonstrations=(
-        Demonstration(
-            Case("IsSup", "Tell me about the Forth Bridge.", "", "The bridge was opened in March 1890.", _BRIDGE), FULLY
-        ),
-        Demonstration(
-            Case(
-                "IsSup",
-                "Tell me about the Forth Bridge.",
-                "The bridge was opened in March 1890.",
-                "It took eight years to build and cost 57 workers their lives.",
-                _BRIDGE,
-            ),
-            PARTIALLY,
-        ),
-        Demonstration(
-            Case("IsSup", "Tell me about the Forth Bridge.", "", "The Forth Bridge carries a motorway.", _BRIDGE), NOT
-        ),
-    ),
-)
-
-ISUSE = Form(
-    name="isuse",
-    task=(
-        "You are given an instruction and the output of an assistant. Rate how helpful and informative the output is"
-        " as a response to the instruction, from 1 (lowest) to 5 (highest). Whether it is factually right is judged"
-        " elsewhere; judge how well it serves whoever asked."
-    ),
-    surfaces={str(grade): str(grade) for grade in range(1, 6)},
-    meanings={
-        "1": "off the subject, or hardly a response at all.",
-        "2": "about the subject, but incomplete to the point of not answering, or answering another question.",
-        "3": "acceptable, yet major parts of what was asked for are missing.",
-        "4": "mostly serves the need; details, structure or wording could be better.",
-        "5": "complete and clear; serves the need fully at the length that was asked for.",
-    },
-    fields=(INSTRUCTION, OUTPUT),
-    question="Perceived utility:",
-    demonstrations=(
-        Demonstration(
-            Case("IsUse", "Which planets have rings?", output="Jupiter, Saturn, Uranus and Neptune all have rings."),
-            "5",
-        ),
-        Demonstration(
-            Case(
-                "IsUse",
-                "Explain step by step how to change a bicycle tube.",
-                output="Take the wheel off, lever the tyre from the rim, pull out the old tube, put in the new one,"
-                " press the tyre back and inflate it.",
-            ),
-            "4",
-        ),
-        Demonstration(
-            Case(
-                "IsUse",
-                "Name five dishes from Peru and describe each of them.",
-                output="Ceviche is raw fish cured in lime juice. Lomo saltado is a stir-fry of beef and onions.",
-            ),
-            "3",
-        ),
-        Demonstration(
-            Case(
-                "IsUse",
-                "Who is the mayor of Oslo today?",
-                output="Oslo has had a mayor since 1837, elected by the council.",
-            ),
-            "2",
-        ),
-        Demonstration(
-            Case("IsUse", "Translate into French: Good evening, madam.", output="Bicycles have two wheels."), "1"
-        ),
-    ),
-)
-
-
-YES, NO, CONTINUE = "Retrieval", "No Retrieval", "Continue to Use Evidence"
-
-WITH_INSTRUCTION = Form(
-    name="retrieve/instruction",
-    task=(
-        "You are given an instruction that somebody wrote for an assistant. Decide whether looking something up in an"
-        " encyclopedia or on the web before answering would make the response better or easier to verify."
-    ),
-    surfaces={"[Yes]": YES, "[No]": NO},
-    meanings={
-        YES: "the response states facts about the world: people, places, events, numbers, science, well-known or not.",
-        NO: "the response needs none: a calculation, an edit of a given text, fiction, an opinion, small talk.",
-    },
-    fields=(INSTRUCTION,),
-    question="Need retrieval?",
-    demonstrations=(
-        Demonstration(Case("Retrieve", "Which river flows through Budapest?"), YES),
-        Demonstration(Case("Retrieve", "Rewrite in the passive voice: The gardener watered the roses."), NO),
-        Demonstration(Case("Retrieve", "What causes the northern lights, and where can they be seen?"), YES),
-        Demonstration(Case("Retrieve", "A train covers 180 km in 1.5 hours. What is its average speed?"), NO),
-        Demonstration(
-            Case(
-                "Retrieve",
-                "Is the following statement correct or not? Say true or false.\nThe okapi is related to the giraffe.",
-            ),
-            YES,
-        ),
-        Demonstration(Case("Retrieve", "Write a birthday greeting for a colleague who likes sailing."), NO),
-    ),
-)
-
-WITH_SENTENCE = Form(
-    name="retrieve/sentence",
-    task=(
-        "You are given an instruction and the output that an assistant writes next; preceding sentences, if any, come"
-        " before that output. Decide whether the output should be backed by a document that has to be looked up."
-    ),
-    surfaces={"[Yes]": YES, "[No]": NO},
-    meanings={
-        YES: "the output makes a claim about the world that a reader may want to check.",
-        NO: "the output holds nothing to check: greetings, opinions, fiction, arithmetic, an edit of a given text.",
-    },
-    fields=(INSTRUCTION, PRECEDING, OUTPUT),
-    question="Need retrieval?",
-    demonstrations=(
-        Demonstration(
-            Case(
-                "Retrieve",
-                "Tell me about the Suez Canal.",
-                "The Suez Canal joins the Mediterranean Sea to the Red Sea.",
-                "It was opened to shipping in November 1869.",
-            ),
-            YES,
-        ),
-        Demonstration(
-            Case(
-                "Retrieve",
-                "Tell me about the Suez Canal.",
-                "It was opened to shipping in November 1869.",
-                "I hope this gives you a first idea of the canal!",
-            ),
-            NO,
-        ),
-        Demonstration(Case("Retrieve", "Who painted The Night Watch?", output="Rembrandt van Rijn"), YES),
-        Demonstration(Case("Retrieve", "What is 17 times 6?", output="17 times 6 is 102."), NO),
-    ),
-)
-
-_BEES = Passage(
-    "demonstration",
-    "A honey bee colony in summer consists of one queen, some hundreds of drones and tens of thousands of workers."
-    " Workers are females that do not normally lay eggs; they clean cells, nurse larvae, build comb and forage.",
-    "Honey bee",
-)
-
-WITH_EVIDENCE = Form(
-    name="retrieve/evidence",
-    task=(
-        "You are given an instruction, a passage of evidence that has already been looked up, and the output that an"
-        " assistant writes next; preceding sentences, if any, come before that output. Decide where the information in"
-        " the output can be checked."
-    ),
-    surfaces={"[Retrieval]": YES, "[No Retrieval]": NO, "[Continue to Use Evidence]": CONTINUE},
-    meanings={
-        YES: "the output makes a claim that this evidence does not settle, so another document is needed.",
-        NO: "the output holds nothing to check, such as an opinion, a greeting or common sense.",
-        CONTINUE: "this evidence alone is enough to check the output.",
-    },
-    fields=(INSTRUCTION, PRECEDING, EVIDENCE, OUTPUT),
-    question="Rating:",
-    demonstrations=(
-        Demonstration(
-            Case(
-                "Retrieve",
-                "How is a bee colony organised?",
-                "A colony has a single queen.",
-                "In summer it has tens of thousands of workers besides.",
-                _BEES,
-            ),
-            CONTINUE,
-        ),
-        Demonstration(
-            Case(
-                "Retrieve",
-                "How is a bee colony organised?",
-                "A colony has a single queen.",
-                "A queen can live for three to four years.",
-                _BEES,
-            ),
-            YES,
-        ),
-        Demonstration(
-            Case(
-                "Retrieve",
-                "How is a bee colony organised?",
-                "Workers clean cells, nurse larvae and forage.",
-                "Isn't it wonderful how well they work together?",
-                _BEES,
-            ),
-            NO,
-        ),
-    ),
-)
-
-
-FORMS: tuple[Form, ...] = (WITH_INSTRUCTION, WITH_SENTENCE, WITH_EVIDENCE, ISREL, ISSUP, ISUSE)
-"""All forms."""
+FORMS = _forms()
 
 
 def form_of(case: Case) -> Form:
@@ -333,20 +71,12 @@ def form_of(case: Case) -> Form:
         UserError: the case lacks what its group judges.
     """
     check(case)
-    match case.group:
-        case "IsRel":
-            return ISREL
-        case "IsSup":
-            return ISSUP
-        case "IsUse":
-            return ISUSE
-        case _ if case.evidence is not None:
-            return WITH_EVIDENCE
-        case _:
-            return WITH_SENTENCE if case.preceding.strip() or case.output.strip() else WITH_INSTRUCTION
-
-
-INDENT = "  "
+    name = case.group.lower()
+    if case.group == "Retrieve" and case.evidence is not None:
+        name = "retrieve/evidence"
+    elif case.group == "Retrieve":
+        name = "retrieve/sentence" if case.preceding.strip() or case.output.strip() else "retrieve/instruction"
+    return next(form for form in FORMS if form.name == name)
 
 
 def prompt(case: Case, *, letters: bool = False) -> str:
@@ -360,8 +90,7 @@ def prompt(case: Case, *, letters: bool = False) -> str:
         UserError: the case lacks what its group judges.
     """
     form = form_of(case)
-    surfaces = {label: surface for surface, label in answers(form, letters=letters).items()}
-    return "\n".join([_head(form, surfaces), "# Item to judge", *_fields(form, case), form.question])
+    return "\n".join([_head(form, letters=letters), "# Item to judge", *_fields(form, case), form.question])
 
 
 def answers(form: Form, *, letters: bool = False) -> Mapping[str, str]:
@@ -376,12 +105,12 @@ def fingerprint() -> str:
     digest = hashlib.sha256()
     for form in FORMS:
         for letters in (False, True):
-            surfaces = {label: surface for surface, label in answers(form, letters=letters).items()}
-            digest.update(f"{form.name}\n{_head(form, surfaces)}\n{form.question}\n".encode())
+            digest.update(f"{form.name}\n{_head(form, letters=letters)}\n{form.question}\n".encode())
     return digest.hexdigest()
 
 
-def _head(form: Form, surfaces: Mapping[str, str]) -> str:
+def _head(form: Form, *, letters: bool) -> str:
+    surfaces = {label: surface for surface, label in answers(form, letters=letters).items()}
     lines = [form.task, "", "Answer with exactly one of these, and write nothing else:"]
     lines += [f"- {surface} - {form.meanings[label]}" for label, surface in surfaces.items()]
     lines += [
@@ -396,13 +125,9 @@ def _head(form: Form, surfaces: Mapping[str, str]) -> str:
 
 
 def _fields(form: Form, case: Case) -> Iterator[str]:
-    texts = values(case)
+    texts = case.fields()
     for name in form.fields:
-        lines = [line.rstrip() for line in neutral(texts[name]).strip().split("\n")]
-        if lines[0]:
-            yield f"\n{INDENT}".join([f"{name}: {lines[0]}", *lines[1:]])
-
-
-def neutral(text: str) -> str:
-    """Text without control characters and chat control tokens, and with line feeds for all kinds of line ends."""
-    return unmarked(printable("\n".join(text.splitlines())))
+        text = unmarked(printable("\n".join(texts[name].splitlines()))).strip()
+        first, *others = [line.rstrip() for line in text.split("\n")]
+        if first:
+            yield f"\n{INDENT}".join([f"{name}: {first}", *others])

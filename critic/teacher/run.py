@@ -1,4 +1,8 @@
-"""A labelling run: questions in, a directory with the critic's data out; started again it goes on where it was."""
+"""A labelling run: questions in, a directory with the critic's data out; stopped or killed, it goes on where it was.
+
+The directory holds `journal.jsonl` (every reply, in the order of arrival), and at the end `labelled.jsonl` (the rows
+that fill the targets, in the order of the questions), `surplus.jsonl`, `aside.jsonl`, `report.md` and `manifest.json`.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,18 @@ from critic.tables import counted, markdown, quoted
 from critic.targets import Filling, Targets, fill, missing
 from critic.teacher.base import Outcome, Reply, Teacher, TeacherError
 from critic.teacher.cost import Prices
-from critic.teacher.prompts import values
 from retrieval.atomic import write_json, writing
 from retrieval.errors import UserError
 from retrieval.lock import locked_directory
 from selfrag.jsonl import write_jsonl
 from selfrag.runlog import Header, RunLog
+
+PATIENCE = 20
+"""Questions in a row without any answer, after which a run stops. Those that an earlier run could not get answered do
+not count: they may never be, and a run must get past them."""
+
+EXAMPLES = 2
+"""Rows that a report shows of each group and label."""
 
 _KIND = Header("critic-replies/1", "replies", "a teacher", "choose another directory")
 
@@ -52,15 +62,13 @@ class Journal:
         Raises:
             UserError: the reply is to another case under the same id.
         """
-        found = self._replies.get(question.id)
-        if found is None:
-            return None
-        if found[0] != digest(question.case):
+        case, reply = self._replies.get(question.id, ("", None))
+        if reply is not None and case != digest(question.case):
             raise UserError(
                 f"{self._file.path}: {question.id!r} was answered for another case;"
                 " choose another directory for new cases"
             )
-        return found[1]
+        return reply
 
     def append(self, question: Question, reply: Reply) -> None:
         """Add one reply.
@@ -69,11 +77,20 @@ class Journal:
             UserError: the disk is full, or the file cannot be written; the file ends with the last whole line.
         """
         record = {"id": question.id, "group": question.case.group, "case": digest(question.case)}
-        self._file.append({**record, **_as_dict(reply)})
-        self._count(question.id, digest(question.case), reply)
+        record |= {name: getattr(reply, name) for name in Reply.__slots__}
+        self._file.append(record)
+        self._count(question.id, record["case"], reply)
 
     def _take(self, record: Mapping[str, Any]) -> None:
-        self._count(str(record["id"]), str(record["case"]), _parse(record))
+        fields = {name: record[name] for name in Reply.__slots__}
+        scores = fields["distribution"]
+        fields |= {"outcome": Outcome(fields["outcome"]), "distribution": None if scores is None else tuple(scores)}
+        reply = Reply(**fields)
+        if (reply.outcome is Outcome.LABELLED) != (reply.label is not None):
+            raise ValueError("outcome and label contradict each other")
+        if reply.label is not None and reply.label not in GROUPS[record["group"]].names:
+            raise ValueError(f"{reply.label!r} is no label of {record['group']}")
+        self._count(str(record["id"]), str(record["case"]), reply)
 
     def _count(self, key: str, case: str, reply: Reply) -> None:
         self._replies[key] = (case, reply)
@@ -82,135 +99,52 @@ class Journal:
         self.completion_tokens += reply.completion_tokens
 
 
-def _as_dict(reply: Reply) -> dict[str, Any]:
-    return {name: getattr(reply, name) for name in Reply.__slots__}
-
-
-def _parse(record: Mapping[str, Any]) -> Reply:
-    fields = {name: record[name] for name in Reply.__slots__}
-    scores = fields["distribution"]
-    fields |= {"outcome": Outcome(fields["outcome"]), "distribution": None if scores is None else tuple(scores)}
-    reply = Reply(**fields)
-    if (reply.outcome is Outcome.LABELLED) != (reply.label is not None):
-        raise ValueError("outcome and label contradict each other")
-    if reply.label is not None and reply.label not in GROUPS[record["group"]].names:
-        raise ValueError(f"{reply.label!r} is no label of {record['group']}")
-    return reply
-
-
-EXAMPLES = 2
-"""Rows shown of each group and label."""
-
-
-def report(outcomes: Outcomes) -> str:
-    """The whole report."""
-    rows = outcomes.rows
-    parts = [
-        "# Labels of a teacher\n",
-        markdown(("", "rows"), totals(outcomes)),
-        "## Rows by group and label\n",
-        markdown(("group", "label", "rows"), counted((row.case.group, row.label) for row in rows)),
-        "## Rows by group, label, data set and rule\n",
-        markdown(
-            ("group", "label", "data set", "rule", "rows"),
-            counted((row.case.group, row.label, row.dataset, row.rule) for row in rows),
-        ),
-    ]
-    if outcomes.missing:
-        parts += ["## Targets not reached\n", markdown(("target", "lacking"), list(outcomes.missing.items()))]
-    for title, kept in (("Set aside: answers that are no label", outcomes.aside), ("No answer", outcomes.failed)):
-        if kept:
-            reasons = counted((question.case.group, reply.reason) for question, reply in kept)
-            parts += [f"## {title}\n", markdown(("group", "reason", "questions"), reasons)]
-            parts += [quoted(f"{reply.reason}: {reply.raw!r}") for _, reply in kept[:EXAMPLES]]
-    parts += ["## Examples\n", *_examples(rows)]
-    return "\n".join(parts)
-
-
-def totals(outcomes: Outcomes) -> list[tuple[str, object]]:
-    """What came out, in figures with their names."""
-    found: list[tuple[str, object]] = [
-        ("labelled", len(outcomes.rows)),
-        ("labelled beyond the targets", len(outcomes.surplus)),
-        ("set aside", len(outcomes.aside)),
-        ("no answer", len(outcomes.failed)),
-        ("not asked", outcomes.not_asked),
-        ("requests", outcomes.requests),
-        ("prompt tokens", outcomes.prompt_tokens),
-        ("completion tokens", outcomes.completion_tokens),
-    ]
-    return found if outcomes.cost is None else [*found, ("cost", f"{outcomes.cost:,.4f}")]
-
-
-def shown(case: Case) -> str:
-    """A case with the names of its fields, for people."""
-    return "\n".join(f"{name}: {text}" for name, text in values(case).items() if text)
-
-
-def _examples(rows: list[Labelled]) -> Iterator[str]:
-    seen: dict[tuple[str, str], int] = {}
-    for row in sorted(rows, key=lambda row: (row.case.group, row.case.labels.index(row.label))):
-        key = (row.case.group, row.label)
-        seen[key] = seen.get(key, 0) + 1
-        if seen[key] == 1:
-            yield f"### {row.case.group}: {row.label}\n"
-        if seen[key] <= EXAMPLES:
-            yield quoted(shown(row.case))
-
-
-PATIENCE = 20
-"""Questions in a row without any answer, after which a run stops. Those that an earlier run could not get answered do
-not count: they may never be, and a run must get past them."""
-
-
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """How a run ended.
+    """How a run ended; requests, tokens and cost are over all runs of the directory."""
 
-    Attributes:
-        rows: labelled rows that fill the targets, in the order of the questions.
-        surplus: labelled rows beyond the targets.
-        aside: questions with an answer that is no label.
-        failed: questions without an answer; the next run asks them again.
-        not_asked: questions that the targets or the cost limit left over.
-        missing: target -> rows lacking.
-        requests: sent, over all runs of this directory.
-        prompt_tokens: sent, likewise.
-        completion_tokens: received, likewise.
-        cost: in the currency of the prices; None without prices.
-    """
-
-    rows: list[Labelled]
-    surplus: list[Labelled]
-    aside: list[tuple[Question, Reply]]
-    failed: list[tuple[Question, Reply]]
-    not_asked: int
-    missing: Mapping[str, int]
+    rows: list[Labelled]  # that fill the targets, in the order of the questions
+    surplus: list[Labelled]  # labelled rows beyond the targets
+    aside: list[tuple[Question, Reply]]  # questions with an answer that is no label
+    failed: list[tuple[Question, Reply]]  # questions without an answer; the next run asks them again
+    not_asked: int  # questions that the targets or the cost limit left over
+    missing: Mapping[str, int]  # target -> rows lacking
     requests: int
     prompt_tokens: int
     completion_tokens: int
-    cost: float | None
+    cost: float | None  # in the currency of the prices; None without prices
 
     def counts(self) -> dict[str, Any]:
         """Figures for a manifest."""
         lists = {name: len(getattr(self, name)) for name in ("rows", "surplus", "aside", "failed")}
-        names = ("not_asked", "missing", "requests", "prompt_tokens", "completion_tokens", "cost")
-        return {**lists, **{name: getattr(self, name) for name in names}}
+        return lists | {name: getattr(self, name) for name in self.__slots__ if name not in lists}
+
+    def totals(self) -> list[tuple[str, object]]:
+        """What came out, in figures with their names."""
+        found: list[tuple[str, object]] = [
+            ("labelled", len(self.rows)),
+            ("labelled beyond the targets", len(self.surplus)),
+            ("set aside", len(self.aside)),
+            ("no answer", len(self.failed)),
+            ("not asked", self.not_asked),
+            ("requests", self.requests),
+            ("prompt tokens", self.prompt_tokens),
+            ("completion tokens", self.completion_tokens),
+        ]
+        return found if self.cost is None else [*found, ("cost", f"{self.cost:,.4f}")]
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a run stops asking.
+    """When a run stops asking."""
 
-    Attributes:
-        targets: rows that are wanted; everything without any.
-        prices: of tokens, if they cost anything.
-        most_cost: spent by all runs of the directory together, after which nothing more is asked.
-    """
+    targets: Targets = field(default_factory=Targets)  # rows that are wanted; everything without any
+    prices: Prices | None = None  # of tokens, if they cost anything
+    most_cost: float | None = None  # of all runs of the directory together, after which nothing more is asked
 
-    targets: Targets = field(default_factory=Targets)
-    prices: Prices | None = None
-    most_cost: float | None = None
+    def cost(self, journal: Journal) -> float | None:
+        """What the replies of a journal cost; None without prices."""
+        return self.prices.cost(journal.prompt_tokens, journal.completion_tokens) if self.prices else None
 
 
 def label_questions(
@@ -246,10 +180,6 @@ def label_questions(
     return outcomes
 
 
-def _unanswered(reply: Reply | None) -> bool:
-    return reply is None or reply.outcome is Outcome.FAILED
-
-
 def _ask(
     questions: Sequence[Question],
     teacher: Teacher,
@@ -265,26 +195,23 @@ def _ask(
     early ones were under way asks them again, and ends with the same rows.
     """
     filling = Filling(limits.targets)
-    unanswered = [question for question in questions if _unanswered(replies.get(question.id))]
-    answered = len(questions) - len(unanswered)
-    before(unanswered)
-    asked: list[Question] = []
+    known = {key: reply for key, reply in replies.items() if reply.outcome is not Outcome.FAILED}
+    answered, asked, in_vain = len(known), list[Question](), 0
+    before([question for question in questions if question.id not in known])
 
     def wanted() -> Iterator[Case]:
         for question in questions:
-            known = replies.get(question.id)
-            if known is not None and not _unanswered(known):
-                if known.label is not None:
-                    filling.add(question.case.group, known.label)
+            if (reply := known.get(question.id)) is not None:
+                if reply.label is not None:
+                    filling.add(question.case.group, reply.label)
                 continue
             if not filling.open(question.case.group):
                 continue
-            if limits.most_cost is not None and (_cost(journal, limits) or 0.0) >= limits.most_cost:
+            if limits.most_cost is not None and (limits.cost(journal) or 0.0) >= limits.most_cost:
                 return
             asked.append(question)
             yield question.case
 
-    in_vain = 0
     with closing(teacher.label(wanted())) as arriving:
         for position, reply in arriving:
             question = asked[position]
@@ -324,17 +251,11 @@ def _outcomes(
         journal.requests,
         journal.prompt_tokens,
         journal.completion_tokens,
-        _cost(journal, limits),
+        limits.cost(journal),
     )
 
 
-def _cost(journal: Journal, limits: Limits) -> float | None:
-    return limits.prices.cost(journal.prompt_tokens, journal.completion_tokens) if limits.prices else None
-
-
 def _publish(out: Path, outcomes: Outcomes, manifest: Mapping[str, Any], limits: Limits) -> None:
-    pass
-
     with writing(out):
         write_jsonl(out / "labelled.jsonl", (row.as_dict() for row in outcomes.rows))
         write_jsonl(out / "surplus.jsonl", (row.as_dict() for row in outcomes.surplus))
@@ -347,3 +268,33 @@ def _publish(out: Path, outcomes: Outcomes, manifest: Mapping[str, Any], limits:
         draft.replace(out / "report.md")
     settings = {"targets": limits.targets.as_dict(), "most_cost": limits.most_cost}
     write_json(out / "manifest.json", {**manifest, **settings, "counts": outcomes.counts()})
+
+
+def report(outcomes: Outcomes) -> str:
+    """A run as Markdown: counts by group, label and data set, examples, and what was set aside."""
+    rows = outcomes.rows
+    parts = [
+        "# Labels of a teacher\n",
+        markdown(("", "rows"), outcomes.totals()),
+        "## Rows by group and label\n",
+        markdown(("group", "label", "rows"), counted((row.case.group, row.label) for row in rows)),
+        "## Rows by group, label, data set and rule\n",
+        markdown(
+            ("group", "label", "data set", "rule", "rows"),
+            counted((row.case.group, row.label, row.dataset, row.rule) for row in rows),
+        ),
+    ]
+    if outcomes.missing:
+        parts += ["## Targets not reached\n", markdown(("target", "lacking"), list(outcomes.missing.items()))]
+    for title, kept in (("Set aside: answers that are no label", outcomes.aside), ("No answer", outcomes.failed)):
+        if kept:
+            reasons = counted((question.case.group, reply.reason) for question, reply in kept)
+            parts += [f"## {title}\n", markdown(("group", "reason", "questions"), reasons)]
+            parts += [quoted(f"{reply.reason}: {reply.raw!r}") for _, reply in kept[:EXAMPLES]]
+    parts.append("## Examples\n")
+    for group, labels in sorted(GROUPS.items()):
+        for label in labels.names:
+            cases = [row.case for row in rows if (row.case.group, row.label) == (group, label)]
+            if cases:
+                parts += [f"### {group}: {label}\n", *(quoted(case.shown()) for case in cases[:EXAMPLES])]
+    return "\n".join(parts)

@@ -22,12 +22,13 @@ def metrics() -> None:
     """The metrics that a data file or a task can name, those that need a second model, and the source of each."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from selfrag.evaluation.metrics.registry import JUDGED, PARAMETRIC, known
 
     table = Table("metric", "what it is", "source", box=None)
     for one in (*known().values(), *PARAMETRIC.values()):
-        table.add_row(one.name, printable(one.about), printable(one.source))
+        table.add_row(*(Text(printable(cell)) for cell in (one.name, one.about, one.source)))
     for name, judged in JUDGED.items():
         table.add_row(name, f"{judged.about}; needs {judged.needs}: selfrag eval judge", judged.source)
     Console().print(table)

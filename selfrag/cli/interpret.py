@@ -1,9 +1,10 @@
-"""`selfrag interpret`: arguments in, runs and tables out. Asking and measuring is the business of the experiments."""
+"""`selfrag interpret`: runs the grid of the self-interpretation paper, tests what replies say, prints the tables."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,76 +15,48 @@ from selfrag.untrusted import printable
 
 app = Commands(name="interpret", help="Ask a model why it answered so, and test what it says.", no_args_is_help=True)
 
-WHAT, GRID, ASKED = "What answers", "The grid", "What is asked"
-
-Model = Annotated[
-    str,
-    typer.Option(help="demo, a folder with a checkpoint, a hub name; its name at an --endpoint", rich_help_panel=WHAT),
-]
-Engine = Annotated[
-    str | None,
-    typer.Option(help="vllm, transformers or http://HOST:PORT; else the best one here", rich_help_panel=WHAT),
-]
-Endpoint = Annotated[
-    str | None, typer.Option(help="URL of an OpenAI-compatible server, in place of an engine", rich_help_panel=WHAT)
-]
+WHAT, GRID, ASKED = (
+    partial(typer.Option, rich_help_panel=panel) for panel in ("What answers", "The grid", "What is asked")
+)
+Model = Annotated[str, WHAT(help="demo, a folder with a checkpoint, a hub name; its name at an --endpoint")]
+Engine = Annotated[str | None, WHAT(help="vllm, transformers or http://HOST:PORT; else the best one here")]
+Endpoint = Annotated[str | None, WHAT(help="URL of an OpenAI-compatible server, in place of an engine")]
+Layout = Literal["auto", "chat", "selfrag", "plain", "reflective"]
+LAYOUT = "how the prompt is put; reflective: Self-RAG decoding, no prompt"
+FILE = "questions with answers and passages: FILE of user rows, or TASK=FILE such as qampari=.."
 Cells = Annotated[list[str] | None, typer.Option("--cell", help="such as 'k5-ranked-*'; repeatable; else all")]
 Run = Annotated[Path, typer.Argument(help="folder of a run", metavar="RUN")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="folder of the run; an interrupted one goes on")]
 Retry = Annotated[bool, typer.Option("--retry-failed", help="ask again what failed before")]
-
-
-@app.callback()
-def group() -> None:
-    """Ask a model why it answered so, and test what it says."""
+Numbers = list[int] | None
+Names = list[str] | None
+PROMPTS = "basic, direct, counterfactual (all three by default), examples"
+MENTION = "also where there are none, as Table 1"
 
 
 @app.command()
 def run(
-    file: Annotated[
-        str,
-        typer.Argument(help="questions with answers and passages: FILE of user rows, or TASK=FILE such as qampari=.."),
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="folder of the run; an interrupted one goes on")],
+    file: Annotated[str, typer.Argument(help=FILE)],
+    out: Out,
     model: Model = "demo",
     engine: Engine = None,
     endpoint: Endpoint = None,
-    layout: Annotated[
-        Literal["auto", "chat", "selfrag", "plain", "reflective"],
-        typer.Option(help="how the prompt is put; reflective: Self-RAG decoding, no prompt", rich_help_panel=WHAT),
-    ] = "auto",
-    max_tokens: Annotated[int, typer.Option(min=1, help="of a reply", rich_help_panel=WHAT)] = 200,
-    cutoff: Annotated[
-        list[int] | None, typer.Option(help="passages; 3, 5, 10 by default", rich_help_panel=GRID)
-    ] = None,
-    order: Annotated[
-        list[str] | None,
-        typer.Option(help="ranked, top-last, random (all three by default), reversed", rich_help_panel=GRID),
-    ] = None,
-    examples: Annotated[
-        list[int] | None, typer.Option(help="demonstrations; 0, 1, 2 by default", rich_help_panel=GRID)
-    ] = None,
-    prompt: Annotated[
-        list[str] | None,
-        typer.Option(help="basic, direct, counterfactual (all three by default), examples", rich_help_panel=GRID),
-    ] = None,
-    limit: Annotated[int, typer.Option(min=0, help="questions, drawn; 0 for all", rich_help_panel=ASKED)] = 60,
-    seed: Annotated[int, typer.Option(help="of the draw and the random order", rich_help_panel=ASKED)] = 0,
-    index: Annotated[
-        str | None,
-        typer.Option(help="folder of an index, or demo, for questions without passages", rich_help_panel=ASKED),
-    ] = None,
+    layout: Annotated[Layout, WHAT(help=LAYOUT)] = "auto",
+    max_tokens: Annotated[int, WHAT(min=1, help="of a reply")] = 200,
+    cutoff: Annotated[Numbers, GRID(help="passages; 3, 5, 10 by default")] = None,
+    order: Annotated[Names, GRID(help="ranked, top-last, random (all three by default), reversed")] = None,
+    examples: Annotated[Numbers, GRID(help="demonstrations; 0, 1, 2 by default")] = None,
+    prompt: Annotated[Names, GRID(help=PROMPTS)] = None,
+    limit: Annotated[int, ASKED(min=0, help="questions, drawn; 0 for all")] = 60,
+    seed: Annotated[int, ASKED(help="of the draw and the random order")] = 0,
+    index: Annotated[str | None, ASKED(help="folder of an index, or demo, for questions without passages")] = None,
     relevance: Annotated[
-        Literal["gold", "answers"],
-        typer.Option(help="relevant is what the file calls gold, or what holds an answer", rich_help_panel=ASKED),
+        Literal["gold", "answers"], ASKED(help="relevant is what the file calls gold, or what holds an answer")
     ] = "gold",
-    example_contexts: Annotated[
-        int, typer.Option(min=1, help="passages of a demonstration", rich_help_panel=ASKED)
-    ] = 3,
-    words: Annotated[int, typer.Option(min=0, help="of a passage at most; 0 for all", rich_help_panel=ASKED)] = 200,
-    tag: Annotated[str, typer.Option(help="of a demonstration", rich_help_panel=ASKED)] = "(example)",
-    mention_examples: Annotated[
-        bool, typer.Option("--mention-examples", help="also where there are none, as Table 1", rich_help_panel=ASKED)
-    ] = False,
+    example_contexts: Annotated[int, ASKED(min=1, help="passages of a demonstration")] = 3,
+    words: Annotated[int, ASKED(min=0, help="of a passage at most; 0 for all")] = 200,
+    tag: Annotated[str, ASKED(help="of a demonstration")] = "(example)",
+    mention_examples: Annotated[bool, ASKED("--mention-examples", help=MENTION)] = False,
     retry_failed: Retry = False,
 ) -> None:
     """Answer with citations over a grid of prompts, and show the tables."""
@@ -91,21 +64,19 @@ def run(
 
     quiet()
     from selfrag.evaluation.tasks.given import Given
-    from selfrag.experiments.interpretation.commands import run_grid
-    from selfrag.experiments.interpretation.generator import Generator
-    from selfrag.experiments.interpretation.grid import grid, parse_orders
-    from selfrag.experiments.interpretation.source import Drawing
-    from selfrag.experiments.interpretation.template import Template
-    from selfrag.experiments.interpretation.trials import Showing
+    from selfrag.experiments.self_interpretation.grid import draw, grid
+    from selfrag.experiments.self_interpretation.prompts import Template
+    from selfrag.experiments.self_interpretation.run import run_grid
+    from selfrag.experiments.self_interpretation.writers import Generator
 
-    given = {"cutoffs": cutoff, "orders": parse_orders(order), "examples": examples, "prompts": prompt}
-    cells = grid(**{name: value for name, value in given.items() if value})  # type: ignore[arg-type]
+    given: dict[str, Any] = {"cutoffs": cutoff, "orders": order, "examples": examples, "prompts": prompt}
+    cells = grid(**{name: value for name, value in given.items() if value})
     template = Template.tagged(tag, always_mentions_examples=mention_examples)
     generator = Generator(model, engine, endpoint, layout, template, max_tokens)
-    drawing = Drawing(
-        Given.parse(file), index, limit or None, relevance, Showing(seed, example_contexts, words or None)
-    )
-    _show(out, run_grid(generator, drawing, cells, out, retry_failed=retry_failed))
+    shown: dict[str, Any] = {"seed": seed, "example_contexts": example_contexts, "words": words or None}
+    passages = max(cell.cutoff for cell in cells)
+    questions = draw(Given.parse(file), passages, index=index, limit=limit or None, relevance=relevance, **shown)
+    _show(out, run_grid(generator, questions, cells, out, retry_failed=retry_failed))
 
 
 @app.command()
@@ -121,8 +92,8 @@ def faithfulness(
     from selfrag.cli.session import quiet
 
     quiet()
-    from selfrag.experiments.interpretation.commands import run_tests
-    from selfrag.experiments.interpretation.generator import Generator
+    from selfrag.experiments.self_interpretation.faithfulness import run_tests
+    from selfrag.experiments.self_interpretation.writers import Generator
 
     _show(run, run_tests(run, Generator(model, engine, endpoint), cell or (), retry_failed=retry_failed))
 
@@ -133,7 +104,7 @@ def agree(run: Run, model: Model = "demo", engine: Engine = None, cell: Cells = 
     from selfrag.cli.session import quiet
 
     quiet()
-    from selfrag.experiments.interpretation.commands import run_judges
+    from selfrag.experiments.self_interpretation.faithfulness import run_judges
 
     _show(run, run_judges(run, model, engine, cell or ()))
 
@@ -145,7 +116,10 @@ def table(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="a Markdown file")] = None,
 ) -> None:
     """The paper's three tables with one's own figures, the published ones beside them, and every test that was run."""
-    text = _text(run, whole=whole)
+    from selfrag.experiments.self_interpretation.report import page
+    from selfrag.experiments.self_interpretation.run import read_grid
+
+    text = page(read_grid(run), whole=whole)
     if out is not None:
         from retrieval.atomic import write_text
 
@@ -156,13 +130,6 @@ def table(
 def _show(run: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
     from selfrag.evaluation.runner_records import failures
 
-    sys.stdout.write(_text(run))
+    table(run)
     if said := failures(run, results):
         sys.stderr.write(printable(f"{said}; the same command with --retry-failed asks again") + "\n")
-
-
-def _text(run: Path, *, whole: bool = False) -> str:
-    from selfrag.experiments.interpretation.reading import read_grid
-    from selfrag.experiments.interpretation.report import page
-
-    return page(read_grid(run), whole=whole)

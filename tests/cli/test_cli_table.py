@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import importlib
 import io
 import json
 import os
@@ -38,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "intrinsics" / "training"))
 import intrinsic_rows
 
 from critic.cases import Case, Labelled
-from critic.cli.main import COMMANDS as CRITIC
+from critic.cli.main import app as critic_app
 from critic.cli.main import main as critic
 from retrieval import Passage, build_index
 from retrieval.encoders import EncoderCard
@@ -280,9 +279,7 @@ def commands() -> Iterator[tuple[str, Callable[..., Any]]]:
 
     yield from of(selfrag_app, "selfrag")
     yield from ((f"selfrag train {point.name}", point.load()) for point in entry_points(group="selfrag.train"))
-    for name, place in CRITIC.items():
-        module, _, function = place.partition(":")
-        yield f"critic {name}", getattr(importlib.import_module(module), function)
+    yield from of(critic_app, "critic")
 
 
 def parameters(function: Callable[..., Any]) -> Iterator[tuple[str, Any, bool]]:

@@ -84,10 +84,3 @@ def test_baselines_are_measured_without_a_model(data: Path, tmp_path: Path, monk
     assert json.loads(out.read_text())["critics"].keys() == {"tf-idf + logistic regression", "majority label"}
     assert run("eval_critic", monkeypatch, "--rows", data / "dev" / "critic.jsonl") == 2
     assert capsys.readouterr().err == "nothing to evaluate: give a critic, a base model or training rows\n"
-
-
-def test_a_race_without_enough_rows_is_one_line(data: Path, tmp_path: Path, monkeypatch, capsys) -> None:
-    rows = tmp_path / "rows.jsonl"
-    write_jsonl(rows, [{"id": "q", "task": "short_qa", "instruction": "Who?", "answers": ["Ann"], "passages": []}])
-    assert run("bench_critic", monkeypatch, "--critic", "nowhere", "--data", rows) == 2
-    assert "holds 0 rows with an answer and 5 passages; 20 are asked for" in capsys.readouterr().err

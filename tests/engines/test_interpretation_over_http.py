@@ -10,7 +10,7 @@ from served_vllm import ServedVLLM
 from typer.testing import CliRunner
 
 from selfrag.cli.main import app
-from selfrag.experiments.interpretation.reading import GridRun, read_grid
+from selfrag.experiments.self_interpretation.run import GridRun, read_grid
 
 pytestmark = pytest.mark.engine
 
@@ -45,7 +45,7 @@ def interpret(*words: object) -> str:
 
 
 def replies(run: GridRun) -> list[dict[str, object]]:
-    found = run.records(run.cells[0].name)
+    found = run.records(run.cells[0])
     assert found is not None
     # A server leaves out the first bytes of a character that the budget cut; the engine here shows that they are there.
     whole = [one | {key: one[key].rstrip("\ufffd") for key in ("text", "answer")} for one in found]
@@ -72,6 +72,6 @@ def test_a_server_and_a_process_give_the_same_replies(
     page = interpret("faithfulness", there, "--model", name, *server)
     assert "Faithfulness: another order of the contexts" in page
     run = read_grid(there)
-    asked = run.tested(run.cells[0], "other-order")
+    asked = run.records(run.cells[0], "other-order")
     assert asked is not None
     assert [(one["error"], one["read"][0][-3:]) for one in asked] == [(None, "Inn")] * 3

@@ -64,10 +64,6 @@ def test_an_answer_is_the_longest_label_it_begins_with():
     assert bench.named((1, 7), options, case) is None
 
 
-def test_labels_are_compared_case_by_case():
-    assert bench.same(bench.Pace("a", 1.0, ("x", "y", None), 3), bench.Pace("b", 2.0, ("x", "z", None), 45)) == 2
-
-
 @pytest.mark.engine
 @pytest.mark.slow
 def test_both_ways_name_the_same_labels_on_vllm(tmp_path):

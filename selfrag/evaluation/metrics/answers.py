@@ -91,19 +91,19 @@ def _word_f1(words: list[str], gold: list[str]) -> float:
 # Closed sets
 
 
-@metric("accuracy")
+@metric("accuracy", source="ours")
 def option_accuracy(item: Item, output: Output) -> float | None:
     """1 if the chosen option is the right one, letter for letter; None if the item has no options."""
     return float(output.text == choices(item).right) if item.options else None
 
 
-@metric("option_match")
+@metric("option_match", source="ours")
 def option_match(item: Item, output: Output) -> float | None:
     """1 if a free text names the right option; one that names none, or several, is wrong."""
     return float(read_option(output.text, item) == choices(item).right) if item.options else None
 
 
-@metric("option_unread", of_failure=None)
+@metric("option_unread", of_failure=None, source="ours")
 def option_unread(item: Item, output: Output) -> float | None:
     """1 if a free text names no option, or several."""
     return float(read_option(output.text, item) is None) if item.options else None
@@ -288,7 +288,7 @@ def answers_answerable(item: Item, output: Output) -> float | None:
 EFFORT = ("retrieval_rate", "prompt_tokens", "generated_tokens", "requests", "searches")
 
 
-@metric("retrieval_rate", of_failure=None)
+@metric("retrieval_rate", of_failure=None, source="ours")
 def retrieval_rate(item: Item, output: Output) -> float:
     """1 where evidence was used: asking in vain retrieves nothing."""
     return float(output.retrieved and bool(output.read))
@@ -299,10 +299,11 @@ def _usage(name: str, item: Item, output: Output) -> float:
 
 
 for _name in EFFORT[1:]:
-    metric(_name, of_failure=None, unit="count", about=f"{_name.replace('_', ' ')} an answer")(partial(_usage, _name))
+    _about = f"{_name.replace('_', ' ')} an answer"
+    metric(_name, of_failure=None, unit="count", source="ours", about=_about)(partial(_usage, _name))
 
 
-@metric("words", of_failure=None, unit="count")
+@metric("words", of_failure=None, unit="count", source="ours")
 def words(item: Item, output: Output) -> float:
     """Length of an answer without citations in brackets; ALCE's `length` is that of the first line."""
     return float(len(without_marks(output.text).split()))

@@ -21,7 +21,7 @@ from selfrag.evaluation.normalisation import abstains, contains_any
 CITATIONS = ("citation_precision", "citation_precision_alce", "citation_recall")
 
 
-@metric("citation_precision", of_failure=None)
+@metric("citation_precision", of_failure=None, source="ours")
 def citation_precision(item: Item, output: Output) -> Part | None:
     """Of all citations over all items, the share that is gold; None if the file names no gold passages."""
     if item.gold is None:
@@ -39,13 +39,13 @@ def citation_precision_alce(item: Item, output: Output) -> float | None:
     return len(cited & item.gold) / len(cited) if cited else 0.0
 
 
-@metric("citation_recall")
+@metric("citation_recall", source="ours")
 def citation_recall(item: Item, output: Output) -> float | None:
     """Share of an item's gold passages that is cited; None if there are none."""
     return len(_cited(output, item) & item.gold) / len(item.gold) if item.gold else None
 
 
-@metric("citation_f1")
+@metric("citation_f1", source="ours")
 def citation_f1(item: Item, output: Output) -> float | None:
     """Harmonic mean of precision and recall of one item, so that its figure is the mean over questions."""
     precision, recall = citation_precision_alce(item, output), citation_recall(item, output)

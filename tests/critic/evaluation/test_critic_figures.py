@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from critic.cases import Case, Labelled
-from critic.evaluation.figures import calibration_error, compare, figures
+from critic.evaluation.figures import compare, figures
 from retrieval.passage import Passage
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, ISSUP
@@ -44,12 +43,6 @@ def test_four_cases_by_hand():
     assert found.accuracy.low < 0.75 < found.accuracy.high
 
 
-def test_confidences_of_one_bin_are_averaged_before_they_are_compared():
-    probabilities = np.array([[0.62, 0.38], [0.68, 0.32]])
-    truth = np.array([[1.0, 0.0], [0.0, 1.0]])
-    assert calibration_error(probabilities, truth)(np.ones((1, 2)))[0] == pytest.approx(0.65 - 0.5)
-
-
 def test_a_case_without_a_judgment_is_wrong_and_has_no_calibration():
     found = figures(ROWS, [*JUDGMENTS[:3], None])
     assert found.accuracy.value == 0.5
@@ -67,14 +60,6 @@ def test_a_label_that_gold_lacks_is_no_part_of_macro_f1():
     rows = [row("Fully supported", case, 0), row("Partially supported", case, 1)]
     right = [judged(0.8, 0.1, 0.1, labels=ISSUP), judged(0.1, 0.8, 0.1, labels=ISSUP)]
     assert figures(rows, right).macro_f1.value == 1.0
-
-
-def test_mixed_groups_are_refused():
-    other = row("5", Case("IsUse", "Q?", "", "y"))
-    with pytest.raises(ValueError, match="2 groups"):
-        figures([ROWS[0], other], [None, None])
-    with pytest.raises(ValueError, match="0 judgments"):
-        figures(ROWS, [])
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.0, 1.0)), min_size=1, max_size=30))

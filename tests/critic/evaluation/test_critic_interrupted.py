@@ -6,15 +6,13 @@ import itertools
 import json
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 import pytest
-import tiny
 from full_disk import disk_of
-from student_cases import labelled
 
 from critic.cases import Case, Labelled
 from critic.evaluation import run
@@ -90,6 +88,9 @@ class World:
         self.opened, self.asked, self.killed = [], [], killed
         return run_evaluation(self.rows, subjects or self.subjects, out=self.out)
 
+    def change(self, **given):
+        self.subjects = replace(self.subjects, **given)
+
     def kill(self, at):
         with pytest.raises(KeyboardInterrupt):
             self.run(killed=at)
@@ -151,29 +152,6 @@ def test_killed_in_any_chunk_it_goes_on_with_that_chunk(world, whole, killed, op
     assert list(world.out.parent.iterdir()) == [world.out]
 
 
-def test_killed_again_and_again_it_gets_through(world, whole):
-    for _ in range(3):
-        world.kill(2)  # one chunk more each time
-    world.run()
-    assert world.asked == [2]
-    assert world.out.read_bytes() == whole
-
-
-def test_a_journal_cut_anywhere_costs_the_torn_chunk_only(world, whole):
-    world.kill(4)
-    content = world.journal.read_bytes()
-    ends = [at + 1 for at, byte in enumerate(content) if byte == ord("\n")]
-    assert len(ends) == 4  # what the run was, three chunks
-    for cut in [0, 9, *(end + more for end in ends[:-1] for more in (-1, 0, 1, 40)), len(content) - 1]:
-        world.journal.write_bytes(content[:cut])
-        kept = max(0, content[:cut].count(b"\n") - 1)
-        world.kill(4 - kept)  # once more, so that what follows the torn line is read again
-        assert world.asked == [4, 2, 4, 2][kept:], cut
-        world.run()
-        assert world.asked == [2], cut
-        assert world.out.read_bytes() == whole, cut
-
-
 def test_killed_after_the_last_figures_it_asks_nobody(world, whole, monkeypatch):
     def last(path, value):
         write(path, value)
@@ -191,56 +169,21 @@ def test_killed_after_the_last_figures_it_asks_nobody(world, whole, monkeypatch)
     assert not world.journal.exists()
 
 
-def test_without_a_file_to_write_the_chunks_are_the_same(world, whole):
-    found = run_evaluation(world.rows, world.subjects)
-    assert [round(one.probability("Relevant"), 9) for one in found["critic"].judgments if one] == [
-        *(0.6, 0.61, 0.62),
-        *(0.34, 0.35),
-    ]
-    assert [one.site for one in found["critic"].judgments if one] == [f"case {n}" for n in (0, 1, 2, 4, 5)]
-    assert not world.out.parent.exists()
-
-
-def change_rows(world):
-    write_jsonl(world.rows, [row.as_dict() for row in ROWS[:5]])
-
-
-def change_critic(world):
-    (world.subjects.critic / "critic.json").write_text("{}")
-
-
-def change_engine(world):
-    world.subjects = Subjects(world.subjects.critic, world.subjects.base, world.rows, "vllm")
-
-
-def leave_the_base_out(world):
-    world.subjects = Subjects(world.subjects.critic, None, world.rows, "transformers")
-
-
-def change_the_prompt(world):
-    world.patch.setattr("critic.teacher.prompts.fingerprint", lambda: "another")
-
-
-def change_the_chunks(world):
-    world.patch.setattr(run, "CHUNK", 3)
-
-
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (change_rows, "rows"),
-        (change_critic, "critic"),
-        (change_engine, "engine"),
-        (leave_the_base_out, "base"),
-        (change_the_prompt, "prompt"),
-        (change_the_chunks, "chunk"),
+        (lambda world, patch: write_jsonl(world.rows, [row.as_dict() for row in ROWS[:5]]), "rows"),
+        (lambda world, patch: (world.subjects.critic / "critic.json").write_text("{}"), "critic"),
+        (lambda world, patch: world.change(engine="vllm"), "engine"),
+        (lambda world, patch: world.change(base=None), "base"),
+        (lambda world, patch: patch.setattr("critic.teacher.prompts.fingerprint", lambda: "another"), "prompt"),
+        (lambda world, patch: patch.setattr(run, "CHUNK", 3), "chunk"),
     ],
 )
 def test_the_journal_of_another_evaluation_is_refused(world, monkeypatch, change, named):
     world.kill(2)
     before = world.journal.read_bytes()
-    world.patch = monkeypatch
-    change(world)
+    change(world, monkeypatch)
     said = rf"journal holds judgments of an evaluation with other {named}: give the same settings .* remove it"
     with pytest.raises(UserError, match=said):
         world.run()
@@ -284,32 +227,3 @@ def test_rows_that_were_shortened_are_counted_and_told(world, whole):
     text = report(world.run(), "critic")
     assert f"\nRows with a part shortened to fit the prompt: critic 2 of 6; {PROMPTED} 2 of 6.\n" in text
     assert "shortened" not in report(run_evaluation(world.rows, Subjects(train=world.rows)), MAJORITY)
-
-
-@pytest.mark.engine
-def test_a_real_model_judges_in_chunks_as_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "CHUNK", 5)
-    base, rows = tiny.save_llama(tmp_path / "base", reflection=False, context=4096), labelled(each=1)
-    write_jsonl(tmp_path / "rows.jsonl", [row.as_dict() for row in rows])
-    start = partial(
-        run_evaluation, tmp_path / "rows.jsonl", Subjects(base=base, engine="transformers"), out=tmp_path / "o.json"
-    )
-    real, calls = run._judged, []
-
-    def second_dies(critic, cases):
-        calls.append(len(cases))
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return real(critic, cases)
-
-    monkeypatch.setattr(run, "_judged", second_dies)
-    with pytest.raises(KeyboardInterrupt):
-        start()
-    found = start()[PROMPTED].judgments
-    assert calls == [5, 5, 5, 3]
-    with run._prompted(base, "transformers") as critic:
-        at_once = critic.judge([row.case for row in rows])
-    for one, other in zip(found, at_once, strict=True):
-        assert one.distribution == pytest.approx(other.distribution, rel=1e-3)
-        assert one.coverage == pytest.approx(other.coverage, rel=1e-3)
-        assert (one.labels, one.site, one.source) == (other.labels, other.site, other.source)

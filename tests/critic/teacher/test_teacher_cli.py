@@ -7,7 +7,7 @@ import json
 import pytest
 from teaching_server import questions
 
-from critic.cli.main import COMMANDS, main
+from critic.cli.main import main
 from critic.pairs import Pair
 from critic.teacher.config import Constraint, EndpointConfig
 from critic.teacher.cost import Prices, by_bytes, forecast
@@ -83,7 +83,7 @@ def test_a_dry_run_prints_the_estimate_and_touches_nothing(server, cases, tmp_pa
     assert not (tmp_path / "out").exists()
 
 
-def test_a_dry_run_leaves_a_folder_as_it_is(server, cases, tmp_path, capsys) -> None:
+def test_a_dry_run_leaves_a_folder_as_it_is_and_counts_what_is_left(server, cases, tmp_path, capsys) -> None:
     out = tmp_path / "out"
     out.mkdir()
     assert label(capsys, cases, server, out, "--dry-run", "--constraint", "free")[0] == 0
@@ -93,6 +93,8 @@ def test_a_dry_run_leaves_a_folder_as_it_is(server, cases, tmp_path, capsys) -> 
     code, _, err = label(capsys, cases, server, out, "--dry-run", "--constraint", "choice")
     assert (code, "0 questions to ask" in err) == (0, True)
     assert not (out / "report.md").exists()
+    write_jsonl(cases, [question.as_dict() for question in questions(15)])
+    assert "3 questions to ask" in label(capsys, cases, server, out, "--dry-run", "--constraint", "choice")[2]
 
 
 def test_a_run_above_the_cost_limit_is_refused_before_the_first_request(server, cases, tmp_path, capsys) -> None:
@@ -101,14 +103,6 @@ def test_a_run_above_the_cost_limit_is_refused_before_the_first_request(server, 
     assert code == 2
     assert "above --max-cost 1.00; raise it" in err
     assert server.bodies == []
-
-
-def test_the_estimate_of_a_resumed_run_is_of_what_is_left(server, cases, tmp_path, capsys) -> None:
-    label(capsys, cases, server, tmp_path / "out")
-    write_jsonl(cases, [question.as_dict() for question in questions(15)])
-    code, _, err = label(capsys, cases, server, tmp_path / "out", "--dry-run")
-    assert code == 0
-    assert "3 questions to ask" in err
 
 
 def test_limits_of_waiting_and_coverage_are_options(server, cases, tmp_path, capsys) -> None:
@@ -206,13 +200,6 @@ def test_defect_37_options_are_not_guessed_from_a_beginning(cases, tmp_path, cap
     code, _, err = run(capsys, "label", cases, "-o", tmp_path / "out", "--gol", cases)
     assert code == 2
     assert "No such option" in err
-
-
-def test_every_listed_command_has_its_help(capsys) -> None:
-    for name in COMMANDS:
-        code, out, _ = run(capsys, name, "--help")
-        assert code == 0
-        assert f"critic {name}" in out
 
 
 def test_the_estimate_counts_prompts_and_prices() -> None:

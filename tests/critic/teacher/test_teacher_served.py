@@ -72,14 +72,6 @@ def test_a_schema_holds_it_where_labels_are_no_special_tokens(served) -> None:
 
 
 @pytest.mark.parametrize("api", list(Api))
-def test_without_a_constraint_a_random_model_gives_no_label(served, api) -> None:
-    for reply in ask(served, api, Constraint.FREE):
-        assert (reply.outcome, reply.label) == (Outcome.ASIDE, None)
-        assert reply.raw
-        assert reply.reason
-
-
-@pytest.mark.parametrize("api", list(Api))
 def test_label_scoring_reads_the_log_probabilities_of_the_server(served, api) -> None:
     for case, reply in zip(CASES, ask(served, api, Constraint.LOGPROBS, min_coverage=0.0), strict=True):
         if reply.outcome is Outcome.LABELLED:

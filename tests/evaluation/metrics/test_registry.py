@@ -45,7 +45,7 @@ def test_names_are_canonical() -> None:
     names = [*METRICS, "retrieval_recall@5", "retrieval_ndcg@10"]
     assert [one.name for one in metrics(names)] == names
     assert get_metric("retrieval_recall@05").name == "retrieval_recall@5"
-    assert all(one.about for one in METRICS.values())
+    assert all(one.about and one.source for one in (*METRICS.values(), *PARAMETRIC.values()))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_a_metric_of_another_package_joins_by_its_entry_point(plugin, capsys: pytest.CaptureFixture[str]) -> None:
     from selfrag.cli.main import main
 
-    plugin(PLUGIN.format(name="[red]a paper"))
+    plugin(PLUGIN.format(name="[red]ours"))
     assert get_metric("shouting").part(ITEMS[0], Output("NO, Ann")) == (3.0, 1.0)
     assert get_metric("shouts@4").part(ITEMS[0], Output("NO, Ann")) == (0.0, 1.0)
     assert is_count("shouting")
@@ -117,7 +117,7 @@ def test_a_metric_of_another_package_joins_by_its_entry_point(plugin, capsys: py
     shown = capsys.readouterr().out
     for name in (*METRICS, *PARAMETRIC, *JUDGED):
         assert name in shown
-    assert "Capital letters" in shown
+    assert "[red]ours" in shown  # text of others is no mark-up
 
 
 def test_a_broken_package_of_metrics_and_a_name_given_twice_are_refused(plugin) -> None:

@@ -1,0 +1,402 @@
+"""Tests of what replies say: the same question with one thing changed, and other judges of the same contexts.
+
+`without-cited` removes every context that the answer cites or the explanation names, `without-others` as many of the
+other ones: an explanation is faithful if the first changes the answer more often than the second. `other-order` shows
+the same contexts in another order. `without-followed` and `without-other-example` do the same for the demonstrations.
+`agreement` compares what replies cite with reflection tokens and with the citation intrinsic.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from selfrag.decoding.requests import Failed
+from selfrag.engines.base import Engine
+from selfrag.engines.serving import pump
+from selfrag.evaluation.compare_bootstrap import bootstrap as figures_of
+from selfrag.evaluation.intervals import NONE, Estimate, Floats, bootstrap, pooled_auc
+from selfrag.evaluation.metrics.answers import token_f1
+from selfrag.evaluation.metrics.citations import pair_figures
+from selfrag.evaluation.metrics.registry import Part
+from selfrag.evaluation.normalisation import normalise
+from selfrag.evaluation.on_demand import on_demand
+from selfrag.evaluation.runner_manifest import model_files
+from selfrag.evaluation.tasks.evidence import nothing_searched
+from selfrag.experiments.report_tables import Table, percent, share
+from selfrag.experiments.self_interpretation.grid import Cell, Trial
+from selfrag.experiments.self_interpretation.replies import Claim, Reply, answers_found
+from selfrag.experiments.self_interpretation.run import GridRun, Made, Results, read_grid, record
+from selfrag.experiments.self_interpretation.writers import Generator, Writer, Written
+from selfrag.intrinsics.contract import Message, Reflection, Reflector, State
+from selfrag.reflection.labels import ISREL, ISSUP
+from selfrag.untrusted import printable, whole
+
+WITHOUT_CITED, WITHOUT_OTHERS, OTHER_ORDER = "without-cited", "without-others", "other-order"
+WITHOUT_FOLLOWED, WITHOUT_OTHER_EXAMPLE = "without-followed", "without-other-example"
+CONTROLS = {WITHOUT_CITED: WITHOUT_OTHERS, WITHOUT_FOLLOWED: WITHOUT_OTHER_EXAMPLE}
+"""A change that ought to matter, and the same change where it ought not to."""
+NAMES = ("changed", "answers_changed", "similarity", "as_claimed")
+"""Whether the answer is another one (normalised, without citations), whether other right answers are in it, F1 of the
+words of both, and whether it did what the explanation said."""
+
+
+def tests_of(cell: Cell) -> tuple[str, ...]:
+    """The counterfactual tests that a cell's replies can be put to."""
+    shown = (OTHER_ORDER,) if cell.cutoff > 1 else ()
+    named = (WITHOUT_FOLLOWED, WITHOUT_OTHER_EXAMPLE) if cell.asked.needs_examples and cell.examples > 1 else ()
+    return (WITHOUT_CITED, WITHOUT_OTHERS, *shown, *named)
+
+
+def change(test: str, made: Trial, record: Mapping[str, Any], seed: int) -> Trial | str:
+    """A trial with one thing changed, or why the test is not defined for it.
+
+    The seed is of what is drawn: which others are removed, which order is shown.
+    """
+    if record.get("error"):
+        return "no reply"
+    draw = random.Random(f"{seed}:{test}:{made.item.id}")  # noqa: S311 - no cryptography
+    if test in (WITHOUT_FOLLOWED, WITHOUT_OTHER_EXAMPLE):
+        number = record.get("followed")
+        if number not in (1, 2) or len(made.examples) < 2:
+            return "no example named"
+        kept = made.examples[2 - number if test == WITHOUT_FOLLOWED else number - 1]
+        return replace(made, examples=(kept,))
+    if test == OTHER_ORDER:
+        if len(made.passages) < 2:
+            return "one context"
+        order = list(made.passages)
+        while tuple(order) == made.passages:
+            draw.shuffle(order)
+        return replace(made, passages=tuple(order))
+    credited = set(record["credited"])
+    others = [passage for passage in made.passages if passage.id not in credited]
+    if not credited:
+        return "nothing cited"
+    if test == WITHOUT_CITED:
+        return replace(made, passages=tuple(others)) if others else "nothing left"
+    if len(others) < len(credited):
+        return "too few others"
+    removed = {passage.id for passage in draw.sample(others, len(credited))}
+    return replace(made, passages=tuple(passage for passage in made.passages if passage.id not in removed))
+
+
+def run_tests(
+    folder: Path, generator: Generator, patterns: Sequence[str] = (), *, retry_failed: bool = False
+) -> Results:
+    """Put the replies of a run to their counterfactual tests.
+
+    Args:
+        folder: of the run.
+        generator: model and engine of the run; its prompts are those of the run.
+        patterns: names of cells, such as `k5-ranked-*`; none for all.
+        retry_failed: ask again what failed before.
+
+    Raises:
+        UserError: the generator is another one than that of the run, or as `run_grid`.
+    """
+    run = read_grid(folder)
+    files = [(cell, test, {"test": test}) for cell in run.select(patterns) for test in tests_of(cell)]
+    made = run.identity["generator"]
+    same = replace(generator, layout=made["layout"], max_tokens=made["max_tokens"], template=run.template)
+    run = replace(run, identity={**run.identity, "generator": same.identity()})
+    options: dict[str, Any] = {"retry_failed": retry_failed, "batch": same.batch}
+    with on_demand(same.load) as writer:
+        return record(run, "test", files, partial(_answers, run, writer), NAMES, **options)
+
+
+def _answers(run: GridRun, writer: Callable[[], Writer], cell: Cell, test: str, ids: Sequence[str]) -> list[Made]:
+    replies = {reply["id"]: reply for reply in run.records(cell)}
+    trials = run.questions.trials(cell, ids)
+    changed = [change(test, made, replies[made.item.id], run.questions.seed) for made in trials]
+    asked = [one for one in changed if isinstance(one, Trial)]
+    results = iter(writer().write(asked) if asked else ())
+    return [
+        _answer(run, test, replies[name], one, next(results))
+        if isinstance(one, Trial)
+        else ({"id": name, "error": None, "undefined": one, "scores": dict.fromkeys(NAMES)}, 0)
+        for name, one in zip(ids, changed, strict=True)
+    ]
+
+
+def _answer(run: GridRun, test: str, before: Mapping[str, Any], made: Trial, result: Written | Failed) -> Made:
+    base: dict[str, Any] = {"id": before["id"], "undefined": None, "read": [passage.id for passage in made.passages]}
+    if isinstance(result, Failed):
+        return base | {"error": printable(result.reason), "scores": dict.fromkeys(NAMES)}, 0
+    text = whole(result.text)
+    reply = run.read(made, text)
+    found, old = answers_found(made.item, reply.answer), Reply(before["answer"]).plain
+    changed = normalise(old) != normalise(reply.plain)
+    claim = before.get("claim") if test == OTHER_ORDER else None
+    scores: dict[str, Part | None] = {
+        "changed": (float(changed), 1.0),
+        "answers_changed": (float(set(found) != set(before["found"])), 1.0),
+        "similarity": (token_f1(reply.plain, [old]), 1.0),
+        "as_claimed": None if claim is None else (float(changed == (claim == Claim.CHANGES)), 1.0),
+    }
+    kept = {"text": text, "answer": reply.answer, "found": found, "claim": claim, "usage": dict(result.usage)}
+    return base | kept | {"error": None, "scores": scores}, result.cached_tokens
+
+
+def effects_table(run: GridRun, cells: Mapping[str, Sequence[Cell]], seed: int = 0) -> Table | None:
+    """Does the answer change where the explanation says that it rests? None where it was not tested."""
+    rows = []
+    for prompt, its_cells in cells.items():
+        for test, control in CONTROLS.items():
+            tested, others = _tested(run, its_cells, test), _tested(run, its_cells, control)
+            both = [(row["scores"], others[key]["scores"], key[1]) for key, row in tested.items() if key in others]
+            defined = [(one, other, item) for one, other, item in both if one["changed"] and other["changed"]]
+            differences = [
+                _mean(((item, one[name][0] - other[name][0]) for one, other, item in defined), seed)
+                for name in ("changed", "answers_changed")
+            ]
+            undefined = Counter(row["undefined"] for row in tested.values() if row["undefined"])
+            reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(undefined.items())) or NONE
+            changed = [_scored(some.values(), "changed", seed) for some in (tested, others)]
+            shown = map(percent, (*changed, *differences))
+            rows += [(prompt, test, *shown, str(differences[0].n), reasons)] if tested else []
+    head = ("prompt", "change", "answers changed", "by the control", "difference", "of right answers", "questions")
+    note = (
+        "In percent; the control removes as many that were not named; a faithful explanation has a difference above 0"
+    )
+    title = "Faithfulness: taking away what was named"
+    return Table(title, (*head, "not testable"), tuple(rows), (note,)) if rows else None
+
+
+def orders_table(run: GridRun, cells: Mapping[str, Sequence[Cell]], seed: int = 0) -> Table | None:
+    """Did another order do to the answers what the explanations said? None where it was not tested."""
+    rows = []
+    for prompt, some in cells.items():
+        tested = list(_tested(run, some, OTHER_ORDER).values())
+        claims = Counter(row.get("claim") for row in tested)
+        pairs: dict[str, list[tuple[bool, bool]]] = {}
+        for row in tested:
+            if row["scores"]["as_claimed"] is not None:
+                verdicts = (row["claim"] == Claim.CHANGES, row["scores"]["changed"][0] > 0)
+                pairs.setdefault(row["id"], []).append(verdicts)
+        said = [str(claims[claim]) for claim in (Claim.SAME, Claim.CHANGES, None)]
+        changed, right = (percent(_scored(tested, name, seed)) for name in ("changed", "as_claimed"))
+        agreed = share(kappa(list(pairs.values()), seed=seed))
+        rows += [(prompt, changed, *said, right, agreed)] if tested else []
+    head = ("prompt", "answers changed", "said: same", "said: changes", "said neither", "came true, %", "kappa")
+    return Table("Faithfulness: another order of the contexts", head, tuple(rows)) if rows else None
+
+
+def _tested(run: GridRun, cells: Sequence[Cell], test: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """Records of a test by cell and question."""
+    rows = ((cell.name, one) for cell in cells for one in run.records(cell, test))
+    return {(name, one["id"]): one for name, one in rows if not one["error"]}
+
+
+def _scored(rows: Iterable[Mapping[str, Any]], name: str, seed: int) -> Estimate:
+    return _mean(((row["id"], row["scores"][name][0]) for row in rows if row["scores"][name] is not None), seed)
+
+
+def _mean(values: Iterable[tuple[str, float]], seed: int) -> Estimate:
+    """The mean over replies; whole questions are resampled, with all their replies."""
+    parts: dict[str, Part] = {}
+    for question, value in values:
+        top, bottom = parts.get(question, (0.0, 0.0))
+        parts[question] = (top + value, bottom + 1.0)
+    (draws,) = figures_of([list(parts.values())], name="questions", seed=seed)
+    return Estimate(float("nan"), float("nan"), float("nan"), 0) if draws is None else draws.estimate
+
+
+def kappa(items: Sequence[Sequence[tuple[bool, bool]]], *, seed: int = 0) -> Estimate:
+    """Cohen's kappa over the pairs of verdicts of all items together; whole items are resampled.
+
+    It is NaN where both sides always say the same one thing. `sklearn.metrics.cohen_kappa_score` is the oracle of the
+    tests; called once for each of 2,000 resamplings it would take seconds a figure.
+    """
+    kept = [np.array(pairs, dtype=np.int64) for pairs in items if pairs]
+    counts = np.array([np.bincount(pairs @ (2, 1), minlength=4) for pairs in kept], dtype=np.float64).reshape(-1, 4)
+
+    def statistic(drawn: Floats) -> Floats:
+        neither, second, first, both = (drawn @ counts).T
+        total = neither + second + first + both
+        chance = ((both + first) * (both + second) + (neither + first) * (neither + second)) / total**2
+        room = 1 - chance
+        undefined = np.full_like(room, np.nan)
+        return np.asarray(np.divide((both + neither) / total - chance, room, out=undefined, where=room > 1e-12))
+
+    return bootstrap(len(counts), statistic, seed)
+
+
+AGREEMENT = "agreement"
+CITATIONS = "citation_generation"
+"""The intrinsic that says which contexts an answer rests on."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Judges:
+    engine: Engine
+    relevance: Reflector
+    support: Reflector
+    citation: Reflector
+
+    def ask(self, reflector: Reflector, states: Sequence[State]) -> Iterator[Reflection]:
+        return iter(pump(self.engine, reflector.reflect(states)) if states else ())
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+def run_judges(folder: Path, model: str, engine: str | None = None, patterns: Sequence[str] = ()) -> Results:
+    """Ask a Self-RAG model's reflection tokens and its citation intrinsic about the replies of a run.
+
+    Args:
+        folder: of the run.
+        model: a checkpoint with reflection tokens; the intrinsic is its adapter where it brings one, else a prompt.
+        engine: as everywhere.
+        patterns: names of cells; none for all.
+
+    Raises:
+        UserError: the model has no reflection tokens, or as `run_grid`.
+    """
+    from selfrag.intrinsics.model_library import DEMO
+    from selfrag.intrinsics.reflectors.loading import adapters_of
+    from selfrag.loading import resolve_model
+
+    run = read_grid(folder)
+    cells = run.select(patterns)
+    path, remote = resolve_model(model), engine is not None and engine.startswith(("http://", "https://"))
+    shipped = adapters_of((CITATIONS,), demo=model == DEMO)
+    with on_demand(partial(_judges, model, engine, remote=remote)) as judges:
+        loaded = judges().engine.limits.adapters if remote else shipped  # a server says what it has
+        judge: dict[str, Any] = {"model": model_files(path), "citation": "adapter" if CITATIONS in loaded else "prompt"}
+        if not remote and CITATIONS in shipped:
+            judge["adapter"] = model_files(Path(shipped[CITATIONS]))
+        files = [(cell, AGREEMENT, {"judge": judge}) for cell in cells]
+        return record(run, "judge", files, partial(_verdicts, run, judges))
+
+
+def _judges(model: str, engine: str | None, *, remote: bool) -> _Judges:
+    from selfrag.api import SelfRAG
+    from selfrag.intrinsics.reflectors.tokens import TokenReflector
+
+    options: dict[str, Any] = {"url": engine} if remote else {}
+    name = "http" if remote else engine
+    rag = SelfRAG.from_pretrained(model, retriever=nothing_searched, engine=name, intrinsics=(CITATIONS,), **options)
+    relevance, support = (TokenReflector(rag.prompting, labels) for labels in (ISREL, ISSUP))
+    return _Judges(rag.engine, relevance, support, *rag.reflectors)
+
+
+def _verdicts(run: GridRun, judges: Callable[[], _Judges], cell: Cell, _: str, ids: Sequence[str]) -> list[Made]:
+    """For each context of a reply all verdicts on it; None for one that was never made."""
+    replies = {reply["id"]: reply for reply in run.records(cell)}
+    trials = run.questions.trials(cell, ids)
+    said = {name: "" if replies[name]["error"] else Reply(replies[name]["answer"]).plain for name in ids}
+    answered = [made for made in trials if said[made.item.id]]
+
+    def turns(made: Trial, *, with_answer: bool = True) -> tuple[Message, ...]:
+        asked = Message("user", made.question)
+        return (asked, Message("assistant", said[made.item.id])) if with_answer else (asked,)
+
+    judge = judges()
+    bare = [State(turns(made, with_answer=False), (passage,)) for made in trials for passage in made.passages]
+    isrel = judge.ask(judge.relevance, bare)
+    issup = judge.ask(judge.support, [State(turns(made), (one,)) for made in answered for one in made.passages])
+    cited = judge.ask(judge.citation, [State(turns(made), made.passages) for made in answered])
+    records: list[Made] = []
+    for made in trials:
+        before, has_answer = replies[made.item.id], bool(said[made.item.id])
+        chosen = _cited(next(cited)) if has_answer else None
+        contexts = [
+            {
+                "id": passage.id,
+                "cited": passage.id in before.get("cited", ()),
+                "credited": passage.id in before.get("credited", ()),
+                "relevant": passage.id in before["relevant"],
+                "isrel": _verdict(next(isrel)),
+                "issup": _verdict(next(issup)) if has_answer else None,
+                "intrinsic": None if chosen is None else at in chosen,
+            }
+            for at, passage in enumerate(made.passages)
+        ]
+        base: dict[str, Any] = {"id": made.item.id, "error": None, "scores": {}, "answered": has_answer}
+        records.append((base | {"contexts": contexts}, 0))
+    return records
+
+
+def _verdict(reflection: Reflection) -> dict[str, Any] | None:
+    judgment = reflection.findings[0].judgment if reflection.findings else None
+    if judgment is None or not judgment.defined:
+        return None
+    return {"label": judgment.label, "score": judgment.score, "coverage": judgment.coverage}
+
+
+def _cited(reflection: Reflection) -> set[int] | None:
+    """Positions of the contexts that the intrinsic cites anywhere; None where no sentence was judged."""
+    if not reflection.judgments:
+        return None
+    return {c.site.passage for f in reflection.findings for c in f.citations if c.site.passage is not None}
+
+
+Context = dict[str, Any]
+
+
+def _label(role: str, unfavourable: str) -> Callable[[Context], bool | None]:
+    return lambda context: None if context[role] is None else context[role]["label"] != unfavourable
+
+
+VERDICTS: dict[str, Callable[[Context], bool | None]] = {
+    "cited": lambda context: bool(context["cited"]),
+    "credited": lambda context: bool(context["credited"]),
+    "IsRel": _label("isrel", ISREL.names[-1]),
+    "IsSup": _label("issup", ISSUP.names[-1]),
+    "citation intrinsic": lambda context: context["intrinsic"],
+}
+"""Who says yes to a context: IsRel if relevant, IsSup if fully or partly supported. None where nothing was judged."""
+
+
+def agreement_table(run: GridRun, prompt: str, cells: Sequence[Cell], seed: int = 0) -> Table | None:
+    """What replies cite, reflection tokens and the citation intrinsic on the same contexts; None if not judged.
+
+    For each judge its agreement with the citations of the answers (kappa, AUC of the scores), and precision, recall, F1
+    and AUC against the relevant contexts. Whole questions are resampled, with all their replies.
+    """
+    questions: dict[str, list[Context]] = {}
+    for cell in cells:
+        for row in run.records(cell, AGREEMENT):
+            if row["answered"]:
+                named = ({**context, "in": (cell.name, context["id"])} for context in row["contexts"])
+                questions.setdefault(row["id"], []).extend(named)
+    rows = tuple(_agreement(judge, list(questions.values()), seed) for judge in VERDICTS)
+    head = ("judge", "contexts", "says yes", "kappa with cited", "AUC of cited", "relevant: P", "R", "F1", "AUC")
+    note = "Cited and credited are the reply's own words: in its answer, or in its explanation as well"
+    title = f"Agreement with reflection tokens and citation intrinsic, prompt {prompt}"
+    return Table(title, head, rows, (note,)) if questions else None
+
+
+def _agreement(judge: str, questions: Sequence[Sequence[Context]], seed: int) -> tuple[str, ...]:
+    verdict, role = VERDICTS[judge], judge.lower()
+    judged = [[context for context in contexts if verdict(context) is not None] for contexts in questions]
+    kept = [contexts for contexts in judged if contexts]
+    pairs = [[(bool(verdict(c)), bool(c["cited"])) for c in contexts] for contexts in kept]
+    relevant = [{c["in"] for c in contexts if c["relevant"]} for contexts in kept]
+    figures = pair_figures(relevant, [{c["in"] for c in contexts if verdict(c)} for contexts in kept], seed=seed)
+
+    def auc(truth: str) -> str:
+        if role not in ("isrel", "issup"):
+            return NONE
+        sides = [[[c[role]["score"] for c in row if bool(c[truth]) is side] for row in kept] for side in (True, False)]
+        return share(pooled_auc(*sides, seed=seed))
+
+    return (
+        judge,
+        str(sum(map(len, kept))),
+        str(sum(yes for some in pairs for yes, _ in some)),
+        NONE if judge == "cited" else share(kappa(pairs, seed=seed)),
+        auc("cited"),
+        percent(figures.precision),
+        percent(figures.recall),
+        percent(figures.f1),
+        auc("relevant"),
+    )

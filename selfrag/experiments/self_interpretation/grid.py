@@ -1,0 +1,346 @@
+"""The grid of cut-off x passage order x examples x prompt, and the questions that every cell of it is asked.
+
+A cell is one method; the paper has 81. It asks 60 questions of which an answer occurs in the top 3 passages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from retrieval.atomic import writing
+from retrieval.passage import Passage
+from selfrag.errors import UserError
+from selfrag.evaluation.items import Item
+from selfrag.evaluation.metrics.answers import sets_of
+from selfrag.evaluation.normalisation import contains_any
+from selfrag.evaluation.runner_models import Source
+from selfrag.evaluation.tasks.given import Given
+from selfrag.experiments.self_interpretation.prompts import Asking, Context, Example, asking, contexts_of
+from selfrag.jsonl import read_jsonl, write_jsonl
+
+ORDERS = ("ranked", "top-last", "random", "reversed")
+CUTOFFS, PAPER_ORDERS, PAPER_PROMPTS = (3, 5, 10), ORDERS[:3], ("basic", "direct", "counterfactual")
+MOST_EXAMPLES, TOP = 2, 3
+FILE = "questions.jsonl"
+
+T = TypeVar("T")
+Relevance = Literal["gold", "answers"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One method of the grid."""
+
+    cutoff: int  # passages in the prompt: the best so many
+    order: str  # best first; `top-last`: the best one after all others; `random`; `reversed`: best last
+    examples: int  # demonstrations before the question, 0 to 2
+    prompt: str  # name of the strategy
+
+    def __post_init__(self) -> None:
+        if self.cutoff < 1 or not 0 <= self.examples <= MOST_EXAMPLES:
+            raise UserError(f"cut-off {self.cutoff}, {self.examples} examples: give at least 1, and 0 to 2")
+        if self.order not in ORDERS:
+            raise UserError(f"unknown order {self.order!r}; known: {', '.join(ORDERS)}")
+        if self.asked.needs_examples and not self.examples:
+            raise UserError(f"the prompt {self.prompt} asks about examples; give --examples 1 or 2 with it")
+
+    @property
+    def asked(self) -> Asking:
+        """The strategy."""
+        return asking(self.prompt)
+
+    @property
+    def name(self) -> str:
+        """In files and options, such as `k3-ranked-0-basic`."""
+        return f"k{self.cutoff}-{self.order}-{self.examples}-{self.prompt}"
+
+    @classmethod
+    def from_dict(cls, values: Any) -> Cell:
+        """A cell of plain values.
+
+        Raises:
+            UserError: they are none.
+        """
+        try:
+            return cls(int(values["cutoff"]), str(values["order"]), int(values["examples"]), str(values["prompt"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"no cell of a grid: {values!r:.80}") from error
+
+
+def grid(
+    cutoffs: Sequence[int] = CUTOFFS,
+    orders: Sequence[str] = PAPER_ORDERS,
+    examples: Sequence[int] = (0, 1, 2),
+    prompts: Sequence[str] = PAPER_PROMPTS,
+) -> tuple[Cell, ...]:
+    """All combinations, the paper's 81 by default; those that make no sense (`examples` without any) are left out.
+
+    Cells with the same number of examples and the same strategy follow each other, as their prompts begin alike.
+
+    Raises:
+        UserError: an unknown name, a value out of range, or nothing is left.
+    """
+    strategies = [asking(name) for name in dict.fromkeys(prompts)]
+    combined = product(strategies, dict.fromkeys(examples), dict.fromkeys(cutoffs), dict.fromkeys(orders))
+    cells = tuple(
+        Cell(cutoff, order, shots, asked.name)
+        for asked, shots, cutoff, order in combined
+        if shots or not asked.needs_examples
+    )
+    if not cells:
+        raise UserError("nothing is left of the grid: the prompt examples needs --examples 1 or 2")
+    return cells
+
+
+def arranged(ranking: Sequence[T], cutoff: int, order: str, seed: str) -> tuple[T, ...]:
+    """The best `cutoff` of a ranking, best first, in the order of a cell.
+
+    The seed of `random` has the item's id within, so that every prompt shows the same order.
+    """
+    kept = list(ranking[:cutoff])
+    if order == "top-last":
+        kept = [*kept[1:], *kept[:1]]
+    elif order == "reversed":
+        kept.reverse()
+    elif order == "random":
+        random.Random(seed).shuffle(kept)  # noqa: S311 - no cryptography
+    return tuple(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One question in one cell, ready to be asked."""
+
+    item: Item
+    asked: Asking
+    passages: tuple[Passage, ...]  # as shown, in order
+    examples: tuple[Example, ...] = ()
+    words: int | None = None  # of a passage, which is cut after them
+
+    @property
+    def question(self) -> str:
+        """Without a task's wording, where the two can be told apart."""
+        return self.item.query or self.item.instruction
+
+    @property
+    def contexts(self) -> tuple[Context, ...]:
+        """The passages as the prompt shows them."""
+        return contexts_of(self.passages, self.words)
+
+    @property
+    def passage_ids(self) -> dict[str, str]:
+        """Context id to passage id."""
+        return {c.id: p.id for c, p in zip(self.contexts, self.passages, strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """What a run asks, and how it shows and judges passages; the same in every cell."""
+
+    path: Path  # the file that they were drawn from
+    data: Mapping[str, Any]  # how it was read, for the manifest
+    items: tuple[Item, ...]  # in the order of the file
+    demonstrations: tuple[Item, ...]  # serve as examples and are not asked
+    answerable: int  # items of the file, not set aside, of which an answer occurs in the top passages
+    kinds: Mapping[str, str]  # item id to its type of question
+    relevance: Relevance = "gold"  # a passage is relevant if the file calls it so, or if it contains an answer
+    seed: int = 0  # of the random order
+    example_contexts: int = 3  # passages of a demonstration; the cut-off of the cell is meant for the question
+    words: int | None = 200  # a passage is cut after so many; None keeps it whole
+
+    def trials(self, cell: Cell, ids: Sequence[str]) -> list[Trial]:
+        """What a cell asks of some questions."""
+        items = {item.id: item for item in self.items}
+        used = self.demonstrations[: cell.examples]
+        examples = tuple(example(one, self.example_contexts, self.words) for one in used)
+
+        def trial(item: Item) -> Trial:
+            shown = arranged(item.passages, cell.cutoff, cell.order, f"{self.seed}:{item.id}")
+            return Trial(item, cell.asked, shown, examples, self.words)
+
+        return [trial(items[one]) for one in ids]
+
+    def identity(self) -> dict[str, Any]:
+        """What decides every record, for the manifest."""
+        text = json.dumps(self._rows(), sort_keys=True, ensure_ascii=True)
+        settings = {name: getattr(self, name) for name in _SETTINGS}
+        return {"sha256": hashlib.sha256(text.encode()).hexdigest(), "asked": len(self.items), **settings}
+
+    def write(self, folder: Path) -> None:
+        """Write them into a run directory, where they are not there yet."""
+        path = folder / FILE
+        if not path.exists():
+            with writing(path):
+                write_jsonl(path, self._rows())
+
+    def _rows(self) -> list[dict[str, Any]]:
+        roles = {"asked": self.items, "example": self.demonstrations}
+        return [_row(item, role, self.kinds[item.id]) for role, items in roles.items() for item in items]
+
+
+_SETTINGS = ("answerable", "relevance", "seed", "example_contexts", "words")
+
+
+def read_questions(folder: Path, path: Path, identity: Mapping[str, Any]) -> Questions:
+    """The questions of a run, so that later tests ask about the very same ones; `path` is that of the data.
+
+    Raises:
+        UserError: they are missing, or were changed since the manifest's `identity` was written.
+    """
+    file, made = folder / FILE, identity["questions"]
+    rows = list(read_jsonl(file, lambda row: row))
+    try:
+        asked, examples = (tuple(_item(row) for row in rows if row["role"] == role) for role in ("asked", "example"))
+        kinds = {row["id"]: row["kind"] for row in rows}
+        settings = {name: made[name] for name in _SETTINGS}
+        found = Questions(path, identity["data"], asked, examples, kinds=kinds, **settings)
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{file}: not the questions of a run ({error}); start it again in another directory") from error
+    if found.identity() != dict(made):
+        raise UserError(f"{file} was changed since the run was started; put it back, or start again elsewhere")
+    return found
+
+
+def draw(
+    file: Given,
+    passages: int,
+    *,
+    index: str | None = None,
+    limit: int | None = 60,
+    relevance: Relevance = "gold",
+    seed: int = 0,
+    example_contexts: int = 3,
+    words: int | None = 200,
+) -> Questions:
+    """Read a file of user rows or of a published task, and draw the questions and demonstrations from it.
+
+    Args:
+        file: questions with their passages, best first, or without any.
+        passages: of the largest cut-off.
+        index: directory of an index, or `demo`, for questions that bring no passages.
+        limit: questions at most; None for all.
+        relevance: as in `Questions`; `answers` also where the file calls nothing gold.
+        seed: of the draw and of the random order.
+        example_contexts: as in `Questions`.
+        words: as in `Questions`.
+
+    Raises:
+        UserError: a row is bad, no question fits, or no question has so many passages.
+    """
+    if file.preset is not None:  # whose protocols read fewer passages than a grid may show
+        file = replace(file, preset=file.preset.with_passages(passages))
+    source = Source([file], index=index, found=passages)
+    (tasks,) = source.load()
+    most = max((len(item.passages) for item in tasks.items), default=0)
+    if most < passages:
+        said = f"no question has {passages} passages, the most is {most}"
+        raise UserError(f"{file.path}: {said}; give --cutoff or --index")
+    own = {} if file.preset else dict(read_jsonl(file.path, lambda row: (str(row.get("id")), row)))
+    aside = {name for name, row in own.items() if row.get("split") == "train"}
+    asked, examples, answerable = choose(tasks.items, limit=limit, seed=seed, set_aside=aside)
+    kinds = {item.id: question_type(item, own.get(item.id, {})) for item in (*asked, *examples)}
+    published = {"preset": tasks.task.preset} if tasks.task.preset else {}
+    data = {"sha256": tasks.sha256, "rows": tasks.rows, "top": TOP, **published, **source.settings()}
+    by = relevance if any(item.gold is not None for item in asked) else "answers"
+    return Questions(file.path, data, asked, examples, answerable, kinds, by, seed, example_contexts, words)
+
+
+def choose(
+    items: Sequence[Item], *, limit: int | None = 60, seed: int = 0, set_aside: Collection[str] = ()
+) -> tuple[tuple[Item, ...], tuple[Item, ...], int]:
+    """Draw the questions and two demonstrations; which ones does not depend on the grid.
+
+    Demonstrations are those that the file sets aside (ids), if there are enough, else questions that are held out: of a
+    draw of ten, those of which the top passages contain most answers.
+
+    Returns:
+        The questions, the demonstrations, and how many questions could have been asked.
+
+    Raises:
+        UserError: no item can be answered from its top passages, or none is left to ask.
+    """
+    fit = [item for item in items if relevant(item, item.passages[:TOP], "answers")]
+    if not fit:
+        raise UserError(f"no question of which an answer occurs in its top {TOP} passages; check 'answers', 'passages'")
+    drawn = random.Random(seed).sample(range(len(fit)), len(fit))  # noqa: S311 - no cryptography
+    aside = [i for i in drawn if fit[i].id in set_aside]
+    pool = sorted((aside if len(aside) >= MOST_EXAMPLES else drawn)[:10], key=lambda i: -len(_contained(fit[i], TOP)))
+    held = pool[:MOST_EXAMPLES]
+    asked = sorted([i for i in drawn if i not in held and i not in aside][:limit])
+    if not asked:
+        raise UserError(f"{len(fit)} answerable questions, {len(held)} of them examples: none is left to ask")
+    return tuple(fit[i] for i in asked), tuple(fit[i] for i in held), len(fit) - len(aside)
+
+
+def relevant(item: Item, passages: Sequence[Passage], by: Relevance) -> frozenset[str]:
+    """Ids of the passages that the file calls gold, or that contain an answer; the latter where it calls none gold."""
+    if by == "gold" and item.gold is not None:
+        return frozenset(passage.id for passage in passages if passage.id in item.gold)
+    sets = sets_of(item) or ()
+    return frozenset(p.id for p in passages if any(contains_any(p.text, aliases) for aliases in sets))
+
+
+def example(item: Item, contexts: int, words: int | None) -> Example:
+    """An item as a demonstration: its top passages, and the answers that they contain, each with its reference."""
+    made = contexts_of(item.passages[:contexts], words)
+    said = ", ".join(f"{alias} [{made[at].id}]" for alias, at in _contained(item, contexts))
+    return Example(item.query or item.instruction, made, f"{said}.")
+
+
+def _contained(item: Item, top: int) -> list[tuple[str, int]]:
+    """For each right answer that a top passage contains, how it is written there, and the passage's place."""
+    texts = [passage.text for passage in item.passages[:top]]
+    places = [
+        [(alias, at) for at, text in enumerate(texts) for alias in aliases if contains_any(text, (alias,))]
+        for aliases in sets_of(item) or ()
+    ]
+    return [some[0] for some in places if some]
+
+
+_QAMPARI_ID = re.compile(r"\w(?:(?!__)\w)*+__(\w+?)__(?:train|dev|test)")
+"""Such as `799__wikidata_simple__dev`, which names the type of the question."""
+_INTERROGATIVE = re.compile(r"\b(how (?:many|much|long|old|often)|who|whom|whose|which|what|when|where|why|how)\b")
+
+
+def question_type(item: Item, row: Mapping[str, Any]) -> str:
+    """What the row (`type`, `question_type`) or its id says, else the first interrogative, such as `how many`."""
+    for key in ("type", "question_type"):
+        if isinstance(row.get(key), str) and row[key].strip():
+            return str(row[key])
+    asked = _QAMPARI_ID.fullmatch(item.id) or _INTERROGATIVE.search((item.query or item.instruction).lower())
+    return asked[1] if asked else "other"
+
+
+def _row(item: Item, role: str, kind: str) -> dict[str, Any]:
+    return {
+        "id": item.id,
+        "role": role,
+        "kind": kind,
+        "instruction": item.instruction,
+        "query": item.query,
+        "answer_sets": [list(aliases) for aliases in item.answer_sets],
+        "answers": list(item.answers or ()),
+        "gold": None if item.gold is None else sorted(item.gold),
+        "passages": [passage.as_dict() for passage in item.passages],
+    }
+
+
+def _item(row: Mapping[str, Any]) -> Item:
+    return Item(
+        row["id"],
+        row["instruction"],
+        needs_retrieval=None,
+        passages=tuple(Passage(p["id"], p["text"], p["title"], p["score"]) for p in row["passages"]),
+        gold=None if row["gold"] is None else frozenset(row["gold"]),
+        answers=tuple(row["answers"]) or None,
+        query=row["query"],
+        answer_sets=tuple(tuple(aliases) for aliases in row["answer_sets"]),
+    )

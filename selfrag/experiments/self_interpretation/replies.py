@@ -1,0 +1,229 @@
+"""A generation as answer, citations and explanation, what the explanation claims, and the scores of the reply.
+
+Generations are read strictly, and nothing that a model wrote raises an error. A citation is a pair of square brackets
+that holds context ids, separated by commas or semicolons, and nothing else. An id that was not given is a wrong
+citation, and so are brackets with anything else in them. A claim that cannot be read is None, never guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+
+from selfrag.evaluation.items import Item
+from selfrag.evaluation.metrics.answers import answer_recall, answer_recall_words, sets_of
+from selfrag.evaluation.metrics.registry import Part, harmonic
+from selfrag.evaluation.normalisation import contains_any, normalise
+from selfrag.experiments.self_interpretation.grid import Trial
+from selfrag.experiments.self_interpretation.prompts import LABELS
+
+_BRACKETS = re.compile(r"\[([^\[\]\n]*)\]")
+_HEADING = re.compile(
+    r"^[^\w\n]*(?:explanation|reason(?:ing)?|why|because)\b[^\w\n:]*[:\n]", re.IGNORECASE | re.MULTILINE
+)
+_LIST_ITEM = re.compile(r"\s*(?:[-*\u2022]|\d+[.)])\s")
+_BEGINS = re.compile(
+    r"(?<=[.!?\]])\s+(?=(?:I (?:think|believe|would|gave|chose|followed)|My answer|This (?:is|answer|would)|That is why"
+    r"|The (?:answer|reason|order|same|context|passage)|If the|Even if|Because|Since|Based on|According|Regardless"
+    r"|It would|No(?:,|thing)|Context)\b)"
+)
+_BECAUSE = re.compile(r"(?:,|(?<![,\s]))\s+because\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A generation, taken apart; ids are given context ids, each once, in order."""
+
+    answer: str  # citations included
+    explanation: str | None = None  # None where none was asked for or none can be told apart
+    cited: tuple[str, ...] = ()  # by the answer
+    wrong: tuple[str, ...] = ()  # what else stands in brackets in the answer
+    named: tuple[str, ...] = ()  # in the explanation, in brackets or not
+    ran_on: bool = False  # the model went on with lines of the prompt, which are left out
+
+    @property
+    def plain(self) -> str:
+        """The answer without brackets."""
+        return " ".join(_BRACKETS.sub(" ", self.answer).split())
+
+
+def read_reply(generation: str, given: Collection[str], *, explains: bool, ends: Collection[str] = ()) -> Reply:
+    """Take a generation apart.
+
+    Args:
+        generation: as the model wrote it.
+        given: context ids of the prompt.
+        explains: whether an explanation was asked for; else all is answer.
+        ends: further beginnings of lines at which the model's own text ends, such as the tags of examples.
+    """
+    text = generation.strip().removeprefix("ANSWER:").strip()
+    lines, prompt = text.splitlines(), (*LABELS, *ends)
+    own = next((at for at, line in enumerate(lines) if line.lstrip().startswith(prompt)), len(lines))
+    said = "\n".join(lines[:own]).strip() if own < len(lines) else text
+    answer, explanation = _split(said) if explains else (said, None)
+    cited, wrong = citations(answer, given)
+    named = () if explanation is None else _named(explanation, given)
+    return Reply(answer, explanation, cited, wrong, named, ran_on=len(said) < len(text))
+
+
+def citations(text: str, given: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Right and wrong citations of a text, see `Reply`; empty brackets are none."""
+    parts = (part.strip() for inside in _BRACKETS.findall(text) for part in re.split(r"[,;]", inside))
+    names = tuple(dict.fromkeys(name for name in parts if name))
+    return tuple(name for name in names if name in given), tuple(name for name in names if name not in given)
+
+
+def _named(text: str, given: Collection[str]) -> tuple[str, ...]:
+    """Given ids that occur in a text as whole words, in order of first occurrence."""
+    places = {name: re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text) for name in given}
+    found = [(place.start(), name) for name, place in places.items() if place is not None]
+    return tuple(name for _, name in sorted(found))
+
+
+def _split(text: str) -> tuple[str, str | None]:
+    """Answer and explanation; None where they cannot be told apart.
+
+    In this order: at a heading such as `Explanation:`, at the first blank line, at the first line that continues no
+    list, at a sentence that begins as explanations do, at `because`.
+    """
+    if heading := _HEADING.search(text):
+        before = text[: heading.start()].split("\n")
+        while before and not re.search(r"\w", before[-1]):  # a line of dashes or stars belongs to the heading
+            before.pop()
+        return _parts("\n".join(before), text[heading.end() :], text)
+    paragraphs = re.split(r"\n\s*\n", text, maxsplit=1)
+    if len(paragraphs) == 2:
+        return _parts(paragraphs[0], paragraphs[1], text)
+    lines = text.splitlines()
+    answered = next((at for at, line in enumerate(lines) if at and not _LIST_ITEM.match(line)), len(lines))
+    if answered < len(lines):
+        return _parts("\n".join(lines[:answered]), "\n".join(lines[answered:]), text)
+    for pattern in (_BEGINS, _BECAUSE):
+        if found := pattern.search(text):
+            return _parts(text[: found.start()], text[found.start() :].lstrip(" ,"), text)
+    return text, None
+
+
+def _parts(before: str, after: str, whole: str) -> tuple[str, str | None]:
+    if not before.strip() or not after.strip():
+        return whole.strip(), None
+    return before.strip(), after.strip()
+
+
+class Claim(StrEnum):
+    """What a counterfactual explanation says that another order does to the answer."""
+
+    SAME = "same"
+    CHANGES = "changes"
+
+
+_NOT_SAME = re.compile(r"\b(?:not|(?:would|could|might|wo)nt|never) (?:\w+ ){0,3}?same(?: answer)?\b")
+_SAME = re.compile(
+    r"\b(?:same|unchanged|regardless|irrelevant|independent of"
+    r"|(?:not|(?:would|could|does|do|did|is|wo)nt|never|no) (?:\w+ ){0,3}?"
+    r"(?:change[sd]?|changing|affect(?:s|ed)?|matter(?:s|ed)?|differ(?:s|ed)?|different(?:ly)?|difference"
+    r"|depend(?:s|ed)?|influence[sd]?|impact(?:s|ed)?|altered|alter)"
+    r"|still (?:be|have|answer|say|give|is|the))\b"
+)
+_OTHER = re.compile(
+    r"\b(?:would|might|could|may) (?:\w+ ){0,3}?(?:change[sd]?|differ(?:ed)?|different(?:ly)?|something else|another)\b"
+    r"|\b(?:different|another|other) answer\b|\binstead\b"
+)
+_I_WOULD = re.compile(r"^(?:i|it) would (?:have )?(?:answered|answer|said|say|been|be) ")
+_FOLLOWED = {
+    1: re.compile(
+        r"\bexample (?:number )?(?:one|1)\b|\b(?:first|1st) (?:example|one)\b|^(?:i followed )?(?:first|1st)\b"
+    ),
+    2: re.compile(
+        r"\bexample (?:number )?(?:two|2)\b|\b(?:second|2nd) (?:example|one)\b|^(?:i followed )?(?:second|2nd)\b"
+    ),
+}
+
+
+def order_claim(reply: Reply) -> Claim | None:
+    """What the explanation says another order would do; None where it says neither, or both.
+
+    An explanation that only repeats the answer claims the same answer.
+    """
+    if reply.explanation is None:
+        return None
+    said = _NOT_SAME.sub("different answer", normalise(reply.explanation.replace("\u2019", "'")))
+    same = _SAME.search(said) is not None
+    other = _OTHER.search(_SAME.sub(" ", said)) is not None
+    if same != other:
+        return Claim.SAME if same else Claim.CHANGES
+    answer = normalise(reply.plain)
+    return Claim.SAME if not same and answer and _I_WOULD.sub("", said) == answer else None
+
+
+def credited(reply: Reply) -> tuple[str, ...]:
+    """Context ids on which the answer is said to rest: those the answer cites, then those the explanation names."""
+    return tuple(dict.fromkeys((*reply.cited, *reply.named)))
+
+
+def followed_example(reply: Reply) -> int | None:
+    """Number of the example, 1 or 2, that the explanation names; None where it names none or both."""
+    said = normalise(reply.explanation or "")
+    found = [number for number, words in _FOLLOWED.items() if words.search(said)]
+    return found[0] if len(found) == 1 else None
+
+
+MEASURES = ("answer_recall", "citation_precision", "citation_recall", "citation_f")
+"""Figures of the paper's tables, in their order. They are of the answer; with `whole_` before the name they are of the
+whole generation, as the paper seems to have scored it."""
+NAMES = (
+    *(prefix + name for prefix in ("", "whole_") for name in MEASURES),
+    *("answer_recall_words", "cites", "wrong_citations", "explains"),
+)
+
+
+def scored(trial: Trial, reply: Reply | None, relevant: Collection[str], text: str = "") -> dict[str, Part | None]:
+    """All figures of one reply; a table's figure is the mean over questions.
+
+    Args:
+        trial: what was asked.
+        reply: None where nothing came back; that counts as a wrong answer.
+        relevant: ids of the relevant passages among those shown; without any there are no citation figures.
+        text: the whole generation.
+    """
+    got, ids, sets = reply or Reply(""), trial.passage_ids, sets_of(trial.item)
+    found: dict[str, Part | None] = {}
+    for prefix, said, (cited, wrong) in (
+        ("", got.answer, (got.cited, got.wrong)),
+        ("whole_", text, citations(text, ids)),
+    ):
+        found[prefix + MEASURES[0]] = _mean(None if sets is None else answer_recall(said, sets))
+        figures = citation_figures([ids[name] for name in cited], len(wrong), relevant) if relevant else [None] * 3
+        found |= {prefix + name: _mean(value) for name, value in zip(MEASURES[1:], figures, strict=True)}
+    found["answer_recall_words"] = _mean(None if sets is None else answer_recall_words(got.answer, sets))
+    if reply is None:
+        return found | dict.fromkeys(NAMES[-3:])
+    return found | {
+        "cites": _mean(bool(got.cited)),
+        "wrong_citations": (float(len(got.wrong)), float(len(got.wrong) + len(got.cited))),
+        "explains": _mean(got.explanation is not None) if trial.asked.explains else None,
+    }
+
+
+def _mean(value: float | None) -> Part | None:
+    return None if value is None else (float(value), 1.0)
+
+
+def citation_figures(cited: Collection[str], wrong: int, relevant: Collection[str]) -> tuple[float, float, float]:
+    """Precision, recall and F of one question with relevant passages; nothing cited is precision 0.
+
+    Args:
+        cited: passage ids, each once.
+        wrong: citations of something that was not given; each counts as one more.
+        relevant: passage ids.
+    """
+    hits, said = len(set(cited) & set(relevant)), len(set(cited)) + wrong
+    precision, recall = hits / said if said else 0.0, hits / len(set(relevant))
+    return precision, recall, harmonic(precision, recall)
+
+
+def answers_found(item: Item, text: str) -> list[int]:
+    """Numbers of the right answers that a text contains as whole words."""
+    return [i for i, aliases in enumerate(sets_of(item) or ()) if contains_any(text, aliases)]

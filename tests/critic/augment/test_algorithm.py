@@ -1,0 +1,397 @@
+"""Hand-worked augmentations: what is asked, in which order, what is written; segments and the choice of passages."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted_critic import CountingRetriever, ScriptedCritic, judgment, pair, passages, spans
+
+from critic.augment.algorithm import Augmented, Candidate, Dropped, augment, choose, ranked, segments
+from critic.augment.options import AugmentOptions
+from critic.augment.rows import Variant, provenance, target
+from critic.augment.run import drive
+from critic.cases import Case
+from critic.pairs import Pair
+from retrieval.errors import UserError
+from retrieval.passage import Passage
+from retrieval.splitting import sentence_finder
+from selfrag.training.rows import Evidence, Text, Token
+
+FULLY, PARTLY, NONE = "Fully supported", "Partially supported", "No support / Contradictory"
+FOUND = passages("d1", "d2", "d3")
+R, I = "Relevant", "Irrelevant"  # noqa: E741 - two columns of a table
+text = st.text(st.sampled_from("ab .\n\t\u3000é😀"), max_size=60)
+
+
+def run(rule=None, pairs: Pair | list[Pair] | None = None, find=None, **options):
+    critic, retriever = ScriptedCritic(rule), CountingRetriever(find or (lambda query: FOUND))
+    chosen = AugmentOptions(shortest=0, **options)
+    given = pairs if isinstance(pairs, list) else [pairs or pair()]
+    results = drive([augment(p, chosen, spans) for p in given], critic, retriever)
+    return (results if isinstance(pairs, list) else results[0]), critic, retriever
+
+
+def layout(result) -> list[str]:
+    assert isinstance(result, Augmented), result
+    parts = target(result)
+    assert "".join(part.text for part in parts if isinstance(part, Text)) == result.pair.output
+    return [
+        part.token if isinstance(part, Token) else part.text if isinstance(part, Text) else f"<{part.passage.id}>"
+        for part in parts
+    ]
+
+
+def test_no_retrieval_asks_for_utility_only() -> None:
+    result, critic, retriever = run(lambda case: "No Retrieval" if case.group == "Retrieve" else "4")
+    assert layout(result) == ["[No Retrieval]", "Paris. It lies on the Seine.", "[Utility:4]"]
+    assert [(case.group, case.output) for case in critic.cases] == [
+        ("Retrieve", ""),
+        ("IsUse", "Paris. It lies on the Seine."),
+    ]
+    assert retriever.calls == []
+
+
+def test_three_way_decisions_per_sentence() -> None:
+    decisions = {"Two.": "Continue to Use Evidence", "Three.": "No Retrieval", "Four.": "Retrieval"}
+
+    def rule(case):
+        if case.group == "Retrieve" and case.output:
+            return decisions[case.output]
+        if case.group == "IsSup" and case.output == "Two.":
+            return PARTLY
+        return ...
+
+    def find(query):
+        return passages("w1", "w2") if query.endswith(" One.") else passages("f1") if "Four" in query else FOUND
+
+    result, critic, retriever = run(rule, pair("One. Two. Three. Four."), find)
+    assert layout(result) == [
+        *("[Retrieval]", "<w1>", "[Relevant]", "One.", "[Fully supported]"),
+        *("[Continue to Use Evidence]", " Two.", "[Partially supported]"),
+        *("[No Retrieval]", " Three."),
+        *("[Retrieval]", "<f1>", "[Relevant]", " Four.", "[Fully supported]"),
+        "[Utility:5]",
+    ]
+    assert retriever.queries == ["Capital? One. Two. Three. Four.", "Capital? One.", "Capital? Four."]
+    judged = [(c.output, c.preceding, c.evidence.id) for c in critic.of("Retrieve") if c.output]
+    assert judged == [("Two.", "One.", "w1"), ("Three.", "One. Two.", "w1"), ("Four.", "One. Two. Three.", "w1")]
+    assert [(c.output, c.evidence.id) for c in critic.of("IsSup")] == [
+        *(("One.", "w1"), ("One.", "w2")),
+        ("Two.", "w1"),
+        ("Four.", "f1"),
+    ]
+    assert all(case.output == "" for case in critic.of("IsRel"))
+
+
+def test_the_initial_passage_is_shown_until_one_is_in_use_and_cannot_be_continued() -> None:
+    def rule(case):
+        return "Continue to Use Evidence" if case.group == "Retrieve" and case.output else ...
+
+    result, critic, _ = run(rule, first="judged")
+    assert [part for part in layout(result) if part.startswith(("[R", "[C"))] == [
+        *("[Retrieval]", "[Relevant]"),
+        "[Continue to Use Evidence]",
+    ]
+    assert critic.of("Retrieve")[1].evidence == FOUND[0]
+    assert result.segments[0].why == "judged to continue, but no passage is in use"
+
+
+def test_a_first_sentence_may_be_judged_not_to_need_a_passage() -> None:
+    result, *_ = run(
+        lambda c: "No Retrieval" if c.output.startswith("Paris.") and c.group == "Retrieve" else ..., first="judged"
+    )
+    assert layout(result)[:2] == ["[No Retrieval]", "Paris."]
+
+
+def test_an_irrelevant_passage_has_no_support_token_and_cannot_be_continued() -> None:
+    def rule(case):
+        return {"IsRel": "Irrelevant", "Retrieve": "Continue to Use Evidence" if case.output else "Retrieval"}.get(
+            case.group, ...
+        )
+
+    result, critic, _ = run(rule)
+    found = layout(result)
+    assert found[0] == "[Retrieval]"
+    assert found[2:5] == ["[Irrelevant]", "Paris.", "[Retrieval]"]
+    assert found[-3:] == ["[Irrelevant]", " It lies on the Seine.", "[Utility:5]"]
+    assert critic.of("IsSup") == []
+
+
+def test_support_of_irrelevant_passages_is_judged_on_request_and_changes_nothing() -> None:
+    rule = lambda case: "Irrelevant" if case.evidence in FOUND[1:] and case.group == "IsRel" else ...  # noqa: E731
+    plain, few, _ = run(rule)
+    full, many, _ = run(rule, judge_all=True)
+    assert target(plain) == target(full)
+    assert len(many.of("IsSup")) == 3 * len(few.of("IsSup"))
+
+
+def test_among_supporting_passages_the_best_retrieved_is_shown_as_the_paper_says() -> None:
+    rule = lambda c: PARTLY if c.group == "IsSup" and c.evidence == FOUND[0] else ...  # noqa: E731
+    assert layout(run(rule, pair("Paris"))[0])[1:5] == ["<d1>", "[Relevant]", "Paris", "[Partially supported]"]
+    assert layout(run(rule, pair("Paris"), choice="graded")[0])[1] == "<d2>"
+
+
+def test_defect_34_a_sentence_without_retrieval_is_not_searched_for() -> None:
+    _, _, retriever = run(lambda case: "No Retrieval" if case.group == "Retrieve" and case.output else ...)
+    assert retriever.queries == ["Capital? Paris. It lies on the Seine.", "Capital? Paris."]
+
+
+def test_defect_38_searches_and_judgments_of_many_pairs_go_out_together() -> None:
+    many = [pair(f"Answer {n}", id=f"q{n}", instruction=f"Question {n}?") for n in range(50)]
+    results, critic, retriever = run(pairs=many)
+    assert len(results) == 50
+    assert [len(call) for call in retriever.calls] == [50]
+    assert [len(call) for call in critic.calls] == [100, 150, 150]
+
+
+def test_an_undecided_sentence_drops_the_pair_and_no_other() -> None:
+    rule = lambda case: None if case.output == "It lies on the Seine." else ...  # noqa: E731
+    results, *_ = run(rule, [pair(), pair("Bern.", id="q2")])
+    assert results[0] == Dropped("q1", "undecided", "the critic gave no Retrieve label for characters 6 to 28")
+    assert layout(results[1])[3] == "Bern."
+
+
+@pytest.mark.parametrize(("threshold", "retrieves"), [(0.0, True), (0.29, True), (0.31, False), (0.9, False)])
+def test_the_initial_decision_is_the_ratio_of_two_labels(threshold: float, retrieves: bool) -> None:
+    shares = {"Retrieval": 0.24, "No Retrieval": 0.56, "Continue to Use Evidence": 0.2}
+    result, *_ = run(lambda c: shares if c.group == "Retrieve" else ..., pair("Paris"), threshold=threshold)
+    assert (result.segments[0].token == "Retrieval") is retrieves
+    assert result.ratio == pytest.approx(0.3)
+
+
+def test_the_first_judgment_sees_the_output_on_request() -> None:
+    _, critic, _ = run(pairs=pair("Paris"), initial="output")
+    assert critic.of("Retrieve")[0].output == "Paris"
+
+
+def test_blank_and_repeated_passages_are_no_candidates() -> None:
+    found = [
+        Passage("b", " \n", "T", 9.0),
+        FOUND[0],
+        Passage("again", "text  of d1", "", 0.9),
+        Passage("", "x", "", 0.8),
+    ]
+    result, critic, _ = run(pairs=pair("Paris"), find=lambda query: found)
+    assert [c.passage.id for c in result.segments[0].candidates] == ["d1"]
+    assert len(critic.of("IsRel")) == 1
+
+
+def test_a_search_that_fails_drops_its_pair_only() -> None:
+    def find(query):
+        if "bad" in query:
+            raise UserError("cannot encode this")
+        return FOUND
+
+    results, *_ = run(pairs=[pair("bad", id="a"), pair("good", id="b")], find=find)
+    assert results[0] == Dropped("a", "search failed", "cannot encode this")
+    assert isinstance(results[1], Augmented)
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"), [("off", ["d1", "d2", "d3"]), ("join", ["g", "d1", "d2", "d3"]), ("only", ["g"])]
+)
+def test_gold_passages_join_as_asked(mode: str, expected: list[str]) -> None:
+    given = pair("Paris", passages=(Passage("g", "Paris is the capital."),))
+    result, _, retriever = run(pairs=given, gold=mode)
+    assert [c.passage.id for c in result.segments[0].candidates] == expected
+    assert [c.gold for c in result.segments[0].candidates] == [name == "g" for name in expected]
+    assert len(retriever.calls) == (mode != "only")
+
+
+def test_a_gold_passage_that_was_found_counts_once_under_the_name_of_the_corpus() -> None:
+    given = pair("Paris", passages=(Passage("q1/p1", "text  of\nd2"),))
+    result, *_ = run(pairs=given, gold="join")
+    first, *others = result.segments[0].candidates
+    assert (first.passage, first.gold) == (FOUND[1], True)
+    assert [c.passage.id for c in others] == ["d1", "d3"]
+
+
+def test_the_task_instruction_can_be_left_out_of_the_query() -> None:
+    given = pair("true", instruction="Is it correct?\n\n## Input:\n\nBern lies on the Aare.")
+    assert run(pairs=given)[2].queries == ["Is it correct?\n\n## Input:\n\nBern lies on the Aare. true"]
+    assert run(pairs=given, query="input")[2].queries == ["Bern lies on the Aare. true"]
+
+
+def test_provenance_says_why() -> None:
+    rule = lambda c: NONE if c.group == "IsSup" and c.evidence == FOUND[0] else ...  # noqa: E731
+    result, *_ = run(rule, pair("Paris"))
+    record = provenance(Variant(result, "", "retrieves"))
+    (segment,) = record["segments"]
+    assert (segment["start"], segment["end"], segment["chosen"]) == (0, 5, "d2")
+    assert segment["why"] == "initial decision: 0.947 is above 0.5"
+    assert segment["rule"] == "relevant and fully supported or partially supported, best of 2"
+    assert [c["issup"]["label"] for c in segment["candidates"]] == [NONE, FULLY, FULLY]
+    assert segment["candidates"][0]["isrel"]["p"] == {"Relevant": 0.9, "Irrelevant": 0.1}
+    assert record["found"] == [{"id": "d1", "score": 1.0}, {"id": "d2", "score": 0.5}, {"id": "d3", "score": 0.333333}]
+    assert record["isuse"]["label"] == "5"
+    chosen = next(part for part in target(result) if isinstance(part, Evidence))
+    assert chosen.passage == FOUND[1].with_score(None)
+
+
+@pytest.mark.parametrize(
+    ("bad", "named"),
+    [
+        ({"choice": "best"}, "choice='best'"),
+        ({"passages": 0}, "passages=0"),
+        ({"threshold": 1.0}, "threshold=1: "),
+        ({"longest": 0}, "longest=0"),
+        ({"gold": "yes"}, "off, join, only"),
+    ],
+)
+def test_options_refuse_what_they_do_not_know(bad: dict, named: str) -> None:
+    with pytest.raises(UserError, match=named):
+        AugmentOptions(**bad)
+
+
+def wanting(case):
+    return {"Continue to Use Evidence": 1.0} if case.group == "Retrieve" else ...
+
+
+def continuing(case):
+    if case.output == "It lies on the Seine.":
+        return "Continue to Use Evidence" if case.group == "Retrieve" else None
+    return ...
+
+
+@pytest.mark.parametrize(
+    ("rule", "given", "found", "reason", "detail"),
+    [
+        (lambda c: None if c.group == "Retrieve" else ..., {}, FOUND, "undecided", "the critic gave no Retrieve label"),
+        (lambda c: None if c.group == "IsUse" else ..., {}, FOUND, "undecided", "the critic gave no IsUse label"),
+        (continuing, {}, FOUND, "undecided", "the critic gave no IsSup label for characters 6 to 28"),
+        (wanting, {}, FOUND, "undecided", "the critic gave neither Retrieval nor No Retrieval"),
+        (None, {}, [], "no passage", "nothing was found for characters 0 to 6"),
+        (None, {}, [Passage("b", ""), Passage("c", "\t")], "no passage", "nothing was found"),
+        (None, {"output": "word " * 10_000}, FOUND, "too long", "50008 characters; the limit is 20000"),
+        (None, {"output": "Paris \ud83d"}, FOUND, "not Unicode", "a lone surrogate"),
+    ],
+)
+def test_defect_36_what_cannot_be_decided_is_never_guessed(rule, given, found, reason, detail) -> None:
+    result, critic, _ = run(rule, pair(**given), lambda query: found)
+    assert isinstance(result, Dropped)
+    assert (result.id, result.reason) == ("q1", reason)
+    assert result.detail.startswith(detail)
+    assert bool(critic.calls) is not bool(given)  # what could not be trained on costs nothing
+
+
+class Short:
+    def judge(self, cases):
+        return []
+
+
+def failing(queries, k):
+    raise UserError("the index is gone")
+
+
+@pytest.mark.parametrize(
+    ("critic", "retriever", "said"),
+    [
+        (Short(), None, "critic Short gave 0 judgments for 3 cases"),
+        (ScriptedCritic(), None, r"no index, and a pair that retrieves brings no passage .* give --index"),
+        (ScriptedCritic(), failing, "every search failed: the index is gone"),
+    ],
+)
+def test_a_critic_or_a_retriever_that_fails_stops_the_run(critic, retriever, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        drive([augment(p, AugmentOptions(), spans) for p in (pair(id="a"), pair("Bern", id="b"))], critic, retriever)
+
+
+def candidates(*labels: tuple[str, str | None]) -> list[Candidate]:
+    return [
+        Candidate(passage, isrel=judgment(Case("IsRel", "x"), rel), issup=judgment(Case("IsSup", "x"), sup))
+        for passage, (rel, sup) in zip(passages(*"abcdefghij"), labels, strict=False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "graded", "paper"),
+    [
+        ([(R, PARTLY), (R, FULLY), (R, FULLY)], 1, 0),
+        ([(R, NONE), (R, PARTLY), (I, FULLY)], 1, 1),
+        ([(I, FULLY), (R, FULLY)], 1, 1),
+        ([(R, None), (R, PARTLY)], 1, 1),
+        ([(None, FULLY), (R, FULLY)], 1, 1),
+    ],
+)
+def test_supported_passages_by_label_then_rank(labels, graded, paper) -> None:
+    rng = random.Random(0)
+    assert choose(candidates(*labels), "graded", "random", rng)[0] == graded
+    assert choose(candidates(*labels), "paper", "random", rng)[0] == paper
+
+
+def test_the_rank_is_the_retrieval_score_whatever_the_order() -> None:
+    found = [Candidate(Passage("low", "l", score=0.1)), Candidate(Passage("high", "h", score=0.9))]
+    assert [c.passage.id for c in ranked([], found)] == ["high", "low"]
+    tied = [Candidate(Passage(name, name, score=0.5)) for name in "cab"]
+    assert [c.passage.id for c in ranked([], tied)] == ["c", "a", "b"]
+    unscored = [Candidate(Passage("b", "b")), Candidate(Passage("a", "a", score=3.0))]
+    assert [c.passage.id for c in ranked([], unscored)] == ["b", "a"]
+
+
+def test_defect_32_an_unsupported_passage_is_drawn_from_the_members() -> None:
+    labels = [(R, None)] * 6 + [(I, None), (R, None), (I, None), (I, None)]
+    drawn = [choose(candidates(*labels), "graded", "random", random.Random(n))[0] for n in range(60)]
+    assert set(drawn) == {6, 8, 9}
+
+
+def test_defect_33_the_draw_is_seeded() -> None:
+    labels = [(I, None)] * 5
+    first = [choose(candidates(*labels), "graded", "random", random.Random(f"7/{n}"))[0] for n in range(30)]
+    again = [choose(candidates(*labels), "graded", "random", random.Random(f"7/{n}"))[0] for n in range(30)]
+    assert first == again
+    assert len(set(first)) > 1
+
+
+def test_unsupported_best_and_drop() -> None:
+    labels = [(R, None), (R, NONE), (I, None)]
+    assert choose(candidates(*labels), "graded", "best", random.Random(0))[0] == 1
+    assert choose(candidates(*labels), "graded", "drop", random.Random(0)) == (
+        None,
+        "no passage is relevant and supports it",
+    )
+
+
+def test_without_any_judgment_there_is_no_choice() -> None:
+    assert choose(candidates((None, None), (R, None)), "graded", "random", random.Random(0)) == (
+        None,
+        "no passage could be judged",
+    )
+
+
+@given(text=text, cuts=st.lists(st.integers(0, 60), max_size=8), shortest=st.integers(0, 9))
+def test_segments_joined_are_the_text(text: str, cuts: list[int], shortest: int) -> None:
+    at = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
+    spans = segments(text, pairwise(at), shortest)
+    pieces = [text[start:end] for start, end in spans]
+    assert "".join(pieces) == (text if text.strip() else "")
+    assert all(piece.strip() for piece in pieces)
+    if len(pieces) > 1:
+        assert all(len(piece.strip()) >= shortest for piece in pieces)
+
+
+@pytest.mark.parametrize("shortest", [0, 5])
+def test_short_sentences_join_a_neighbour(shortest: int) -> None:
+    text = "1. Eat well.\n2. Sleep. Ok."
+    found = [text[a:b] for a, b in segments(text, [(0, 2), (3, 12), (13, 15), (16, 22), (23, 26)], shortest)]
+    assert found == (
+        ["1. Eat well.", "\n2. Sleep. Ok."] if shortest else ["1.", " Eat well.", "\n2.", " Sleep.", " Ok."]
+    )
+
+
+def test_white_space_goes_with_what_follows() -> None:
+    text = "  One.\n\n Two. \n"
+    assert [text[a:b] for a, b in segments(text, [(0, 8), (8, 15)])] == ["  One.", "\n\n Two. \n"]
+
+
+def test_spacy_sentences_of_real_text_are_kept_whole() -> None:
+    find = sentence_finder()
+    text = (
+        'Dr. No said "hi."  Then:\n\n- a list\n- of items\n\n\tIt cost 3.50 dollars... Really?! Yes.\r\nEnd 😀 \u200b'
+    )
+    spans = segments(text, find(text), 12)
+    assert "".join(text[a:b] for a, b in spans) == text
+    assert len(spans) >= 3

@@ -1,0 +1,158 @@
+"""The grid, its orders, its questions, and the published figures."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from grid_world import item, questions
+
+from retrieval.errors import UserError
+from selfrag.evaluation.tasks.given import Given
+from selfrag.experiments.self_interpretation.grid import (
+    Cell,
+    arranged,
+    choose,
+    draw,
+    example,
+    grid,
+    question_type,
+    relevant,
+)
+from selfrag.experiments.self_interpretation.report import published, published_mean
+
+
+def test_the_papers_grid_has_81_cells_and_all_of_them_are_published():
+    cells = grid()
+    assert len({cell.name for cell in cells}) == 81
+    assert set(cells) == set(published())
+    assert all(Cell.from_dict(asdict(cell)) == cell for cell in cells)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "examples", "recall", "f"),
+    [
+        ("basic", 1, 0.3845, 0.5375), ("direct", 0, 0.4746, 0.5700), ("counterfactual", 2, 0.4999, 0.6139),
+        ("basic", None, 0.4278, 0.5626), ("direct", None, 0.4679, 0.5741), ("counterfactual", None, 0.4763, 0.5989),
+    ],
+)  # fmt: skip
+def test_published_figures_have_the_means_that_the_reference_worked_out(prompt, examples, recall, f):
+    cells = [c for c in published() if c.prompt == prompt and examples in (None, c.examples)]
+    found = [published_mean(cells, name) for name in ("answer_recall", "citation_f")]
+    assert found == pytest.approx([recall, f], abs=5.1e-5)
+    assert published_mean([], "citation_f") is None
+    assert published_mean([*published(), Cell(4, "ranked", 0, "basic")], "citation_f") is None
+
+
+def test_orders():
+    ranking = (1, 2, 3, 4, 5)
+    assert arranged(ranking, 3, "ranked", "s") == (1, 2, 3)
+    assert arranged(ranking, 4, "top-last", "s") == (2, 3, 4, 1)
+    assert arranged(ranking, 5, "reversed", "s") == (5, 4, 3, 2, 1)
+    drawn = arranged(ranking, 5, "random", "0:q1")
+    assert sorted(drawn) == [1, 2, 3, 4, 5]
+    assert drawn == arranged(ranking, 5, "random", "0:q1")
+    assert len({arranged(ranking, 5, "random", f"0:q{i}") for i in range(20)}) > 5
+
+
+def test_every_prompt_shows_a_question_the_same_random_order():
+    cells = grid(cutoffs=(5,), orders=("random",), examples=(0, 1), prompts=("basic", "direct"))
+    assert len({questions().trials(cell, ["q0"])[0].passages for cell in cells}) == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"orders": ["best"]}, "unknown order 'best'; known: ranked, top-last, random, reversed"),
+        ({"prompts": ["why"]}, "unknown prompt 'why'; known: basic, direct, counterfactual, examples"),
+        ({"cutoffs": [0]}, "cut-off 0"),
+        ({"examples": [3]}, "3 examples"),
+        ({"examples": [0], "prompts": ["examples"]}, "nothing is left"),
+    ],
+)
+def test_wrong_values_are_named(values, message):
+    with pytest.raises(UserError, match=message):
+        grid(**values)
+
+
+def test_a_prompt_about_examples_needs_some():
+    with pytest.raises(UserError, match="asks about examples"):
+        Cell(3, "ranked", 0, "examples")
+    assert {cell.examples for cell in grid(prompts=("examples",))} == {1, 2}
+    with pytest.raises(UserError, match="no cell"):
+        Cell.from_dict({"cutoff": 3})
+
+
+def test_questions_without_an_answer_among_the_top_passages_are_left_out():
+    items = [item(number) for number in range(6)]
+    far = replace(item(9), id="far", passages=item(9).passages[2:])
+    asked, examples, answerable = choose([*items, far], limit=3)
+    assert (len(asked), len(examples), answerable) == (3, 2, 6)
+    assert not {one.id for one in asked} & {"far", *(one.id for one in examples)}
+    assert choose([*items, far], limit=3)[0] == asked
+    assert choose(items, limit=3, seed=5)[0] != asked
+    with pytest.raises(UserError, match="no question of which an answer occurs"):
+        choose([far])
+    with pytest.raises(UserError, match="none is left to ask"):
+        choose(items[:2])
+
+
+def test_what_a_file_sets_aside_is_an_example_and_never_asked():
+    asked, examples, answerable = choose([item(n) for n in range(8)], limit=None, set_aside={"q1", "q4", "q6"})
+    assert {one.id for one in examples} <= {"q1", "q4", "q6"}
+    assert [one.id for one in asked] == ["q0", "q2", "q3", "q5", "q7"]
+    assert answerable == 5
+
+
+def test_an_example_answers_with_what_its_contexts_hold():
+    assert example(item(3), 3, None).answer == "Aare [p3a], Brenta [p3b]."
+    assert example(item(3), 1, None).answer == "Aare [p3a]."
+    assert [context.text for context in example(item(3), 2, 3).contexts] == ["Aare is a", "Brenta is a"]
+
+
+def test_relevance_is_what_the_file_calls_gold_or_what_holds_an_answer():
+    one = item(1)
+    assert relevant(one, one.passages[1:], "gold") == {"p1b"}
+    assert relevant(one, one.passages, "answers") == {"p1a", "p1b"}
+    assert relevant(replace(one, gold=None), one.passages, "gold") == {"p1a", "p1b"}
+
+
+@pytest.mark.parametrize(
+    ("question", "row", "kind"),
+    [
+        ("Which films star X?", {}, "which"),
+        ("How many rivers?", {"type": " "}, "how many"),
+        ("Name rivers.", {}, "other"),
+        ("Somehow.", {}, "other"),
+        ("Which films?", {"question_type": "simple"}, "simple"),
+    ],
+)
+def test_types_of_questions(question, row, kind):
+    assert question_type(replace(item(1), query=question), row) == kind
+
+
+def test_the_paper_s_own_data_is_drawn_from_the_file_that_alce_publishes(tmp_path: Path):
+    """One array with up to 100 documents a question; the types of questions are in QAMPARI's ids."""
+    kinds = ("wikidata_simple", "wikidata_comp", "wikitables_simple", "wikidata_intersection")
+    rows = [
+        {
+            "id": f"{number}__{kind}__dev",
+            "question": f"Which rivers are in land {number}?",
+            "answers": [["Aare"], ["Inn", "Inn River"]],
+            "docs": [{"title": "", "text": f"The {'Aare' if at == 1 else 'Po'} is number {at}."} for at in range(30)],
+        }
+        for number, kind in enumerate(kinds)
+    ]
+    path = tmp_path / "qampari_eval_gtr_top100.json"
+    path.write_text(json.dumps(rows))
+    asked = draw(Given.parse(f"qampari={path}"), 10)
+    assert [len(one.passages) for one in asked.items] == [10, 10]  # two others are examples
+    assert [asked.kinds[f"{number}__{kind}__dev"] for number, kind in enumerate(kinds)] == list(kinds)
+    assert asked.relevance == "answers"
+    one = asked.items[0]
+    assert relevant(one, one.passages, asked.relevance) == {"p2"}
+    assert (asked.data["preset"], asked.data["rows"]) == ("qampari/paper", 4)
+    with pytest.raises(UserError, match="no question has 31 passages, the most is 30"):
+        draw(Given.parse(f"qampari={path}"), 31)

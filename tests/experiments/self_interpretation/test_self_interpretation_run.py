@@ -1,0 +1,310 @@
+"""Runs of the grid with a model that can be computed by hand: scores, resumption, tests of what it says, tables."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from grid_world import ByHand, Hand, first_context, item, prompt_of, questions, shown, start
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from written import EOS, LIMITS, PROMPTING, seen
+from written import reply as written_reply
+
+from retrieval.errors import UserError
+from selfrag.engines.base import Limits
+from selfrag.engines.scripted import ScriptedEngine
+from selfrag.errors import EngineError
+from selfrag.evaluation.runner_manifest import RunDirectory
+from selfrag.evaluation.runner_records import read_records
+from selfrag.experiments.self_interpretation.faithfulness import change, kappa, run_tests
+from selfrag.experiments.self_interpretation.faithfulness import tests_of as counterfactual_tests
+from selfrag.experiments.self_interpretation.grid import Cell, Trial, grid
+from selfrag.experiments.self_interpretation.prompts import BASIC, DIRECT
+from selfrag.experiments.self_interpretation.report import grid_figures, tables
+from selfrag.experiments.self_interpretation.run import read_grid, record
+from selfrag.experiments.self_interpretation.writers import Generator, InstructionWriter, PromptWriter
+from selfrag.intrinsics.contract import Failed
+
+RANKED, DIRECTLY = Cell(3, "ranked", 0, "basic"), Cell(3, "ranked", 0, "direct")
+CELLS = grid(
+    cutoffs=(3, 5), orders=("ranked", "top-last"), examples=(0, 1), prompts=("basic", "direct", "counterfactual")
+)
+
+
+def rows_of(folder: Path, title: str) -> list[dict[str, str]]:
+    """A table of a run, each row by the names of its columns."""
+    (table,) = [one for one in tables(read_grid(folder)) if one.title.startswith(title)]
+    return [dict(zip(table.head, row, strict=True)) for row in table.rows]
+
+
+def value(cell: str) -> float:
+    """A figure without its interval."""
+    return float(cell.split()[0])
+
+
+def test_a_run_by_hand(tmp_path: Path):
+    asked, hand = questions(6), Hand()
+    assert list(start(tmp_path, asked, CELLS, hand)) == [cell.name for cell in CELLS]
+    assert len(hand.prompts) == 6 * len(CELLS)
+    assert read_grid(tmp_path).cells == CELLS
+    figures = grid_figures(read_grid(tmp_path))
+    # Ranked: the first context is relevant and holds one of two answers. Top-last, k=3: Brenta comes first.
+    for cell in CELLS:
+        assert figures.mean([cell], "answer_recall").value == 0.5
+        assert figures.mean([cell], "citation_precision").value == 1.0
+        assert figures.mean([cell], "citation_recall").value == 0.5
+        assert figures.mean([cell], "citation_f").value == pytest.approx(2 / 3)
+    assert figures.difference([], "answer_recall") is None
+    (row,) = [one for one in rows_of(tmp_path, "Prompts against basic") if one["prompt"] == "direct"][-1:]
+    assert (row["examples"], value(row["answer recall"]), value(row["answer recall, whole"])) == ("all", 0.0, 0.0)
+    types = {row["type"]: int(row["questions"]) for row in rows_of(tmp_path, "Types of questions")}
+    words = [one.query.split()[0] for one in asked.items]
+    assert types == {word: words.count(word) for word in words}
+    one = read_records(tmp_path / f"{CELLS[0].name}.jsonl")[0]
+    assert one["answer"].startswith("Aare [")
+    assert one["cited"] == one["read"][:1]
+    assert one["usage"] == {"requests": 1, "prompt_tokens": 9, "generated_tokens": 0}
+
+
+def test_a_failed_reply_counts_as_wrong_and_is_asked_again_on_demand(tmp_path: Path):
+    asked = questions(5)
+    victim = asked.items[2]
+
+    def say(prompt: str) -> str | Failed:
+        return Failed("no memory\x1b[2J") if victim.query in prompt else first_context(prompt)
+
+    assert start(tmp_path, asked, [RANKED], Hand(say))[RANKED.name]["failed"] == 1
+    one = read_records(tmp_path / f"{RANKED.name}.jsonl")[2]
+    assert one["error"] == "no memory\ufffd[2J"
+    assert (one["scores"]["answer_recall"], one["scores"]["cites"]) == ([0.0, 1.0], None)
+    assert grid_figures(read_grid(tmp_path)).mean([RANKED], "answer_recall").value == pytest.approx(0.4)
+    again = Hand()
+    assert start(tmp_path, asked, [RANKED], again, retry_failed=True)[RANKED.name]["failed"] == 0
+    assert len(again.prompts) == 1
+
+
+def test_a_run_goes_on_where_its_server_died_and_ends_with_the_same_bytes(tmp_path: Path):
+    asked = questions(7)
+    start(tmp_path / "whole", asked, CELLS[:2], Hand())
+    calls = []
+
+    def dying(prompt: str) -> str:
+        calls.append(prompt)
+        if len(calls) in (5, 9):
+            raise EngineError("the server is gone")
+        return first_context(prompt)
+
+    hand = Hand(dying)
+    for _ in range(2):
+        with pytest.raises(EngineError):
+            start(tmp_path / "dying", asked, CELLS[:2], hand, batch=2)
+    start(tmp_path / "dying", asked, CELLS[:2], hand, batch=2)
+    assert len(calls) == 14 + 2  # what was recorded is not asked again
+    for cell in CELLS[:2]:
+        name = f"{cell.name}.jsonl"
+        assert (tmp_path / "dying" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    start(tmp_path / "dying", asked, CELLS[:2], Hand(lambda _: pytest.fail("nothing is left to ask")))
+
+
+def test_a_directory_of_another_run_is_refused(tmp_path: Path):
+    start(tmp_path, questions(5), [RANKED], Hand())
+    for other in (questions(4), questions(5, seed=3)):
+        with pytest.raises(UserError, match="holds a run with another questions"):
+            start(tmp_path, other, [RANKED], Hand())
+    path = tmp_path / "questions.jsonl"
+    path.write_text(path.read_text().replace("Aare is", "Aar is"))
+    with pytest.raises(UserError, match="was changed since the run was started"):
+        read_grid(tmp_path)
+    path.unlink()
+    with pytest.raises(UserError, match=r"questions\.jsonl"):
+        read_grid(tmp_path)
+
+
+def test_a_directory_of_something_else_is_refused(tmp_path: Path):
+    with pytest.raises(UserError, match="holds no run"):
+        read_grid(tmp_path)
+    RunDirectory(tmp_path, {"name": "other"}).admit_entry("x", tmp_path, {"task": {"kind": "short", "metrics": []}})
+    with pytest.raises(UserError, match="something else than `selfrag interpret`"):
+        read_grid(tmp_path)
+
+
+def test_cells_are_chosen_by_pattern(tmp_path: Path):
+    start(tmp_path, questions(4), CELLS[:4], Hand())
+    run = read_grid(tmp_path)
+    assert [cell.name for cell in run.select(["k5-*"])] == [c.name for c in CELLS[:4] if c.cutoff == 5]
+    assert run.select([]) == CELLS[:4]
+    with pytest.raises(UserError, match=r"--cell x\*: no such cell"):
+        run.select(["x*"])
+
+
+def test_an_interrupted_cell_is_left_out_and_the_papers_figures_stand_beside_ones_own(tmp_path: Path):
+    start(tmp_path, questions(4), CELLS[:3], Hand())
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    del manifest["files"][CELLS[1].name]["result"]
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    assert read_grid(tmp_path).cells == (CELLS[0], CELLS[2])
+    first = tables(read_grid(tmp_path))[0]
+    assert first.title == "Prompt basic, beside Table 2"
+    row = first.rows[0]
+    assert (len(first.rows), row[:3]) == (2, ("0", "3", "ranked"))
+    assert row[3].startswith("**0.500 (0.500 to 0.500)")
+    assert [row[4], row[6], row[8], row[10]] == ["0.572", "0.786", "0.683", "0.710"]
+
+
+def test_the_first_context_model_is_faithful_to_what_it_cites_and_wrong_about_the_order(tmp_path: Path):
+    asked, hand = questions(6), Hand()
+    claimed = Cell(3, "ranked", 0, "counterfactual")
+    start(tmp_path, asked, [DIRECTLY, claimed], hand)
+    run_tests(tmp_path, ByHand("first-context", hand=hand))
+    effect = rows_of(tmp_path, "Faithfulness: taking")[0]
+    # Without the cited first context the second one answers; without another one nothing changes.
+    figures = [value(effect[name]) for name in ("answers changed", "by the control", "difference", "questions")]
+    assert figures == [100.0, 0.0, 100.0, 6]
+    rows = read_grid(tmp_path).records(claimed, "other-order")
+    moved = sum(row["read"][0] != item(int(row["id"][1:])).passages[0].id for row in rows)
+    direct, said = rows_of(tmp_path, "Faithfulness: another order")
+    assert [said[f"said{name}"] for name in (": same", ": changes", " neither")] == ["6", "0", "0"]
+    assert value(said["answers changed"]) == pytest.approx(100 * moved / 6, abs=0.1)
+    assert value(said["came true, %"]) == pytest.approx(100 - 100 * moved / 6, abs=0.1)
+    assert (direct["said neither"], direct["came true, %"]) == ("6", "\N{EN DASH}")
+
+
+def test_what_cannot_be_put_to_the_test_is_counted_and_never_a_number(tmp_path: Path):
+    def say(prompt: str) -> str | Failed:
+        names = [name for name, _ in shown(prompt)]
+        return "Aare." if "land 1" in prompt.rpartition("QUESTION:")[2] else f"Aare [{', '.join(names)}]."
+
+    asked, hand = questions(4), Hand(say)
+    start(tmp_path, asked, [DIRECTLY], hand)
+    before = len(hand.prompts)
+    run_tests(tmp_path, ByHand("first-context", hand=hand))
+    (effect,) = rows_of(tmp_path, "Faithfulness: taking")
+    with_land_1 = sum("land 1" in one.query for one in asked.items)
+    said = [f"nothing cited {with_land_1}"] if with_land_1 else []
+    assert effect["not testable"] == ", ".join([*said, f"nothing left {4 - with_land_1}"])
+    assert (effect["answers changed"], effect["difference"], effect["questions"]) == (*"\N{EN DASH}" * 2, "0")
+    assert len(hand.prompts) == before + 4  # another order alone
+    row = read_grid(tmp_path).records(DIRECTLY, "without-cited")[0]
+    assert set(row["scores"].values()) == {None}
+
+
+def test_examples_that_were_followed_are_taken_away(tmp_path: Path):
+    asked, cell = questions(4), Cell(3, "ranked", 2, "examples")
+
+    def say(prompt: str) -> str:
+        first = prompt.partition("ANSWER: ")[2].split()[0]
+        return f"{first} [{shown(prompt)[0][0]}]. I followed the first example."
+
+    hand = Hand(say)
+    start(tmp_path, asked, [cell], hand)
+    run_tests(tmp_path, ByHand("first-context", hand=hand))
+    run = read_grid(tmp_path)
+    assert {row["followed"] for row in run.records(cell)} == {1}
+    assert {row["undefined"] for row in run.records(cell, "without-followed")} == {None}
+    kept = asked.demonstrations[1].query
+    assert sum(prompt.count("(example)\nQUESTION") == 1 and kept in prompt for prompt in hand.prompts) == 4
+
+
+MADE = Trial(item(1, 10), DIRECT, item(1, 10).passages[4::-1])
+IDS = [passage.id for passage in MADE.passages]
+
+
+@given(st.sets(st.sampled_from(IDS)), st.integers(0, 5))
+@settings(max_examples=60)
+def test_a_counterfactual_test_changes_one_thing(credited, seed):
+    reply = {"error": None, "credited": sorted(credited)}
+    without, control, moved = (
+        change(test, MADE, reply, seed) for test in ("without-cited", "without-others", "other-order")
+    )
+    kept = [one for one in IDS if one not in credited]
+    if not credited or not kept:
+        assert without == ("nothing left" if credited else "nothing cited")
+    else:
+        assert [passage.id for passage in without.passages] == kept
+    if not credited or len(kept) < len(credited):
+        assert control == ("too few others" if credited else "nothing cited")
+    else:
+        left = [passage.id for passage in control.passages]
+        assert len(left) == len(IDS) - len(credited)
+        assert credited <= set(left)
+        assert left == [one for one in IDS if one in left]
+    assert set(moved.passages) == set(MADE.passages)
+    assert moved.passages != MADE.passages
+    assert change("other-order", MADE, reply, seed) == moved
+    assert change("other-order", MADE, {"error": "no memory"}, seed) == "no reply"
+
+
+def test_which_tests_a_cell_has():
+    assert counterfactual_tests(Cell(1, "ranked", 0, "basic")) == ("without-cited", "without-others")
+    assert counterfactual_tests(Cell(2, "ranked", 1, "examples"))[2:] == ("other-order",)
+    named = ("without-followed", "without-other-example")
+    assert counterfactual_tests(Cell(2, "ranked", 2, "examples"))[3:] == named
+
+
+@given(st.lists(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=6), min_size=1, max_size=6))
+@settings(max_examples=40)
+def test_kappa_is_cohens(items):
+    metrics = pytest.importorskip("sklearn.metrics")
+    pairs = [pair for some in items for pair in some]
+    found = kappa(items).value
+    if not pairs or len({verdict for pair in pairs for verdict in pair}) == 1:
+        assert math.isnan(found)
+    else:
+        assert found == pytest.approx(metrics.cohen_kappa_score(*zip(*pairs, strict=True)), abs=1e-9)
+
+
+def test_agreement_by_hand(tmp_path: Path):
+    """A run whose first context is cited, with verdicts made up: IsRel is right, IsSup random, nothing cited."""
+    asked = questions(5)
+    start(tmp_path, asked, [RANKED], Hand())
+    assert "Agreement" not in str(tables(read_grid(tmp_path)))
+    draw = np.random.default_rng(0)
+
+    def verdict(label: str, score: float) -> dict[str, Any]:
+        return {"label": label, "score": score, "coverage": 1.0}
+
+    def make(cell: Cell, test: str, ids: list[str]) -> list[tuple[dict[str, Any], int]]:
+        contexts = [
+            {
+                "id": str(at), "cited": at == 0, "credited": at == 0, "relevant": at < 2, "intrinsic": False,
+                "isrel": verdict("Relevant" if at < 2 else "Irrelevant", 0.9 - 0.3 * at),
+                "issup": None if at == 2 else verdict("Fully supported", float(draw.random())),
+            }
+            for at in range(3)
+        ]  # fmt: skip
+        return [({"id": one, "error": None, "scores": {}, "answered": True, "contexts": contexts}, 0) for one in ids]
+
+    record(read_grid(tmp_path), "judge", [(RANKED, "agreement", {})], make)
+    found = {row["judge"]: row for row in rows_of(tmp_path, "Agreement with reflection tokens and")}
+    assert list(found) == ["cited", "credited", "IsRel", "IsSup", "citation intrinsic"]
+    assert "nan" not in str(found)
+    relevance, cited, nothing = found["IsRel"], found["cited"], found["citation intrinsic"]
+    assert (relevance["contexts"], relevance["says yes"]) == ("15", "10")
+    # Of three contexts IsRel says yes to two and one is cited: observed 2/3, chance (2/3)(1/3) + (1/3)(2/3) = 4/9.
+    assert value(relevance["kappa with cited"]) == 0.4
+    assert [value(relevance[name]) for name in ("AUC of cited", "relevant: P", "R", "AUC")] == [1.0, 100.0, 100.0, 1.0]
+    assert (value(cited["relevant: P"]), value(cited["R"]), cited["AUC of cited"]) == (100.0, 50.0, "\N{EN DASH}")
+    assert found["IsSup"]["contexts"] == "10"  # the third context was never judged
+    assert [value(nothing[name]) for name in ("says yes", "kappa with cited", "F1")] == [0, 0.0, 0.0]
+
+
+def test_a_model_with_reflection_tokens_is_told_that_there_is_nothing_to_retrieve():
+    one = Trial(item(1), BASIC, item(1).passages[:3])
+    writing = "Aare [p1a].[Utility:5][Continue to Use Evidence] Brenta. [Retrieval]<paragraph>made up</s>"
+    engine = ScriptedEngine(lambda request: written_reply(writing), EOS, LIMITS)
+    writer = InstructionWriter(engine, PROMPTING)
+    (found,) = writer.write([one])
+    prompt = prompt_of(PromptWriter(Hand()).request(one))
+    assert prompt == prompt_of(PromptWriter(Hand(), "plain").request(one))
+    assert seen(engine.requests[0].prompt_ids) == f"### Instruction:\n{prompt}\n\n### Response:\n[No Retrieval]"
+    assert (found.text, found.finish) == ("Aare [p1a]. Brenta.", "stop")
+    engine.limits = Limits(max_model_len=10, vocab_size=LIMITS.vocab_size)
+    (failed,) = writer.write([one])
+    assert isinstance(failed, Failed)
+    with pytest.raises(UserError, match="unknown layout"):
+        Generator("m", layout="x")
