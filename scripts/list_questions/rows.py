@@ -16,7 +16,7 @@ from list_questions.statements import statements
 from retrieval.atomic import write_json
 from retrieval.passage import Passage, Retriever
 from selfrag.errors import UserError
-from selfrag.experiments.intrinsics.searching import BM25
+from selfrag.experiments.intrinsics.flows import BM25
 from selfrag.jsonl import read_identified, write_jsonl
 from selfrag.provenance import commit, sha256, versions
 

@@ -45,7 +45,7 @@ def ablate(
 ) -> None:
     """The paper's inference ablations (Table 3a), its policy against the published code's, reliance on memory (C.1)."""
     from selfrag.evaluation.systems import parse_settings
-    from selfrag.experiments.steering.sweep import based
+    from selfrag.experiments.sweeps import based
 
     base = parse_settings(changes or [])
     based(base)  # a bad setting is refused before a model is loaded
@@ -54,11 +54,9 @@ def ablate(
     from selfrag.cli.options import quiet
     from selfrag.evaluation.presets import Given
     from selfrag.evaluation.runner import Model, Source
-    from selfrag.experiments.steering.ablate import ablate as run
-    from selfrag.experiments.steering.ablate_writing import reliance_rows, write_ablation
-    from selfrag.experiments.steering.ablation_verdicts import HEAD, ablations_against
-    from selfrag.experiments.steering.results import brief
-    from selfrag.experiments.steering.writing import sources
+    from selfrag.experiments.ablations import HEAD, against_paper, reliance_rows, write_ablation
+    from selfrag.experiments.ablations import ablate as run
+    from selfrag.experiments.sweeps import brief, sources
 
     quiet()
     source = Source([Given.parse(one) for one in files], limit, seed, index, form=choices)
@@ -75,6 +73,6 @@ def ablate(
     about = {"model": model, "engine": engine, "source": source.settings(), "files": sources(found.studies)}
     memory = [", ".join(row) for row in reliance_rows(found.reliance)] if found.reliance else []
     heading = ["", "right answers that no passage holds, in percent:"] if memory else []
-    verdicts = [", ".join(one.cells()) for one in ablations_against(found.comparison, found.studies)]
-    show(brief(found.comparison), [", ".join(HEAD), *verdicts, *heading, *memory, "", str(found.saved)])
+    beside = [", ".join(cells) for cells in (HEAD, *against_paper(found.comparison, found.studies))]
+    show(brief(found.comparison), [*beside, *heading, *memory, "", str(found.saved)])
     written(write_ablation(found, out, about))

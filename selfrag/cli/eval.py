@@ -61,7 +61,7 @@ def intrinsics(
 
     quiet()
     from selfrag.experiments.intrinsics.run import PARTS, Settings, evaluate
-    from selfrag.experiments.intrinsics.section import markdown
+    from selfrag.experiments.report_tables import markdown
 
     parts = tuple(only) if only else PARTS[:-1]
     settings = Settings(model, data, adapters, corpus, parts, engine, limit, flows, shots, seed)

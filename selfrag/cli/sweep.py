@@ -78,10 +78,10 @@ def sweep(
 ) -> None:
     """Vary weights and thresholds: decode once, answer every setting from that record wherever it is exact."""
     from selfrag.evaluation.systems import parse_settings
-    from selfrag.experiments.steering.choosing import Goal
-    from selfrag.experiments.steering.setting import Axis, plan
-    from selfrag.experiments.steering.sweep import AXES, Sweep, based
-    from selfrag.experiments.steering.sweep import sweep as run
+    from selfrag.experiments.axes import Axis, plan
+    from selfrag.experiments.best_setting import Goal
+    from selfrag.experiments.sweeps import AXES, Sweep, based, brief, sentences, sources, write_sweep
+    from selfrag.experiments.sweeps import sweep as run
 
     axes = tuple(Axis.parse(text) for text in axis) if axis else AXES
     goal = None if best == "none" else Goal.parse(best)
@@ -93,8 +93,6 @@ def sweep(
     from selfrag.cli.options import quiet
     from selfrag.evaluation.presets import Given
     from selfrag.evaluation.runner import Model, Source
-    from selfrag.experiments.steering.results import brief
-    from selfrag.experiments.steering.writing import sentences, sources, write_sweep
 
     quiet()
     source = Source([Given.parse(one) for one in files], limit, seed, index, form=choices)

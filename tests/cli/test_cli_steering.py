@@ -11,7 +11,7 @@ import pytest
 
 from selfrag.cli.main import main
 from selfrag.evaluation.runner import Model
-from selfrag.experiments.steering.table3a import PUBLISHED
+from selfrag.experiments.ablations import PUBLISHED
 
 PASSAGES = [{"id": f"p{i}", "title": "Book", "text": f"Text {i} by Ann."} for i in range(3)]
 SHORT = [
@@ -78,7 +78,6 @@ def test_a_sweep_decodes_once_and_goes_on_without_the_model(
     assert found["choices"]["closed"]["goal"] == "accuracy,retrieval_rate<=0.5"
     assert found["saved"]["answers"] == {"replayed": 40, "decoded": 0, "approximate": 0}
     assert found["files"]["short"]["items"] == 6
-    assert {trend["axis"] for trend in found["trends"]["short"]} == {"threshold"}
     manifest = values(out / "settings" / "threshold=1" / "manifest.json")
     assert manifest["identity"]["system"]["decoding"]["threshold"] == 1
 
@@ -99,7 +98,7 @@ def test_an_ablation_prints_the_published_rows_beside_ours(
     assert main([*command, "--limit=3"]) == 0
     shown = capsys.readouterr().out
     assert "right answers that no passage holds" in shown
-    assert re.search(r"^no-retrieval, short, \d of 3, .*-20\.8, -0\.5, (as in|against|not told|undefined)", shown, re.M)
+    assert re.search(r"^no-retrieval, short, \d of 3, .*-20\.8, -0\.5$", shown, re.M)
     page = (out / "ablation.md").read_text()
     for name in (*PUBLISHED, "official", "always", "forbid-unsupported"):
         assert f"| {name} |" in page
@@ -109,10 +108,6 @@ def test_an_ablation_prints_the_published_rows_beside_ours(
     found = values(out / "ablation.json")
     assert found["saved"]["answers"]["approximate"] == 0
     assert found["settings"]["short"]["official"]["retrieve_test"] == "log_ratio"
-    assert {(one["row"], one["file"]) for one in found["verdicts"]} >= {
-        ("retrieve-top-1", "average"),
-        ("remove-issup", "closed"),
-    }
     assert main([*command, "--limit=3", f"--baseline={out / 'rows' / 'always'}"]) == 2
     assert "two systems called 'always'" in capsys.readouterr().err
     assert main([*command, "--limit=2"]) == 2

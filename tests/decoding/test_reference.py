@@ -30,7 +30,7 @@ from selfrag.decoding.tree import Decoder
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.errors import DecodingError, UserError
 from selfrag.evaluation.metrics.output import USAGE
-from selfrag.experiments.steering.replaying import Grouped, replay_all
+from selfrag.experiments.studies import rescored
 from selfrag.reflection.weights import Weights
 
 EXAMPLES = int(os.environ.get("SELFRAG_REFERENCE", "120"))
@@ -219,7 +219,7 @@ def test_narrowing(
 
 def narrowed(world: World, answer: Answer, asked: Sequence[Decoding]) -> None:
     usage = {name: getattr(answer.usage, name) for name in USAGE}
-    for one, replayed in zip(asked, replay_all(answer.trace, usage, Grouped.of(asked)), strict=True):
+    for one, replayed in zip(asked, rescored(answer.trace, usage, asked), strict=True):
         if replayed is None or not replayed.exact:
             continue
         note("exact")

@@ -12,10 +12,21 @@ from typing import Any, TypeVar
 
 from retrieval.atomic import write_json, write_text
 from selfrag.errors import UserError, VocabularyError, require
-from selfrag.experiments.intrinsics import answering, certain, citing, faithfulness, gating, rewriting
-from selfrag.experiments.intrinsics.followups import Turn, read_collection, sample, turns
-from selfrag.experiments.intrinsics.section import Section, markdown
+from selfrag.experiments.intrinsics.flows import BM25, FLOWS_PART, Turn, evaluate_flows, read_collection, sample, turns
+from selfrag.experiments.intrinsics.measures import (
+    ANSWERABILITY_PART,
+    CITATIONS_PART,
+    HALLUCINATION_PART,
+    REWRITE_PART,
+    UNCERTAINTY_PART,
+    evaluate_answerability,
+    evaluate_certainty,
+    evaluate_citations,
+    evaluate_hallucination,
+    evaluate_rewrite,
+)
 from selfrag.experiments.intrinsics.subjects import ADAPTED, PROMPTED, UNTRAINED, Subject, worked
+from selfrag.experiments.report_tables import Section, markdown
 from selfrag.intrinsics.flows.writers import ChatWriter, SelfRAGWriter, Writer
 from selfrag.intrinsics.model_library import DEMO, Library
 from selfrag.intrinsics.training.data import STEMS, find_file
@@ -26,11 +37,11 @@ from selfrag.intrinsics.training.rows import Labelled, read_labelled
 
 T = TypeVar("T")
 LABELLED: Mapping[str, Callable[..., Section]] = {
-    answering.NAME: answering.evaluate,
-    faithfulness.NAME: faithfulness.evaluate,
-    citing.NAME: citing.evaluate,
+    ANSWERABILITY_PART: evaluate_answerability,
+    HALLUCINATION_PART: evaluate_hallucination,
+    CITATIONS_PART: evaluate_citations,
 }
-PARTS = (rewriting.NAME, certain.NAME, faithfulness.NAME, answering.NAME, citing.NAME, gating.NAME)
+PARTS = (REWRITE_PART, UNCERTAINTY_PART, HALLUCINATION_PART, ANSWERABILITY_PART, CITATIONS_PART, FLOWS_PART)
 """What can be measured: the five intrinsics and the flows."""
 ANSWER_TOKENS = 64
 """Longest answer of a flow."""
@@ -71,7 +82,7 @@ class Settings:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UserError(f"{name}={value}: give a number of at least {least}")
-        if self.corpus is None and gating.NAME in self.parts:
+        if self.corpus is None and FLOWS_PART in self.parts:
             raise UserError("flows search: give --corpus FOLDER")
 
 
@@ -83,13 +94,13 @@ def evaluate(settings: Settings, out: Path | None = None) -> list[Section]:
     Raises:
         UserError: data, model or adapters cannot be used.
     """
-    if out is not None and certain.NAME in settings.parts:
+    if out is not None and UNCERTAINTY_PART in settings.parts:
         require("matplotlib", extra="eval")  # for the plot at the end
     sections: list[Section] = []
-    rows = {name: _rows(settings, name, "dev") for name in settings.parts if name in (*LABELLED, rewriting.NAME)}
+    rows = {name: _rows(settings, name, "dev") for name in settings.parts if name in (*LABELLED, REWRITE_PART)}
     adapters = found_adapters(settings.adapters) if settings.adapters is not None else None
-    followups = _followups(settings) if {rewriting.NAME, gating.NAME} & set(settings.parts) else ([], None)
-    answers = _answers(settings, out) if certain.NAME in settings.parts else []
+    followups = _followups(settings) if {REWRITE_PART, FLOWS_PART} & set(settings.parts) else ([], None)
+    answers = _answers(settings, out) if UNCERTAINTY_PART in settings.parts else []
     with ExitStack() as stack:
         library = stack.enter_context(
             Library.from_pretrained(settings.model, engine=settings.engine, adapters=adapters)
@@ -127,19 +138,19 @@ def _part(
     followups: tuple[list[Turn], Any],
 ) -> Section:
     seed = settings.seed
-    train = _rows(settings, name, "train") if name in (*LABELLED, rewriting.NAME) else []
+    train = _rows(settings, name, "train") if name in (*LABELLED, REWRITE_PART) else []
     subjects = _subjects(name, settings, library, train)
     if name in LABELLED:
         return LABELLED[name](rows, subjects, train, seed)
     found, search = followups
-    if name == rewriting.NAME:
-        return rewriting.evaluate(rows, found, None if search is None else search.ids, subjects, seed)
-    if name == certain.NAME:
-        return certain.evaluate(answers, subjects, _share_right(settings), seed)
+    if name == REWRITE_PART:
+        return evaluate_rewrite(rows, found, None if search is None else search.ids, subjects, seed)
+    if name == UNCERTAINTY_PART:
+        return evaluate_certainty(answers, subjects, _share_right(settings), seed)
     if search is None:
         raise UserError("flows search: give --corpus FOLDER")
     engine: Any = getattr(library.executor, "engine", None)
-    return gating.evaluate(sample(found, settings.flows), search, _writer(settings, library), subjects[0], engine, seed)
+    return evaluate_flows(sample(found, settings.flows), search, _writer(settings, library), subjects[0], engine, seed)
 
 
 def _writer(settings: Settings, library: Library) -> Writer:
@@ -160,7 +171,7 @@ def _writer(settings: Settings, library: Library) -> Writer:
 
 def _subjects(name: str, settings: Settings, library: Library, train: Sequence[Labelled]) -> list[Subject]:
     subjects = [Subject(UNTRAINED, library.executor, dialect=library.dialect)]
-    if name in library.adapters or name == gating.NAME:
+    if name in library.adapters or name == FLOWS_PART:
         subjects.insert(0, Subject(ADAPTED, library.executor, library.adapters, dialect=library.dialect))
     if settings.shots and train:
         shots = worked(train, teachable(name, library.dialect), settings.shots, seed=settings.seed)
@@ -176,7 +187,7 @@ def _answers(settings: Settings, out: Path | None) -> list[Answered]:
 
     from selfrag.loading import resolve_model
 
-    path = find_file(certain.NAME, settings.data, "dev")
+    path = find_file(UNCERTAINTY_PART, settings.data, "dev")
     if path is None:
         raise UserError(f"{settings.data} has no uncertainty_dev.jsonl")
     questions = _sampled(read_questions(path), settings)
@@ -193,9 +204,9 @@ def _share_right(settings: Settings) -> float | None:
     from selfrag.demo.intrinsics import adapter_paths
 
     if settings.adapters is not None:
-        folder = settings.adapters / certain.NAME
-    elif settings.model == DEMO and certain.NAME in adapter_paths():
-        folder = adapter_paths()[certain.NAME]
+        folder = settings.adapters / UNCERTAINTY_PART
+    elif settings.model == DEMO and UNCERTAINTY_PART in adapter_paths():
+        folder = adapter_paths()[UNCERTAINTY_PART]
     else:
         return None
     for place in (folder / RUN / "manifest.json", folder / "training.json"):
@@ -209,7 +220,6 @@ def _share_right(settings: Settings) -> float | None:
 def _followups(settings: Settings) -> tuple[list[Turn], Any]:
     if settings.corpus is None:
         return [], None
-    from selfrag.experiments.intrinsics.searching import BM25
 
     collection = read_collection(settings.corpus, "dev")
     return sample(turns(collection), settings.limit), BM25(list(collection.passages.values()))

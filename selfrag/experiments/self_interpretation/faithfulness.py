@@ -29,7 +29,7 @@ from selfrag.evaluation.normalisation import normalise
 from selfrag.evaluation.records import model_files
 from selfrag.evaluation.runner import on_demand
 from selfrag.evaluation.task_files import nothing_searched
-from selfrag.experiments.intrinsics.section import Table, percent, share
+from selfrag.experiments.report_tables import Table, percent, share
 from selfrag.experiments.self_interpretation.grid import Cell, Trial
 from selfrag.experiments.self_interpretation.replies import Claim, Reply, answers_found
 from selfrag.experiments.self_interpretation.run import GridRun, Made, Results, read_grid, record

@@ -16,7 +16,7 @@ from statistics import fmean
 
 from selfrag.evaluation.comparison import Draws, average, bootstrap
 from selfrag.evaluation.intervals import NONE, Estimate
-from selfrag.experiments.intrinsics.section import Table, markdown, percent, share
+from selfrag.experiments.report_tables import Table, markdown, percent, share
 from selfrag.experiments.self_interpretation.faithfulness import agreement_table, effects_table, orders_table
 from selfrag.experiments.self_interpretation.grid import Cell
 from selfrag.experiments.self_interpretation.prompts import ASKINGS, BASIC

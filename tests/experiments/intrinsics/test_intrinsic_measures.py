@@ -11,13 +11,27 @@ from oracle import Deaf, First, Oracle
 from retrieval.passage import Passage
 from selfrag.errors import DecodingError, UserError
 from selfrag.evaluation.metrics.classification import Outcome
-from selfrag.experiments.intrinsics import answering, certain, citing, faithfulness, rewriting
-from selfrag.experiments.intrinsics.followups import Collection, Turn, named, read_collection, replaced, sample, turns
-from selfrag.experiments.intrinsics.gating import _outcomes
+from selfrag.experiments.intrinsics.flows import (
+    BM25,
+    Collection,
+    Turn,
+    _outcomes,
+    read_collection,
+    sample,
+    title_in,
+    turns,
+    with_pronoun,
+)
+from selfrag.experiments.intrinsics.measures import (
+    evaluate_answerability,
+    evaluate_certainty,
+    evaluate_citations,
+    evaluate_hallucination,
+    evaluate_rewrite,
+)
 from selfrag.experiments.intrinsics.run import Settings
-from selfrag.experiments.intrinsics.searching import BM25
-from selfrag.experiments.intrinsics.section import Table, markdown
 from selfrag.experiments.intrinsics.subjects import FewShot, Subject, worked
+from selfrag.experiments.report_tables import Table, markdown
 from selfrag.intrinsics.flows.writers import taken
 from selfrag.intrinsics.state import Message, State
 from selfrag.intrinsics.training.job import teachable
@@ -44,7 +58,7 @@ def value(figures, *path):
 
 
 def test_answerability_of_a_perfect_and_of_a_blind_model():
-    found = answering.evaluate(rows("answerability"), subjects("answerability"), [], 0).figures
+    found = evaluate_answerability(rows("answerability"), subjects("answerability"), [], 0).figures
     assert value(found, "adapter", "all rows", "weighted_f1") == 1.0
     assert value(found, "adapter", "all rows", "auc") == 1.0
     # The first label is answerable: recall 1, precision one half; the majority baseline is the same.
@@ -58,7 +72,7 @@ def test_answerability_of_a_perfect_and_of_a_blind_model():
 
 def test_flagged_responses_and_labels_of_sentences():
     name = "hallucination_detection"
-    section = faithfulness.evaluate(rows(name), subjects(name), rows(name), 0)
+    section = evaluate_hallucination(rows(name), subjects(name), rows(name), 0)
     found = section.figures
     # All six responses hold an unfaithful sentence.
     assert value(found, "adapter", "responses", "classes", "hallucinated", "f1") == 1.0
@@ -71,7 +85,7 @@ def test_flagged_responses_and_labels_of_sentences():
 
 def test_citations_by_sentence_and_passage():
     name = "citation_generation"
-    found = citing.evaluate(rows(name), subjects(name), [], 0).figures
+    found = evaluate_citations(rows(name), subjects(name), [], 0).figures
     for level in ("sentence", "passage"):
         assert value(found, "adapter", level, "f1") == 1.0
     # The first surface is `none`: no citation at all.
@@ -87,7 +101,7 @@ def test_citations_by_sentence_and_passage():
 def test_what_is_cited_after_the_evidence_was_cut_out():
     name = "citation_generation"
     tested = [*subjects(name), Subject("deaf", Deaf())]
-    found = citing.evaluate(rows(name), tested, [], 0).figures
+    found = evaluate_citations(rows(name), tested, [], 0).figures
     assert value(found, "adapter", "nothing") == 1.0
     assert value(found, "untrained", "nothing") == 1.0  # it never cites anything
     assert value(found, "first sentence", "nothing") == 0.0
@@ -101,7 +115,7 @@ def test_certainty_of_own_answers():
         right = number % 4 != 0
         logprobs = (-0.1, -3.0, -3.0, -3.0) if right else (-3.0, -0.1, -3.0, -3.0)
         answers.append(Answered(question.id, question, logprobs))
-    section = certain.evaluate(answers, [Subject("untrained", First())], 0.75, 0)
+    section = evaluate_certainty(answers, [Subject("untrained", First())], 0.75, 0)
     found = section.figures
     assert value(found, "always the training accuracy", "after", "ece") == pytest.approx(0.0)
     assert value(found, "always the training accuracy", "after", "auc") == 0.5
@@ -147,10 +161,10 @@ def test_a_number_that_makes_no_sense_is_named(name: str, value: int):
 
 
 def test_titles_count_as_whole_words_only():
-    assert named("Where is Berlinale held?", "Berlin") == ""
-    assert named("where is BERLIN?", "Berlin") == "Berlin"
-    assert named("What is ox?", "Ox") == ""
-    assert replaced("Is Berlin's mayor in Berlin?", "Berlin") == "Is its mayor in it?"
+    assert title_in("Where is Berlinale held?", "Berlin") == ""
+    assert title_in("where is BERLIN?", "Berlin") == "Berlin"
+    assert title_in("What is ox?", "Ox") == ""
+    assert with_pronoun("Is Berlin's mayor in Berlin?", "Berlin") == "Is its mayor in it?"
 
 
 def test_rewrites_against_people_and_by_what_they_find():
@@ -168,7 +182,7 @@ def test_rewrites_against_people_and_by_what_they_find():
 
     search = BM25(list(COLLECTION.passages.values()))
     given = [Subject("adapter", Both(name, rows(name)), {name: "x"}), Subject("untrained", First())]
-    section = rewriting.evaluate(rows(name), followups, search.ids, given, 0)
+    section = evaluate_rewrite(rows(name), followups, search.ids, given, 0)
     found = section.figures
     assert value(found, "adapter", "exact_match") == 1.0
     assert value(found, "no rewrite", "exact_match") == 0.0

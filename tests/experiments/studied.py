@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "decoding"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "decoding"))
 
 from random_model import random_model
 from written import EOS, LIMITS, PROMPTING, passages
@@ -16,7 +16,7 @@ from selfrag.evaluation.items import Item
 from selfrag.evaluation.runner import Execute, answer_here
 from selfrag.evaluation.task import CLOSED, LONG, SHORT, Task
 from selfrag.evaluation.task_files import TaskFile
-from selfrag.experiments.steering.study import Study
+from selfrag.experiments.studies import Study
 
 EVIDENCE = passages("d1", "d2", "d3")
 GOLD = frozenset({"d2"})

@@ -1,4 +1,4 @@
-"""`Setting`: a policy with a name; `Axis`: one thing that is varied, as text `issup=0,0.5,1`. Values; runs nothing."""
+"""What a sweep varies: an axis as text, `issup=0,0.5,1`, and the settings that axes make of a base policy."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
 from selfrag.evaluation.task import SET_BY_TASK
+from selfrag.experiments.studies import Setting
 from selfrag.reflection.weights import TOKEN_TERMS
 
 BASE = "base"
@@ -21,19 +22,6 @@ MOST_VALUES = 1000
 _STRUCTURED = frozenset({"weights", "require", "forbid", "reflectors", "survivors", "gates", "abstention"})
 
 Value: TypeAlias = float | int | bool | str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One policy of a study.
-
-    Attributes:
-        name: unique in the study, good as a file name.
-        decoding: the policy, before the task sets its budget.
-    """
-
-    name: str
-    decoding: Decoding
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A part of the report: tables for people, figures and items for machines. Formats; computes no figure."""
+"""A part of a report: tables for people, figures and items for machines."""
 
 from __future__ import annotations
 

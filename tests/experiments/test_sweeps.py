@@ -1,8 +1,12 @@
-"""Axes, fluency, reliance on memory, trends, Pareto fronts, choices: hand-computed cases."""
+"""Sweeps: axes, the best setting under a constraint, metrics by hand, pages, pictures, run directories, judges."""
 
 from __future__ import annotations
 
+import csv
+import json
 import math
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,19 +14,40 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from studied import closed, executed, job, scripted, short
 from written import passages
 
+from selfrag.cli.main import main
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
+from selfrag.evaluation.comparison import Comparison, read_runs
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.fluency import REPEATED, repeated_bigrams
+from selfrag.evaluation.metrics.fluency import FLUENCY, REPEATED, repeated_bigrams
 from selfrag.evaluation.metrics.memory import FROM_MEMORY, UNCITED, UNSEEN
 from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.registry import ratio
 from selfrag.evaluation.pareto import Point, front
-from selfrag.experiments.steering.choosing import Goal, Limit, choose, halves
-from selfrag.experiments.steering.plots import Panel, places_of, plot_axis, plot_pareto
-from selfrag.experiments.steering.setting import Axis, plan
-from selfrag.experiments.steering.trends import trends
+from selfrag.evaluation.presets import preset
+from selfrag.experiments.axes import Axis, plan
+from selfrag.experiments.best_setting import Goal, Limit, choose, halves
+from selfrag.experiments.studies import study, write_answers
+from selfrag.experiments.sweep_plots import Panel, places_of, plot_axis, plot_pareto
+from selfrag.experiments.sweeps import (
+    Sweep,
+    Swept,
+    based,
+    brief,
+    comparison,
+    found_in,
+    judge_settings,
+    measured_by,
+    sources,
+    system_runs,
+    write_sweep,
+)
 from selfrag.reflection.weights import Weights
 
 
@@ -136,37 +161,8 @@ def column(*values: float) -> list[tuple[float, float]]:
     return [(value, 1.0) for value in values]
 
 
-def test_the_paper_s_trends_are_looked_for_between_the_ends() -> None:
-    series = {
-        "issup": ((1, "base"), (0, "issup=0"), (5, "issup=5")),
-        "threshold": ((0.2, "base"),),
-        "beam": ((1, "x"),),
-    }
-    settings = {
-        "base": {"acc": column(1), "citation_precision": column(1)},
-        "issup=0": {"citation_precision": column(*[0, 1] * 20), "words": column(*[3] * 40)},
-        "issup=5": {"citation_precision": column(*[1] * 40), "words": column(*[4, 3] * 20)},
-    }
-    precision, words = trends(series, settings, "acc")
-    assert (precision.low, precision.high) == (0, 5)
-    assert precision.difference is not None
-    assert precision.difference.value == 0.5
-    assert precision.verdict == "as in the paper"
-    assert words.verdict == "against the paper"
-    same = {name: {"words": column(*[1, 2] * 9)} for name in ("issup=0", "issup=5")}
-    (found,) = trends({"issup": ((0, "issup=0"), (5, "issup=5"))}, same, "acc")
-    assert found.verdict == "not told apart"
-    assert "falls" in str(found)
-    nothing = {name: {"words": [None, None]} for name in ("issup=0", "issup=5")}
-    (found,) = trends({"issup": ((0, "issup=0"), (5, "issup=5"))}, nothing, "acc")
-    assert found.verdict == "undefined"
-    assert str(found) == "issup 0 to 5: words is undefined; in the paper it falls"
-
-
 def test_more_words_are_no_more_accuracy() -> None:
-    """The headline of texts without a reference is their length: no trend of the paper, and nothing to choose by."""
-    ends = {"threshold=0": {"words": column(9, 8)}, "threshold=1": {"words": column(3, 4)}}
-    assert trends({"threshold": ((0, "threshold=0"), (1, "threshold=1"))}, ends, "words") == []
+    """The headline of texts without a reference is their length: nothing to choose by."""
     assert not Goal("headline", ()).fits("words", ["words"])
     assert Goal("words", ()).fits("words", ["words"])
     assert Goal("headline", ()).fits("contains", ["contains"])
@@ -244,3 +240,118 @@ def test_values_that_lie_close_stand_at_equal_steps() -> None:
     assert places_of([0.999, 0, 1, 0.5]) == {0: 0, 0.5: 1, 0.999: 2, 1: 3}
     assert places_of([3]) == {3: 3}
     assert places_of([]) == {}
+
+
+AXES = (Axis.parse("isuse=4"), Axis.parse("threshold=0,0.5,1"))
+
+
+def swept(folder: Path) -> Swept:
+    """Two files under every setting."""
+    what = Sweep({"passages": 2}, AXES, goal=Goal.parse("headline,retrieval_rate<=0.6"))
+    files = [measured_by(file, FLUENCY) for file in (short(12), closed(6))]
+    plans = what.plans([file.task for file in files])
+    studies = [
+        study(job(folder), file, one.settings, executed(scripted())) for file, one in zip(files, plans, strict=True)
+    ]
+    return found_in(what, plans, studies, system_runs(studies))
+
+
+def figure(found: Comparison, system: str, metric: str) -> float | None:
+    (row,) = [row for row in found.tables[0].rows if row.system == system]
+    estimate = row.figures[metric]
+    return None if estimate is None else estimate.value
+
+
+def test_pages_say_what_was_found(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    found = swept(tmp_path)
+    assert figure(found.comparison, "threshold=0", "retrieval_rate") == 1
+    assert figure(found.comparison, "threshold=1", "retrieval_rate") == 0
+    paths = write_sweep(found, tmp_path, {"model": "scripted", "files": sources(found.studies)})
+    assert all(path.is_file() for path in paths)
+    page = (tmp_path / "sweep.md").read_text(encoding="utf-8")
+    assert "Model scripted, base policy weights isrel=1,issup=1,isuse=0.5, passages=2." in page
+    assert "90 answers: 90 replayed" in page  # 5 settings, 18 items
+    assert "goal contains,retrieval_rate<=0.6: " in page
+    assert "![short-threshold](plots/short-threshold.svg)" in page
+    rows = list(csv.DictReader((tmp_path / "sweep.csv").read_text(encoding="utf-8").splitlines()))
+    assert {row["system"] for row in rows} == {one.name for one in found.plans[0].settings}
+    values = json.loads((tmp_path / "sweep.json").read_text(encoding="utf-8"))
+    assert {"commit", "versions", "time", "choices", "saved", "settings"} <= set(values)
+    assert values["settings"]["closed"]["isuse=4"]["weights"]["isuse"] == 4
+    assert values["series"]["short"]["threshold"] == [[0, "threshold=0"], [0.5, "threshold=0.5"], [1, "threshold=1"]]
+    assert values["files"]["short"] == {"sha256": "0" * 64, "rows": 12, "items": 12}
+
+
+def test_the_base_of_a_published_task_is_its_own() -> None:
+    task = preset("asqa").task("official")
+    published = preset("asqa").settings("official")
+    assert published["mode"] == "always"
+    assert based({}, task) == Decoding(**published)
+    assert based({"mode": "never"}, task) == Decoding(**published | {"mode": "never"})
+    plans = Sweep(axes=AXES).plans([task, short(1).task])
+    names = [[setting.name for setting in one.settings] for one in plans]
+    assert names[0] == names[1]  # so that both files stand in one table
+
+
+class Short:
+    """Believes what is short."""
+
+    name = "short"
+    asked: list[tuple[str, str]]
+
+    def __init__(self) -> None:
+        self.asked = []
+
+    def identity(self) -> Mapping[str, Any]:
+        return {"kind": "short"}
+
+    def entails(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
+        self.asked += pairs
+        return [len(hypothesis.split()) < 4 for _, hypothesis in pairs]
+
+
+def test_settings_become_runs_that_say_what_the_study_says(tmp_path: Path) -> None:
+    files = [measured_by(file, FLUENCY) for file in (short(10), closed(4))]
+    settings = plan(Decoding(), (Axis.parse("issup=0,4"), Axis.parse("threshold=0,1"))).settings
+    studies = [study(job(tmp_path), file, settings, executed(scripted())) for file in files]
+    folders = write_answers(job(tmp_path), studies, tmp_path / "settings")
+    read, made = read_runs(folders), system_runs(studies)
+    assert [run.name for run in read] == [run.name for run in made] == [one.name for one in settings]
+    for one, other in zip(read, made, strict=True):
+        assert {name: file.scores for name, file in one.files.items()} == {
+            name: file.scores for name, file in other.files.items()
+        }
+    judge = Short()
+    needed = judge_settings(studies, folders, judge, tmp_path, {})
+    assert 0 < len(judge.asked) < needed
+    assert len(set(judge.asked)) == len(judge.asked)
+    before = len(judge.asked)
+    assert judge_settings(studies, write_answers(job(tmp_path), studies, tmp_path / "settings"), judge, tmp_path, {})
+    assert len(judge.asked) == before
+    second = Short()
+    second.identity = lambda: {"kind": "short", "files": "others"}  # type: ignore[method-assign]
+    judge_settings(studies, folders, second, tmp_path, {})  # a second judge of the same study has verdicts of its own
+    assert len(second.asked) == before
+    again = read_runs(folders)
+    column = "citation_precision_nli (short)"
+    figures = {run.name: ratio(run.files["short"].scores[column]) for run in again}
+    assert figures["threshold=1"] == 0  # nothing is cited without evidence
+    assert figures["base"] is not None
+    tables = brief(comparison(studies, again)).tables
+    assert [table.metrics for table in tables] == [
+        ("contains", "citation_precision", "retrieval_rate", "words", column),
+        ("accuracy", "citation_precision", "retrieval_rate"),
+    ]
+
+
+def test_an_unknown_judge_is_refused_before_anything_is_decoded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"id": "q", "task": "short_qa", "instruction": "who?", "answers": ["Ann"]}
+    path = tmp_path / "set.jsonl"
+    path.write_text("".join(json.dumps(row | {"id": name}) + "\n" for name in "ab"))
+    out = tmp_path / "study"
+    assert main(["sweep", str(path), "--out", str(out), "--judge", "oracle", "--model", str(tmp_path / "none")]) == 2
+    assert "unknown judge 'oracle'" in capsys.readouterr().err
+    assert not out.exists()

@@ -1,4 +1,4 @@
-"""The best setting under a constraint, chosen on one half of the items and confirmed on the other. Pure numbers.
+"""The best setting under a constraint, chosen on one half of the items and confirmed on the other.
 
 The best of many settings looks better than it is on the items it was chosen by; the other half says how good it is.
 """
@@ -15,8 +15,8 @@ import numpy as np
 
 from selfrag.errors import UserError
 from selfrag.evaluation.comparison import bootstrap
-from selfrag.evaluation.intervals import Estimate
-from selfrag.evaluation.metrics.registry import Part, is_count, ratio
+from selfrag.evaluation.intervals import Estimate, counted
+from selfrag.evaluation.metrics.registry import Part, is_count, ratio, scale_of
 
 HEADLINE = "headline"
 """Stands for the metric that a task is averaged by."""
@@ -143,6 +143,24 @@ class Choice:
             "limits": plain,
             "kept": self.kept,
         } | {name: None if found is None else found.as_dict() for name, found in estimates.items()}
+
+    def __str__(self) -> str:
+        if self.name is None:
+            return f"goal {self.goal}: no setting keeps to the limits on the half it is chosen by"
+        metric, limits = self.goal.metric, self.limits or {}
+        bounds = "; ".join(f"{one}: {_figure(limits[str(one)], one.metric)}" for one in self.goal.limits)
+        kept = "the limits hold there" if self.kept else "the limits do not hold there"
+        gain = "it is the base" if self.gain is None else f"difference to the base {_figure(self.gain, metric)}"
+        best = "undefined" if self.chosen_at is None else f"{scale_of(metric) * self.chosen_at:.1f}"
+        return (
+            f"goal {self.goal}: {self.name} of {self.candidates} settings within the limits,"
+            f" {best} on the half it was chosen by, {_figure(self.confirmed, metric)} on the other;"
+            f" {gain}" + (f"; {bounds}, {kept}" if bounds else "")
+        )
+
+
+def _figure(found: Estimate | None, metric: str) -> str:
+    return "undefined" if found is None else counted(found, scale=scale_of(metric))
 
 
 def halves(items: int, seed: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""The pictures of a sweep: figures along an axis with their intervals, and Pareto fronts. Draws; computes nothing."""
+"""The pictures of a sweep: figures along an axis with their intervals, and Pareto fronts."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from retrieval.atomic import writing
 from selfrag.errors import require
+from selfrag.evaluation.comparison import Row, Table
 from selfrag.evaluation.intervals import Estimate
+from selfrag.evaluation.metrics.registry import is_count
 from selfrag.evaluation.pareto import Point, front
 from selfrag.plotting import save
 from selfrag.untrusted import printable
 
 Curve = Sequence[tuple[float, Estimate]]
+ENDINGS = ("svg", "png")
 _CLOSE = 0.02  # of an axis: values nearer to each other cannot be told apart on a linear one
 
 
@@ -138,3 +142,58 @@ def _draw(axes: Any, name: str, curve: Curve, scale: float, places: Mapping[floa
     )
     low, high = ([scale * getattr(found, end) for _, found in points] for end in ("low", "high"))
     axes.fill_between(values, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+
+
+def plots_of(
+    table: Table,
+    series: Mapping[str, Sequence[tuple[Any, str]]],
+    base: str,
+    chosen: str | None,
+    folder: Path,
+    *,
+    judged: tuple[str, ...],
+) -> list[Path]:
+    """Draw one file's pictures, each as SVG and PNG: curves along each axis, and what no setting beats.
+
+    Args:
+        table: of the file, all settings in it.
+        series: axis to values with the names of their settings.
+        base: name of the base.
+        chosen: name of the best setting, if there is one.
+        folder: for the pictures.
+        judged: beginnings of the names of further metrics that are shown.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+        UserError: the folder cannot be written.
+    """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    rows = {row.system: row for row in table.rows}
+    heads = [table.metrics[0]] if not is_count(table.metrics[0]) else []
+    drawn: list[Path | None] = []
+    for axis, points in series.items():
+        further = [metric for metric in table.metrics if metric.startswith(judged)]
+        shares = {m: _curve(rows, points, m) for m in (*heads, "citation_precision", *further, "retrieval_rate")}
+        words = {"words": _curve(rows, points, "words")}
+        panels = [Panel("percent", shares), Panel("words an answer", words, percent=False)]
+        at = next((float(v) for v, name in points if name == base and isinstance(v, int | float)), None)
+        files = [folder / f"{table.name}-{axis}.{ending}" for ending in ENDINGS]
+        drawn += [plot_axis(table.name, axis, panels, path, base=at) for path in files]
+    marked = {base: base} | ({} if chosen is None else {chosen: f"chosen: {chosen}"})
+    rates = [("retrieval_rate", head, 100.0) for head in heads]
+    for price, gain, scale in (*rates, ("words", "citation_precision", 1.0)):
+        found = {
+            row.system: Point(scale * low.value, 100 * high.value)
+            for row in table.rows
+            if (low := row.figures.get(price)) is not None and (high := row.figures.get(gain)) is not None
+        }
+        labels = (f"{price}, %" if scale > 1 else price, f"{gain}, %")
+        files = [folder / f"{table.name}-pareto-{price}.{ending}" for ending in ENDINGS]
+        drawn += [plot_pareto(table.name, labels, found, path, marked=marked) for path in files]
+    return [path for path in drawn if path is not None]
+
+
+def _curve(rows: Mapping[str, Row], series: Sequence[tuple[Any, str]], metric: str) -> Curve:
+    points = [(value, rows[name].figures.get(metric)) for value, name in series]
+    return [(float(v), e) for v, e in points if e is not None and isinstance(v, int | float)]

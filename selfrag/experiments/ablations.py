@@ -1,0 +1,292 @@
+"""Ablations at inference (the lower part of the paper's Table 3a), and reliance on memory beside other systems' runs.
+
+Every row of the paper's table is below the whole on every task. A row that changes no answer can show no difference,
+so the number of changed answers stands beside each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.trace import decoding_dict
+from selfrag.errors import UserError
+from selfrag.evaluation.comparison import Comparison, Table, bootstrap
+from selfrag.evaluation.intervals import NONE, Estimate, bracketed
+from selfrag.evaluation.markdown_table import compact, escape
+from selfrag.evaluation.metrics.fluency import FLUENCY
+from selfrag.evaluation.metrics.memory import FROM_MEMORY, MEMORY
+from selfrag.evaluation.metrics.memory import PUBLISHED as PUBLISHED_RELIANCE
+from selfrag.evaluation.metrics.registry import is_count
+from selfrag.evaluation.records import read_manifest
+from selfrag.evaluation.runner import Model, Source
+from selfrag.evaluation.tables import csv_text, markdown
+from selfrag.evaluation.task import SHORT, Task
+from selfrag.evaluation.task_files import TaskFile
+from selfrag.experiments.studies import (
+    FileStudy,
+    Outcome,
+    Progress,
+    Saved,
+    Setting,
+    Study,
+    bars,
+    opened,
+    read_recorded,
+    saved,
+    study,
+    write_answers,
+)
+from selfrag.experiments.sweeps import (
+    based,
+    bases,
+    brief,
+    comparison,
+    described,
+    measured_by,
+    model_name,
+    system_runs,
+    write_tables,
+)
+
+WHOLE = "selfrag"
+"""Name of the policy that the others take something from."""
+PUBLISHED: Mapping[str, tuple[float | None, float | None, float | None]] = {
+    WHOLE: (45.5, 73.5, 32.1),
+    "no-retrieval": (24.7, 73.0, None),
+    "hard-constraints": (28.3, 72.6, None),
+    "retrieve-top-1": (41.8, 73.1, 28.6),
+    "remove-issup": (44.1, 73.2, 30.6),
+}
+"""Table 3a, models of 50k training rows: accuracy on PopQA and PubHealth, exact match on ASQA, in percent."""
+LOG_RATIO = "the published code's ratio of log-probabilities, the smaller the surer the model is that it needs evidence"
+"""What is to be known of `official` on short answers."""
+HEAD = ("row", "file", "answers changed", "difference", "published differences")
+
+
+def ablations(base: Decoding, task: Task) -> tuple[Setting, ...]:
+    """The rows of the table for one task; the whole comes first.
+
+    `hard-constraints` retrieves where Retrieve=Yes is the most probable token, in place of the threshold.
+    `forbid-unsupported` is not in the paper's table: its hard constraint of section 3.3, in the search. `official` is
+    `Decoding.official` for answers of this length; on closed sets options are scored under it, not generated.
+    """
+    official = Decoding.official(max_segments=task.segments, passages=base.passages, passage_tokens=base.passage_tokens)
+    return (
+        Setting(WHOLE, base),
+        Setting("no-retrieval", replace(base, mode="never")),
+        Setting("hard-constraints", replace(base, mode="adaptive", threshold=None)),
+        Setting("retrieve-top-1", replace(base, mode="always", passages=1)),
+        Setting("remove-issup", replace(base, weights=replace(base.weights, issup=0.0))),
+        Setting("always", replace(base, mode="always")),
+        Setting("forbid-unsupported", replace(base, forbid={"issup": "No support / Contradictory"})),
+        Setting("official", official),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ablated:
+    """What the ablations found.
+
+    Attributes:
+        studies: one a file.
+        comparison: all rows against the whole.
+        reliance: file to system to the share of its right answers that no passage holds; files without short answers
+            are missing. Rows of the ablation and baselines.
+        saved: what was spared.
+    """
+
+    studies: tuple[FileStudy, ...]
+    comparison: Comparison
+    reliance: Mapping[str, Mapping[str, Estimate | None]]
+    saved: Saved
+
+
+def ablate(
+    changes: Mapping[str, Any],
+    model: Model,
+    source: Source,
+    out: Path,
+    *,
+    baselines: Sequence[Path] = (),
+    redecode: bool = True,
+    seed: int = 0,
+    retry_failed: bool = False,
+    progress: Progress = bars,
+) -> Ablated:
+    """Run the rows of `ablations`.
+
+    Args:
+        changes: fields of `Decoding` that differ from the paper's policy, or from that of a published task.
+        model: what answers.
+        source: what is asked.
+        out: folder of the study; `out/rows/NAME` becomes a run directory for each row.
+        baselines: run directories of other systems over the same files, for reliance on memory.
+        redecode: decode again where the record is not exact.
+        seed: of intervals.
+        retry_failed: run items again that failed before.
+        progress: told what is decoded.
+
+    Raises:
+        UserError: the files, the model, a setting or a baseline cannot be used, or the folder holds another study.
+    """
+    files = [measured_by(file, (*FLUENCY, *MEMORY)) for file in source.load()]
+    others = _named(baselines)
+    theirs = {file.name: {name: reliance_of(folder, file, seed) for name, folder in others.items()} for file in files}
+    with opened(model) as ready:
+        job = Study(ready.prompting, ready.identity, out, source.settings(), redecode, retry_failed=retry_failed)
+        studies = [
+            study(job, file, ablations(based(changes, file.task), file.task), ready.execute, progress) for file in files
+        ]
+    write_answers(job, studies, out / "rows")
+    found = comparison(studies, system_runs(studies), seed)
+    reliance = {
+        table.name: {row.system: row.figures.get(FROM_MEMORY.name) for row in table.rows} | theirs[table.name]
+        for table, file in zip(found.tables, files, strict=True)
+        if any(item.answers and item.passages for item in file.items)
+    }
+    return Ablated(tuple(studies), found, reliance, saved(studies))
+
+
+def reliance_of(folder: Path, file: TaskFile, seed: int = 0) -> Estimate | None:
+    """Share of a run's right answers that no passage of the item holds; None where that says nothing.
+
+    Args:
+        folder: run directory of any system over the file.
+        file: the items; those that the run has are counted.
+        seed: of the interval.
+
+    Raises:
+        UserError: the run has no records of this file, or other items.
+    """
+    outputs = {record.id: record.output for record in read_recorded(folder / f"{file.name}.jsonl", traces=False)}
+    if missing := next((item.id for item in file.items if item.id not in outputs), None):
+        raise UserError(f"{folder} has no item {missing!r} of {file.name}; give a run over the same items")
+    parts = [FROM_MEMORY.part(item, outputs[item.id]) for item in file.items]
+    (draws,) = bootstrap([parts], name=file.name, seed=seed)
+    return None if draws is None else draws.estimate
+
+
+def _named(folders: Sequence[Path]) -> dict[str, Path]:
+    """Runs by the name of their system, which is none of our rows."""
+    known: dict[str, Path] = {}
+    ours = {setting.name for setting in ablations(Decoding(), SHORT)}
+    for folder in folders:
+        name = str(read_manifest(folder)["identity"].get("name", folder.name))
+        if name in known or name in ours:
+            raise UserError(f"--baseline {folder}: two systems called {name!r}; rename one")
+        known[name] = folder
+    return known
+
+
+def against_paper(found: Comparison, studies: Sequence[FileStudy]) -> list[tuple[str, ...]]:
+    """The paper's rows on every file and on average, in the order of `HEAD`; shares in percent."""
+    rows: list[tuple[str, ...]] = []
+    for name, published in PUBLISHED.items():
+        if name == WHOLE:
+            continue
+        pairs = zip(published, PUBLISHED[WHOLE], strict=True)
+        paper = ", ".join(f"{own - whole:+.1f}" for own, whole in pairs if own is not None and whole is not None)
+        for table, one in zip(found.tables, studies, strict=True):
+            changed = f"{answers_changed(one, WHOLE, name)} of {len(one.file.items)}"
+            rows.append((name, table.name, changed, _difference(table, name), paper))
+        if found.average is not None:
+            rows.append((name, found.average.name, NONE, _difference(found.average, name), paper))
+    return rows
+
+
+def answers_changed(one: FileStudy, first: str, second: str) -> int:
+    """Items whose answer or citations differ between two settings, by their names."""
+
+    def said(outcome: Outcome) -> tuple[str, tuple[str, ...]] | None:
+        return None if outcome.output is None else (outcome.output.text, outcome.output.cited)
+
+    pairs = zip(one.outcomes[first], one.outcomes[second], strict=True)
+    return sum(said(here) != said(there) for here, there in pairs)
+
+
+def _difference(table: Table, name: str) -> str:
+    """Of the headline to the whole, paired; a dash where it is a count, of which less is nothing lost."""
+    (row,) = (row for row in table.rows if row.system == name)
+    found = None if is_count(table.metrics[0]) else row.differences.get(table.metrics[0])
+    return NONE if found is None else bracketed(found)
+
+
+def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[Path]:
+    """Write `ablation.md`, `ablation.csv` and `ablation.json`: our rows, and the published ones beside them.
+
+    Args:
+        found: the ablation.
+        out: its folder.
+        about: what was run, for the manifest.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+    whole = f"Model {model_name(about)}, {bases(found.studies)}."
+    text = [
+        f"# Ablations at inference\n\n{escape(whole)} {found.saved}.\n",
+        markdown(brief(found.comparison)),
+        "## Against the paper\n",
+        compact(HEAD, against_paper(found.comparison, found.studies)),
+        "## Rows\n",
+        _policies(found.studies),
+        "## As published (Table 3a, models of 50k rows)\n",
+        compact(("published", "PopQA", "PubHealth", "ASQA em"), published_rows()),
+    ]
+    if found.reliance:
+        head, *body = reliance_rows(found.reliance)
+        text += ["## Right answers that no passage holds\n", compact(head, body)]
+        text.append("".join(f"- published, {name}: {100 * share:.0f}%\n" for name, share in PUBLISHED_RELIANCE.items()))
+    plain = {
+        file: {name: None if one is None else one.as_dict() for name, one in systems.items()}
+        for file, systems in found.reliance.items()
+    }
+    rows = {
+        one.file.name: {setting.name: decoding_dict(setting.decoding) for setting in one.settings}
+        for one in found.studies
+    }
+    values = {"settings": rows, "reliance": plain, "saved": found.saved.as_dict(), **about}
+    return write_tables("ablation", "\n".join(text), csv_text(found.comparison), values, out)
+
+
+def published_rows() -> list[list[str]]:
+    """The published table, each figure with its difference to the whole where there is one."""
+    rows = []
+    for name, figures in PUBLISHED.items():
+        pairs = list(zip(figures, PUBLISHED[WHOLE], strict=True))
+        shown = [NONE if own is None else f"{own:.1f}" for own, _ in pairs]
+        if name != WHOLE:
+            differences = ["" if None in pair else f" ({pair[0] - pair[1]:+.1f})" for pair in pairs]  # type: ignore[operator]
+            shown = [one + more for one, more in zip(shown, differences, strict=True)]
+        rows.append([name, *shown])
+    return rows
+
+
+def reliance_rows(reliance: Mapping[str, Mapping[str, Estimate | None]]) -> list[list[str]]:
+    """Header and rows: a system a row, a file a column, in percent with intervals and the number of right answers."""
+    systems = list(dict.fromkeys(name for row in reliance.values() for name in row))
+
+    def cell(found: Estimate | None) -> str:
+        return NONE if found is None else f"{bracketed(found)} of {found.n}"
+
+    body = [[escape(name), *(cell(row.get(name)) for row in reliance.values())] for name in systems]
+    return [["system", *map(escape, reliance)], *body]
+
+
+def _policies(studies: Sequence[FileStudy]) -> str:
+    """What each row is, once for files that run it alike."""
+    lines = []
+    for name in studies[0].outcomes:
+        policies: dict[str, list[str]] = {}
+        for one in studies:
+            (setting,) = (setting for setting in one.settings if setting.name == name)
+            policies.setdefault(described(setting.decoding), []).append(one.file.name)
+        for policy, files in policies.items():
+            where = f" on {', '.join(files)}" if len(policies) > 1 else ""
+            inverted = f" ({LOG_RATIO})" if "retrieve_test=log_ratio" in policy else ""
+            lines.append(f"- {escape(name + where)}: {escape(policy)}{inverted}\n")
+    return "".join(lines)

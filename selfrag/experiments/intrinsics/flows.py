@@ -1,0 +1,321 @@
+"""The four flows on follow-up questions with known passages (tables 11 and 14 to 16 of the intrinsics paper)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from retrieval.passage import Passage, Retriever
+from selfrag.decoding.answer import Answer
+from selfrag.errors import UserError, require
+from selfrag.evaluation.intervals import NONE
+from selfrag.evaluation.metrics.classification import (
+    ANSWERABLE,
+    UNANSWERABLE,
+    Classification,
+    JointFigures,
+    Outcome,
+    joint_figures,
+)
+from selfrag.evaluation.normalisation import abstains
+from selfrag.experiments.intrinsics.subjects import FLOWS, GATING, Subject
+from selfrag.experiments.report_tables import Section, Table, given, percent
+from selfrag.intrinsics.answerability import Answerability
+from selfrag.intrinsics.flows.flow import NAMES, named, run
+from selfrag.intrinsics.flows.writers import Writer
+from selfrag.intrinsics.query_rewrite import QueryRewrite
+from selfrag.intrinsics.reflectors.reflecting import Reflecting
+from selfrag.intrinsics.state import Message, State
+from selfrag.jsonl import read_jsonl
+
+PRONOUN = "it"
+_SHORT = 4  # letters; shorter titles are words of the language as often as names
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A question at the end of a conversation.
+
+    Attributes:
+        id: of the query, with `/follow-up` where it was made dependent.
+        state: the conversation.
+        gold: the question that stands alone.
+        relevant: ids of its passages.
+        standalone: whether the last turn can be understood by itself.
+        answers: short answers, if known.
+    """
+
+    id: str
+    state: State
+    gold: str
+    relevant: frozenset[str]
+    standalone: bool
+    answers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A corpus with judged queries.
+
+    Attributes:
+        passages: by id.
+        queries: id -> text and short answers, of one split.
+        relevant: id of a query -> ids of its passages.
+    """
+
+    passages: Mapping[str, Passage]
+    queries: Mapping[str, tuple[str, tuple[str, ...]]]
+    relevant: Mapping[str, frozenset[str]]
+
+
+def read_collection(folder: Path, split: str) -> Collection:
+    """Read `wiki-mix.jsonl.gz` (or `corpus.jsonl`), `queries.jsonl` and `qrels.tsv`.
+
+    Raises:
+        UserError: a file is missing or bad.
+    """
+    texts = next((p for name in ("wiki-mix.jsonl.gz", "corpus.jsonl") if (p := folder / name).is_file()), None)
+    if texts is None:
+        raise UserError(f"{folder} has no corpus.jsonl; give a folder with corpus, queries.jsonl and qrels.tsv")
+    passages = {one.id: one for one in read_jsonl(texts, _passage)}
+    queries = {i: (text, answers) for i, text, answers in read_jsonl(folder / "queries.jsonl", _query(split)) if i}
+    relevant: dict[str, set[str]] = {}
+    try:
+        lines = (folder / "qrels.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    except OSError as error:
+        raise UserError(f"{folder / 'qrels.tsv'} cannot be read: {error}") from error
+    for number, line in enumerate(lines, 2):
+        fields = line.split("\t")
+        if len(fields) != 3:
+            raise UserError(f"{folder / 'qrels.tsv'}:{number}: not query, passage and score; fix this line")
+        if fields[2] != "0":
+            relevant.setdefault(fields[0], set()).add(fields[1])
+    return Collection(passages, queries, {key: frozenset(found) for key, found in relevant.items()})
+
+
+def turns(collection: Collection) -> list[Turn]:
+    """For each question that names its passage's title: the follow-up, and the question itself after another topic."""
+    made: list[Turn] = []
+    openings: list[str] = []
+    for key, (text, answers) in sorted(collection.queries.items()):
+        relevant = frozenset(one for one in collection.relevant.get(key, ()) if one in collection.passages)
+        title = next(
+            (found for one in sorted(relevant) if (found := title_in(text, collection.passages[one].title))), ""
+        )
+        if not title:
+            continue
+        opening = f"Tell me about {title}."
+        dependent = (Message("user", opening), Message("user", with_pronoun(text, title)))
+        made.append(Turn(f"{key}/follow-up", State(dependent), text, relevant, False, answers))
+        if openings and openings[-1] != opening:
+            alone = (Message("user", openings[-1]), Message("user", text))
+            made.append(Turn(key, State(alone), text, relevant, True, answers))
+        openings.append(opening)
+    return made
+
+
+def title_in(question: str, title: str) -> str:
+    """The title, without what is in brackets, if the question has it as whole words; else nothing."""
+    plain = (title.partition("(")[0] if title.rstrip().endswith(")") else title).strip()
+    if len(plain) < _SHORT:
+        return ""
+    found = re.search(rf"(?<!\w){re.escape(plain)}(?!\w)", question, re.IGNORECASE)
+    return plain if found else ""
+
+
+def with_pronoun(question: str, title: str) -> str:
+    """The question with its title (and an article before it) as a pronoun."""
+    pattern = rf"(?<!\w)(?:the\s+)?{re.escape(title)}(?!\w)('s)?"
+    return re.sub(pattern, lambda m: "its" if m.group(1) else PRONOUN, question, flags=re.IGNORECASE)
+
+
+def _passage(record: dict[str, Any]) -> Passage:
+    try:
+        return Passage(record["id"], record["text"], record.get("title", ""))
+    except KeyError as error:
+        raise UserError(f"a passage lacks {error}") from error
+
+
+def _query(split: str) -> Any:
+    def parse(record: dict[str, Any]) -> tuple[str, str, tuple[str, ...]]:
+        if not isinstance(record.get("id"), str) or not isinstance(record.get("text"), str):
+            raise UserError("a query has 'id' and 'text'")
+        answers = record.get("answers") or []
+        return (record["id"] if record.get("split") == split else "", record["text"], tuple(map(str, answers)))
+
+    return parse
+
+
+def sample(found: Sequence[Turn], limit: int | None) -> list[Turn]:
+    """At most `limit`, evenly over the list, dependent and standalone ones alike."""
+    if limit is None or len(found) <= limit:
+        return list(found)
+    sides = [[one for one in found if one.standalone is side] for side in (False, True)]
+    half = [limit - limit // 2, limit // 2]
+    return [
+        one for side, most in zip(sides, half, strict=True) for one in side[:: max(1, len(side) // max(1, most))][:most]
+    ]
+
+
+FLOWS_PART = "flows"
+PASSAGES = 5
+FLOWS_HEAD = (
+    "flow",
+    "F1 unans.",
+    "F1 ans.",
+    "R unans.",
+    "R ans.",
+    "responses",
+    "faithfulness",
+    "JAFS",
+    "unknown",
+    "failed",
+)
+
+
+def evaluate_flows(
+    followups: Sequence[Turn], retriever: Retriever, writer: Writer, subject: Subject, engine: Any, seed: int
+) -> Section:
+    """Run the paper's flows.
+
+    A question counts as answerable if one of its passages is among those that the flow retrieved, and as answered if
+    the text does not say that it does not know. Faithfulness is the mean over sentences by the subject's own
+    hallucination detection, not RAGAS.
+
+    Args:
+        followups: questions with known passages.
+        retriever: of their corpus.
+        writer: of the answers.
+        subject: brings rewrite, answerability and hallucination detection.
+        engine: of the subject's executor.
+        seed: of the intervals.
+    """
+    rewrite, answerable = (
+        Reflecting(kind(subject.executor, subject.codec(kind.name), subject.adapters.get(kind.name)))
+        for kind in (QueryRewrite, Answerability)
+    )
+    lines, figures, items = [], dict[str, Any](), list[dict[str, Any]]()
+    for name in NAMES:
+        flow = named(name, writer, rewrite=rewrite, answerability=answerable, k=PASSAGES)
+        answers = run(flow, [one.state for one in followups], engine, retriever)
+        outcomes = _outcomes(followups, answers, subject)
+        known = [one for one in outcomes if one is not None]
+        failed = len(outcomes) - len(known)
+        found = joint_figures(known, seed=seed) if known else None
+        figures[name] = ({} if found is None else found.as_dict()) | {"failed": failed}
+        lines.append((name, *(_flow_cells(found) if found else [NONE] * (len(FLOWS_HEAD) - 2)), str(failed)))
+        items += [
+            {
+                "id": one.id,
+                "flow": name,
+                "answer": answer.text if isinstance(answer, Answer) else None,
+                "error": None if isinstance(answer, Answer) else str(answer),
+                "answerable": outcome.answerable if outcome else None,
+                "answered": outcome.answered if outcome else None,
+                "faithfulness": outcome.faithfulness if outcome else None,
+            }
+            for one, answer, outcome in zip(followups, answers, outcomes, strict=True)
+        ]
+    own = Table(
+        f"Flows ({len(followups)} questions, {PASSAGES} passages)",
+        FLOWS_HEAD,
+        tuple(lines),
+        (
+            "Answerable: one of the question's passages was retrieved",
+            "Faithfulness by this library's hallucination detection, not RAGAS; unknown where it could not say",
+            "Failed: nothing was written; such a question is in no other figure of the flow",
+        ),
+    )
+    tables = (
+        own,
+        Table(
+            "Published: tables 14 to 16, MT-RAG",
+            ("flow", "F1 unans.", "F1 ans.", "responses", "RAGAS-F", "JAFS"),
+            tuple((name, *given(*values, digits=0)) for name, values in FLOWS.items()),
+        ),
+        Table(
+            "Published: table 11, MT-RAG",
+            ("model", "F1 unans.", "F1 ans.", "R unans.", "R ans.", "RAGAS-F", "JAFS"),
+            tuple((name, *given(*values, digits=0)) for name, values in GATING.items()),
+        ),
+    )
+    return Section(FLOWS_PART, tables, figures, tuple(items))
+
+
+def _outcomes(followups: Sequence[Turn], answers: Sequence[Any], subject: Subject) -> list[Outcome | None]:
+    """What became of each question; None where the flow failed: who writes nothing has not abstained."""
+    facts: list[tuple[bool, bool] | None] = []
+    asked: list[State] = []
+    for one, answer in zip(followups, answers, strict=True):
+        if not isinstance(answer, Answer):
+            facts.append(None)
+            continue
+        shown = _shown(answer)
+        answered = not abstains(answer.text)
+        facts.append((bool(one.relevant & {passage.id for passage in shown}), answered))
+        if answered:
+            asked.append(State((*one.state.messages, Message("assistant", answer.text)), shown))
+    found = iter(subject.ask("hallucination_detection", asked))
+    return [
+        None if fact is None else Outcome(*fact, _faithfulness(subject, next(found)) if fact[1] else None)
+        for fact in facts
+    ]
+
+
+def _shown(answer: Answer) -> tuple[Any, ...]:
+    return tuple({p.key: p for decision in answer.trace.decisions for p in decision.passages}.values())
+
+
+def _faithfulness(subject: Subject, reflection: Any) -> float | None:
+    result = subject.result("hallucination_detection", reflection)
+    known = [one.faithfulness for one in result.sentences if one.faithfulness is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _flow_cells(found: JointFigures) -> tuple[str, ...]:
+    classes: Classification = found.answerability
+    un, an = classes.classes[UNANSWERABLE], classes.classes[ANSWERABLE]
+    return (
+        percent(un.f1),
+        percent(an.f1),
+        percent(un.recall),
+        percent(an.recall),
+        str(found.responses),
+        percent(found.faithfulness) if found.responses else NONE,
+        percent(found.jafs),
+        str(found.unknown),
+    )
+
+
+class BM25:
+    """Okapi BM25 (k1 1.2, b 0.75) over title and text, by the `bm25s` package.
+
+    Raises:
+        MissingExtraError: bm25s is not installed.
+    """
+
+    def __init__(self, passages: Sequence[Passage]) -> None:
+        bm25s: Any = require("bm25s", extra="eval")
+        self._bm25s, self._passages = bm25s, list(passages)
+        self._index = bm25s.BM25(k1=1.2, b=0.75)
+        texts = [f"{one.title} {one.text}" for one in self._passages]
+        self._index.index(bm25s.tokenize(texts, stopwords="en", show_progress=False), show_progress=False)
+
+    def __call__(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
+        """Up to `k` passages for each query, best first."""
+        if not queries:
+            return []
+        tokens = self._bm25s.tokenize(list(queries), stopwords="en", show_progress=False)
+        most = min(k, len(self._passages))
+        places, scores = self._index.retrieve(tokens, k=most, show_progress=False)
+        return [
+            [self._passages[int(at)].with_score(float(score)) for at, score in zip(row, values, strict=True)]
+            for row, values in zip(places, scores, strict=True)
+        ]
+
+    def ids(self, queries: Sequence[str], k: int) -> list[list[str]]:
+        """The same as ids."""
+        return [[passage.id for passage in row] for row in self(queries, k)]

@@ -1,0 +1,483 @@
+"""The five intrinsics on labelled rows, beside baselines and published figures (tables 2 to 4, 8 to 10, 12, 13)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from selfrag.evaluation.intervals import NONE, Estimate, mean, pooled_auc
+from selfrag.evaluation.metrics.answers import exact_match, token_f1
+from selfrag.evaluation.metrics.calibration import Bin, brier, calibration_error, reliability
+from selfrag.evaluation.metrics.citations import Cited, by_passage, by_sentence, pair_figures
+from selfrag.evaluation.metrics.classification import (
+    ANSWERABLE,
+    HALLUCINATED,
+    UNANSWERABLE,
+    ClassFigures,
+    classification,
+    detection,
+)
+from selfrag.evaluation.metrics.retrieval import ndcg_at, recall_at
+from selfrag.evaluation.normalisation import normalise
+from selfrag.experiments.intrinsics.flows import Turn
+from selfrag.experiments.intrinsics.subjects import (
+    ANSWERABILITY,
+    CALIBRATION,
+    CITATIONS_ALCE,
+    CITATIONS_LONGBENCH,
+    HALLUCINATION,
+    RECALL,
+    Subject,
+)
+from selfrag.experiments.report_tables import Section, Table, given, percent, share
+from selfrag.intrinsics.contract import Reflection, Request
+from selfrag.intrinsics.query_rewrite import same_question
+from selfrag.intrinsics.state import State
+from selfrag.intrinsics.training.calibrators import top_probability
+from selfrag.intrinsics.training.certainty import conversation
+from selfrag.intrinsics.training.gold import gold_of
+from selfrag.intrinsics.training.own_answers import Answered
+from selfrag.intrinsics.training.rows import WORSE, Labelled
+from selfrag.intrinsics.training.uncited import without_evidence
+
+ANSWERABILITY_PART = "answerability"
+_CLASSES = ("unans. P", "unans. R", "unans. F1", "ans. P", "ans. R", "ans. F1", "weighted F1")
+ANSWERABILITY_HEAD = ("system", *_CLASSES, "AUC", "undefined")
+
+
+def _ask(subject: Subject, intrinsic: str, states: Sequence[State]) -> list[Any]:
+    return [subject.result(intrinsic, found) for found in subject.ask(intrinsic, states)]
+
+
+def _auc(scored: Iterable[tuple[bool | float, float | None]], seed: int) -> Estimate:
+    """Area under the ROC curve of (positive, score) pairs with a score; every row is an item of its own."""
+    known = [(positive, score) for positive, score in scored if score is not None]
+    return pooled_auc([[p] if one else [] for one, p in known], [[] if one else [p] for one, p in known], seed=seed)
+
+
+def _published(title: str, head: Sequence[str], systems: Mapping[str, Sequence[float]], digits: int = 1) -> Table:
+    rows = tuple((system, *given(*values, digits=digits)) for system, values in systems.items())
+    return Table(f"Published: {title}", ("system", *head), rows)
+
+
+def _cells(found: ClassFigures) -> tuple[str, str, str]:
+    return percent(found.precision), percent(found.recall), percent(found.f1)
+
+
+def evaluate_answerability(
+    rows: Sequence[Labelled], subjects: Sequence[Subject], train: Sequence[Labelled], seed: int
+) -> Section:
+    """Measure every subject, and the most frequent label of the training rows."""
+    truth = [str(row.label) for row in rows]
+    frequent = Counter(str(row.label) for row in train or rows)
+    majority = max((ANSWERABLE, UNANSWERABLE), key=lambda name: frequent[name])
+    predictions: dict[str, list[str | None]] = {"majority": [majority] * len(rows)}
+    chances: dict[str, list[float | None]] = {"majority": [0.5] * len(rows)}
+    for subject in subjects:
+        results = _ask(subject, ANSWERABILITY_PART, [row.state for row in rows])
+        chances[subject.name] = known = [result.answerable for result in results]
+        predictions[subject.name] = [p if p is None else ANSWERABLE if p >= 0.5 else UNANSWERABLE for p in known]
+    parts = {"all rows": range(len(rows))} | {
+        name: [at for at, row in enumerate(rows) if row.source.split("/")[0] == name]
+        for name in sorted({row.source.split("/")[0] for row in rows})
+    }
+    tables = []
+    figures: dict[str, dict[str, Any]] = {}
+    for part, members in parts.items():
+        lines = []
+        for system, said in predictions.items():
+            labels = (UNANSWERABLE, ANSWERABLE)
+            found = classification([truth[at] for at in members], [said[at] for at in members], labels, seed=seed)
+            area = _auc([(truth[at] == ANSWERABLE, chances[system][at]) for at in members], seed)
+            cells = [cell for label in labels for cell in _cells(found.classes[label])]
+            lines.append((system, *cells, percent(found.weighted_f1), share(area), str(found.undefined)))
+            figures.setdefault(system, {})[part] = found.as_dict() | {"auc": area.as_dict()}
+        tables.append(Table(f"Answerability, {part} ({len(members)})", ANSWERABILITY_HEAD, tuple(lines)))
+    tables += [_published(name, _CLASSES, systems) for name, systems in ANSWERABILITY.items()]
+    items = tuple(
+        {
+            "id": row.id,
+            "source": row.source,
+            "truth": row.label,
+            **{system: {"label": said[at], "answerable": chances[system][at]} for system, said in predictions.items()},
+        }
+        for at, row in enumerate(rows)
+    )
+    return Section(ANSWERABILITY_PART, tuple(tables), figures, items)
+
+
+UNCERTAINTY_PART = "uncertainty"
+UNCERTAINTY_HEAD = ("system", "ECE of the decile", "of the expectation", "adaptive bins", "Brier", "AUC", "undefined")
+
+
+def evaluate_certainty(
+    answers: Sequence[Answered], subjects: Sequence[Subject], share_right: float | None, seed: int
+) -> Section:
+    """Measure every subject on the model's own answers, after the answer and before it.
+
+    Args:
+        answers: of the base model, held out.
+        subjects: what says how certain they are.
+        share_right: how often the model was right in training, for the baseline that always says that.
+        seed: of the intervals.
+    """
+    right = [float(one.is_right) for one in answers]
+    constant = sum(right) / len(right) if share_right is None else share_right
+    own = top_probability([one.logprobs for one in answers], 1.0).tolist()
+    tables, diagrams = list[Table](), dict[str, tuple[Bin, ...]]()
+    figures: dict[str, dict[str, Any]] = {}
+    items: list[dict[str, Any]] = [
+        {"id": one.id, "right": one.is_right, "own probability": p} for one, p in zip(answers, own, strict=True)
+    ]
+    for moment in ("after", "before"):
+        lines = []
+        systems: dict[str, tuple[Sequence[float | None], Sequence[float | None]]] = {
+            "always the training accuracy": ([constant] * len(answers),) * 2,
+            "base: probability of its answer": (own, own),
+        }
+        states = [State(conversation(one, after=moment == "after")) for one in answers]
+        for subject in subjects:
+            results = _ask(subject, UNCERTAINTY_PART, states)
+            systems[subject.name] = [one.decile for one in results], [one.certainty for one in results]
+            for item, result in zip(items, results, strict=True):
+                item[f"{subject.name}, {moment}"] = result.certainty
+        for system, (deciles, certainties) in systems.items():
+            line, values, bins = _certainty_line(system, right, deciles, certainties, seed)
+            lines.append(line)
+            figures.setdefault(system, {})[moment] = values
+            if moment == "after":
+                diagrams[system] = bins
+        accuracy = 100 * sum(right) / len(right)
+        title = f"Certainty, {moment} the answer ({len(answers)} questions, {accuracy:.1f}% right)"
+        tables.append(Table(title, UNCERTAINTY_HEAD, tuple(lines)))
+    published = _published("MMLU, section 3.2", ("mean ECE", "largest"), CALIBRATION, digits=3)
+    notes = ("AUC: how often a right answer is given more certainty than a wrong one; 0.5 is chance",)
+    tables[0] = Table(tables[0].title, UNCERTAINTY_HEAD, tables[0].rows, notes)
+    return Section(UNCERTAINTY_PART, (*tables, published), figures, tuple(items), diagrams)
+
+
+def _certainty_line(
+    system: str,
+    right: Sequence[float],
+    deciles: Sequence[float | None],
+    certainties: Sequence[float | None],
+    seed: int,
+) -> tuple[tuple[str, ...], dict[str, Any], tuple[Bin, ...]]:
+    known = [at for at, value in enumerate(certainties) if value is not None]
+    truth = [right[at] for at in known]
+    expected = [float(certainties[at] or 0.0) for at in known]
+    middle = [float(deciles[at] or 0.0) for at in known]
+    if not known:
+        return (system, *[NONE] * 5, str(len(right))), {"undefined": len(right)}, ()
+    found = {
+        "ece_decile": calibration_error(middle, truth, seed=seed),
+        "ece": calibration_error(expected, truth, seed=seed),
+        "ece_adaptive": calibration_error(expected, truth, adaptive=True, seed=seed),
+        "brier": brier(expected, truth, seed=seed),
+        "auc": _auc(zip(truth, expected, strict=True), seed),
+    }
+    undefined = len(right) - len(known)
+    values = {name: one.as_dict() for name, one in found.items()} | {"undefined": undefined}
+    return (system, *map(share, found.values()), str(undefined)), values, reliability(expected, truth)
+
+
+CITATIONS_PART = "citation_generation"
+CITATIONS_HEAD = ("system", "sentence R", "P", "F1", "passage R", "P", "F1", "undefined", "nothing")
+
+
+def evaluate_citations(
+    rows: Sequence[Labelled], subjects: Sequence[Subject], train: Sequence[Labelled], seed: int
+) -> Section:
+    """Measure every subject, the first sentence of the passages, and the one with most words in common."""
+    del train
+    codec = subjects[0].codec(CITATIONS_PART)
+    requests = [codec.encode(row.state) for row in rows]
+    gold = [_citations_gold(row, request) for row, request in zip(rows, requests, strict=True)]
+    given_by = {name: [cite(request) for request in requests] for name, cite in BASELINES.items()}
+    gone = [one for row in rows if (one := without_evidence(row)) is not None]
+    bare = [codec.encode(row.state) for row in gone]
+    cites = {name: [_cites(cite(request), request) for request in bare] for name, cite in BASELINES.items()}
+    undefined = dict.fromkeys(given_by, 0)
+    for subject in subjects:
+        found = subject.ask(CITATIONS_PART, [row.state for row in rows])
+        given_by[subject.name] = [_cited(one, request) for one, request in zip(found, requests, strict=True)]
+        undefined[subject.name] = sum(finding.judgment is None for one in found for finding in one.findings) + sum(
+            len(request.sites) for one, request in zip(found, requests, strict=True) if not one.findings
+        )
+        again = subject.ask(CITATIONS_PART, [row.state for row in gone])
+        cites[subject.name] = [
+            _cites(_cited(one, request), request, one) for one, request in zip(again, bare, strict=True)
+        ]
+    lines, figures = [], {}
+    for system, cited in given_by.items():
+        by_s = pair_figures([by_sentence(one) for one in gold], [by_sentence(one) for one in cited], seed=seed)
+        by_p = pair_figures([by_passage(one) for one in gold], [by_passage(one) for one in cited], seed=seed)
+        nothing = mean([float(one is False) for sentences in cites[system] for one in sentences], seed=seed)
+        cells = [percent(one) for by in (by_s, by_p) for one in (by.recall, by.precision, by.f1)]
+        lines.append((system, *cells, str(undefined[system]), percent(nothing)))
+        figures[system] = {
+            "sentence": by_s.as_dict(),
+            "passage": by_p.as_dict(),
+            "undefined": undefined[system],
+            "nothing": nothing.as_dict(),
+        }
+    items = tuple(
+        {"id": row.id, "gold": gold[at], **{system: cited[at] for system, cited in given_by.items()}}
+        for at, row in enumerate(rows)
+    )
+    own = Table(
+        f"Citations against annotated ones ({len(rows)} responses)",
+        CITATIONS_HEAD,
+        tuple(lines),
+        (
+            "A good sentence that nobody annotated counts as wrong; the published figures ask a model for entailment",
+            f"Nothing: sentences for which nothing is cited after their evidence was cut out of the passages"
+            f" ({len(gone)} responses)",
+        ),
+    )
+    alce = _published("Table 12, ALCE", ("R", "P", "F1"), CITATIONS_ALCE)
+    f1 = {system: [one[2] for one in values] for system, values in CITATIONS_LONGBENCH.items()}
+    long = _published("Table 13, LongBench-Cite, F1", ("Chat", "MultifieldQA", "HotpotQA", "GovReport"), f1)
+    return Section(CITATIONS_PART, (own, alce, long), figures, items)
+
+
+def _citations_gold(row: Labelled, request: Request) -> list[Cited]:
+    lists = gold_of(row, request).sources
+    return [_pair(request, site, number) for site, numbers in enumerate(lists) for number in numbers or ()]
+
+
+def _cited(reflection: Reflection, request: Request) -> list[Cited]:
+    """Cited spans as the sentences that lie in them."""
+    found = []
+    for site, finding in enumerate(reflection.findings):
+        for citation in finding.citations:
+            found += [
+                _pair(request, site, number)
+                for number, source in enumerate(request.sources)
+                if source.passage == citation.site.passage
+                and citation.site.begin <= source.begin
+                and source.end <= citation.site.end
+            ]
+    return found
+
+
+def _cites(cited: Sequence[Cited], request: Request, reflection: Reflection | None = None) -> list[bool | None]:
+    """Whether anything is cited for each sentence; None where that is undefined."""
+    found: list[bool | None] = [any(one.sentence == site for one in cited) for site in range(len(request.sites))]
+    if reflection is None:
+        return found
+    known = [finding.judgment is not None for finding in reflection.findings]
+    return [one if site < len(known) and known[site] else None for site, one in enumerate(found)]
+
+
+def _first(request: Request) -> list[Cited]:
+    return [_pair(request, site, 0) for site in range(len(request.sites))] if request.sources else []
+
+
+def _lexical(request: Request) -> list[Cited]:
+    """For each sentence the source with the largest share of its words; none where nothing is shared."""
+    words = [set(normalise(source.text).split()) for source in request.sources]
+    found = []
+    for number, site in enumerate(request.sites):
+        wanted = set(normalise(site.text).split())
+        best = max(range(len(words)), key=lambda at: len(wanted & words[at]), default=None)
+        if best is not None and wanted & words[best]:
+            found.append(_pair(request, number, best))
+    return found
+
+
+BASELINES: Mapping[str, Callable[[Request], list[Cited]]] = {"first sentence": _first, "most words in common": _lexical}
+
+
+def _pair(request: Request, site: int, number: int) -> Cited:
+    source = request.sources[number]
+    return Cited(site, str(source.passage), number)
+
+
+HALLUCINATION_PART = "hallucination_detection"
+HALLUCINATION_HEAD = ("system", "P", "R", "F1", "AUC", "sentences: accuracy", "macro-F1", "undefined")
+
+
+def evaluate_hallucination(
+    rows: Sequence[Labelled], subjects: Sequence[Subject], train: Sequence[Labelled], seed: int
+) -> Section:
+    """Measure every subject, and the most frequent label of the training rows.
+
+    A response is hallucinated in truth if it holds something unsupported: its worst label is partial or unfaithful.
+    It is flagged if the most probable label of one sentence lies below 0.1, which is `unfaithful`.
+    """
+    worst = [_worst(row) for row in rows]
+    truth = [one in ("partial", "unfaithful") for one in worst]
+    frequent = Counter(label for row in train or rows for _, label in row.spans or ())
+    common = max(WORSE, key=lambda name: frequent[name])
+    lines = []
+    figures: dict[str, Any] = {}
+    items: list[dict[str, Any]] = [{"id": row.id, "worst": one} for row, one in zip(rows, worst, strict=True)]
+    codec = subjects[0].codec(HALLUCINATION_PART)
+    sites = [gold_of(row, codec.encode(row.state)).labels for row in rows]
+    majority = [[common] * len(labels) for labels in sites]
+    said: list[bool | None] = [common == "unfaithful"] * len(rows)
+    lines.append(_hallucination_line("majority", truth, said, [0.5] * len(rows), sites, majority, figures, seed))
+    for subject in subjects:
+        results = _ask(subject, HALLUCINATION_PART, [row.state for row in rows])
+        flags = [result.is_hallucinated for result in results]
+        lowest = [result.lowest for result in results]
+        labels = [[sentence.label for sentence in result.sentences] for result in results]
+        lines.append(_hallucination_line(subject.name, truth, flags, lowest, sites, labels, figures, seed))
+        for item, flag, low, names in zip(items, flags, lowest, labels, strict=True):
+            item[subject.name] = {"flagged": flag, "lowest": low, "labels": names}
+    own = Table(
+        f"Hallucinated responses ({sum(truth)} of {len(rows)})",
+        HALLUCINATION_HEAD,
+        tuple(lines),
+        (
+            "AUC: of the lowest expected faithfulness of a sentence",
+            "Sentences: those whose own label is known, "
+            f"{sum(label is not None for labels in sites for label in labels)} of them",
+        ),
+    )
+    published = _published("Table 8, RAGTruth QA", HALLUCINATION_HEAD[1:4], HALLUCINATION)
+    return Section(HALLUCINATION_PART, (own, published), figures, tuple(items))
+
+
+def _worst(row: Labelled) -> str:
+    if row.response is not None:
+        return row.response
+    return max((label for _, label in row.spans or ()), key=WORSE.index, default="NA")
+
+
+def _hallucination_line(
+    system: str,
+    truth: Sequence[bool],
+    flags: Sequence[bool | None],
+    lowest: Sequence[float | None],
+    gold: Sequence[Sequence[str | None]],
+    labels: Sequence[Sequence[str | None]],
+    figures: dict[str, Any],
+    seed: int,
+) -> tuple[str, ...]:
+    found = detection(truth, flags, seed=seed)
+    area = _auc([(bad, None if low is None else 1 - low) for bad, low in zip(truth, lowest, strict=True)], seed)
+    pairs = [
+        (right, labels[at][place] if place < len(labels[at]) else None)
+        for at, sentences in enumerate(gold)
+        for place, right in enumerate(sentences)
+        if right is not None
+    ]
+    sentences = classification([right for right, _ in pairs], [one for _, one in pairs], WORSE, seed=seed)
+    figures[system] = {"responses": found.as_dict(), "auc": area.as_dict(), "sentences": sentences.as_dict()}
+    over_sentences = percent(sentences.accuracy), percent(sentences.macro_f1)
+    return (system, *_cells(found.classes[HALLUCINATED]), share(area), *over_sentences, str(found.undefined))
+
+
+REWRITE_PART = "query_rewrite"
+DEPTHS = (5, 10, 20)
+Search: TypeAlias = Callable[[Sequence[str], int], Sequence[Sequence[str]]]
+"""Ids of the best passages for each query."""
+
+
+def evaluate_rewrite(
+    rows: Sequence[Labelled], followups: Sequence[Turn], search: Search | None, subjects: Sequence[Subject], seed: int
+) -> Section:
+    """Measure every subject, the original question and the gold rewrite.
+
+    Args:
+        rows: conversations with human rewrites.
+        followups: questions with known passages; none for no search.
+        search: over the corpus of the follow-ups.
+        subjects: what rewrites.
+        seed: of the intervals.
+    """
+    written = {"no rewrite": [row.state.query or "" for row in rows]}
+    defined = {"no rewrite": len(rows)}
+    for subject in subjects:
+        results = _ask(subject, REWRITE_PART, [row.state for row in rows])
+        written[subject.name] = [one.text for one in results]
+        defined[subject.name] = sum(one.defined for one in results)
+    lines = []
+    figures: dict[str, dict[str, Any]] = {}
+    for system, texts in written.items():
+        found = _against_people(rows, texts, seed)
+        undefined = {"undefined": len(rows) - defined[system]}
+        figures[system] = undefined | {name: one.as_dict() for name, one in found.items()}
+        lines.append((system, *map(percent, found.values()), str(len(rows) - defined[system])))
+    head = ("system", "exact match", "word F1", "left alone as people did", "rewritten as people did", "undefined")
+    alone = sum(same_question(row.state.query or "", row.text or "") for row in rows)
+    tables = [
+        Table(
+            f"Rewrites against people's ({len(rows)}, of which people left {alone} alone)",
+            head,
+            tuple(lines),
+            ("Where a model wrote no rewrite, the original question stands and is counted as such",),
+        )
+    ]
+    items: list[dict[str, Any]] = [
+        {"id": row.id, "gold": row.text, **{system: texts[at] for system, texts in written.items()}}
+        for at, row in enumerate(rows)
+    ]
+    if followups and search is not None:
+        more, values, records = _retrieval(followups, search, subjects, seed)
+        tables += more
+        for system, found_by_part in values.items():
+            figures.setdefault(system, {})["retrieval"] = found_by_part
+        items += records
+    depths = [f"R@{k}" for k in DEPTHS]
+    tables += [_published(f"tables 2 to 4, MT-RAG, {part}", depths, found, 2) for part, found in RECALL.items()]
+    return Section(REWRITE_PART, tuple(tables), figures, tuple(items))
+
+
+def _against_people(rows: Sequence[Labelled], texts: Sequence[str], seed: int) -> dict[str, Estimate]:
+    gold = [row.text or "" for row in rows]
+    original = [row.state.query or "" for row in rows]
+    alone = [same_question(one, other) for one, other in zip(original, gold, strict=True)]
+    kept = [same_question(one, other) for one, other in zip(original, texts, strict=True)]
+    return {
+        "exact_match": mean([exact_match(t, [g]) for t, g in zip(texts, gold, strict=True)], seed=seed),
+        "word_f1": mean([token_f1(t, [g]) for t, g in zip(texts, gold, strict=True)], seed=seed),
+        "left_alone": mean([float(k) for k, a in zip(kept, alone, strict=True) if a], seed=seed),
+        "rewritten": mean([float(not k) for k, a in zip(kept, alone, strict=True) if not a], seed=seed),
+    }
+
+
+def _retrieval(
+    followups: Sequence[Turn], search: Search, subjects: Sequence[Subject], seed: int
+) -> tuple[list[Table], dict[str, Any], list[dict[str, Any]]]:
+    queries: dict[str, list[str]] = {"no rewrite": [one.state.query or "" for one in followups]}
+    for subject in subjects:
+        queries[subject.name] = [one.text for one in _ask(subject, REWRITE_PART, [turn.state for turn in followups])]
+    queries["gold rewrite"] = [one.gold for one in followups]
+    rankings = {system: search(texts, max(DEPTHS)) for system, texts in queries.items()}
+    parts = {
+        "full": list(range(len(followups))),
+        "non-standalone": [at for at, one in enumerate(followups) if not one.standalone],
+        "standalone": [at for at, one in enumerate(followups) if one.standalone],
+    }
+    tables, figures = [], dict[str, Any]()
+    for part, members in parts.items():
+        lines = []
+        for system, ranked in rankings.items():
+            found = _figures([followups[at] for at in members], [ranked[at] for at in members], seed)
+            figures.setdefault(system, {})[part] = {name: one.as_dict() for name, one in found.items()}
+            lines.append((system, *map(share, found.values())))
+        head = ("system", *(f"R@{k}" for k in DEPTHS), "nDCG@10")
+        tables.append(Table(f"Retrieval with the rewrite, {part} ({len(members)})", head, tuple(lines)))
+    note = "Follow-ups made from questions that name their passage's title; the question as it was is the gold rewrite"
+    tables[0] = Table(tables[0].title, tables[0].head, tables[0].rows, (note,))
+    records = [
+        {"id": one.id, "gold": one.gold, "relevant": sorted(one.relevant), **{s: q[at] for s, q in queries.items()}}
+        for at, one in enumerate(followups)
+    ]
+    return tables, figures, records
+
+
+def _figures(followups: Sequence[Turn], ranked: Sequence[Sequence[str]], seed: int) -> Mapping[str, Estimate]:
+    def over(score: Callable[[Turn, Sequence[str]], float | None]) -> Estimate:
+        values = [score(one, ranking) for one, ranking in zip(followups, ranked, strict=True)]
+        return mean([value for value in values if value is not None], seed=seed)
+
+    found = {
+        f"recall@{k}": over(lambda one, ranking, k=k: recall_at(ranking, one.relevant, k))  # type: ignore[misc]
+        for k in DEPTHS
+    }
+    return found | {"ndcg@10": over(lambda one, ranking: ndcg_at(ranking, dict.fromkeys(one.relevant, 1.0), 10))}

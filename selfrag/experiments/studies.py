@@ -1,0 +1,544 @@
+"""A study: many settings of one model over one file, answered from as few decodes as can be. Resumes.
+
+The file is decoded once with whole traces. Every setting is rescored from the record; where that is not exact for an
+item, the item is decoded again under the first setting that lacks it, and all other settings look at that record too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from retrieval.atomic import writing
+from selfrag.decoding.answer import Answer, Usage, segments_of
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.rescore import replay
+from selfrag.decoding.trace import ROOT, Status, Trace, trace_of
+from selfrag.errors import UserError
+from selfrag.evaluation.items import Item
+from selfrag.evaluation.metrics.output import USAGE, Output, output_of
+from selfrag.evaluation.records import RunDirectory, item_id, model_files
+from selfrag.evaluation.runner import (
+    Execute,
+    Finished,
+    Model,
+    Run,
+    answer_here,
+    engine_kind,
+    on_demand,
+    record_of,
+    run_all,
+)
+from selfrag.evaluation.systems import Reflective, tokenizer_of
+from selfrag.evaluation.task_files import TaskFile
+from selfrag.jsonl import read_jsonl, write_jsonl
+from selfrag.loading import resolve_model
+from selfrag.prompting import Prompting
+from selfrag.reflection.vocabulary import Vocabulary
+from selfrag.reflection.weights import Weights
+from selfrag.tokenization import HFTextCodec
+
+Progress = Callable[[str, int], Callable[[int], object]]
+"""From what is run and its number of items to what is told how many are done."""
+RESCORABLE = frozenset({"weights", "accumulate", "beam", "threshold", "retrieve_test", "mode", "no_retrieval_branch"})
+"""Fields of `Decoding` that a record can be asked about; the others change what the model writes or reads."""
+WEIGHTS_ALONE: Mapping[str, Any] = {
+    "weights": Weights(),
+    "threshold": None,
+    "retrieve_test": "yes_no",
+    "mode": "always",
+}
+COSTS = ("requests", "prompt_tokens", "generated_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One policy of a study, before the task sets its budget; its name is unique and good as a file name."""
+
+    name: str
+    decoding: Decoding
+
+
+@dataclass(frozen=True, slots=True)
+class Rescored:
+    """What one policy answers from a recorded decode.
+
+    Attributes:
+        output: None if nothing could be generated for this policy. Its usage is estimated: that of the recorded
+            decode times `share`.
+        exact: whether the record held everything that the policy asks for.
+        share: candidates that the policy would have generated, of those that were recorded.
+    """
+
+    output: Output | None
+    exact: bool
+    share: float
+
+
+def rescored(trace: Trace, usage: Mapping[str, int], policies: Sequence[Decoding]) -> list[Rescored | None]:
+    """What each policy answers from one record; None where the record says nothing about the policy.
+
+    Args:
+        trace: a recorded decode.
+        usage: what it took, by the names of `USAGE`.
+        policies: those that differ in `RESCORABLE` fields only are answered; with reflectors or gates, in weights only.
+    """
+    together: dict[object, list[int]] = {}
+    for i, policy in enumerate(policies):
+        if _comparable(trace, policy):
+            actions = tuple(map(replace(trace, decoding=policy).action, trace.decisions))
+            grown_alike = replace(policy, weights=Weights(), mode="always", threshold=None, retrieve_test="yes_no")
+            key = repr(grown_alike), actions
+            together.setdefault(key, []).append(i)
+    found: list[Rescored | None] = [None] * len(policies)
+    for members in together.values():
+        seen = _without_spare_branch(trace, policies[members[0]])
+        weights = [policies[i].weights for i in members]
+        for i, one in zip(members, _answers(trace, usage, seen, weights), strict=True):
+            found[i] = one
+    return found
+
+
+def _comparable(trace: Trace, policy: Decoding) -> bool:
+    recorded = trace.decoding
+    differing = {item.name for item in fields(Decoding) if getattr(recorded, item.name) != getattr(policy, item.name)}
+    if recorded.reflectors or recorded.gates:
+        return differing <= {"weights"}
+    if "mode" in differing and any(decision.judgment is None for decision in trace.decisions):
+        return False  # nobody looked whether to retrieve
+    if "no_retrieval_branch" in differing and (policy.no_retrieval_branch or recorded.max_segments > 1):
+        return False
+    return differing <= RESCORABLE
+
+
+def _without_spare_branch(trace: Trace, policy: Decoding) -> Trace:
+    """The trace under a policy: without the answer beside the passages that only the recording asked for."""
+    seen = replace(trace, decoding=policy)
+    spare = trace.decoding.no_retrieval_branch and not policy.no_retrieval_branch
+    if not spare or not any(seen.action(one) == "retrieve" and one.passages for one in trace.decisions):
+        return seen
+    kept = [node for node in trace.nodes if node.branch != "none"]  # one segment: every node follows the root
+    return replace(seen, nodes=tuple(replace(node, id=i) for i, node in enumerate(kept)), best=None)
+
+
+def _answers(recorded: Trace, usage: Mapping[str, int], trace: Trace, weights: Sequence[Weights]) -> list[Rescored]:
+    if trace.options and not trace.nodes:  # the passages that are left could not be scored
+        return [Rescored(None, False, 0.0)] * len(weights)
+    chosen = replay(trace, weights)
+    known: dict[tuple[int, bytes], Rescored] = {}
+    answers = []
+    for setting in range(len(weights)):
+        key = int(chosen.best[setting]), chosen.kept[:, setting].tobytes()
+        if key not in known:
+            going_on = {n.id for n in trace.nodes if chosen.kept[n.id, setting] and not trace.over(n.id)}
+            known[key] = _answer(recorded, usage, trace, key[0], going_on | {ROOT})
+        answers.append(replace(known[key], exact=bool(chosen.exact[setting])))
+    return answers
+
+
+def _answer(recorded: Trace, usage: Mapping[str, int], trace: Trace, best: int, expanded: set[int]) -> Rescored:
+    sides = [
+        trace.following(decision, [node for node in trace.nodes if node.parent == decision.after])[0]
+        for decision in trace.decisions
+        if decision.after in expanded
+    ]
+    grown = [node for side in sides for node in side]
+    share = len(grown) / len(recorded.nodes) if recorded.nodes else 1.0
+    if grown and all(node.status is Status.FAILED for node in grown):
+        return Rescored(None, True, share)
+    decisions = tuple(
+        replace(one, action="write", query=None, passages=()) if trace.action(one) == "write" else one
+        for one in trace.decisions
+        if one.after in expanded
+    )
+    seen = replace(trace, decisions=decisions, best=None if best < 0 else best)
+    text, segments = segments_of(seen, seen.best)
+    cost = Usage(**{name: round(share * usage.get(name, 0)) for name in USAGE})
+    return Rescored(output_of(Answer(trace.question, text, segments, cost, seen)), True, share)
+
+
+def recording(policies: Sequence[Decoding], beam: int | None = None) -> Decoding:
+    """The policy to record: the first one, made wide enough that the others can be rescored from it.
+
+    Where answers have one segment and settings differ in when they retrieve, threshold 0 with an answer without
+    evidence beside the passages holds both sides of every decision. Longer answers are recorded with a wider beam.
+
+    Args:
+        policies: the first one is the base.
+        beam: hypotheses kept where answers have several segments; twice the widest by default.
+
+    Raises:
+        UserError: `beam` is narrower than that of a policy.
+    """
+    base = policies[0]
+    widest = max(policy.beam for policy in policies)
+    if beam is not None and beam < widest:
+        raise UserError(f"a recorded beam of {beam} is narrower than the beam of {widest} that is asked for")
+    if base.max_segments > 1:
+        return replace(base, beam=beam or 2 * widest)
+    retrieving = {(one.mode, one.threshold, one.retrieve_test, one.no_retrieval_branch) for one in policies}
+    if len(retrieving) > 1 and not (base.reflectors or base.gates):
+        return replace(base, mode="adaptive", threshold=0.0, retrieve_test="yes_no", no_retrieval_branch=True)
+    return base
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One item's record: its output and trace, or why there is no answer."""
+
+    id: str
+    error: str | None
+    output: Output | None
+    trace: Trace | None
+
+    @property
+    def usage(self) -> Mapping[str, int]:
+        """What the decode took; nothing is known of failed ones."""
+        return self.output.usage if self.output is not None else {}
+
+
+def read_recorded(path: Path, *, traces: bool = True) -> Iterator[Recorded]:
+    """The records of a finished file, one at a time.
+
+    Args:
+        path: `NAME.jsonl` of a run directory.
+        traces: read traces too, and refuse records without.
+
+    Raises:
+        UserError: the file is missing or damaged; names `file:line`.
+    """
+
+    def parse(record: dict[str, Any]) -> Recorded:
+        key = item_id(record)
+        if record.get("error") is not None:
+            return Recorded(key, str(record["error"]), None, None)
+        if traces and "trace" not in record:
+            raise UserError("a record without its trace; run it with traces")
+        return Recorded(key, None, Output.from_record(record), trace_of(record["trace"]) if traces else None)
+
+    return read_jsonl(path, parse)
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """How a study is run.
+
+    Attributes:
+        prompting: codec, vocabulary and layout of the model.
+        identity: what decides the records apart from the policy: model and engine.
+        folder: of the study; each file gets a folder in it.
+        source: how the files were read, for the manifests.
+        redecode: decode again where the record is not exact; else such answers are approximate and counted. What it
+            says nothing about is decoded in any case.
+        beam: of the recorded decode where answers have several segments; None for twice the widest asked for.
+        retry_failed: run items again that failed before.
+    """
+
+    prompting: Prompting
+    identity: Mapping[str, Any]
+    folder: Path
+    source: Mapping[str, Any] = field(default_factory=dict)
+    redecode: bool = True
+    beam: int | None = None
+    retry_failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one setting answers to one item.
+
+    Attributes:
+        output: None if the item failed.
+        source: rescored exactly, decoded for this setting, rescored from a record that lacks something; or, in the
+            midst of a study, not known yet.
+        share: of the decode that it was read from, what a decode of its own would have taken.
+        decode: number of that decode in `FileStudy.decodes`.
+    """
+
+    output: Output | None
+    source: Literal["replayed", "decoded", "approximate", "missing"]
+    share: float
+    decode: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """One run of a study: its folder, usage by the item's id (failed ones are missing), items, seconds."""
+
+    folder: Path
+    usage: Mapping[str, Mapping[str, int]]
+    items: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class FileStudy:
+    """What all settings answer to one file.
+
+    Attributes:
+        file: what was asked.
+        settings: in order, the base first.
+        outcomes: name of the setting to one outcome an item, in the order of the items.
+        decodes: the recorded one first.
+    """
+
+    file: TaskFile
+    settings: tuple[Setting, ...]
+    outcomes: Mapping[str, tuple[Outcome, ...]]
+    decodes: tuple[Decode, ...]
+
+
+def study(
+    job: Study,
+    file: TaskFile,
+    settings: Sequence[Setting],
+    execute: Execute,
+    progress: Progress = lambda name, items: lambda done: None,
+) -> FileStudy:
+    """Answer a file under every setting.
+
+    Args:
+        job: how.
+        file: what is asked.
+        settings: at least one; the first is the base.
+        execute: answers what has to be decoded, see `selfrag.evaluation.runner`.
+        progress: told what is decoded.
+
+    Raises:
+        UserError: as `selfrag.evaluation.runner.run`; what was decoded is kept.
+    """
+    table = _Table(job, file, settings)
+    wide = recording(table.policies, job.beam)
+    table.decode("recording", None, wide, file.items, execute, progress)
+    while lacking := table.lacking():
+        for number, items in lacking.items():
+            one = settings[number]
+            name = f"decodes/{one.name}-{_digest(items)[:8]}"
+            table.decode(name, number, one.decoding, items, execute, progress)
+    outcomes = {one.name: tuple(row[i] for row in table.rows.values()) for i, one in enumerate(settings)}
+    return FileStudy(file, tuple(settings), outcomes, tuple(table.decodes))
+
+
+def _digest(items: Sequence[Item]) -> str:
+    """What tells one choice of items from another."""
+    return hashlib.sha256("\n".join(item.id for item in items).encode()).hexdigest()
+
+
+class _Table:
+    """The outcomes of a study while they are filled in: a row an item, a column a setting."""
+
+    def __init__(self, job: Study, file: TaskFile, settings: Sequence[Setting]) -> None:
+        self.decodes: list[Decode] = []
+        self.rows: dict[str, list[Outcome]] = {}
+        self._job, self._file = job, file
+        self.policies = [self._policy(setting.decoding) for setting in settings]
+
+    def _policy(self, decoding: Decoding) -> Decoding:
+        """What a decode of this file runs with."""
+        if self._file.items[0].options:
+            return replace(decoding, max_segments=1)
+        return Reflective(self._job.prompting, decoding).policy(self._file.task)
+
+    def lacking(self) -> dict[int, list[Item]]:
+        """Setting to the items that are to be decoded under it: each item under the first setting that lacks it."""
+        found: dict[int, list[Item]] = {}
+        wanted = ("missing", "approximate") if self._job.redecode else ("missing",)
+        for item in self._file.items:
+            row = self.rows[item.id]
+            first = next((i for i, outcome in enumerate(row) if outcome.source in wanted), None)
+            if first is not None:
+                found.setdefault(first, []).append(item)
+        return dict(sorted(found.items()))
+
+    def decode(
+        self,
+        name: str,
+        own: int | None,
+        policy: Decoding,
+        items: Sequence[Item],
+        execute: Execute,
+        progress: Progress,
+    ) -> None:
+        """Run items under a policy, whose setting is `own` if it is one, and read what all settings answer from it."""
+        folder = self._job.folder / self._file.name / name
+        subset = replace(self._file, items=tuple(items))
+        identity = {**self._job.identity, "name": name.rpartition("/")[2]}
+        settings = {**self._job.source, "ids": _digest(items)}
+        system = Reflective(self._job.prompting, policy)
+        run = Run(system, identity, folder, settings, self._job.retry_failed, traces=True)
+        (results,) = run_all([run], [subset], execute, progress(f"{self._file.name} {name}", len(items)))
+        usage: dict[str, Mapping[str, int]] = {}
+        self.decodes.append(Decode(folder, usage, len(items), float(results[self._file.name]["seconds"])))
+        for record in read_recorded(folder / f"{self._file.name}.jsonl"):
+            if record.output is not None:
+                usage[record.id] = record.usage
+            self._read(record, own, policy)
+
+    def _read(self, record: Recorded, own: int | None, policy: Decoding) -> None:
+        number = len(self.decodes) - 1
+        row = self.rows.setdefault(record.id, [Outcome(None, "missing", 1.0, number) for _ in self.policies])
+        if record.trace is None:  # no weights help where nothing could be generated
+            wanted = replace(policy, weights=Weights())
+            for i, other in enumerate(self.policies):
+                if replace(other, weights=Weights()) == wanted:
+                    row[i] = Outcome(None, "decoded", 1.0, number)
+        else:
+            for i, found in enumerate(rescored(record.trace, record.usage, self.policies)):
+                before = row[i].source
+                if found is not None and (before == "missing" or (before == "approximate" and found.exact)):
+                    source: Literal["replayed", "approximate"] = "replayed" if found.exact else "approximate"
+                    row[i] = Outcome(found.output, source, found.share, number)
+        if own is not None:
+            row[own] = Outcome(record.output, "decoded", 1.0, number)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Requests, tokens and seconds of some decodes."""
+
+    requests: float = 0.0
+    prompt_tokens: float = 0.0
+    generated_tokens: float = 0.0
+    seconds: float = 0.0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
+
+    def __str__(self) -> str:
+        return f"{self.requests:,.0f} requests, {self.generated_tokens:,.0f} new tokens, {self.seconds:,.0f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The balance of a study.
+
+    Attributes:
+        settings: how many there are.
+        answers: by their source; a setting's answer to an item is one.
+        spent: what was decoded.
+        alone: what every setting on its own would have taken, estimated.
+    """
+
+    settings: int
+    answers: dict[str, int]
+    spent: Cost
+    alone: Cost
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        costs = {
+            name: {item.name: round(getattr(one, item.name), 3) for item in fields(one)}
+            for name, one in (("spent", self.spent), ("alone", self.alone))
+        }
+        return {"settings": self.settings, "answers": self.answers, **costs}
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count:,} {source}" for source, count in self.answers.items() if count)
+        return (
+            f"{self.settings} settings, {sum(self.answers.values()):,} answers: {counts}. Decoded: {self.spent};"
+            f" every setting on its own: about {self.alone}"
+        )
+
+
+def alone(one: FileStudy, setting: str) -> Cost:
+    """What a setting on its own would have taken: of each decode that it was read from, its share of candidates."""
+    total = Cost()
+    for item, outcome in zip(one.file.items, one.outcomes[setting], strict=True):
+        decode = one.decodes[outcome.decode]
+        usage = decode.usage.get(item.id, {})
+        costs = {name: outcome.share * usage.get(name, 0) for name in COSTS}
+        total += Cost(seconds=outcome.share * decode.seconds / decode.items, **costs)
+    return total
+
+
+def saved(studies: Sequence[FileStudy]) -> Saved:
+    """The balance over some files of one study."""
+    answers: Counter[str] = Counter({"replayed": 0, "decoded": 0, "approximate": 0})
+    spent, each = Cost(), Cost()
+    for one in studies:
+        for decode in one.decodes:
+            used = {name: sum(usage[name] for usage in decode.usage.values()) for name in COSTS}
+            spent += Cost(seconds=decode.seconds, **used)
+        for name, row in one.outcomes.items():
+            answers.update(outcome.source for outcome in row)
+            each += alone(one, name)
+    return Saved(len(studies[0].settings), dict(answers), spent, each)
+
+
+def write_answers(job: Study, studies: Sequence[FileStudy], out: Path) -> list[Path]:
+    """Write the run directory `out/SETTING` for every setting of a study; seconds and usage in them are estimated.
+
+    Returns:
+        The run directories, in the order of the settings.
+
+    Raises:
+        UserError: a directory holds another run, or cannot be written.
+    """
+    folders = []
+    for setting in studies[0].settings:
+        folder = out / setting.name
+        system = Reflective(job.prompting, setting.decoding).as_dict()
+        identity = {**job.identity, "name": setting.name, "system": system, "traces": False, "replayed": True}
+        directory = RunDirectory(folder, identity)
+        for one in studies:
+            row, path = one.outcomes[setting.name], folder / f"{one.file.name}.jsonl"
+            finished = [
+                Finished(i, found.output, None if found.output else "see the recorded decode")
+                for i, found in enumerate(row)
+            ]
+            directory.admit(one.file, job.source)
+            with writing(path):
+                write_jsonl(
+                    path,
+                    [record_of(i, one.file.task, end) for i, end in zip(one.file.items, finished, strict=True)],
+                )
+            failed = sum(found.output is None for found in row)
+            seconds = round(alone(one, setting.name).seconds, 3)
+            result = {"items": len(row), "failed": failed, "seconds": seconds, "cached_tokens": 0}
+            directory.result(one.file.name, result)
+        folders.append(folder)
+    return folders
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A model that is ready: its prompting, the identity of its files and engine, and what answers items on it."""
+
+    prompting: Prompting
+    identity: Mapping[str, Any]
+    execute: Execute
+
+
+@contextmanager
+def opened(model: Model) -> Iterator[Opened]:
+    """A model trained with reflection tokens; its weights are loaded only if something has to be decoded.
+
+    Raises:
+        UserError: it cannot be used, or its tokenizer lacks reflection tokens.
+    """
+    path = resolve_model(model.model)
+    tokenizer = tokenizer_of(path)
+    prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
+    identity = {"model": model_files(path), "engine": engine_kind(model.engine)}
+    with on_demand(partial(model.load, path)) as engine:
+        yield Opened(prompting, identity, answer_here(engine))
+
+
+def bars(name: str, items: int) -> Callable[[int], object]:
+    """A progress bar that closes itself when all items are done."""
+    from tqdm import tqdm
+
+    bar = tqdm(total=items, desc=name, unit="item", disable=None)
+
+    def advance(done: int) -> None:
+        bar.update(done)
+        if bar.total is not None and bar.n >= bar.total:
+            bar.close()
+
+    return advance

@@ -1,0 +1,370 @@
+"""A sweep: weights and thresholds over files, the best setting under a constraint, tables and pictures.
+
+Everything decoded and every figure lies in one folder; started again, it goes on, and nothing is decoded twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from retrieval.atomic import write_json, write_text, writing
+from selfrag.decoding.policy import Decoding, check_names
+from selfrag.decoding.trace import decoding_dict
+from selfrag.evaluation.comparison import Comparison, FileResult, SystemRun, Table, compare, read_runs
+from selfrag.evaluation.markdown_table import escape
+from selfrag.evaluation.metrics.entailment import load_entailment, remembered
+from selfrag.evaluation.metrics.fluency import FLUENCY
+from selfrag.evaluation.metrics.judging import Record, judge_citations, write_judged
+from selfrag.evaluation.metrics.judging import about as judged_about
+from selfrag.evaluation.metrics.nli import Entailment
+from selfrag.evaluation.metrics.registry import Metric
+from selfrag.evaluation.presets import Given
+from selfrag.evaluation.records import PACKAGES
+from selfrag.evaluation.runner import Model, Source, scores
+from selfrag.evaluation.systems import runnable
+from selfrag.evaluation.tables import csv_text, markdown
+from selfrag.evaluation.task import Task
+from selfrag.evaluation.task_files import TaskFile
+from selfrag.experiments.axes import BASE, Axis, Plan, plan
+from selfrag.experiments.best_setting import Choice, Goal, Scores, choose
+from selfrag.experiments.studies import (
+    FileStudy,
+    Progress,
+    Saved,
+    Study,
+    bars,
+    opened,
+    saved,
+    study,
+    write_answers,
+)
+from selfrag.provenance import commit, versions
+from selfrag.untrusted import printable
+
+_NEAR_THE_ENDS = "0,0.001,0.01,0.05", "0.95,0.99,0.995,0.999,0.9995,0.9999,1"
+AXES = (
+    Axis.parse("issup=0,0.5,1,1.5,2,3,5"),
+    Axis.parse(f"threshold={_NEAR_THE_ENDS[0]},0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,{_NEAR_THE_ENDS[1]}"),
+)
+"""What is varied by default, each alone: Figures 3b and 3c of the paper.
+
+Thresholds lie closer near 0 and 1, because models are often sure: their retrieval rate changes there and nowhere else.
+"""
+SHOWN = ("citation_precision", "retrieval_rate", "words", "from_memory")
+"""Columns of a study's tables beside the headline; the CSV file has all."""
+JUDGED = ("citation_precision_nli", "mauve")
+"""Beginnings of the names of columns that a judge filled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What is swept.
+
+    Attributes:
+        base: fields of `Decoding` that differ from the paper's policy, or from that of a published task.
+        axes: what is varied.
+        grid: every combination of their values, else each axis alone.
+        goal: of the best setting; None for none.
+        redecode: decode again where the record is not exact.
+        beam: of the recorded decode where answers have several segments.
+        seed: of halves and intervals.
+        answers: also write a run directory for every setting.
+        judge: name of who judges citations by entailment, see `metrics.entailment.named`; asks for `answers`.
+    """
+
+    base: Mapping[str, Any] = field(default_factory=dict)
+    axes: tuple[Axis, ...] = AXES
+    grid: bool = False
+    goal: Goal | None = Goal()  # noqa: RUF009 - frozen value
+    redecode: bool = True
+    beam: int | None = None
+    seed: int = 0
+    answers: bool = False
+    judge: str | None = None
+
+    def plans(self, tasks: Sequence[Task]) -> list[Plan]:
+        """The settings for each of some tasks, under the same names.
+
+        Raises:
+            UserError: a field or a value that `Decoding` refuses.
+        """
+        bases = [based(self.base, task) for task in tasks]
+        merge = all(base == bases[0] for base in bases)
+        return [plan(base, self.axes, grid=self.grid, merge=merge) for base in bases]
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep found.
+
+    Attributes:
+        plans: the settings, one plan a file.
+        studies: one a file.
+        comparison: all settings against the base.
+        choices: name of the file to the best setting; missing where no goal was given, or the file lacks its figures.
+        saved: what was spared.
+    """
+
+    plans: tuple[Plan, ...]
+    studies: tuple[FileStudy, ...]
+    comparison: Comparison
+    choices: Mapping[str, Choice]
+    saved: Saved
+
+
+def based(changes: Mapping[str, Any], task: Task | None = None) -> Decoding:
+    """The paper's policy with some fields changed; of a published task that of its protocol.
+
+    Raises:
+        UserError: an unknown field, or a value that is refused.
+    """
+    check_names(changes)
+    marked = Given.marked(Path(), "" if task is None else task.preset)
+    published = {} if marked.preset is None else marked.preset.settings(marked.protocol)
+    return runnable(replace(Decoding(), **{**published, **changes}), changes)
+
+
+def sweep(
+    what: Sweep,
+    model: Model,
+    source: Source,
+    out: Path,
+    *,
+    retry_failed: bool = False,
+    progress: Progress = bars,
+) -> Swept:
+    """Sweep.
+
+    Args:
+        what: settings and goal.
+        model: what answers.
+        source: what is asked.
+        out: folder of the study.
+        retry_failed: run items again that failed before.
+        progress: told what is decoded.
+
+    Raises:
+        UserError: the files, the model or a setting cannot be used, or the folder holds another study.
+    """
+    files = [measured_by(file, FLUENCY) for file in source.load()]
+    plans = what.plans([file.task for file in files])
+    if what.goal is not None:
+        metrics = {file.name: tuple(metric.name for metric in file.task.metrics) for file in files}
+        what.goal.check({file.name: (file.task.headline, metrics[file.name], len(file.items)) for file in files})
+    judge = None if what.judge is None else load_entailment(what.judge)  # refused before anything is decoded
+    with opened(model) as ready:
+        job = Study(
+            ready.prompting, ready.identity, out, source.settings(), what.redecode, what.beam, retry_failed=retry_failed
+        )
+        studies = [
+            study(job, file, laid_out.settings, ready.execute, progress)
+            for file, laid_out in zip(files, plans, strict=True)
+        ]
+    if not (what.answers or judge):
+        return found_in(what, plans, studies, system_runs(studies))
+    folders = write_answers(job, studies, out / "settings")
+    if judge is not None:
+        judge_settings(studies, folders, judge, out, judged_about())
+    return found_in(what, plans, studies, read_runs(folders))
+
+
+def found_in(what: Sweep, plans: Sequence[Plan], studies: Sequence[FileStudy], runs: Sequence[SystemRun]) -> Swept:
+    """Figures of the outcomes.
+
+    Args:
+        what: as it was swept.
+        plans: its settings, one plan a file.
+        studies: one a file.
+        runs: the same outcomes as runs, one a setting.
+    """
+    choices: dict[str, Choice] = {}
+    for file in (one.file for one in studies):
+        found: dict[str, Scores] = {run.name: run.files[file.name].scores for run in runs}
+        headline = file.task.headline
+        if what.goal is not None and what.goal.fits(headline, found[BASE]):
+            choices[file.name] = choose(found, what.goal, BASE, headline, seed=what.seed, name=file.name)
+    return Swept(tuple(plans), tuple(studies), comparison(studies, runs, what.seed), choices, saved(studies))
+
+
+def judge_settings(
+    studies: Sequence[FileStudy], folders: Sequence[Path], judge: Entailment, out: Path, about: Mapping[str, Any]
+) -> int:
+    """Write what a judge of citations says beside the answers of every setting.
+
+    Args:
+        studies: one a file.
+        folders: the run directories of the settings, as `write_answers` gives them.
+        judge: decides.
+        out: folder of the study; verdicts are kept in it, so that nothing is asked twice.
+        about: for the reader of the files.
+
+    Returns:
+        Pairs that had to be known for all settings, of which equal ones were asked once.
+
+    Raises:
+        UserError: the verdicts in the folder are damaged.
+        EngineError: the judge is gone.
+    """
+    pairs: list[int] = []
+    asked = remembered(judge, out, pairs.append)
+    for one in studies:
+        for setting, folder in zip(one.settings, folders, strict=True):
+            records = [
+                Record(item, found.output, {passage.id: passage for passage in item.passages})
+                for item, found in zip(one.file.items, one.outcomes[setting.name], strict=True)
+            ]
+            write_judged(folder, one.file.name, judge_citations(records, asked, kind=one.file.task.kind), about)
+    return sum(pairs)
+
+
+def measured_by(file: TaskFile, metrics: Sequence[Metric]) -> TaskFile:
+    """The file with further metrics of written answers; those that its task has already are not repeated."""
+    if file.items[0].options:
+        return file
+    known = {metric.name for metric in file.task.metrics}
+    added = tuple(metric for metric in metrics if metric.name not in known)
+    return replace(file, task=replace(file.task, metrics=(*file.task.metrics, *added)))
+
+
+def system_runs(studies: Sequence[FileStudy]) -> list[SystemRun]:
+    """The outcomes as runs that can be compared: one a setting, over all files."""
+    return [
+        SystemRun(one.name, studies[0].decodes[0].folder, {of.file.name: _result(of, one.name) for of in studies})
+        for one in studies[0].settings
+    ]
+
+
+def _result(one: FileStudy, name: str) -> FileResult:
+    task, items, outcomes = one.file.task, one.file.items, one.outcomes[name]
+    rows = [scores(item, task, found.output) for item, found in zip(items, outcomes, strict=True)]
+    metrics = tuple(metric.name for metric in task.metrics)
+    return FileResult(
+        kind=task.kind,
+        metrics=metrics,
+        ids=tuple(item.id for item in items),
+        scores={metric: tuple(row[metric] for row in rows) for metric in metrics},
+        seconds=0.0,
+        failed=sum(found.output is None for found in outcomes),
+        with_passages=sum(bool(item.passages) for item in items),
+        data={},
+    )
+
+
+def comparison(studies: Sequence[FileStudy], runs: Sequence[SystemRun], seed: int = 0) -> Comparison:
+    """All settings against the base, paired; with a note where answers are approximate."""
+    found = compare(runs, against=studies[0].settings[0].name, seed=seed)
+    tables = []
+    for table, one in zip(found.tables, studies, strict=True):
+        missing = {name: sum(o.source == "approximate" for o in row) for name, row in one.outcomes.items()}
+        notes = [
+            f"{name}: {count} of {len(one.file.items)} answers are approximate, as they were not decoded again"
+            for name, count in missing.items()
+            if count
+        ]
+        tables.append(replace(table, notes=(*table.notes, *notes)))
+    return replace(found, tables=tuple(tables))
+
+
+def brief(found: Comparison) -> Comparison:
+    """The same with the columns that a page has room for, and without seconds, which no setting took alone."""
+    tables = tuple(_brief(table) for table in found.tables)
+    return replace(found, tables=tables, average=None if found.average is None else _brief(found.average))
+
+
+def _brief(table: Table) -> Table:
+    kept = tuple(metric for metric in table.metrics[1:] if metric in SHOWN or metric.startswith(JUDGED))
+    defined = tuple(metric for metric in kept if any(row.figures[metric] is not None for row in table.rows))
+    rows = tuple(replace(row, seconds=None) for row in table.rows)
+    return replace(table, metrics=(table.metrics[0], *defined), rows=rows)
+
+
+def write_sweep(found: Swept, out: Path, about: Mapping[str, Any]) -> list[Path]:
+    """Write `sweep.md`, `sweep.csv`, `sweep.json` and pictures.
+
+    Args:
+        found: the sweep.
+        out: its folder.
+        about: what was run, for the manifest.
+
+    Returns:
+        What was written.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+        UserError: the folder cannot be written.
+    """
+    from selfrag.experiments.sweep_plots import plots_of
+
+    pictures = []
+    for table, laid_out in zip(found.comparison.tables, found.plans, strict=True):
+        choice = found.choices.get(table.name)
+        best = None if choice is None else choice.name
+        pictures += plots_of(table, laid_out.series, BASE, best, out / "plots", judged=JUDGED)
+    base = f"Model {model_name(about)}, {bases(found.studies)}."
+    text = [f"# Sweep\n\n{escape(base)} {found.saved}.\n", markdown(brief(found.comparison)), *sentences(found)]
+    text += [f"![{path.stem}](plots/{path.name})\n" for path in pictures if path.suffix == ".svg"]
+    by_file = list(zip((one.file.name for one in found.studies), found.plans, strict=True))
+    values = {
+        "settings": {name: {one.name: decoding_dict(one.decoding) for one in p.settings} for name, p in by_file},
+        "series": {name: {axis: [list(at) for at in row] for axis, row in p.series.items()} for name, p in by_file},
+        "choices": {name: choice.as_dict() for name, choice in found.choices.items()},
+        "saved": found.saved.as_dict(),
+        **about,
+    }
+    return [*write_tables("sweep", "\n".join(text), csv_text(found.comparison), values, out), *pictures]
+
+
+def write_tables(name: str, text: str, rows: str, values: Mapping[str, Any], out: Path) -> list[Path]:
+    """Write `NAME.md`, `NAME.csv` and `NAME.json`; the last with where the figures came from."""
+    paths = [out / f"{name}.{ending}" for ending in ("md", "csv", "json")]
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+        write_text(paths[0], printable(text))
+        write_text(paths[1], rows)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        write_json(paths[2], {"time": now, "commit": commit(), "versions": versions(PACKAGES), **values})
+    return paths
+
+
+def model_name(about: Mapping[str, Any]) -> str:
+    """The model as a page calls it: of a folder of this machine the last part, since pages are published."""
+    model = str(about.get("model", "unknown"))
+    return Path(model).name if Path(model).is_absolute() else model
+
+
+def described(decoding: Decoding) -> str:
+    """What of a policy is not the paper's, in one line."""
+    usual, own = decoding_dict(Decoding()), decoding_dict(decoding)
+    changed = [f"{name}={value}" for name, value in own.items() if name != "weights" and value != usual.get(name)]
+    return ", ".join([f"weights {decoding.weights}", *changed])
+
+
+def bases(studies: Sequence[FileStudy]) -> str:
+    """The first policy of every file, in one line; once if it is the same for all."""
+    found = {one.file.name: described(one.settings[0].decoding) for one in studies}
+    if len(set(found.values())) == 1:
+        return f"base policy {next(iter(found.values()))}"
+    return "base policies " + "; ".join(f"{name}: {policy}" for name, policy in found.items())
+
+
+def sources(studies: Sequence[FileStudy]) -> dict[str, Any]:
+    """The files of a study, for a manifest."""
+    return {
+        one.file.name: {"sha256": one.file.sha256, "rows": one.file.rows, "items": len(one.file.items), **one.file.form}
+        for one in studies
+    }
+
+
+def sentences(found: Swept) -> list[str]:
+    """The chosen settings, a line each; shares in percent."""
+    lines = []
+    for name in (one.file.name for one in found.studies):
+        if name in found.choices:
+            lines.append(f"- {name}, {found.choices[name]}")
+        elif found.choices:
+            lines.append(f"- {name} has no such figure as the goal asks for")
+    return [*lines, ""]
