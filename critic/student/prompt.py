@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 
 from critic.cases import GROUPS, Case
 from retrieval.checks import whole
+from retrieval.reading import read_json
 from selfrag.errors import UserError, VocabularyError
 from selfrag.jsonl import write_jsonl
 from selfrag.reflection.labels import LabelSet
@@ -221,15 +222,15 @@ def read_card(directory: Path, tokenizer: Any) -> PromptCodec:
         UserError: there is no card, it cannot be read, or it belongs to another tokenizer.
     """
     path = directory / CARD
+    if not path.exists():
+        raise UserError(f"{directory} holds no {CARD}: it is no critic, or its training did not end")
     try:
-        record = json.loads(path.read_text())
+        record = read_json(path)
         if record["format"] != FORMAT:
             raise UserError(f"{path} has format {record['format']!r}; this version reads {FORMAT}")
         layout, limits = Layout(**record["layout"]), Limits(**record["limits"])
         fingerprint = record["prompt"]
-    except FileNotFoundError as error:
-        raise UserError(f"{directory} holds no {CARD}: it is no critic, or its training did not end") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (UserError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} cannot be used: {error}; train the critic again") from error
     codec = PromptCodec.from_tokenizer(tokenizer, layout, limits)
     if codec.fingerprint != fingerprint:
