@@ -159,7 +159,6 @@ def load_critic(
     Raises:
         UserError: the directory holds no critic, or the engine cannot load it.
     """
-    pass
     from critic.student.prompt import read_card
     from selfrag.engines.select import load_engine
     from selfrag.loading import load_tokenizer

@@ -100,8 +100,6 @@ def _show(answer: Answer, *, as_json: bool) -> None:
         return
     from rich.console import Console
 
-    pass
-
     Console().print(render(answer))
 
 

@@ -54,10 +54,6 @@ def doctor(
     start: Annotated[bool, typer.Option("--start", help="also load MODEL and generate one token")] = False,
 ) -> None:
     """Say what is installed, which engine will be used, and whether MODEL can be; the exit code is 1 if not."""
-    pass
-    pass
-    pass
-    pass
     from selfrag.cli.options import quiet
 
     quiet()

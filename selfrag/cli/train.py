@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from selfrag.cli import train as intrinsic
 from selfrag.cli.running import Commands
 from selfrag.errors import UserError
 
@@ -73,13 +72,13 @@ def adapter(
     what: What,
     base: Base,
     out: Out,
-    data: intrinsic.Data = None,
-    preset: intrinsic.PresetName = None,
-    activated: intrinsic.Activated = False,
-    dialect: intrinsic.Dialect = None,
-    seen: intrinsic.Seen = None,
-    most_rows: intrinsic.MostRows = None,
-    device: intrinsic.Device = None,
+    data: Data = None,
+    preset: PresetName = None,
+    activated: Activated = False,
+    dialect: Dialect = None,
+    seen: Seen = None,
+    most_rows: MostRows = None,
+    device: Device = None,
     recipe: RecipeOption = None,
     epochs: Epochs = None,
     max_steps: Steps = None,
@@ -94,15 +93,15 @@ def adapter(
 ) -> None:
     """Train a LoRA adapter: of an intrinsic, or with the reflection rows. The same command goes on where it stopped."""
     changes = _changes("lora", epochs, max_steps, lr, row_lr, max_length, seed)
-    given = intrinsic.Given(data, preset, activated, dialect, seen, most_rows, device)
-    name = intrinsic.named(what)
+    given = Given(data, preset, activated, dialect, seen, most_rows, device)
+    name = named(what)
     if name is None:
-        intrinsic.refuse(given, what)
+        refuse(given, what)
         _train("adapter", Path(what), base, out, recipe or "cpu", changes, start, processes, leave_long, dry_run)
         return
     others = {"--recipe": recipe, "--processes": processes, "--row-lr": row_lr}
     others["--leave-long"] = leave_long or None
-    intrinsic.train(name, base, out, given, changes, others, start=start, dry_run=dry_run)
+    train(name, base, out, given, changes, others, start=start, dry_run=dry_run)
 
 
 @app.command()

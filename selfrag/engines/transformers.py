@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -22,10 +22,6 @@ from selfrag.engines.grammar import Matcher
 from selfrag.engines.prefixes import PrefixCache, shared_prefixes
 from selfrag.engines.transformers_model import LoadedModel, Prefix, Slab, padded_cache, row_of
 from selfrag.errors import EngineError, UserError
-
-if TYPE_CHECKING:
-    pass
-    from selfrag.engines.transformers_model import LoadedModel, Prefix
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,8 +249,6 @@ def _arguments(run_dir: Path, config: TrainingConfig, scale: Scale, loads: Loads
 def _train(trainee: Trainee, config: TrainingConfig, loads: Loads, arguments: Any, journal: Journal | None) -> Trained:
     from transformers.trainer_callback import PrinterCallback
 
-    pass
-
     trainer = SelfRAGTrainer(trainee, config, loads, arguments)
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(Record(trainer, journal))
@@ -266,8 +264,6 @@ def _train(trainee: Trainee, config: TrainingConfig, loads: Loads, arguments: An
 
 def _last_checkpoint(directory: Path, *, main: bool) -> Path | None:
     """The newest checkpoint that was written to its end; the main process removes the torn ones."""
-    pass
-
     found = sorted(directory.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
     whole = [path for path in found if (path / COMPLETE).exists()]
     if main:
