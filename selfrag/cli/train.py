@@ -257,7 +257,7 @@ class Given:
 
 def named(what: str) -> str | None:
     """The intrinsic's name, or None for what looks like a file."""
-    from selfrag.intrinsics.catalog import find
+    from selfrag.intrinsics.library import find
 
     if Path(what).is_file() or "." in what or "/" in what:
         return None

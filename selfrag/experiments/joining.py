@@ -17,7 +17,7 @@ from selfrag.evaluation.records import model_files
 from selfrag.evaluation.runner import Run, run
 from selfrag.evaluation.systems import Reflective
 from selfrag.evaluation.task_files import TaskFile
-from selfrag.intrinsics.catalog import find
+from selfrag.intrinsics.library import find
 from selfrag.reflection.weights import Weights
 
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
@@ -99,9 +99,9 @@ def run_variants(
     from tqdm import tqdm
 
     from selfrag.api import SelfRAG
-    from selfrag.intrinsics.model_library import DEMO
+    from selfrag.intrinsics.library import DEMO
     from selfrag.intrinsics.reflectors import critic
-    from selfrag.intrinsics.reflectors.loading import adapters_of
+    from selfrag.intrinsics.reflectors.intrinsic import adapters_of
     from selfrag.loading import resolve_adapter, resolve_model
 
     names = joining.intrinsics

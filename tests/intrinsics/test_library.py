@@ -19,13 +19,12 @@ from selfrag.intrinsics import (
     QueryRewrite,
     Uncertainty,
 )
-from selfrag.intrinsics.capability import Result
-from selfrag.intrinsics.chat.label_codec import LabelCodec, last_query
+from selfrag.intrinsics.capability import Documents, Needs, Result
+from selfrag.intrinsics.chat import LabelCodec
 from selfrag.intrinsics.contract import Code, Completion
-from selfrag.intrinsics.dialect import codec_of
-from selfrag.intrinsics.model_library import check_cards
-from selfrag.intrinsics.needs import Documents, Needs
-from selfrag.intrinsics.reflectors.loading import adapters_of
+from selfrag.intrinsics.library import check_cards, codec_of
+from selfrag.intrinsics.reflectors.intrinsic import adapters_of
+from selfrag.intrinsics.sentences import last_query
 from selfrag.intrinsics.training.card import AdapterCard, fingerprint
 from selfrag.reflection.labels import Label, LabelSet, Role
 

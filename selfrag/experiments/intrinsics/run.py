@@ -28,7 +28,7 @@ from selfrag.experiments.intrinsics.measures import (
 from selfrag.experiments.intrinsics.subjects import ADAPTED, PROMPTED, UNTRAINED, Subject, worked
 from selfrag.experiments.report_tables import Section, markdown
 from selfrag.intrinsics.flows.writers import ChatWriter, SelfRAGWriter, Writer
-from selfrag.intrinsics.model_library import DEMO, Library
+from selfrag.intrinsics.library import DEMO, Library
 from selfrag.intrinsics.training.data import STEMS, find_file
 from selfrag.intrinsics.training.job import ADAPTER, RUN, teachable
 from selfrag.intrinsics.training.own_answers import Answered, own_answers

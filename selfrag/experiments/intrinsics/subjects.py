@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from selfrag.intrinsics.catalog import find
+from selfrag.intrinsics.capability import reflections
 from selfrag.intrinsics.chat import DIALECT
 from selfrag.intrinsics.contract import (
     ChatPrompt,
@@ -19,8 +19,7 @@ from selfrag.intrinsics.contract import (
     State,
     Teachable,
 )
-from selfrag.intrinsics.dialect import codec_of
-from selfrag.intrinsics.running import reflections
+from selfrag.intrinsics.library import codec_of, find
 from selfrag.intrinsics.training.gold import gold_of
 from selfrag.intrinsics.training.job import chosen
 from selfrag.intrinsics.training.rows import Labelled

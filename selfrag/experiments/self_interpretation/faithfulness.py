@@ -259,8 +259,8 @@ def run_judges(folder: Path, model: str, engine: str | None = None, patterns: Se
     Raises:
         UserError: the model has no reflection tokens, or as `run_grid`.
     """
-    from selfrag.intrinsics.model_library import DEMO
-    from selfrag.intrinsics.reflectors.loading import adapters_of
+    from selfrag.intrinsics.library import DEMO
+    from selfrag.intrinsics.reflectors.intrinsic import adapters_of
     from selfrag.loading import resolve_model
 
     run = read_grid(folder)

@@ -17,7 +17,7 @@ import jinja2
 
 from retrieval.passage import Passage
 from selfrag.errors import UserError
-from selfrag.intrinsics.chat.transcript import one_line
+from selfrag.intrinsics.chat import one_line
 
 
 @dataclass(frozen=True, slots=True)

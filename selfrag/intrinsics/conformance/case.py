@@ -13,6 +13,7 @@ from retrieval.passage import Passage
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Completion, Message, State, TokenLogprob
 from selfrag.intrinsics.dialects.bindings import BINDINGS
+from selfrag.intrinsics.dialects.io_yaml import Spec, read_spec
 from selfrag.intrinsics.dialects.registry import (
     DialectCodec,
     Options,
@@ -20,7 +21,6 @@ from selfrag.intrinsics.dialects.registry import (
     codec,
     codec_of_spec,
 )
-from selfrag.intrinsics.dialects.spec import Spec, read_spec
 
 CONTRACTS = "_contracts.json"
 DIALECT = MappingProxyType({"D1": "granite-3.2", "D2": "granite-3.3", "D3": "granite-common", "D4": "mellea"})

@@ -12,9 +12,8 @@ from selfrag.intrinsics.conformance.check_chat import check_chat
 from selfrag.intrinsics.conformance.check_completion import check_completion
 from selfrag.intrinsics.conformance.compare import MismatchError
 from selfrag.intrinsics.conformance.deviations import Deviation
-from selfrag.intrinsics.dialects.completion_codec import CompletionCodec
-from selfrag.intrinsics.dialects.registry import Options
-from selfrag.intrinsics.dialects.sentences import finder
+from selfrag.intrinsics.dialects.completion import CompletionCodec
+from selfrag.intrinsics.dialects.registry import Options, finder
 
 
 class Verdict(StrEnum):

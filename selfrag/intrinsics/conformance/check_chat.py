@@ -14,8 +14,8 @@ from selfrag.intrinsics.conformance.recorded import all_texts, recorded_finder
 from selfrag.intrinsics.conformance.replay import booleans, kinds, replayed
 from selfrag.intrinsics.conformance.soundness import sound
 from selfrag.intrinsics.contract import Completion, Request, State
-from selfrag.intrinsics.dialects.binding import Shape
-from selfrag.intrinsics.dialects.chat_codec import ChatCodec
+from selfrag.intrinsics.dialects.chat import ChatCodec
+from selfrag.intrinsics.dialects.replies import Shape
 
 
 def check_chat(case: Case, codec: ChatCodec, found: set[Deviation], checked: list[str]) -> None:

@@ -12,9 +12,9 @@ from selfrag.intrinsics.conformance.differences import difference, whole
 from selfrag.intrinsics.conformance.recorded import all_texts, dated, recorded_finder, state_of
 from selfrag.intrinsics.conformance.soundness import sound
 from selfrag.intrinsics.contract import Message, Reflection, Request, State, TextPrompt
-from selfrag.intrinsics.dialects.binding import Shape
-from selfrag.intrinsics.dialects.completion_codec import CompletionCodec
-from selfrag.intrinsics.dialects.json_reading import read
+from selfrag.intrinsics.dialects.completion import CompletionCodec
+from selfrag.intrinsics.dialects.lenient_json import read
+from selfrag.intrinsics.dialects.replies import Shape
 
 
 def check_completion(case: Case, codec: CompletionCodec, found: set[Deviation], checked: list[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from selfrag.intrinsics.conformance.compare import MismatchError, Rejoined, compare
 from selfrag.intrinsics.conformance.deviations import Deviation
 from selfrag.intrinsics.contract import Code, Completion, Reflection, Request, TokenLogprob
-from selfrag.intrinsics.dialects.chat_codec import ChatCodec
+from selfrag.intrinsics.dialects.chat import ChatCodec
 
 Fault = Callable[[ChatCodec, Request, Completion], Completion | None]
 

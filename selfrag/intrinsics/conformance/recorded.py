@@ -10,8 +10,7 @@ from typing import Any
 from retrieval.passage import Passage
 from retrieval.splitting import SentenceFinder, Span
 from selfrag.intrinsics.contract import Message, State
-from selfrag.intrinsics.dialects.completion_codec import CompletionCodec
-from selfrag.intrinsics.dialects.granite import System
+from selfrag.intrinsics.dialects.completion import CompletionCodec, System
 
 _TAG = re.compile(r"<[rci]\d+> ")
 _DATE = re.compile(r"Today's Date: (.+?)\.\n")

@@ -9,10 +9,9 @@ from typing import Any
 
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Completion, Gold, Request, Site
-from selfrag.intrinsics.dialects.binding import Shape
-from selfrag.intrinsics.dialects.chat_codec import ChatCodec
-from selfrag.intrinsics.dialects.slots import reply
-from selfrag.intrinsics.dialects.spec import Spec
+from selfrag.intrinsics.dialects.chat import ChatCodec
+from selfrag.intrinsics.dialects.io_yaml import Spec
+from selfrag.intrinsics.dialects.replies import Shape, reply
 
 
 def replayed(codec: ChatCodec, request: Request, results: Any) -> Completion:

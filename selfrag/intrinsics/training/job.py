@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfrag.errors import UserError, require
-from selfrag.intrinsics.catalog import find
 from selfrag.intrinsics.chat import DIALECT
 from selfrag.intrinsics.contract import Teachable
-from selfrag.intrinsics.dialect import codec_of
+from selfrag.intrinsics.library import codec_of, find
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.intrinsics.training.card import AdapterCard, write_card
 from selfrag.intrinsics.training.certainty import certainty_rows, facts

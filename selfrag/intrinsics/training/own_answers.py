@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfrag.errors import UserError
+from selfrag.intrinsics.contract import ChatPrompt
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.intrinsics.state import Message
 from selfrag.intrinsics.training.questions import Question
-from selfrag.intrinsics.wire import ChatPrompt
 from selfrag.jsonl import read_identified, write_jsonl
 from selfrag.training.targets import MASKED, Example, Group
 

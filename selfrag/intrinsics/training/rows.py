@@ -13,8 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from retrieval.passage import Passage
 from selfrag.errors import UserError
-from selfrag.intrinsics.conversation import read_state
-from selfrag.intrinsics.state import State
+from selfrag.intrinsics.state import State, read_state
 from selfrag.jsonl import read_identified
 
 T = TypeVar("T")

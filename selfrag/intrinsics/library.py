@@ -9,11 +9,62 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from selfrag.errors import UserError
+from selfrag.intrinsics.answerability import Answerability
 from selfrag.intrinsics.capability import Capability
-from selfrag.intrinsics.catalog import find
 from selfrag.intrinsics.chat import DIALECT
-from selfrag.intrinsics.contract import Executor
-from selfrag.intrinsics.dialect import codec_of
+from selfrag.intrinsics.citation_generation import CitationGeneration
+from selfrag.intrinsics.context_relevance import ContextRelevance
+from selfrag.intrinsics.contract import Codec, Executor
+from selfrag.intrinsics.hallucination_detection import HallucinationDetection
+from selfrag.intrinsics.query_clarification import QueryClarification
+from selfrag.intrinsics.query_rewrite import QueryRewrite
+from selfrag.intrinsics.requirement_check import RequirementCheck
+from selfrag.intrinsics.uncertainty import Uncertainty
+
+PAPER: tuple[type[Capability[Any]], ...] = (
+    QueryRewrite,
+    Uncertainty,
+    HallucinationDetection,
+    Answerability,
+    CitationGeneration,
+)
+"""The five of the paper (Table 1 of arXiv 2504.11704)."""
+
+CATALOG: tuple[type[Capability[Any]], ...] = (*PAPER, ContextRelevance, QueryClarification, RequirementCheck)
+"""All of them."""
+
+
+def find(name: str) -> type[Capability[Any]]:
+    """The intrinsic with this name; case, hyphens and underscores do not matter.
+
+    Raises:
+        UserError: there is none; the message lists the known ones.
+    """
+    wanted = name.strip().casefold().replace("-", "_").replace(" ", "_")
+    for kind in CATALOG:
+        if kind.name == wanted:
+            return kind
+    raise UserError(f"unknown intrinsic {name!r}; known: {', '.join(kind.name for kind in CATALOG)}")
+
+
+def codec_of(kind: type[Capability[Any]], dialect: str = DIALECT) -> Codec:
+    """The codec of an intrinsic in a dialect.
+
+    Args:
+        kind: the intrinsic.
+        dialect: `chat`, or one of `selfrag.intrinsics.dialects.registry.DIALECTS`.
+
+    Raises:
+        UserError: no such dialect, or it has no such intrinsic.
+    """
+    if dialect == DIALECT:
+        return kind.default_codec()
+    from selfrag.intrinsics.dialects.registry import DIALECTS, codec
+
+    if dialect not in DIALECTS:
+        raise UserError(f"unknown dialect {dialect!r}; known: {', '.join((DIALECT, *DIALECTS))}")
+    return codec(dialect, kind.name)
+
 
 C = TypeVar("C", bound=Capability[Any])
 
@@ -51,7 +102,7 @@ class Library:
             engine: `vllm`, `transformers`, the address of a `vllm serve`, or None for the best one installed.
             adapters: folder of a LoRA adapter (its name on a server) by the intrinsic's name. None takes those that are
                 shipped with the demo model, and none for other models.
-            dialect: see `selfrag.intrinsics.dialect`.
+            dialect: see `selfrag.intrinsics.library`.
             engine_options: fields of the engine's configuration, such as `max_model_len`.
 
         Raises:
@@ -95,14 +146,13 @@ class Library:
             url: such as `http://127.0.0.1:8000/v1`.
             model: its name there.
             adapters: what the server calls the adapter of an intrinsic, by the intrinsic's name.
-            dialect: see `selfrag.intrinsics.dialect`.
+            dialect: see `selfrag.intrinsics.library`.
             settings: further fields of `EndpointConfig`, such as `api_key_env`.
 
         Raises:
             UserError: a name is unknown, or the address is none.
         """
-        from selfrag.intrinsics.execution.endpoint import EndpointExecutor
-        from selfrag.intrinsics.execution.endpoint_config import EndpointConfig
+        from selfrag.intrinsics.execution.endpoint import EndpointConfig, EndpointExecutor
 
         names = {find(name).name: adapter for name, adapter in (adapters or {}).items()}
         return cls(EndpointExecutor(EndpointConfig(url, model, **settings)), names, dialect)
