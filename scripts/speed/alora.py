@@ -19,8 +19,8 @@ from selfrag.intrinsics.execution.engine import EngineExecutor
 from selfrag.intrinsics.library import PAPER
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.intrinsics.state import Message, State
-from selfrag.intrinsics.training.invocation import invocation_of
 from selfrag.tokenization import TextCodec
+from selfrag.training.intrinsics.examples import invocation_of
 
 PASSAGES = 5
 """Passages of a conversation, as in the paper's flows."""

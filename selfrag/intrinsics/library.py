@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+from retrieval.passage import Passage
+from retrieval.reading import read_json
 from selfrag.errors import UserError
 from selfrag.intrinsics.answerability import Answerability
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.chat import DIALECT
 from selfrag.intrinsics.citation_generation import CitationGeneration
 from selfrag.intrinsics.context_relevance import ContextRelevance
-from selfrag.intrinsics.contract import Codec, Executor
+from selfrag.intrinsics.contract import ChatPrompt, Codec, Executor, Message, State
 from selfrag.intrinsics.hallucination_detection import HallucinationDetection
 from selfrag.intrinsics.query_clarification import QueryClarification
 from selfrag.intrinsics.query_rewrite import QueryRewrite
@@ -183,14 +187,92 @@ class Library:
         self.close()
 
 
+_PROBE = State(
+    (Message("user", "Who wrote it? When?"), Message("assistant", "Goethe did. In 1808.")),
+    (Passage("a", "Faust is a play. Goethe wrote it.", "Faust"), Passage("b", "It appeared in 1808.")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterCard:
+    """What an adapter is for.
+
+    Attributes:
+        intrinsic: its name.
+        dialect: whose codec it speaks.
+        prompt: fingerprint of what that codec asked when the adapter was trained.
+        base: shape of the base model: type, width, layers, rows of the vocabulary.
+        rank: of its pairs.
+        invocation: ids that switch it on; empty for a LoRA that always acts.
+    """
+
+    FILE: ClassVar[str] = "intrinsic.json"
+    FORMAT: ClassVar[int] = 1
+
+    intrinsic: str
+    dialect: str
+    prompt: str
+    base: dict[str, Any] = field(default_factory=dict)
+    rank: int = 0
+    invocation: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, codec: Codec, *, rank: int, base: dict[str, Any], invocation: tuple[int, ...]) -> AdapterCard:
+        """The card of a run."""
+        return cls(codec.intrinsic, codec.dialect, fingerprint(codec), base, rank, invocation)
+
+    @classmethod
+    def read(cls, directory: Path) -> AdapterCard:
+        """The card beside an adapter.
+
+        Raises:
+            UserError: there is none, or it cannot be read.
+        """
+        path = directory / cls.FILE
+        try:
+            record = read_json(path)
+            if record.pop("format") != cls.FORMAT:
+                raise UserError(f"{path} has another format; this version reads {cls.FORMAT}")
+            return cls(**{**record, "invocation": tuple(record["invocation"])})
+        except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{path} cannot be used: {error}; give the folder of a trained adapter") from error
+
+    def check(self, codec: Codec) -> None:
+        """Refuse a codec that asks something else than the one of training.
+
+        Raises:
+            UserError: another intrinsic, dialect or wording.
+        """
+        for name in ("intrinsic", "dialect"):
+            if getattr(self, name) != getattr(codec, name):
+                raise UserError(
+                    f"the adapter was trained for {name} {getattr(self, name)!r}, not {getattr(codec, name)!r}"
+                )
+        if self.prompt != fingerprint(codec):
+            raise UserError(f"the adapter for {self.intrinsic} was trained with other prompts; train it again")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {"format": self.FORMAT} | asdict(self)
+
+
+def fingerprint(codec: Codec) -> str:
+    """Changes with whatever the codec asks, on conversations that end with either role."""
+    found = []
+    for messages in (_PROBE.messages, _PROBE.messages[:1]):
+        request = codec.encode(State(messages, _PROBE.passages))
+        prompt = request.prompt
+        text = [asdict(one) for one in prompt.messages] if isinstance(prompt, ChatPrompt) else prompt.text
+        found.append([text, [(slot.prefill, slot.surfaces) for slot in request.slots], request.max_tokens])
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+
+
 def check_cards(folders: Mapping[str, str], dialect: str) -> None:
     """Refuse adapters that were trained here, but for something else than they would be asked.
 
     Raises:
         UserError: another intrinsic, dialect or wording, or a card that cannot be read.
     """
-    from selfrag.intrinsics.training.card import AdapterCard
-
     for name, folder in folders.items():
         if (Path(folder) / AdapterCard.FILE).exists():
             AdapterCard.read(Path(folder)).check(codec_of(find(name), dialect))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from selfrag.intrinsics.training.card import AdapterCard, render
+from selfrag.training.intrinsics.job import AdapterCard, render
 
 SPEC = importlib.util.spec_from_file_location(
     "ship_intrinsics", Path(__file__).parents[2] / "scripts" / "ship_intrinsics.py"

@@ -29,11 +29,9 @@ from selfrag.experiments.intrinsics.subjects import ADAPTED, PROMPTED, UNTRAINED
 from selfrag.experiments.report_tables import Section, markdown
 from selfrag.intrinsics.flows.writers import ChatWriter, SelfRAGWriter, Writer
 from selfrag.intrinsics.library import DEMO, Library
-from selfrag.intrinsics.training.data import STEMS, find_file
-from selfrag.intrinsics.training.job import ADAPTER, RUN, teachable
-from selfrag.intrinsics.training.own_answers import Answered, own_answers
-from selfrag.intrinsics.training.questions import read_questions
-from selfrag.intrinsics.training.rows import Labelled, read_labelled
+from selfrag.training.intrinsics.certainty import Answered, own_answers, read_questions
+from selfrag.training.intrinsics.job import ADAPTER, RUN, teachable
+from selfrag.training.intrinsics.rows import STEMS, Labelled, find_file, read_labelled
 
 T = TypeVar("T")
 LABELLED: Mapping[str, Callable[..., Section]] = {

@@ -20,9 +20,8 @@ from selfrag.intrinsics.contract import (
     Teachable,
 )
 from selfrag.intrinsics.library import codec_of, find
-from selfrag.intrinsics.training.gold import gold_of
-from selfrag.intrinsics.training.job import chosen
-from selfrag.intrinsics.training.rows import Labelled
+from selfrag.training.intrinsics.job import chosen
+from selfrag.training.intrinsics.rows import Labelled, gold_of
 
 ADAPTED, UNTRAINED, PROMPTED = "adapter", "untrained", "prompted"
 """Names of the systems: our adapter; the base, asked in the same way; the base with worked examples before it."""

@@ -16,8 +16,7 @@ from typing import Any
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Request, Target, Teachable
 from selfrag.intrinsics.rendering import Renderer
-from selfrag.intrinsics.training.gold import gold_of
-from selfrag.intrinsics.training.rows import Labelled
+from selfrag.training.intrinsics.rows import Labelled, gold_of
 from selfrag.training.targets import MASKED, Example, Group
 
 
@@ -117,3 +116,25 @@ def _drawn(targets: tuple[Target, ...], most: int | None, seed: Any) -> tuple[Ta
         return targets
     chosen = sorted(random.Random(seed).sample(range(len(targets)), most))  # noqa: S311 - no cryptography
     return tuple(targets[at] for at in chosen)
+
+
+def invocation_of(renderer: Renderer) -> tuple[int, ...]:
+    """Ids of the generation prompt.
+
+    Raises:
+        UserError: the template has none, or no control token in it, so that a text could switch the adapter on.
+    """
+    if not getattr(renderer.tokenizer, "chat_template", None):
+        raise UserError("the tokenizer has no chat template, so nothing marks where the assistant begins")
+    turns = [{"role": "user", "content": "x"}]
+    closed, opened = (
+        renderer.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=prompt)
+        for prompt in (False, True)
+    )
+    if not opened.startswith(closed) or opened == closed:
+        raise UserError("the chat template does not open the assistant's turn; train a plain LoRA")
+    opening = opened[len(closed) :]
+    ids = tuple(renderer.control(opening))
+    if renderer.text.encode(opening) == list(ids):
+        raise UserError("the assistant's turn begins with ordinary text; train a plain LoRA")
+    return ids

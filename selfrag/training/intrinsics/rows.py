@@ -7,13 +7,15 @@ decided in `gold`. Read strictly: a bad row is named by file and line.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from retrieval.passage import Passage
 from selfrag.errors import UserError
-from selfrag.intrinsics.state import State, read_state
+from selfrag.intrinsics.contract import Gold, Request
+from selfrag.intrinsics.query_rewrite import same_question
+from selfrag.intrinsics.state import Message, Site, State, read_state
 from selfrag.jsonl import read_identified
 
 T = TypeVar("T")
@@ -191,3 +193,149 @@ def _text(record: Any, key: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise UserError(f"{key!r} must be text that is not empty, not {value!r:.80}")
     return value
+
+
+def gold_of(row: Labelled, request: Request) -> Gold:
+    """What is right for a request that was made from the row's state."""
+    if row.label is not None:
+        return Gold(labels=(row.label,))
+    if row.text is not None:
+        return Gold(text=row.text)
+    if row.citations is not None:
+        return Gold(sources=tuple(_sources(site, row, request.sources) for site in request.sites))
+    if row.response is not None:
+        # Of several sentences nobody knows which one is meant; a single one is the response.
+        return Gold(labels=(row.response,) if len(request.sites) == 1 else (None,) * len(request.sites))
+    return Gold(labels=tuple(_label(site, row.spans or ()) for site in request.sites))
+
+
+def _label(site: Site, spans: Sequence[tuple[Span, str]]) -> str | None:
+    """The label of the stretch that shares most characters with the sentence."""
+    shared = [(_overlap((site.begin, site.end), span), label) for span, label in spans]
+    most, label = max(shared, key=lambda one: one[0], default=(0, ""))
+    return label if most else None
+
+
+def _sources(site: Site, row: Labelled, sources: Sequence[Site]) -> tuple[int, ...]:
+    """Numbers of the sources that a citation of this sentence touches."""
+    found: dict[int, None] = {}
+    for response, passage, evidence in row.citations or ():
+        if not _overlap((site.begin, site.end), response):
+            continue
+        for number, source in enumerate(sources):
+            if source.passage == passage and _overlap((source.begin, source.end), evidence):
+                found[number] = None
+    return tuple(sorted(found))
+
+
+def _overlap(one: Span, other: Span) -> int:
+    return max(0, min(one[1], other[1]) - max(one[0], other[0]))
+
+
+STEMS: Mapping[str, str] = {
+    "query_rewrite": "query_rewrite",
+    "answerability": "answerability",
+    "hallucination_detection": "hallucination",
+    "citation_generation": "citations",
+    "uncertainty": "uncertainty",
+}
+"""Intrinsic -> beginning of its files, `<stem>_train.jsonl` and `<stem>_dev.jsonl`, plain or gzipped."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFiles:
+    """Files of one intrinsic.
+
+    Attributes:
+        train: rows to learn from.
+        dev: rows to measure on; None if there are none, or one file was given.
+    """
+
+    train: Path
+    dev: Path | None
+
+
+def data_files(intrinsic: str, data: Path) -> DataFiles:
+    """Files of an intrinsic.
+
+    Args:
+        intrinsic: its name.
+        data: folder with the files (or with a folder `intrinsics` that has them), or the training file itself.
+
+    Raises:
+        UserError: nothing is known about such rows, or there is no training file.
+    """
+    if intrinsic not in STEMS:
+        raise UserError(f"no training rows are known for {intrinsic!r}; known: {', '.join(STEMS)}")
+    if data.is_file():
+        return DataFiles(data, None)
+    train = find_file(intrinsic, data, "train")
+    if train is None:
+        raise UserError(f"{data} has no {STEMS[intrinsic]}_train.jsonl; give the folder that has it, or a file")
+    return DataFiles(train, find_file(intrinsic, data, "dev"))
+
+
+def find_file(intrinsic: str, data: Path, part: str) -> Path | None:
+    """The file of one part, or None."""
+    names = [f"{STEMS[intrinsic]}_{part}.jsonl{ending}" for ending in ("", ".gz")]
+    places = [folder / name for folder in (data, data / "intrinsics") for name in names]
+    return next((place for place in places if place.is_file()), None)
+
+
+STANDALONE = "/standalone"
+
+
+def with_standalone(rows: Sequence[Labelled], share: float) -> list[Labelled]:
+    """The rows, and after them `share` as many that ask what the rewrite asks, taken evenly over the rows.
+
+    Args:
+        rows: of query rewrite; others are passed over.
+        share: of the rows that people changed, 0 to 1.
+    """
+    made = [alone for row in rows if (alone := asked_alone(row)) is not None]
+    return [*rows, *evenly(made, round(share * len(made)))]
+
+
+def asked_alone(row: Labelled) -> Labelled | None:
+    """The row with its rewrite as the last question; None where there is no rewrite, or it is the question already."""
+    if row.text is None or same_question(row.state.query or "", row.text):
+        return None
+    messages = (*row.state.messages[:-1], Message("user", row.text))
+    source = row.source.rsplit("/", 1)[0] + STANDALONE
+    return replace(row, id=row.id + STANDALONE, source=source, state=replace(row.state, messages=messages))
+
+
+UNCITED = "/uncited"
+
+
+def with_uncited(rows: Sequence[Labelled], share: float) -> list[Labelled]:
+    """The rows, and after them `share` as many whose evidence is gone, taken evenly over the rows.
+
+    Args:
+        rows: of citations; others are passed over.
+        share: of the cited rows, 0 to 1.
+    """
+    made = [without for row in rows if (without := without_evidence(row)) is not None]
+    return [*rows, *evenly(made, round(share * len(made)))]
+
+
+def without_evidence(row: Labelled) -> Labelled | None:
+    """The row without the sentences it cites; None where it cites nothing, or where nothing else is left."""
+    if not row.citations:
+        return None
+    passages = tuple(
+        _cut(passage, [evidence for _, index, evidence in row.citations if index == at])
+        for at, passage in enumerate(row.state.passages)
+    )
+    if not any(passage.text.strip() for passage in passages):
+        return None
+    source = row.source.rsplit("/", 1)[0] + UNCITED
+    state = replace(row.state, passages=passages)
+    return replace(row, id=row.id + UNCITED, source=source, state=state, citations=())
+
+
+def _cut(passage: Passage, spans: Sequence[Span]) -> Passage:
+    text = passage.text
+    for begin, end in sorted(set(spans), reverse=True):
+        text = text[:begin] + " " * (end - begin) + text[end:]  # as long as before: spans may overlap
+    return replace(passage, text=" ".join(text.split())) if spans else passage

@@ -3,13 +3,45 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from retrieval.splitting import Span
-from selfrag.intrinsics.conformance.deviations import Deviation
-from selfrag.intrinsics.contract import Request
+from selfrag.intrinsics.contract import Reflection, Request
+
+
+class Deviation(StrEnum):
+    """Names of the deviations."""
+
+    DECILE = "decile"
+    UNDEFINED = "undefined"
+    BOOLEAN = "boolean-label"
+    OFFSETS = "original-offsets"
+    DUPLICATES = "duplicates"
+    SPLITTER = "splitter"
+    RECOVERED = "recovered"
+    LOOKALIKE = "tag-lookalike"
+    WHITESPACE = "white-space"
+    NEGATIVE = "negative-number"
+    FIRST_LABEL = "first-label"
+
+
+REASONS: dict[Deviation, str] = {
+    Deviation.DECILE: "digit d means 0.05 + 0.1 d (paper, section 3.2); upstream returns 0.1 d",
+    Deviation.UNDEFINED: "unreadable output is undefined with a diagnostic; upstream returns it as a value",
+    Deviation.BOOLEAN: "the label's true probability; upstream compares 'False' with 'false' and gets 0 or 1",
+    Deviation.OFFSETS: "offsets into the caller's text; upstream's are into sentences joined by one space",
+    Deviation.DUPLICATES: "duplicate records are dropped; upstream's rule for it does nothing",
+    Deviation.SPLITTER: "sentences as recorded; the splitter here cuts this text elsewhere",
+    Deviation.RECOVERED: "the good records and a diagnostic; upstream raises on the whole reply",
+    Deviation.LOOKALIKE: "what looks like a sentence tag in a text is text; upstream cuts there when it reads",
+    Deviation.WHITESPACE: "white space around a sentence is no part of it; upstream's first one has it",
+    Deviation.NEGATIVE: "a negative number names no sentence and costs its record; upstream counts it from the end",
+    Deviation.FIRST_LABEL: "a token counts for the one label it fits; upstream takes the first label or certainty",
+}
+
 
 _TAG = re.compile(r"<[a-z]+\d+> ")
 TOLERANCE = 0.005
@@ -147,3 +179,48 @@ def _span(ours: Mapping[str, Any], theirs: Mapping[str, Any], stem: str, joined:
     if joined.forged(begin, end, text):
         return {Deviation.LOOKALIKE}
     raise MismatchError(f"{at}.{stem}: {begin}:{end} {text!r:.80} where {recorded!r:.120} was recorded")
+
+
+def difference(name: str, ours: str, theirs: str) -> str:
+    """Where two texts part."""
+    at = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
+    shown = slice(max(0, at - 20), at + 40)
+    return f"{name}: at {at}: {ours[shown]!r} where {theirs[shown]!r} was recorded"
+
+
+def first_difference(ours: Any, theirs: Any, at: str = "request") -> str:
+    """The first place where two JSON values differ."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for name in sorted({*ours, *theirs}):
+            if ours.get(name) != theirs.get(name):
+                return first_difference(ours.get(name), theirs.get(name), f"{at}.{name}")
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        for index, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+            if a != b:
+                return first_difference(a, b, f"{at}[{index}]")
+    if isinstance(ours, str) and isinstance(theirs, str):
+        return difference(at, ours, theirs)
+    return f"{at}: {ours!r:.160} where {theirs!r:.160} was recorded"
+
+
+def whole(value: Any, letters: Collection[str]) -> Any:
+    """The value with broken-up look-alikes of sentence tags whole again in every string: `< c1>` as `<c1>`."""
+    if isinstance(value, str):
+        return re.sub(rf"< (?=[{''.join(sorted(letters))}]\d+>)", "<", value) if letters else value
+    if isinstance(value, list):
+        return [whole(one, letters) for one in value]
+    if isinstance(value, dict):
+        return {key: whole(one, letters) for key, one in value.items()}
+    return value
+
+
+def sound(reflection: Reflection) -> None:
+    """Every place is what the caller's own text has there.
+
+    Raises:
+        MismatchError: a site holds another text.
+    """
+    for finding in reflection.findings:
+        for site in (finding.site, *(citation.site for citation in finding.citations)):
+            if not reflection.state.holds(site):
+                raise MismatchError(f"{site} does not hold {site.text!r:.60}")

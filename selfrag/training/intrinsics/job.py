@@ -14,26 +14,80 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from retrieval.atomic import write_text
+from retrieval.reading import read_json
 from selfrag.errors import UserError, require
 from selfrag.intrinsics.chat import DIALECT
 from selfrag.intrinsics.contract import Teachable
-from selfrag.intrinsics.library import codec_of, find
+from selfrag.intrinsics.library import AdapterCard, codec_of, find
 from selfrag.intrinsics.rendering import Renderer
-from selfrag.intrinsics.training.card import AdapterCard, write_card
-from selfrag.intrinsics.training.certainty import certainty_rows, facts
-from selfrag.intrinsics.training.data import data_files
-from selfrag.intrinsics.training.examples import Made, make_examples
-from selfrag.intrinsics.training.invocation import invocation_of
-from selfrag.intrinsics.training.own_answers import own_answers
-from selfrag.intrinsics.training.presets import Making
-from selfrag.intrinsics.training.questions import read_questions, unseen
-from selfrag.intrinsics.training.rows import Labelled, evenly, read_labelled
-from selfrag.intrinsics.training.standalone import with_standalone
-from selfrag.intrinsics.training.uncited import with_uncited
+from selfrag.training.intrinsics.certainty import certainty_rows, facts, own_answers, read_questions, unseen
+from selfrag.training.intrinsics.examples import Made, invocation_of, make_examples
+from selfrag.training.intrinsics.presets import Making
+from selfrag.training.intrinsics.rows import Labelled, data_files, evenly, read_labelled, with_standalone, with_uncited
+from selfrag.untrusted import printable
 
 if TYPE_CHECKING:
     from selfrag.training.run import Prepared
     from selfrag.training.settings import TrainingConfig
+
+
+def write_card(directory: Path, card: AdapterCard, run_dir: Path, *, base: str, preset: str) -> None:
+    """Write README.md and training.json (the run's manifest) into the adapter's folder.
+
+    Raises:
+        UserError: the run's manifest or log is missing or bad.
+    """
+    from selfrag.training.card import read_log
+
+    run: dict[str, Any] = read_json(run_dir / "manifest.json", nan=True)
+    write_text(directory / "training.json", json.dumps(run, indent=2) + "\n")
+    write_text(directory / "README.md", render(card, run, read_log(run_dir / "log.jsonl"), base=base, preset=preset))
+
+
+def render(card: AdapterCard, run: dict[str, Any], log: list[dict[str, Any]], *, base: str, preset: str) -> str:
+    """The card as Markdown."""
+    facts, config = run["facts"], run["config"]
+    looks = [(one["step"], one["validation"]) for one in log if "validation" in one]
+    best = min(looks, key=lambda one: (one[1]["loss"], one[0]), default=None)
+    seconds, tokens = sum(one["seconds"] for one in log), sum(one["tokens"] for one in log)
+    held = "nothing was held out"
+    if best is not None:
+        accuracy = best[1]["groups"]["text"]["accuracy"]
+        held = (
+            f"best of {len(looks)} looks at {facts['held_out']} held-out examples after step {best[0]}: loss"
+            f" {best[1]['loss']:.3f}, {accuracy:.1%} of the tokens of the answer most probable"
+        )
+    begun = f"\n- **Begun with** an adapter, SHA-256 `{start}`." if (start := run["inputs"].get("start")) else ""
+    sources = "\n".join(f"| {_cell(name)} | {count} |" for name, count in facts["sources"].items())
+    kind = "activated LoRA (aLoRA)" if card.invocation else "LoRA"
+    layers = config["reach"]["last_layers"]
+    return f"""---
+library_name: peft
+tags: [retrieval-augmented-generation, intrinsic]
+---
+# {card.intrinsic}: {kind} for {_cell(base)}
+
+Dialect `{card.dialect}`, rank {card.rank}, {"all layers" if layers is None else f"the last {layers} layers"}.
+
+- **Base**: {_cell(base)}, SHA-256 of its weights `{run["inputs"]["base"]}`.{begun}
+- **Run**: settings `{_cell(preset)}`, {len(log)} steps, {tokens} tokens in {seconds / 60:.1f} minutes of computing
+  ({tokens / max(seconds, 1e-9):.0f} tokens a second); all settings, versions and the commit: `training.json`.
+- **Held out**: {held}.
+
+## Rows
+
+| source | examples |
+|---|---|
+{sources}
+
+What it is good for, `selfrag eval intrinsics` measures on rows that were not trained on.
+"""
+
+
+def _cell(text: str) -> str:
+    return " ".join(printable(text).split()).replace("|", "\\|").replace("`", "'").replace("<", "&lt;")
+
 
 RUN, ADAPTER = "run", "adapter"
 """Folders below a job's own."""
@@ -112,7 +166,7 @@ def run(job: AdapterJob) -> Path:
         return prepared(rows, codec, Renderer.of(tokenizer), replace(job, config=config), more)
 
     trainee = fit(prepare, job.base, job.run_dir, config, start=job.start)
-    card = AdapterCard.of(codec, config, base=shape(trainee.causal), invocation=config.reach.invocation)
+    card = AdapterCard.of(codec, rank=config.lora.rank, base=shape(trainee.causal), invocation=config.reach.invocation)
     if not job.adapter.exists():
         save_adapter(trainee, job.adapter, beside={AdapterCard.FILE: card.as_dict()})
     plot_log(job.run_dir / "log.jsonl", job.run_dir / "loss.png")
