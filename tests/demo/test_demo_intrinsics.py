@@ -10,9 +10,8 @@ import pytest
 from selfrag.demo.intrinsics import adapter_paths
 from selfrag.demo.model import model_path
 from selfrag.engines.adapters import read_adapter
-from selfrag.intrinsics.library import PAPER, Library, check_cards
+from selfrag.intrinsics.library import PAPER, AdapterCard, Library, check_cards
 from selfrag.intrinsics.reflectors.intrinsic import adapters_of
-from selfrag.training.intrinsics.job import AdapterCard
 from selfrag.training.journal import fingerprint
 
 MOST_BYTES = 25 * 10**6

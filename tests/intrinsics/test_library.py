@@ -22,11 +22,10 @@ from selfrag.intrinsics import (
 from selfrag.intrinsics.capability import Documents, Needs, Result
 from selfrag.intrinsics.chat import LabelCodec
 from selfrag.intrinsics.contract import Code, Completion
-from selfrag.intrinsics.library import check_cards, codec_of
+from selfrag.intrinsics.library import AdapterCard, check_cards, codec_of, fingerprint
 from selfrag.intrinsics.reflectors.intrinsic import adapters_of
 from selfrag.intrinsics.sentences import last_query
 from selfrag.reflection.labels import Label, LabelSet, Role
-from selfrag.training.intrinsics.job import AdapterCard, fingerprint
 
 TALK = [{"role": "user", "content": "Who wrote Faust?"}, {"role": "assistant", "content": "Goethe did. In 1808."}]
 PASSAGES = ["Faust is a play by Goethe. It has two parts.", "Water boils."]

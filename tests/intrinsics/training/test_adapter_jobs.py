@@ -12,11 +12,12 @@ from intrinsic_rows import MAKERS
 from selfrag.cli.main import main
 from selfrag.engines.adapters import read_adapter, unsupported
 from selfrag.errors import UserError
+from selfrag.intrinsics.library import AdapterCard
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.loading import load_tokenizer
 from selfrag.training.intrinsics.certainty import own_answers, read_questions
 from selfrag.training.intrinsics.examples import invocation_of
-from selfrag.training.intrinsics.job import AdapterCard, AdapterJob, base_name, run, teachable
+from selfrag.training.intrinsics.job import AdapterJob, base_name, run, teachable
 from selfrag.training.intrinsics.presets import PRESETS, Making, preset
 from selfrag.training.journal import fingerprint
 from selfrag.training.settings import Lora, Reach
