@@ -99,7 +99,6 @@ def run_variants(
     from tqdm import tqdm
 
     from selfrag.api import SelfRAG
-    from selfrag.intrinsics.model_library import DEMO
     from selfrag.intrinsics.reflectors import critic
     from selfrag.intrinsics.reflectors.loading import adapters_of
     from selfrag.loading import resolve_adapter, resolve_model
@@ -109,7 +108,7 @@ def run_variants(
     wanted = names if given is None else {name: given.get(name) for name in names}
     rag = SelfRAG.from_pretrained(joining.model, engine=joining.engine, intrinsics=wanted)
     critics = tuple(critic(one, rag.engine) for one in rag.reflectors)
-    adapters = adapters_of(wanted, demo=joining.model == DEMO)
+    adapters = adapters_of(wanted, joining.model)
     judges = {name: model_files(resolve_adapter(adapters[name])) if name in adapters else "prompt" for name in names}
     weights = model_files(resolve_model(joining.model))
     total = sum(len(file.items) for file in files)

@@ -14,10 +14,9 @@ from selfrag.intrinsics.catalog import find
 from selfrag.intrinsics.chat import DIALECT
 from selfrag.intrinsics.contract import Executor
 from selfrag.intrinsics.dialect import codec_of
+from selfrag.loading import DEMO, shipped_adapters
 
 C = TypeVar("C", bound=Capability[Any])
-
-DEMO = "demo"
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,5 @@ def check_cards(folders: Mapping[str, str], dialect: str) -> None:
 def _adapters(name_or_path: str | Path, given: Mapping[str, str | Path] | None) -> dict[str, str | Path]:
     """Adapters by the catalog's names."""
     if given is None:
-        from selfrag.demo.intrinsics import adapter_paths
-
-        return dict(adapter_paths()) if name_or_path == DEMO else {}
+        return dict(shipped_adapters(name_or_path))
     return {find(name).name: adapter for name, adapter in given.items()}

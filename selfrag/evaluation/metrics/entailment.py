@@ -33,7 +33,7 @@ from selfrag.intrinsics.chat.label_codec import LabelCodec, judged_turn
 from selfrag.intrinsics.contract import Completion, Executor, Failed, Request
 from selfrag.intrinsics.hallucination_detection import HallucinationDetection, HallucinationResult
 from selfrag.intrinsics.state import Message, State
-from selfrag.loading import resolve_model
+from selfrag.loading import resolve_model, shipped_adapters
 from selfrag.reflection.labels import Label, LabelSet, Role
 
 GROUP = "selfrag.entailment"
@@ -172,11 +172,8 @@ def executor_of(spec: str) -> tuple[Executor, str, dict[str, Any]]:
 
 
 def _intrinsic(model: str) -> Entailment:
-    from selfrag.demo.intrinsics import adapter_paths
-    from selfrag.intrinsics.model_library import DEMO
-
     files, name = model_files(resolve_model(model)), HallucinationDetection.name
-    shipped = adapter_paths().get(name) if model == DEMO else None
+    shipped = shipped_adapters(model).get(name)
     if shipped is not None:
         files |= {f"{name}/{file}": checksum for file, checksum in model_files(shipped).items()}
     adapter = None if shipped is None else name
