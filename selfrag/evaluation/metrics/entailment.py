@@ -55,21 +55,13 @@ def _state(pair: Pair) -> State:
 
 @dataclass(frozen=True)
 class JudgeEntailment:
-    """Any chat model, in process or behind an endpoint, asked a question with two answers.
+    """Any chat model, in process or behind an endpoint, asked a question with two answers."""
 
-    Attributes:
-        executor: runs the model.
-        name: what reports call it.
-        about: what decides the model's answers, for manifests.
-        threshold: least probability of `yes` among the two answers.
-        min_coverage: least probability on the two answers together; below, there is no verdict.
-    """
-
-    executor: Executor
-    name: str
-    about: Mapping[str, Any]
-    threshold: float = 0.5
-    min_coverage: float = 0.1
+    executor: Executor  # runs the model
+    name: str  # what reports call it
+    about: Mapping[str, Any]  # what decides the model's answers, for manifests
+    threshold: float = 0.5  # least probability of `yes` among the two answers
+    min_coverage: float = 0.1  # least probability on the two answers together; below, there is no verdict
 
     def identity(self) -> Mapping[str, Any]:
         """Kind, model, question and limits."""
