@@ -24,17 +24,11 @@ BLOCK = 200
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """A figure and what it was in each resampling.
+    """A figure and what it was in each resampling."""
 
-    Attributes:
-        value: on all items.
-        samples: [R] in each resampling; NaN where no item of the draw counted.
-        n: items that count.
-    """
-
-    value: float
-    samples: Floats
-    n: int
+    value: float  # on all items
+    samples: Floats  # [R] in each resampling; NaN where no item of the draw counted
+    n: int  # items that count
 
     @property
     def estimate(self) -> Estimate:
@@ -100,36 +94,23 @@ def _block(top: Floats, bottom: Floats, rng: np.random.Generator, rounds: int) -
 
 @dataclass(frozen=True, slots=True)
 class FileResult:
-    """One system's records of one file.
+    """One system's records of one file."""
 
-    Attributes:
-        kind: of the task.
-        metrics: names, the headline first.
-        ids: of the items, in order.
-        scores: metric to one part an item.
-        seconds: wall time of the run, without loading the model.
-        failed: items without an answer.
-        with_passages: items that had passages to read.
-        data: what must agree between systems.
-        judged: those of the metrics that a second model computed; their names say which.
-        whole: figures of all items together, such as MAUVE, with the number of items; None where undefined.
-        undecided: judged metric to the number of items without a verdict, where there are any.
-        form: how closed sets were asked.
-        judges: judged figure to a mark of who judged: what tells one judge from another of the same name.
-    """
-
-    kind: str
-    metrics: tuple[str, ...]
-    ids: tuple[str, ...]
-    scores: dict[str, tuple[Part | None, ...]]
-    seconds: float
-    failed: int
-    with_passages: int
-    data: dict[str, Any]
-    judged: tuple[str, ...] = ()
+    kind: str  # of the task
+    metrics: tuple[str, ...]  # names, the headline first
+    ids: tuple[str, ...]  # of the items, in order
+    scores: dict[str, tuple[Part | None, ...]]  # metric to one part an item
+    seconds: float  # wall time of the run, without loading the model
+    failed: int  # items without an answer
+    with_passages: int  # items that had passages to read
+    data: dict[str, Any]  # what must agree between systems
+    judged: tuple[str, ...] = ()  # those of the metrics that a second model computed; their names say which
+    # figures of all items together, such as MAUVE, with the number of items; None where undefined
     whole: dict[str, tuple[float, int] | None] = field(default_factory=dict)
+    # judged metric to the number of items without a verdict, where there are any
     undecided: dict[str, int] = field(default_factory=dict)
-    form: Form = "letters"
+    form: Form = "letters"  # how closed sets were asked
+    # judged figure to a mark of who judged: what tells one judge from another of the same name
     judges: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -149,17 +130,11 @@ class FileResult:
 
 @dataclass(frozen=True, slots=True)
 class SystemRun:
-    """One system's run directory.
+    """One system's run directory."""
 
-    Attributes:
-        name: of the system.
-        folder: where it was read.
-        files: by name.
-    """
-
-    name: str
-    folder: Path
-    files: dict[str, FileResult]
+    name: str  # of the system
+    folder: Path  # where it was read
+    files: dict[str, FileResult]  # by name
 
 
 def read_run(folder: Path, only: Sequence[str] | None = None) -> SystemRun:
@@ -308,59 +283,37 @@ AVERAGED = ("citation_precision", "citation_precision_alce", "citation_recall", 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One system in one table.
+    """One system in one table."""
 
-    Attributes:
-        system: its name.
-        figures: metric to estimate; None where the metric says nothing about what this system does.
-        differences: metric to this system minus the reference, paired; empty for the reference itself.
-        seconds: an item, wall time of the batch divided by its items; None in the average.
-        failed: items without an answer.
-    """
-
-    system: str
+    system: str  # its name
+    # metric to estimate; None where the metric says nothing about what this system does
     figures: Mapping[str, Estimate | None]
+    # metric to this system minus the reference, paired; empty for the reference itself
     differences: Mapping[str, Estimate | None]
-    seconds: float | None
-    failed: int
+    seconds: float | None  # an item, wall time of the batch divided by its items; None in the average
+    failed: int  # items without an answer
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """All systems on one file, or on average.
+    """All systems on one file, or on average."""
 
-    Attributes:
-        name: of the file, or `average`.
-        kind: of task; `average` for the average.
-        metrics: columns, the headline first.
-        items: of the file, or files of the average.
-        notes: what a reader must know.
-        rows: in the order of the runs.
-    """
-
-    name: str
-    kind: str
-    metrics: tuple[str, ...]
-    items: int
-    rows: tuple[Row, ...]
-    notes: tuple[str, ...] = ()
+    name: str  # of the file, or `average`
+    kind: str  # of task; `average` for the average
+    metrics: tuple[str, ...]  # columns, the headline first
+    items: int  # of the file, or files of the average
+    rows: tuple[Row, ...]  # in the order of the runs
+    notes: tuple[str, ...] = ()  # what a reader must know
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Tables a file, and the average if there are several files.
+    """Tables a file, and the average if there are several files."""
 
-    Attributes:
-        reference: the system that differences are against; None without differences.
-        tables: in the order of the files.
-        average: over all files.
-        seed: of the bootstrap.
-    """
-
-    reference: str | None
-    tables: tuple[Table, ...]
-    average: Table | None
-    seed: int = field(default=0)
+    reference: str | None  # the system that differences are against; None without differences
+    tables: tuple[Table, ...]  # in the order of the files
+    average: Table | None  # over all files
+    seed: int = field(default=0)  # of the bootstrap
 
 
 Figures = dict[str, dict[str, Draws | None]]

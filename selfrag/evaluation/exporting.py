@@ -36,23 +36,14 @@ WORSE = frozenset({"option_unread", REPEATED.name})
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One file of a finished run.
+    """One file of a finished run."""
 
-    Attributes:
-        folder: of the run.
-        system: name of the run.
-        manifest: of the run.
-        name: of the file.
-        items: by id.
-        figures: metric to its bootstrap draws, the headline first; None where no item counts.
-    """
-
-    folder: Path
-    system: str
-    manifest: Mapping[str, Any]
-    name: str
-    items: Mapping[str, Item]
-    figures: Mapping[str, Draws | None]
+    folder: Path  # of the run
+    system: str  # name of the run
+    manifest: Mapping[str, Any]  # of the run
+    name: str  # of the file
+    items: Mapping[str, Item]  # by id
+    figures: Mapping[str, Draws | None]  # metric to its bootstrap draws, the headline first; None where no item counts
 
     @property
     def settings(self) -> Mapping[str, Any]:

@@ -20,19 +20,12 @@ LEVEL = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure with its percentile interval.
+    """A figure with its percentile interval."""
 
-    Attributes:
-        value: on all items; NaN without items, which is shown as a dash and written as None.
-        low: lower end of the 95% interval; NaN with fewer than two items.
-        high: upper end.
-        n: items behind it.
-    """
-
-    value: float
-    low: float
-    high: float
-    n: int
+    value: float  # on all items; NaN without items, which is shown as a dash and written as None
+    low: float  # lower end of the 95% interval; NaN with fewer than two items
+    high: float  # upper end
+    n: int  # items behind it
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values; NaN becomes None."""

@@ -24,45 +24,30 @@ TASK_INPUT = SELFRAG.task_input
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One question, claim or instruction to evaluate on.
+    """One question, claim or instruction to evaluate on."""
 
-    Attributes:
-        id: as in the file.
-        instruction: what the model is asked.
-        needs_retrieval: whether it should retrieve; None where either is fine or unknown.
-        passages: evidence to answer from, in the order of the file.
-        gold: ids of the passages that answer; None if the file does not say.
-        answers: short answers of which one should be contained; None where that is no measure.
-        label: right answer of a closed task.
-        answerable: whether the passages answer the question; None if the file does not say.
-        task: kind of task as the file names it; empty outside of `eval` files.
-        options: texts of a closed set, in the order of the file.
-        references: every reference answer of the file, long ones too.
-        query: the question without the task's wording, where the two can be told apart.
-        answer_sets: of a question with several right answers, the ways of writing each of them; empty where the file
-            does not say.
-        claims: statements that a complete answer makes (ALCE's ELI5); empty where the file does not say.
-        topic: name of what the answer is about (biographies); empty where the file does not say.
-        metrics: names of the metrics that the file wants to be scored by; empty leaves it to the kind of task.
-        cloze: a closed set that is asked without its options, whose texts are scored (`tasks.choices.in_form`).
-    """
-
-    id: str
-    instruction: str
-    needs_retrieval: bool | None
-    passages: tuple[Passage, ...] = ()
-    gold: frozenset[str] | None = None
+    id: str  # as in the file
+    instruction: str  # what the model is asked
+    needs_retrieval: bool | None  # whether it should retrieve; None where either is fine or unknown
+    passages: tuple[Passage, ...] = ()  # evidence to answer from, in the order of the file
+    gold: frozenset[str] | None = None  # ids of the passages that answer; None if the file does not say
+    # short answers of which one should be contained; None where that is no measure
     answers: tuple[str, ...] | None = None
-    label: str | None = None
-    answerable: bool | None = None
-    task: str = ""
-    options: tuple[str, ...] = ()
-    references: tuple[str, ...] = ()
-    query: str = ""
+    label: str | None = None  # right answer of a closed task
+    answerable: bool | None = None  # whether the passages answer the question; None if the file does not say
+    task: str = ""  # kind of task as the file names it; empty outside of `eval` files
+    options: tuple[str, ...] = ()  # texts of a closed set, in the order of the file
+    references: tuple[str, ...] = ()  # every reference answer of the file, long ones too
+    query: str = ""  # the question without the task's wording, where the two can be told apart
+    # of a question with several right answers, the ways of writing each of them; empty where the file does not
+    # say
     answer_sets: tuple[tuple[str, ...], ...] = ()
+    # statements that a complete answer makes (ALCE's ELI5); empty where the file does not say
     claims: tuple[str, ...] = ()
-    topic: str = ""
+    topic: str = ""  # name of what the answer is about (biographies); empty where the file does not say
+    # names of the metrics that the file wants to be scored by; empty leaves it to the kind of task
     metrics: tuple[str, ...] = ()
+    # a closed set that is asked without its options, whose texts are scored (`tasks.choices.in_form`)
     cloze: bool = False
 
 

@@ -51,16 +51,11 @@ Form: TypeAlias = Literal["letters", "texts"]
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """The closed set of one item.
+    """The closed set of one item."""
 
-    Attributes:
-        surfaces: what can be written, one for each option.
-        right: the surface of the right option.
-        length: what is taken out of their probabilities; the field's `acc_norm` for texts of different lengths.
-    """
-
-    surfaces: tuple[str, ...]
-    right: str
+    surfaces: tuple[str, ...]  # what can be written, one for each option
+    right: str  # the surface of the right option
+    # what is taken out of their probabilities; the field's `acc_norm` for texts of different lengths
     length: Length = "none"
 
 

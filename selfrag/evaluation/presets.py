@@ -28,19 +28,13 @@ ASQA_JOIN = "## Input:\n\n"
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """What stands around a question.
+    """What stands around a question."""
 
-    Attributes:
-        instruction: words before the question; empty asks the question alone.
-        join: between them.
-        ask: `query` puts the question into the wording; `given` leaves what the file says as it is.
-        letters: fewest options that are shown; the official code shows an empty `D: ` where ARC has three.
-    """
-
-    instruction: str = ""
-    join: str = TRAINING_JOIN
+    instruction: str = ""  # words before the question; empty asks the question alone
+    join: str = TRAINING_JOIN  # between them
+    # `query` puts the question into the wording; `given` leaves what the file says as it is
     ask: Literal["query", "given"] = "query"
-    letters: int = 0
+    letters: int = 0  # fewest options that are shown; the official code shows an empty `D: ` where ARC has three
 
     def worded(self, item: Item) -> Item:
         """The item, asked in these words."""
@@ -61,49 +55,29 @@ PAPER = "paper"
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """One way of running a task.
+    """One way of running a task."""
 
-    Attributes:
-        wording: around the question.
-        passages: the first so many of the file are evidence.
-        new_tokens: of an answer, all segments together.
-        segments: of an answer.
-        decoding: policy of a model with reflection tokens; None for systems without.
-        marked: the wording asks for citations as numbers in brackets, and they are read.
-    """
-
-    wording: Wording
-    passages: int
-    new_tokens: int
-    segments: int
-    decoding: Decoding | None = None
-    marked: bool = False
+    wording: Wording  # around the question
+    passages: int  # the first so many of the file are evidence
+    new_tokens: int  # of an answer, all segments together
+    segments: int  # of an answer
+    decoding: Decoding | None = None  # policy of a model with reflection tokens; None for systems without
+    marked: bool = False  # the wording asks for citations as numbers in brackets, and they are read
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A published task.
+    """A published task."""
 
-    Attributes:
-        name: what a command line and a run call it.
-        title: for the reader.
-        schema: of its public file.
-        kind: of answers.
-        metrics: names, the published one first.
-        judged: names of published metrics that a second model computes on the finished run.
-        hint: what a model that was not trained on such questions is told.
-        protocols: by name; `paper` among them.
-        published: metric to Self-RAG's figure in percent (Table 2), by size of the model, `7b` and `13b`.
-    """
-
-    name: str
-    title: str
-    schema: Schema
-    kind: Kind
-    metrics: tuple[str, ...]
-    judged: tuple[str, ...]
-    hint: str
-    protocols: Mapping[str, Protocol]
+    name: str  # what a command line and a run call it
+    title: str  # for the reader
+    schema: Schema  # of its public file
+    kind: Kind  # of answers
+    metrics: tuple[str, ...]  # names, the published one first
+    judged: tuple[str, ...]  # names of published metrics that a second model computes on the finished run
+    hint: str  # what a model that was not trained on such questions is told
+    protocols: Mapping[str, Protocol]  # by name; `paper` among them
+    # metric to Self-RAG's figure in percent (Table 2), by size of the model, `7b` and `13b`
     published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def protocol(self, name: str = PAPER) -> Protocol:
@@ -300,17 +274,11 @@ _TASK = re.compile(r"([a-z][a-z0-9-]*)(?:/([a-z0-9-]+))?=(.+)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A file, and what it is a file of.
+    """A file, and what it is a file of."""
 
-    Attributes:
-        path: the file.
-        preset: the published task; None for a file in the schema of user files.
-        protocol: how the published task is run.
-    """
-
-    path: Path
-    preset: Preset | None = None
-    protocol: str = PAPER
+    path: Path  # the file
+    preset: Preset | None = None  # the published task; None for a file in the schema of user files
+    protocol: str = PAPER  # how the published task is run
 
     @classmethod
     def parse(cls, text: str) -> Given:

@@ -239,19 +239,12 @@ TRUTH = ("true", "false")
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """How the records of a public file are read.
+    """How the records of a public file are read."""
 
-    Attributes:
-        name: in error lines and documentation.
-        fields: what a record has, for the reader.
-        marks: keys of which a record has one, and records of other schemas do not.
-        read: makes an item without passages.
-    """
-
-    name: str
-    fields: str
-    marks: tuple[str, ...]
-    read: Callable[[Record], Item]
+    name: str  # in error lines and documentation
+    fields: str  # what a record has, for the reader
+    marks: tuple[str, ...]  # keys of which a record has one, and records of other schemas do not
+    read: Callable[[Record], Item]  # makes an item without passages
 
     def item(self, record: Record) -> Item:
         """The item of a record.

@@ -160,15 +160,10 @@ NO_RECORD = "no record of a run"
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a record took; it differs from run to run.
+    """What a record took; it differs from run to run."""
 
-    Attributes:
-        seconds: wall time since the record before, so that the sum is the time of the run.
-        cached_tokens: prompt tokens that were not computed anew.
-    """
-
-    seconds: float
-    cached_tokens: int = 0
+    seconds: float  # wall time since the record before, so that the sum is the time of the run
+    cached_tokens: int = 0  # prompt tokens that were not computed anew
 
 
 class RecordFile:

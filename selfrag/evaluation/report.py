@@ -305,19 +305,12 @@ main, header { max-width: 90rem } .results td { white-space: nowrap } article td
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the page shows.
+    """What the page shows."""
 
-    Attributes:
-        comparison: all figures.
-        manifests: name of a system to the manifest of its run.
-        files: items of each file.
-        seed: of the sample of items.
-    """
-
-    comparison: Comparison
-    manifests: Mapping[str, Mapping[str, Any]]
-    files: Sequence[CaseFile]
-    seed: int = 0
+    comparison: Comparison  # all figures
+    manifests: Mapping[str, Mapping[str, Any]]  # name of a system to the manifest of its run
+    files: Sequence[CaseFile]  # items of each file
+    seed: int = 0  # of the sample of items
 
 
 def read_report(

@@ -20,29 +20,17 @@ from selfrag.jsonl import read_jsonl
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one system made of an item.
+    """What one system made of an item."""
 
-    Attributes:
-        system: its name.
-        text: the answer.
-        error: why there is none; None if there is one.
-        segments: text and id of the cited passage, of each piece.
-        read: ids of the passages that the model was shown.
-        usage: counts by name.
-        scores: metric to part, the headline first; None where a metric says nothing.
-        trace: everything that was considered; None if the run kept none.
-        damage: why a trace that is there cannot be read.
-    """
-
-    system: str
-    text: str
-    error: str | None
-    segments: tuple[tuple[str, str | None], ...]
-    read: tuple[str, ...]
-    usage: Mapping[str, int]
-    scores: Mapping[str, Part | None]
-    trace: Trace | None
-    damage: str | None = None
+    system: str  # its name
+    text: str  # the answer
+    error: str | None  # why there is none; None if there is one
+    segments: tuple[tuple[str, str | None], ...]  # text and id of the cited passage, of each piece
+    read: tuple[str, ...]  # ids of the passages that the model was shown
+    usage: Mapping[str, int]  # counts by name
+    scores: Mapping[str, Part | None]  # metric to part, the headline first; None where a metric says nothing
+    trace: Trace | None  # everything that was considered; None if the run kept none
+    damage: str | None = None  # why a trace that is there cannot be read
 
     @property
     def share(self) -> float | None:
@@ -53,17 +41,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An item and its outcomes.
+    """An item and its outcomes."""
 
-    Attributes:
-        id: of the item.
-        item: question, gold and passages; None if the data file is not at hand.
-        outcomes: of every system, in the order of the runs.
-    """
-
-    id: str
-    item: Item | None
-    outcomes: tuple[Outcome, ...]
+    id: str  # of the item
+    item: Item | None  # question, gold and passages; None if the data file is not at hand
+    outcomes: tuple[Outcome, ...]  # of every system, in the order of the runs
 
     @property
     def question(self) -> str | None:
@@ -85,19 +67,12 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class CaseFile:
-    """The cases of one file.
+    """The cases of one file."""
 
-    Attributes:
-        name: of the file.
-        cases: in the order of the file.
-        items: how many the runs have.
-        note: why there is no question or gold answer; None if there is.
-    """
-
-    name: str
-    cases: tuple[Case, ...]
-    items: int
-    note: str | None = None
+    name: str  # of the file
+    cases: tuple[Case, ...]  # in the order of the file
+    items: int  # how many the runs have
+    note: str | None = None  # why there is no question or gold answer; None if there is
 
 
 def read_cases(runs: Sequence[SystemRun], most: int, *, data: Path | None = None, seed: int = 0) -> list[CaseFile]:

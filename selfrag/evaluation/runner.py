@@ -73,42 +73,25 @@ MAX_LIVE = 64
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Items that one system has to answer.
+    """Items that one system has to answer."""
 
-    Attributes:
-        system: how they are answered.
-        task: what they are.
-        items: not answered yet.
-        traces: keep each answer's whole trace.
-    """
-
-    system: System
-    task: Task
-    items: tuple[Item, ...]
-    traces: bool = False
+    system: System  # how they are answered
+    task: Task  # what they are
+    items: tuple[Item, ...]  # not answered yet
+    traces: bool = False  # keep each answer's whole trace
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """One item of a `Work`, answered or given up.
+    """One item of a `Work`, answered or given up."""
 
-    Attributes:
-        index: of the item in its work.
-        output: None if it failed.
-        error: one line on why it failed, else None.
-        seconds: wall time since the item before, where it was answered; loading a model does not count.
-        cached_tokens: prompt tokens that were not computed anew.
-        trace: plain values, if it was to be kept.
-        partial: why the answer ends early, else None; see `Answer.partial`.
-    """
-
-    index: int
-    output: Output | None
-    error: str | None = None
-    seconds: float = 0.0
-    cached_tokens: int = 0
-    trace: dict[str, Any] | None = None
-    partial: str | None = None
+    index: int  # of the item in its work
+    output: Output | None  # None if it failed
+    error: str | None = None  # one line on why it failed, else None
+    seconds: float = 0.0  # wall time since the item before, where it was answered; loading a model does not count
+    cached_tokens: int = 0  # prompt tokens that were not computed anew
+    trace: dict[str, Any] | None = None  # plain values, if it was to be kept
+    partial: str | None = None  # why the answer ends early, else None; see `Answer.partial`
 
 
 Execute: TypeAlias = Callable[[Sequence[Work]], Iterator[tuple[int, Finished]]]
@@ -152,24 +135,15 @@ def answer(work: Work, serving: Serving) -> Iterator[Finished]:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One system over some files.
+    """One system over some files."""
 
-    Attributes:
-        system: how items are answered.
-        identity: what decides the records: name, system, model; goes into the manifest.
-        folder: of the run.
-        settings: how the files were read; goes into the manifest.
-        retry_failed: run items again that failed before.
-        traces: keep each answer's whole trace in its record.
-        special: systems of single files by the file's name, where a published task says how it is decoded.
-    """
-
-    system: System
-    identity: Mapping[str, Any]
-    folder: Path
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    retry_failed: bool = False
-    traces: bool = False
+    system: System  # how items are answered
+    identity: Mapping[str, Any]  # what decides the records: name, system, model; goes into the manifest
+    folder: Path  # of the run
+    settings: Mapping[str, Any] = field(default_factory=dict)  # how the files were read; goes into the manifest
+    retry_failed: bool = False  # run items again that failed before
+    traces: bool = False  # keep each answer's whole trace in its record
+    # systems of single files by the file's name, where a published task says how it is decoded
     special: Mapping[str, System] = field(default_factory=dict)
 
     def settings_of(self, file: TaskFile) -> dict[str, Any]:
@@ -369,25 +343,16 @@ class _Worker:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is run on.
+    """What is run on."""
 
-    Attributes:
-        files: in the schema of `eval/dev`, or of published tasks.
-        limit: a seeded sample of this many items of each file.
-        seed: of the sample.
-        index: directory of an index, or `demo`, for items that bring no passages.
-        retriever: of one's own in its place: an entry point of `selfrag.retrievers`, or `module:name`.
-        found: passages to search for.
-        form: how closed sets are asked whose labels are letters or numbers; each file says it in the manifest.
-    """
-
-    files: Sequence[Path | Given]
-    limit: int | None = None
-    seed: int = 0
-    index: str | None = None
-    found: int = 10
+    files: Sequence[Path | Given]  # in the schema of `eval/dev`, or of published tasks
+    limit: int | None = None  # a seeded sample of this many items of each file
+    seed: int = 0  # of the sample
+    index: str | None = None  # directory of an index, or `demo`, for items that bring no passages
+    found: int = 10  # passages to search for
+    # how closed sets are asked whose labels are letters or numbers; each file says it in the manifest
     form: Form = "letters"
-    retriever: str | None = None
+    retriever: str | None = None  # of one's own in its place: an entry point of `selfrag.retrievers`, or `module:name`
 
     def __post_init__(self) -> None:
         if self.index is not None and self.retriever is not None:
@@ -419,17 +384,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What answers.
+    """What answers."""
 
-    Attributes:
-        model: checkpoint directory, hub name, or `demo`.
-        engine: `vllm`, `transformers`, `http://HOST:PORT`, or None for the best one installed.
-        options: fields of the engine's configuration.
-    """
-
-    model: str
-    engine: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    model: str  # checkpoint directory, hub name, or `demo`
+    engine: str | None = None  # `vllm`, `transformers`, `http://HOST:PORT`, or None for the best one installed
+    options: Mapping[str, Any] = field(default_factory=dict)  # fields of the engine's configuration
 
     def load(self, path: Path) -> Engine:
         """Load the weights, or connect."""
@@ -442,14 +401,10 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where a run is answered, if not in this process.
+    """Where a run is answered, if not in this process."""
 
-    Attributes:
-        address: of a Ray cluster, `local` for one on this machine, `auto` for the one it belongs to.
-        actors: how many, and on what.
-    """
-
-    address: str
+    address: str  # of a Ray cluster, `local` for one on this machine, `auto` for the one it belongs to
+    # how many, and on what
     actors: Actors = Actors()  # noqa: RUF009 - frozen value
 
 
@@ -575,12 +530,9 @@ def retriever_of(index: str) -> Retriever:
 
 def index_fingerprint(index: str) -> str:
     """What tells one index from another: the checksum of its manifest."""
-    if index == "demo":
-        from selfrag.demo import index_path
+    from selfrag.loading import index_directory
 
-        folder = index_path()
-    else:
-        folder = Path(index)
+    folder = index_directory(index)
     manifest = folder / MANIFEST
     if not manifest.is_file():
         raise UserError(f"{folder} is no index; build one with `selfrag index build`")

@@ -46,18 +46,12 @@ class System(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reflective:
-    """A model trained with reflection tokens.
+    """A model trained with reflection tokens."""
 
-    Attributes:
-        prompting: codec, vocabulary and layout of the model.
-        decoding: the policy; the task sets segments and tokens, so that its budget holds.
-        critics: the reflectors that the policy names; they run on the engine of the run.
-    """
-
-    prompting: Prompting
-    decoding: Decoding
+    prompting: Prompting  # codec, vocabulary and layout of the model
+    decoding: Decoding  # the policy; the task sets segments and tokens, so that its budget holds
     cites_all: bool = False
-    critics: tuple[Critic, ...] = ()
+    critics: tuple[Critic, ...] = ()  # the reflectors that the policy names; they run on the engine of the run
 
     def decoder(self, item: Item, task: Task) -> Decoder:
         """Segment beam search, or option scoring with critique."""

@@ -22,23 +22,14 @@ from selfrag.provenance import sha256
 
 @dataclass(frozen=True, slots=True)
 class TaskFile:
-    """One file to evaluate on.
+    """One file to evaluate on."""
 
-    Attributes:
-        name: the published task, or the file's name without its endings; what a run and a table call it.
-        path: where it was read.
-        sha256: of the file.
-        task: what its items are.
-        items: in the order of the file.
-        rows: items of the whole file, before a sample was drawn.
-    """
-
-    name: str
-    path: Path
-    sha256: str
-    task: Task
-    items: tuple[Item, ...]
-    rows: int
+    name: str  # the published task, or the file's name without its endings; what a run and a table call it
+    path: Path  # where it was read
+    sha256: str  # of the file
+    task: Task  # what its items are
+    items: tuple[Item, ...]  # in the order of the file
+    rows: int  # items of the whole file, before a sample was drawn
 
     @property
     def form(self) -> dict[str, str]:

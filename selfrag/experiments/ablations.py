@@ -89,20 +89,14 @@ def ablations(base: Decoding, task: Task) -> tuple[Setting, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Ablated:
-    """What the ablations found.
+    """What the ablations found."""
 
-    Attributes:
-        studies: one a file.
-        comparison: all rows against the whole.
-        reliance: file to system to the share of its right answers that no passage holds; files without short answers
-            are missing. Rows of the ablation and baselines.
-        saved: what was spared.
-    """
-
-    studies: tuple[FileStudy, ...]
-    comparison: Comparison
+    studies: tuple[FileStudy, ...]  # one a file
+    comparison: Comparison  # all rows against the whole
+    # file to system to the share of its right answers that no passage holds; files without short answers are
+    # missing. Rows of the ablation and baselines
     reliance: Mapping[str, Mapping[str, Estimate | None]]
-    saved: Saved
+    saved: Saved  # what was spared
 
 
 def ablate(

@@ -29,14 +29,10 @@ class Axis:
     """A weight or a field of `Decoding` with the values it takes.
 
     `Axis.parse("issup=0,0.5,1")` and `Axis.parse("threshold=0:1:0.1")` read it.
-
-    Attributes:
-        name: `isrel`, `issup`, `isuse`, `+REFLECTOR`, or a field of `Decoding` such as `threshold` or `passages`.
-        values: at least one, all different.
     """
 
-    name: str
-    values: tuple[Value, ...]
+    name: str  # `isrel`, `issup`, `isuse`, `+REFLECTOR`, or a field of `Decoding` such as `threshold` or `passages`
+    values: tuple[Value, ...]  # at least one, all different
 
     def __post_init__(self) -> None:
         known = [item.name for item in fields(Decoding) if item.name not in {*_STRUCTURED, *SET_BY_TASK}]
@@ -75,14 +71,10 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The settings of a sweep.
+    """The settings of a sweep."""
 
-    Attributes:
-        settings: the base first; equal policies once.
-        series: axis to its values in order, each with the name of its setting, for curves; empty for a grid.
-    """
-
-    settings: tuple[Setting, ...]
+    settings: tuple[Setting, ...]  # the base first; equal policies once
+    # axis to its values in order, each with the name of its setting, for curves; empty for a grid
     series: Mapping[str, tuple[tuple[Value, str], ...]] = field(default_factory=dict)
 
 

@@ -48,14 +48,10 @@ class Goal:
     """What is sought: the highest figure of a metric among settings within limits.
 
     `str()` writes `headline,retrieval_rate<=0.4`, and `Goal.parse` reads that back.
-
-    Attributes:
-        metric: to be high; `headline` for the one that the task is averaged by.
-        limits: all must hold.
     """
 
-    metric: str = HEADLINE
-    limits: tuple[Limit, ...] = (Limit("retrieval_rate", "<=", 0.4),)
+    metric: str = HEADLINE  # to be high; `headline` for the one that the task is averaged by
+    limits: tuple[Limit, ...] = (Limit("retrieval_rate", "<=", 0.4),)  # all must hold
 
     def __str__(self) -> str:
         return ",".join([self.metric, *map(str, self.limits)])
@@ -107,29 +103,17 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A setting chosen on one half and measured on the other.
+    """A setting chosen on one half and measured on the other."""
 
-    Attributes:
-        goal: what was sought, the headline by its name.
-        name: of the setting; None if none kept to the limits on the first half.
-        candidates: settings that did.
-        chosen_at: the goal's figure on the half it was chosen by.
-        confirmed: the same on the other half.
-        limits: figures of the limits on the other half, by the limit's text.
-        kept: whether the limits hold on the other half.
-        gain: paired difference to the base on the other half; None for the base itself.
-        base: figure of the base on the other half.
-    """
-
-    goal: Goal
-    name: str | None
-    candidates: int
-    chosen_at: float | None = None
-    confirmed: Estimate | None = None
-    limits: Mapping[str, Estimate | None] | None = None
-    kept: bool = False
-    gain: Estimate | None = None
-    base: Estimate | None = None
+    goal: Goal  # what was sought, the headline by its name
+    name: str | None  # of the setting; None if none kept to the limits on the first half
+    candidates: int  # settings that did
+    chosen_at: float | None = None  # the goal's figure on the half it was chosen by
+    confirmed: Estimate | None = None  # the same on the other half
+    limits: Mapping[str, Estimate | None] | None = None  # figures of the limits on the other half, by the limit's text
+    kept: bool = False  # whether the limits hold on the other half
+    gain: Estimate | None = None  # paired difference to the base on the other half; None for the base itself
+    base: Estimate | None = None  # figure of the base on the other half
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

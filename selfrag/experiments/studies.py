@@ -67,18 +67,13 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Rescored:
-    """What one policy answers from a recorded decode.
+    """What one policy answers from a recorded decode."""
 
-    Attributes:
-        output: None if nothing could be generated for this policy. Its usage is estimated: that of the recorded
-            decode times `share`.
-        exact: whether the record held everything that the policy asks for.
-        share: candidates that the policy would have generated, of those that were recorded.
-    """
-
+    # None if nothing could be generated for this policy. Its usage is estimated: that of the recorded decode
+    # times `share`
     output: Output | None
-    exact: bool
-    share: float
+    exact: bool  # whether the record held everything that the policy asks for
+    share: float  # candidates that the policy would have generated, of those that were recorded
 
 
 def rescored(trace: Trace, usage: Mapping[str, int], policies: Sequence[Decoding]) -> list[Rescored | None]:
@@ -227,44 +222,30 @@ def read_recorded(path: Path, *, traces: bool = True) -> Iterator[Recorded]:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """How a study is run.
+    """How a study is run."""
 
-    Attributes:
-        prompting: codec, vocabulary and layout of the model.
-        identity: what decides the records apart from the policy: model and engine.
-        folder: of the study; each file gets a folder in it.
-        source: how the files were read, for the manifests.
-        redecode: decode again where the record is not exact; else such answers are approximate and counted. What it
-            says nothing about is decoded in any case.
-        beam: of the recorded decode where answers have several segments; None for twice the widest asked for.
-        retry_failed: run items again that failed before.
-    """
-
-    prompting: Prompting
-    identity: Mapping[str, Any]
-    folder: Path
-    source: Mapping[str, Any] = field(default_factory=dict)
+    prompting: Prompting  # codec, vocabulary and layout of the model
+    identity: Mapping[str, Any]  # what decides the records apart from the policy: model and engine
+    folder: Path  # of the study; each file gets a folder in it
+    source: Mapping[str, Any] = field(default_factory=dict)  # how the files were read, for the manifests
+    # decode again where the record is not exact; else such answers are approximate and counted. What it says
+    # nothing about is decoded in any case
     redecode: bool = True
+    # of the recorded decode where answers have several segments; None for twice the widest asked for
     beam: int | None = None
-    retry_failed: bool = False
+    retry_failed: bool = False  # run items again that failed before
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one setting answers to one item.
+    """What one setting answers to one item."""
 
-    Attributes:
-        output: None if the item failed.
-        source: rescored exactly, decoded for this setting, rescored from a record that lacks something; or, in the
-            midst of a study, not known yet.
-        share: of the decode that it was read from, what a decode of its own would have taken.
-        decode: number of that decode in `FileStudy.decodes`.
-    """
-
-    output: Output | None
+    output: Output | None  # None if the item failed
+    # rescored exactly, decoded for this setting, rescored from a record that lacks something; or, in the midst of
+    # a study, not known yet
     source: Literal["replayed", "decoded", "approximate", "missing"]
-    share: float
-    decode: int
+    share: float  # of the decode that it was read from, what a decode of its own would have taken
+    decode: int  # number of that decode in `FileStudy.decodes`
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,19 +260,12 @@ class Decode:
 
 @dataclass(frozen=True, slots=True)
 class FileStudy:
-    """What all settings answer to one file.
+    """What all settings answer to one file."""
 
-    Attributes:
-        file: what was asked.
-        settings: in order, the base first.
-        outcomes: name of the setting to one outcome an item, in the order of the items.
-        decodes: the recorded one first.
-    """
-
-    file: TaskFile
-    settings: tuple[Setting, ...]
-    outcomes: Mapping[str, tuple[Outcome, ...]]
-    decodes: tuple[Decode, ...]
+    file: TaskFile  # what was asked
+    settings: tuple[Setting, ...]  # in order, the base first
+    outcomes: Mapping[str, tuple[Outcome, ...]]  # name of the setting to one outcome an item, in the order of the items
+    decodes: tuple[Decode, ...]  # the recorded one first
 
 
 def study(
@@ -416,19 +390,12 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The balance of a study.
+    """The balance of a study."""
 
-    Attributes:
-        settings: how many there are.
-        answers: by their source; a setting's answer to an item is one.
-        spent: what was decoded.
-        alone: what every setting on its own would have taken, estimated.
-    """
-
-    settings: int
-    answers: dict[str, int]
-    spent: Cost
-    alone: Cost
+    settings: int  # how many there are
+    answers: dict[str, int]  # by their source; a setting's answer to an item is one
+    spent: Cost  # what was decoded
+    alone: Cost  # what every setting on its own would have taken, estimated
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

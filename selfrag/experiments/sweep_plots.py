@@ -24,17 +24,11 @@ _CLOSE = 0.02  # of an axis: values nearer to each other cannot be told apart on
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One pair of axes.
+    """One pair of axes."""
 
-    Attributes:
-        label: of what goes up.
-        curves: name to values along the axis; without values it is left out.
-        percent: show shares in percent.
-    """
-
-    label: str
-    curves: Mapping[str, Curve]
-    percent: bool = True
+    label: str  # of what goes up
+    curves: Mapping[str, Curve]  # name to values along the axis; without values it is left out
+    percent: bool = True  # show shares in percent
 
 
 def plot_axis(title: str, axis: str, panels: Sequence[Panel], out: Path, *, base: float | None = None) -> Path | None:

@@ -62,28 +62,19 @@ JUDGED = ("citation_precision_nli", "mauve")
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What is swept.
+    """What is swept."""
 
-    Attributes:
-        base: fields of `Decoding` that differ from the paper's policy, or from that of a published task.
-        axes: what is varied.
-        grid: every combination of their values, else each axis alone.
-        goal: of the best setting; None for none.
-        redecode: decode again where the record is not exact.
-        beam: of the recorded decode where answers have several segments.
-        seed: of halves and intervals.
-        answers: also write a run directory for every setting.
-        judge: name of who judges citations by entailment, see `metrics.entailment.named`; asks for `answers`.
-    """
-
+    # fields of `Decoding` that differ from the paper's policy, or from that of a published task
     base: Mapping[str, Any] = field(default_factory=dict)
-    axes: tuple[Axis, ...] = AXES
-    grid: bool = False
+    axes: tuple[Axis, ...] = AXES  # what is varied
+    grid: bool = False  # every combination of their values, else each axis alone
+    # of the best setting; None for none
     goal: Goal | None = Goal()  # noqa: RUF009 - frozen value
-    redecode: bool = True
-    beam: int | None = None
-    seed: int = 0
-    answers: bool = False
+    redecode: bool = True  # decode again where the record is not exact
+    beam: int | None = None  # of the recorded decode where answers have several segments
+    seed: int = 0  # of halves and intervals
+    answers: bool = False  # also write a run directory for every setting
+    # name of who judges citations by entailment, see `metrics.entailment.named`; asks for `answers`
     judge: str | None = None
 
     def plans(self, tasks: Sequence[Task]) -> list[Plan]:
@@ -99,21 +90,14 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep found.
+    """What a sweep found."""
 
-    Attributes:
-        plans: the settings, one plan a file.
-        studies: one a file.
-        comparison: all settings against the base.
-        choices: name of the file to the best setting; missing where no goal was given, or the file lacks its figures.
-        saved: what was spared.
-    """
-
-    plans: tuple[Plan, ...]
-    studies: tuple[FileStudy, ...]
-    comparison: Comparison
+    plans: tuple[Plan, ...]  # the settings, one plan a file
+    studies: tuple[FileStudy, ...]  # one a file
+    comparison: Comparison  # all settings against the base
+    # name of the file to the best setting; missing where no goal was given, or the file lacks its figures
     choices: Mapping[str, Choice]
-    saved: Saved
+    saved: Saved  # what was spared
 
 
 def based(changes: Mapping[str, Any], task: Task | None = None) -> Decoding:

@@ -24,6 +24,7 @@ from selfrag.intrinsics.query_clarification import QueryClarification
 from selfrag.intrinsics.query_rewrite import QueryRewrite
 from selfrag.intrinsics.requirement_check import RequirementCheck
 from selfrag.intrinsics.uncertainty import Uncertainty
+from selfrag.loading import DEMO, shipped_adapters
 
 PAPER: tuple[type[Capability[Any]], ...] = (
     QueryRewrite,
@@ -71,8 +72,6 @@ def codec_of(kind: type[Capability[Any]], dialect: str = DIALECT) -> Codec:
 
 
 C = TypeVar("C", bound=Capability[Any])
-
-DEMO = "demo"
 
 
 @dataclass(frozen=True)
@@ -281,7 +280,5 @@ def check_cards(folders: Mapping[str, str], dialect: str) -> None:
 def _adapters(name_or_path: str | Path, given: Mapping[str, str | Path] | None) -> dict[str, str | Path]:
     """Adapters by the catalog's names."""
     if given is None:
-        from selfrag.demo.intrinsics import adapter_paths
-
-        return dict(adapter_paths()) if name_or_path == DEMO else {}
+        return dict(shipped_adapters(name_or_path))
     return {find(name).name: adapter for name, adapter in given.items()}

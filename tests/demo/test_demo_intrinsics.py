@@ -20,8 +20,8 @@ FILES = {"README.md", "adapter_config.json", "adapter_model.safetensors", "intri
 
 def test_the_front_doors_take_what_is_shipped_and_nothing_else() -> None:
     names = [kind.name for kind in PAPER]
-    assert adapters_of(names, demo=True) == {name: str(path) for name, path in adapter_paths().items()}
-    assert adapters_of(names, demo=False) == {}
+    assert adapters_of(names, "demo") == {name: str(path) for name, path in adapter_paths().items()}
+    assert adapters_of(names, "demo-base") == {}
     assert set(adapter_paths()) == set(names)
 
 

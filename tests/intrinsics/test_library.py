@@ -60,7 +60,7 @@ def test_an_adapter_that_was_trained_for_something_else_is_refused(change, messa
     given = {"answerability": str(tmp_path)}
     for changed, refused in ((card, False), (replace(card, **change), True)):
         (tmp_path / AdapterCard.FILE).write_text(json.dumps(changed.as_dict()))
-        for check in (lambda: check_cards(given, "chat"), lambda: adapters_of(given, demo=False)):
+        for check in (lambda: check_cards(given, "chat"), lambda: adapters_of(given, "other")):
             if refused:
                 with pytest.raises(UserError, match=message):
                     check()

@@ -34,7 +34,7 @@ from selfrag.intrinsics.contract import Completion, Executor, Failed, Request
 from selfrag.intrinsics.hallucination_detection import HallucinationDetection, HallucinationResult
 from selfrag.intrinsics.sentences import judged_turn
 from selfrag.intrinsics.state import Message, State
-from selfrag.loading import resolve_model
+from selfrag.loading import resolve_model, shipped_adapters
 from selfrag.reflection.labels import Label, LabelSet, Role
 
 GROUP = "selfrag.entailment"
@@ -56,21 +56,13 @@ def _state(pair: Pair) -> State:
 
 @dataclass(frozen=True)
 class JudgeEntailment:
-    """Any chat model, in process or behind an endpoint, asked a question with two answers.
+    """Any chat model, in process or behind an endpoint, asked a question with two answers."""
 
-    Attributes:
-        executor: runs the model.
-        name: what reports call it.
-        about: what decides the model's answers, for manifests.
-        threshold: least probability of `yes` among the two answers.
-        min_coverage: least probability on the two answers together; below, there is no verdict.
-    """
-
-    executor: Executor
-    name: str
-    about: Mapping[str, Any]
-    threshold: float = 0.5
-    min_coverage: float = 0.1
+    executor: Executor  # runs the model
+    name: str  # what reports call it
+    about: Mapping[str, Any]  # what decides the model's answers, for manifests
+    threshold: float = 0.5  # least probability of `yes` among the two answers
+    min_coverage: float = 0.1  # least probability on the two answers together; below, there is no verdict
 
     def identity(self) -> Mapping[str, Any]:
         """Kind, model, question and limits."""
@@ -172,11 +164,8 @@ def executor_of(spec: str) -> tuple[Executor, str, dict[str, Any]]:
 
 
 def _intrinsic(model: str) -> Entailment:
-    from selfrag.demo.intrinsics import adapter_paths
-    from selfrag.intrinsics.library import DEMO
-
     files, name = model_files(resolve_model(model)), HallucinationDetection.name
-    shipped = adapter_paths().get(name) if model == DEMO else None
+    shipped = shipped_adapters(model).get(name)
     if shipped is not None:
         files |= {f"{name}/{file}": checksum for file, checksum in model_files(shipped).items()}
     adapter = None if shipped is None else name

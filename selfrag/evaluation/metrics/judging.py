@@ -85,20 +85,14 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Figures of one judge on one file of a run.
+    """Figures of one judge on one file of a run."""
 
-    Attributes:
-        judge: what reports call it.
-        identity: everything that decides its verdicts.
-        parts: metric to id of the item to its part; None where the metric says nothing about the item.
-        undecided: metric to the number of items that lack a verdict.
-        whole: figures of all items together, such as MAUVE; None if undefined.
-    """
-
-    judge: str
-    identity: Mapping[str, Any]
+    judge: str  # what reports call it
+    identity: Mapping[str, Any]  # everything that decides its verdicts
+    # metric to id of the item to its part; None where the metric says nothing about the item
     parts: Mapping[str, Mapping[str, Part | None]] = field(default_factory=dict)
-    undecided: Mapping[str, int] = field(default_factory=dict)
+    undecided: Mapping[str, int] = field(default_factory=dict)  # metric to the number of items that lack a verdict
+    # figures of all items together, such as MAUVE; None if undefined
     whole: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
 
     @property

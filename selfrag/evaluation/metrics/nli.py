@@ -101,17 +101,11 @@ def _no_model(source: str, kind: str, why: object) -> UserError:
 
 @dataclass(frozen=True)
 class TrueEntailment(_Checkpoint):
-    """A TRUE model; any sequence-to-sequence checkpoint trained on this form will do.
+    """A TRUE model; any sequence-to-sequence checkpoint trained on this form will do."""
 
-    Attributes:
-        dtype: of the weights.
-        batch_tokens: most tokens of a batch.
-        max_tokens: longer inputs lose the end of the premise; None for no limit, as in ALCE.
-    """
-
-    dtype: str
-    batch_tokens: int = 8192
-    max_tokens: int | None = None
+    dtype: str  # of the weights
+    batch_tokens: int = 8192  # most tokens of a batch
+    max_tokens: int | None = None  # longer inputs lose the end of the premise; None for no limit, as in ALCE
 
     @classmethod
     def load(cls, source: str = ALCE_JUDGE, **settings: Any) -> TrueEntailment:
@@ -176,21 +170,13 @@ def _open_seq2seq(path: Path, source: str, dtype: Any) -> Any:
 
 @dataclass(frozen=True)
 class ClassifierEntailment(_Checkpoint):
-    """A sequence classifier over premise and hypothesis.
+    """A sequence classifier over premise and hypothesis."""
 
-    Attributes:
-        label: position of the label for entailment; of a model with one output, that output's.
-        label_name: what the model calls it.
-        threshold: least probability of it; None asks for the most probable label (one output: 0.5).
-        max_tokens: longer premises lose their end.
-        batch_tokens: most tokens of a batch.
-    """
-
-    label: int
-    label_name: str
-    threshold: float | None = None
-    max_tokens: int = 512
-    batch_tokens: int = 8192
+    label: int  # position of the label for entailment; of a model with one output, that output's
+    label_name: str  # what the model calls it
+    threshold: float | None = None  # least probability of it; None asks for the most probable label (one output: 0.5)
+    max_tokens: int = 512  # longer premises lose their end
+    batch_tokens: int = 8192  # most tokens of a batch
 
     @classmethod
     def load(

@@ -16,23 +16,15 @@ USAGE = ("requests", "prompt_tokens", "generated_tokens", "searches")
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One answer.
+    """One answer."""
 
-    Attributes:
-        text: the answer; of a closed set the option as it was scored.
-        cited: ids of the cited passages in order of first citation, each once.
-        read: ids of the passages the model was shown, each once; empty if it answered without evidence.
-        retrieved: whether evidence was asked for.
-        segments: of a long answer, text and cited passage id of each piece.
-        usage: requests, prompt and generated tokens, searches.
-    """
-
-    text: str
-    cited: tuple[str, ...] = ()
+    text: str  # the answer; of a closed set the option as it was scored
+    cited: tuple[str, ...] = ()  # ids of the cited passages in order of first citation, each once
+    # ids of the passages the model was shown, each once; empty if it answered without evidence
     read: tuple[str, ...] = ()
-    retrieved: bool = False
-    segments: tuple[tuple[str, str | None], ...] = ()
-    usage: Mapping[str, int] = field(default_factory=dict)
+    retrieved: bool = False  # whether evidence was asked for
+    segments: tuple[tuple[str, str | None], ...] = ()  # of a long answer, text and cited passage id of each piece
+    usage: Mapping[str, int] = field(default_factory=dict)  # requests, prompt and generated tokens, searches
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

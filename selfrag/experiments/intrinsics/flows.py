@@ -37,38 +37,23 @@ _SHORT = 4  # letters; shorter titles are words of the language as often as name
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A question at the end of a conversation.
+    """A question at the end of a conversation."""
 
-    Attributes:
-        id: of the query, with `/follow-up` where it was made dependent.
-        state: the conversation.
-        gold: the question that stands alone.
-        relevant: ids of its passages.
-        standalone: whether the last turn can be understood by itself.
-        answers: short answers, if known.
-    """
-
-    id: str
-    state: State
-    gold: str
-    relevant: frozenset[str]
-    standalone: bool
-    answers: tuple[str, ...] = ()
+    id: str  # of the query, with `/follow-up` where it was made dependent
+    state: State  # the conversation
+    gold: str  # the question that stands alone
+    relevant: frozenset[str]  # ids of its passages
+    standalone: bool  # whether the last turn can be understood by itself
+    answers: tuple[str, ...] = ()  # short answers, if known
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A corpus with judged queries.
+    """A corpus with judged queries."""
 
-    Attributes:
-        passages: by id.
-        queries: id -> text and short answers, of one split.
-        relevant: id of a query -> ids of its passages.
-    """
-
-    passages: Mapping[str, Passage]
-    queries: Mapping[str, tuple[str, tuple[str, ...]]]
-    relevant: Mapping[str, frozenset[str]]
+    passages: Mapping[str, Passage]  # by id
+    queries: Mapping[str, tuple[str, tuple[str, ...]]]  # id -> text and short answers, of one split
+    relevant: Mapping[str, frozenset[str]]  # id of a query -> ids of its passages
 
 
 def read_collection(folder: Path, split: str) -> Collection:

@@ -29,23 +29,16 @@ ADAPTED, UNTRAINED, PROMPTED = "adapter", "untrained", "prompted"
 
 @dataclass(frozen=True)
 class Subject:
-    """One way to ask one model.
+    """One way to ask one model."""
 
-    Attributes:
-        name: in reports.
-        executor: runs the requests.
-        adapters: intrinsic -> adapter of the executor; empty for the base model.
-        shots: intrinsic -> worked examples, put before each request.
-        dialect: whose prompts.
-        chunk: states that go to the executor at once.
-    """
-
-    name: str
-    executor: Executor
+    name: str  # in reports
+    executor: Executor  # runs the requests
+    # intrinsic -> adapter of the executor; empty for the base model
     adapters: Mapping[str, str] = field(default_factory=dict)
+    # intrinsic -> worked examples, put before each request
     shots: Mapping[str, tuple[Message, ...]] = field(default_factory=dict)
-    dialect: str = DIALECT
-    chunk: int = 64
+    dialect: str = DIALECT  # whose prompts
+    chunk: int = 64  # states that go to the executor at once
 
     def codec(self, intrinsic: str) -> Codec:
         """What asks for an intrinsic."""
@@ -72,15 +65,10 @@ class Subject:
 
 @dataclass(frozen=True)
 class FewShot:
-    """A codec with worked examples before its request.
+    """A codec with worked examples before its request."""
 
-    Attributes:
-        inner: the codec.
-        shots: turns of user and assistant.
-    """
-
-    inner: Codec
-    shots: tuple[Message, ...]
+    inner: Codec  # the codec
+    shots: tuple[Message, ...]  # turns of user and assistant
 
     @property
     def intrinsic(self) -> str:

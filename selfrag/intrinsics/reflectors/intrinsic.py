@@ -14,6 +14,7 @@ from selfrag.intrinsics.chat import DIALECT, TextCodec
 from selfrag.intrinsics.contract import Code, Cost, Diagnostic, Finding, Reflection, Scope, State, Steps
 from selfrag.intrinsics.execution.engine import EngineExecutor
 from selfrag.intrinsics.library import Library, check_cards, find
+from selfrag.loading import shipped_adapters
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import LabelSet, Role
 
@@ -141,29 +142,25 @@ Named: TypeAlias = Sequence[str] | Mapping[str, str | Path | None]
 """Names of intrinsics, or names with the folder of each adapter (None for the base model with a prompt)."""
 
 
-def adapters_of(intrinsics: Named, *, demo: bool) -> dict[str, str]:
-    """Folders of the adapters to load, by intrinsic; the demo model brings those that it has.
+def adapters_of(intrinsics: Named, model: str | Path) -> dict[str, str]:
+    """Folders of the adapters to load, by intrinsic; a registered model brings those that it has.
 
     Raises:
         UserError: an unknown intrinsic, or an adapter that was trained with other prompts.
     """
-    folders = _folders(intrinsics, demo=demo)
+    folders = _folders(intrinsics, model)
     check_cards(folders, DIALECT)
     return folders
 
 
-def _folders(intrinsics: Named, *, demo: bool) -> dict[str, str]:
+def _folders(intrinsics: Named, model: str | Path) -> dict[str, str]:
     if isinstance(intrinsics, str):
         raise UserError(f"intrinsics={intrinsics!r}: give a list of names")
     names = [find(name).name for name in intrinsics]
     if isinstance(intrinsics, Mapping):
         given = zip(names, intrinsics.values(), strict=True)
         return {name: str(folder) for name, folder in given if folder is not None}
-    if not demo:
-        return {}
-    from selfrag.demo.intrinsics import adapter_paths
-
-    return {name: str(folder) for name, folder in adapter_paths().items() if name in names}
+    return {name: str(folder) for name, folder in shipped_adapters(model).items() if name in names}
 
 
 def on_engine(engine: Engine, tokenizer: Any, intrinsics: Named) -> tuple[Reflecting, ...]:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from reflection_quality import evaluate
 from retrieval.errors import UserError
-from selfrag.experiments.reflection_evaluation import evaluate
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "eval_reflection.py"
 ROWS = [

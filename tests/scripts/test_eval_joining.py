@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from eval_joining import VARIANTS, Joining, run_variants
 from selfrag.errors import UserError
-from selfrag.experiments.joining import VARIANTS, Joining, run_variants
 from selfrag.intrinsics.library import find
 
 

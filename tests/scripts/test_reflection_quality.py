@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import tiny
 
+from reflection_quality import Candidate, Measured, figures, five, measure
 from retrieval.passage import Passage
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.evaluation.items import Item
-from selfrag.experiments.reflection_quality import Candidate, Measured, figures, five, measure
 from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec
