@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
+from functools import partial
 from threading import Lock
 from typing import Any, Protocol
 
@@ -50,6 +51,10 @@ class ReadOnlyTokenizer:
         self._options = {"split_special_tokens": split_special_tokens, "verbose": False}
         if self._core is not None:
             self._core.encode_special_tokens = split_special_tokens
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """To another process as it was made: a lock cannot be pickled."""
+        return partial(type(self), split_special_tokens=self._options["split_special_tokens"]), (self._tokenizer,)
 
     def ids(self, texts: Sequence[str], *, add_special_tokens: bool = False) -> list[list[int]]:
         """Ids of each text."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -205,6 +206,14 @@ def test_decoding_leaves_control_ids_out(codec):
     ids = codec.encode("one two")
     assert codec.decode([*control, *ids, *control]) == codec.decode(ids)
     assert codec.encode("") == []
+
+
+def test_a_codec_in_another_process_gives_the_same_ids(codec):
+    """A worker of Ray gets it by pickle."""
+    text = "one [Relevant] two"
+    again = pickle.loads(pickle.dumps(codec))
+    assert again.encode(text) == codec.encode(text)
+    assert again.control_ids == codec.control_ids
 
 
 UNITS = ["[Relevant]", "[Relevant]".translate(WIDE), "<unk>", "</s>", "[Rel", "\x00", "中", " "]
