@@ -103,7 +103,7 @@ def mauve(source):
     HiddenStates.load(source)
 
 def cost(source):
-    from critic.teacher.cost import by_tokenizer
+    from critic.teacher.run import by_tokenizer
     by_tokenizer(str(source))
 
 def speed(source):

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from critic.augment.algorithm import Dropped
 from critic.pairs import Pair, parse_pair
-from critic.sources.files import open_dataset, unbroken
+from critic.sources.mixture import open_dataset, unbroken
 from retrieval.errors import UserError
 from selfrag.jsonl import read_jsonl
 

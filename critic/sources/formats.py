@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Any, TypeAlias
 
-from critic.pairs import Pair
-from critic.sources.rows import Outcome, Raw, Skipped, UnusableError, identifier, make_pair, objects, text, value
+from critic.pairs import Outcome, Pair, Raw, Skipped, UnusableError, identifier, make_pair, objects, text, value
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.prompting import SELFRAG

@@ -12,8 +12,7 @@ import pytest
 import small_run
 from scripted_critic import CountingRetriever, ScriptedCritic, passages
 
-from critic.augment.algorithm import segments
-from critic.augment.options import BALANCES, AugmentOptions
+from critic.augment.algorithm import BALANCES, AugmentOptions, segments
 from critic.augment.run import augment_locally, augment_pairs
 from critic.augment.sources import DatasetPairs, JsonlPairs, open_source
 from critic.pairs import Pair, read_pairs
