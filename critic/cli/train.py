@@ -6,15 +6,11 @@ import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from retrieval.errors import UserError
-
-if TYPE_CHECKING:
-    from selfrag.training.settings import Scale
-
 
 _SIZE = functools.partial(typer.Option, rich_help_panel="What is learned")
 _SPEED = functools.partial(typer.Option, rich_help_panel="How it is learned")
@@ -69,31 +65,21 @@ def train(
         typer.echo("\n".join([*_rows(facts), *summary(found, config.training.epochs, processes or 1)]))
         return
     if scale is not None:
+        from selfrag.training.job import launched
+
         given = {
             "--style": style, "--method": method, "--evidence": evidence, "--epochs": epochs, "--seed": seed,
             "--learning-rate": learning_rate, "--step-tokens": step_tokens, "--recipe": recipe,
         }  # fmt: skip
         words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
         named = [word for text in per_label or () for word in ("--per-label", text)]
-        _launch(scale, processes, [str(rows), "--base", base, "--out", str(out), *words, *named])
+        arguments = ["train", str(rows), "--base", base, "--out", str(out), *words, *named]
+        if (code := launched(scale, processes, "critic", arguments)) is not None:
+            raise typer.Exit(code)
     model = train_critic(rows, directory, out, config, scale=scale)
     if model is not None:
         typer.echo(f"{model}: trained; loss plot {out / 'run' / 'loss.png'}, model card {model / 'README.md'}")
         typer.echo(f"to see how good it is: critic eval ROWS --critic {model} --base {base} --train {rows}")
-
-
-def _launch(scale: Scale, processes: int | None, arguments: list[str]) -> None:
-    """Run the same command in many processes, where that is asked for and this is not one of them.
-
-    Raises:
-        typer.Exit: with their exit code.
-        UserError: this machine has not what the recipe needs.
-    """
-    from selfrag.training import launch
-
-    wanted = processes or launch.processes_here()
-    if not launch.launched() and (wanted > 1 or scale.sharding != "none"):
-        raise typer.Exit(launch.launch(launch.command(scale, wanted, "critic", ["train", *arguments])))
 
 
 def _rows(facts: Mapping[str, Any]) -> list[str]:

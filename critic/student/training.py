@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from critic.cases import GROUPS, Labelled, check, read_labelled, rows_file
 from critic.student.prompt import Layout, Limits, PromptCodec, Style, write_card
-from selfrag.errors import UserError, require
-from selfrag.training import recipes
-from selfrag.training.run import Prepared, fit
-from selfrag.training.settings import Scale, TrainingConfig, Weighting
-from selfrag.training.targets import GROUP_OF_ROLE, MASKED, Example, Group
+from selfrag.errors import UserError
+from selfrag.training.job import base_name, trained
+from selfrag.training.rows import GROUP_OF_ROLE, MASKED, Example, Group
+from selfrag.training.run import Prepared, Trained
+from selfrag.training.settings import Scale, TrainingConfig, Weighting, read_recipe, recipe_names
 
 if TYPE_CHECKING:
     from selfrag.training.estimate import Estimate
-    from selfrag.training.model import Trainee
 
 
 WEIGHT_RANGE = (0.4, 2.5)
@@ -134,7 +133,7 @@ def evidence_tokens(row: Labelled, codec: PromptCodec) -> int:
     return len(codec.prompt(row.case).ids) - len(codec.prompt(without).ids)
 
 
-RECIPES = files("critic.student") / "recipes"
+RECIPES = Path(str(files("critic.student") / "recipes"))
 
 ALIKE = Weighting(text=1.0, retrieve=1.0, isrel=1.0, issup=1.0, isuse=1.0, marker=0.0, eos=0.05)
 """Every label counts the same; EOS only so much that free generation ends."""
@@ -192,7 +191,6 @@ def train_critic(
     Raises:
         UserError: rows, base or settings cannot be used, or `out_dir` holds another run.
     """
-    require("matplotlib", extra="train")  # for the plot at the end; better said before hours of training
     model_dir, run_dir = out_dir / "model", out_dir / "run"
     rows, source = load_rows(rows_path, config)
     codec: list[PromptCodec] = []
@@ -201,17 +199,10 @@ def train_critic(
         codec.append(codec_for(tokenizer, config))
         return prepared_rows(rows, source, codec[0], config)
 
-    state: Mapping[str, Any] | None = None
-    if scale is None:
-        trainee = fit(prepare, base_dir, run_dir, config.training, start=start)
-    else:
-        from selfrag.training.scale import fit_scaled
-
-        trained = fit_scaled(prepare, base_dir, run_dir, config.training, scale, start=start)
-        if not trained.main:
-            return None
-        trainee, state = trained.trainee, trained.state
-    _export(trainee, state, base_dir, out_dir, config)
+    found = trained(prepare, base_dir, run_dir, config.training, scale, start=start)
+    if found is None:
+        return None
+    _export(found, base_dir, out_dir, config)
     for folder in (out_dir / "adapter", model_dir):
         if folder.exists():  # also where a kill came between the folder and its card
             write_card(folder, codec[0])
@@ -281,29 +272,26 @@ def prepared_rows(
     return Prepared(made, strata, inputs, {**facts, **source, "critic": settings})
 
 
-def _export(
-    trainee: Trainee, state: Mapping[str, Any] | None, base_dir: Path, out_dir: Path, config: CriticConfig
-) -> None:
+def _export(found: Trained, base_dir: Path, out_dir: Path, config: CriticConfig) -> None:
     """Write what is missing of adapter and checkpoint."""
     from selfrag.training.export import merge, save_adapter, save_checkpoint
 
     adapter, model = out_dir / "adapter", out_dir / "model"
     lora = config.training.method == "lora"
     if lora and not adapter.exists():
-        save_adapter(trainee, adapter, state)
+        save_adapter(found.trainee, adapter, found.state)
     if model.exists():
         return
-    if lora and state is not None:
+    if lora and found.state is not None:
         merge(base_dir, adapter, model)  # the model in memory holds shards
     else:
-        save_checkpoint(trainee, model, state)
+        save_checkpoint(found.trainee, model, found.state)
 
 
 def _describe(out_dir: Path, base_dir: Path, config: CriticConfig) -> None:
     """The loss plot, and the model card of the checkpoint, from the run's own files."""
     from selfrag.training.card import Product, plot_log
     from selfrag.training.card import write_card as write_readme
-    from selfrag.training.job import base_name
 
     run_dir = out_dir / "run"
     plot_log(run_dir / "log.jsonl", run_dir / "loss.png")
@@ -315,11 +303,6 @@ def _describe(out_dir: Path, base_dir: Path, config: CriticConfig) -> None:
         "transformers",
     )
     write_readme(run_dir, out_dir / "model", product, base=base_name(base_dir), recipe=f"critic {config.style}")
-
-
-def known() -> list[str]:
-    """Names of the recipes that come with the package."""
-    return sorted(path.name.removesuffix(".toml") for path in RECIPES.iterdir() if path.name.endswith(".toml"))
 
 
 def configured(
@@ -335,7 +318,7 @@ def configured(
     """Settings of a run by what is asked for: the defaults for one machine, or a recipe for GPUs.
 
     Args:
-        recipe: a name of `known()`, or a TOML file in the format of `selfrag.training.recipes`; None for one process.
+        recipe: a name in `RECIPES`, or a TOML file in the format of `selfrag.training.settings`; None for one process.
         style: how labels are written.
         evidence: longest passage in tokens.
         per_label: group to the most rows of each label; None for the defaults, with a recipe for all rows.
@@ -361,7 +344,7 @@ def configured(
         return CriticConfig(style, limits, per_label or default.per_label, training), None
     path = RECIPES / f"{recipe}.toml"
     if not path.is_file() and not Path(recipe).is_file():
-        raise UserError(f"no recipe {recipe}: give a file or one of {', '.join(known())}")
-    read = recipes.read(str(path) if path.is_file() else recipe)
+        raise UserError(f"no recipe {recipe}: give a file or one of {', '.join(recipe_names(RECIPES))}")
+    read = read_recipe(str(path) if path.is_file() else recipe)
     training = replace(read.config(), **given)
     return CriticConfig(style, limits, per_label or dict.fromkeys(GROUPS), training), read.scale

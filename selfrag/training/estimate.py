@@ -17,9 +17,9 @@ from typing import Any
 from retrieval.pretrained import load
 from selfrag.errors import UserError
 from selfrag.training.packing import Step
+from selfrag.training.rows import MASKED
 from selfrag.training.run import Prepared, plan
 from selfrag.training.settings import Scale, TrainingConfig
-from selfrag.training.targets import MASKED
 
 _SIDE = 1024
 _PRODUCT = 2 * _SIDE**3  # floating-point operations

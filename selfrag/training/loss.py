@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from selfrag.training.packing import Pack, apart
-from selfrag.training.targets import Group
+from selfrag.training.rows import Group
 
 
 def target_losses(

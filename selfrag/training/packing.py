@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from selfrag.errors import UserError
+from selfrag.training.rows import MASKED, Example, Group
 from selfrag.training.settings import Weighting
-from selfrag.training.targets import MASKED, Example, Group
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from selfrag.intrinsics.contract import Request, Target, Teachable
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.intrinsics.training.gold import gold_of
 from selfrag.intrinsics.training.rows import Labelled
-from selfrag.training.targets import MASKED, Example, Group
+from selfrag.training.rows import MASKED, Example, Group
 
 
 @dataclass(frozen=True, slots=True)

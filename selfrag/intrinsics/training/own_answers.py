@@ -18,7 +18,7 @@ from selfrag.intrinsics.state import Message
 from selfrag.intrinsics.training.questions import Question
 from selfrag.intrinsics.wire import ChatPrompt
 from selfrag.jsonl import read_identified, write_jsonl
-from selfrag.training.targets import MASKED, Example, Group
+from selfrag.training.rows import MASKED, Example, Group
 
 if TYPE_CHECKING:
     from selfrag.training.model import Trainee

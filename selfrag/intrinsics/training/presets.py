@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from selfrag.errors import UserError
-from selfrag.training.recipes import Recipe
+from selfrag.training.settings import Recipe
 
 HELD_OUT = 0.1
 """Share of the rows to validate on; the paper's 90/10."""

@@ -14,7 +14,7 @@ from critic.student.training import example
 from retrieval.passage import Passage
 from selfrag.errors import UserError, VocabularyError
 from selfrag.reflection.labels import TOKENS
-from selfrag.training.targets import MASKED
+from selfrag.training.rows import MASKED
 
 BYTE_LEVEL = tiny.byte_level_tokenizer()
 SENTENCEPIECE = tiny.sentencepiece_tokenizer()

@@ -93,7 +93,7 @@ def test_own_answers_are_the_base_models_and_are_kept(data, chat_llama, tmp_path
     from transformers import AutoModelForCausalLM
 
     from selfrag.intrinsics.training.own_answers import option_examples
-    from selfrag.training.targets import MASKED
+    from selfrag.training.rows import MASKED
 
     model = AutoModelForCausalLM.from_pretrained(chat_llama, dtype=torch.bfloat16)
     renderer = Renderer.of(load_tokenizer(chat_llama))

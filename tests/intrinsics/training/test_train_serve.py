@@ -21,7 +21,7 @@ from selfrag.intrinsics.training.own_answers import Answered
 from selfrag.intrinsics.training.presets import Making, preset
 from selfrag.intrinsics.training.questions import parse_question
 from selfrag.intrinsics.training.rows import parser
-from selfrag.training.targets import MASKED
+from selfrag.training.rows import MASKED
 
 
 def renderer():

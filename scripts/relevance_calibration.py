@@ -3,7 +3,7 @@
 A cross entropy over many easy rows leaves a model that is taken in by passages which are on topic and answer nothing,
 and the threshold of IsRel is part of what it generates, so no setting at inference mends it. The output row moves along
 the mean hidden state of the positions where IsRel is due, which lowers the token's log-odds there by nearly the same
-amount everywhere (logit adjustment, arXiv 2007.07314). Knows rows and parameters; knows no files.
+amount everywhere (logit adjustment, arXiv 2007.07314).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from selfrag.errors import UserError
 from selfrag.reflection.labels import ISREL, TOKENS
 from selfrag.training.model import Trainee
-from selfrag.training.targets import Example
+from selfrag.training.rows import Example
 
 RELEVANT, IRRELEVANT = ISREL.tokens
 
@@ -94,8 +94,8 @@ def restrain_relevance(trainee: Trainee, examples: Iterable[Example], *, most_ta
     trainee.refresh()
     return Calibration(
         shift,
-        (_missed(before[good].tolist(), 0.0), _missed(after[good].tolist(), 0.0)),
-        (_taken(before[~good].tolist(), 0.0), _taken(after[~good].tolist(), 0.0)),
+        (_share(before[good] <= 0), _share(after[good] <= 0)),
+        (_share(before[~good] > 0), _share(after[~good] > 0)),
         (int(good.sum()), int((~good).sum())),
     )
 
@@ -114,9 +114,6 @@ def _output_rows(trainee: Trainee) -> Tensor:
     return list(trainee.rows.values())[0 if trainee.expansion.tied else -1]
 
 
-def _missed(positives: Sequence[float], point: float) -> float:
-    return sum(value <= point for value in positives) / len(positives)
-
-
-def _taken(negatives: Sequence[float], point: float) -> float:
-    return sum(value > point for value in negatives) / len(negatives)
+def _share(which: Tensor) -> float:
+    """Part of a mask that is true."""
+    return int(which.sum()) / len(which)
