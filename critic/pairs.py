@@ -16,23 +16,14 @@ from selfrag.jsonl import read_identified
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One input-output pair.
+    """One input-output pair."""
 
-    Attributes:
-        id: unique in its file.
-        dataset: where it came from.
-        instruction: what the user asks, with its input where the task has one.
-        output: the reference output.
-        kind: kind of task, such as `short_qa`, `long_form`, `instruction`; only reports go by it.
-        passages: passages known to support the output, best first; often none.
-    """
-
-    id: str
-    dataset: str
-    instruction: str
-    output: str
-    kind: str = ""
-    passages: tuple[Passage, ...] = ()
+    id: str  # unique in its file
+    dataset: str  # where it came from
+    instruction: str  # what the user asks, with its input where the task has one
+    output: str  # the reference output
+    kind: str = ""  # kind of task, such as `short_qa`, `long_form`, `instruction`; only reports go by it
+    passages: tuple[Passage, ...] = ()  # passages known to support the output, best first; often none
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, in the schema that `read_pairs` reads."""
@@ -77,17 +68,11 @@ def parse_pair(record: dict[str, Any]) -> Pair:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """One row before anybody looked into it.
+    """One row before anybody looked into it."""
 
-    Attributes:
-        place: `file:line`, or what comes nearest to it.
-        key: the row's name in its source where the source names rows by key, else its number from 0.
-        record: the row.
-    """
-
-    place: str
-    key: str
-    record: Mapping[str, Any]
+    place: str  # `file:line`, or what comes nearest to it
+    key: str  # the row's name in its source where the source names rows by key, else its number from 0
+    record: Mapping[str, Any]  # the row
 
     @contextmanager
     def blamed(self) -> Iterator[None]:

@@ -30,22 +30,15 @@ _EXAMPLES = 5
 
 @dataclass(slots=True)
 class Tally:
-    """Counts over the rows of one source, or of all.
+    """Counts over the rows of one source, or of all."""
 
-    Attributes:
-        rows: how many.
-        retrieving: rows in which `[Retrieval]` occurs at least once (Table 3).
-        tokens: occurrences of each reflection token.
-        segments: rows by number of segments, which are as many as there are Retrieve tokens.
-        passages: rows by number of passages.
-        words: rows by class of length, named by the lower edge; passages do not count.
-    """
-
-    rows: int = 0
-    retrieving: int = 0
-    tokens: Counter[str] = field(default_factory=Counter)
+    rows: int = 0  # how many
+    retrieving: int = 0  # rows in which `[Retrieval]` occurs at least once (Table 3)
+    tokens: Counter[str] = field(default_factory=Counter)  # occurrences of each reflection token
+    # rows by number of segments, which are as many as there are Retrieve tokens
     segments: Counter[int] = field(default_factory=Counter)
-    passages: Counter[int] = field(default_factory=Counter)
+    passages: Counter[int] = field(default_factory=Counter)  # rows by number of passages
+    # rows by class of length, named by the lower edge; passages do not count
     words: Counter[int] = field(default_factory=Counter)
 
     def add(self, row: Row) -> None:
@@ -75,17 +68,12 @@ def together(tallies: Sequence[Tally]) -> Tally:
 
 @dataclass(slots=True)
 class Statistics:
-    """Counts of a whole data set.
+    """Counts of a whole data set."""
 
-    Attributes:
-        sources: a tally for each source, in the order in which they appear.
-        problems: rows with each problem of form.
-        examples: ids of the first rows with it.
-    """
-
+    # a tally for each source, in the order in which they appear
     sources: dict[str, Tally] = field(default_factory=dict)
-    problems: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, list[str]] = field(default_factory=dict)
+    problems: Counter[str] = field(default_factory=Counter)  # rows with each problem of form
+    examples: dict[str, list[str]] = field(default_factory=dict)  # ids of the first rows with it
 
     def add(self, row: Row) -> None:
         """Count one row."""
@@ -154,25 +142,18 @@ _MANY = 6  # values of a histogram before the last one stands for all above
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What there is to show.
+    """What there is to show."""
 
-    Attributes:
-        files: name and SHA-256 of each file of rows.
-        seed: of the sample.
-        statistics: of all rows.
-        sample: rows of every source as evenly as there are enough, by source and then in the order of the files.
-        provenance: record of each sampled row that has one, by id.
-        rules: how often each rule chose a passage, over all provenance records.
-        recorded: number of provenance records; 0 without.
-    """
-
-    files: tuple[tuple[str, str], ...]
-    seed: int
-    statistics: Statistics
+    files: tuple[tuple[str, str], ...]  # name and SHA-256 of each file of rows
+    seed: int  # of the sample
+    statistics: Statistics  # of all rows
+    # rows of every source as evenly as there are enough, by source and then in the order of the files
     sample: tuple[Row, ...]
+    # record of each sampled row that has one, by id
     provenance: dict[str, dict[str, Any]] = field(default_factory=dict)
+    # how often each rule chose a passage, over all provenance records
     rules: Counter[str] = field(default_factory=Counter)
-    recorded: int = 0
+    recorded: int = 0  # number of provenance records; 0 without
 
 
 def inspect_rows(

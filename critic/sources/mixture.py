@@ -174,19 +174,12 @@ _ENOUGH = 2_000  # characters that decide on the language; more hardly change th
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How a source is read.
+    """How a source is read."""
 
-    Attributes:
-        split: which part of a source that holds several under their names.
-        dataset: name of the data set in the pairs; empty for the format's own.
-        most_words: pairs with more words in the instruction or in the output are skipped (paper's code: 500).
-        language: two letters; pairs in another language are skipped. None takes all.
-    """
-
-    split: str = "train"
-    dataset: str = ""
-    most_words: int = 500
-    language: str | None = None
+    split: str = "train"  # which part of a source that holds several under their names
+    dataset: str = ""  # name of the data set in the pairs; empty for the format's own
+    most_words: int = 500  # pairs with more words in the instruction or in the output are skipped (paper's code: 500)
+    language: str | None = None  # two letters; pairs in another language are skipped. None takes all.
 
     def __post_init__(self) -> None:
         whole("most_words", self.most_words)
@@ -273,17 +266,11 @@ class Sample(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One source of a mixture.
+    """One source of a mixture."""
 
-    Attributes:
-        form: what its rows look like.
-        source: a file, or rows.
-        count: pairs to draw; None takes all.
-    """
-
-    form: Format
-    source: Source
-    count: int | None = None
+    form: Format  # what its rows look like
+    source: Source  # a file, or rows
+    count: int | None = None  # pairs to draw; None takes all
 
 
 @dataclass(slots=True)

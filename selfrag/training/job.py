@@ -23,27 +23,16 @@ RUN, ADAPTER, MODEL = "run", "adapter", "model"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to train, from what, and where to.
+    """What to train, from what, and where to."""
 
-    Attributes:
-        rows: training rows, JSONL.
-        base: directory of the base checkpoint.
-        out: folder of the job.
-        config: what decides the result.
-        scale: for the Trainer; None for the CPU loop.
-        recipe: name of the recipe, for the model card.
-        start: earlier stage to begin with: folder of a run, or of an adapter.
-        leave_long: leave rows out whose target does not fit; else they are an error.
-    """
-
-    rows: Path
-    base: Path
-    out: Path
-    config: TrainingConfig
-    scale: Scale | None = None
-    recipe: str = "cpu"
-    start: Path | None = None
-    leave_long: bool = False
+    rows: Path  # training rows, JSONL
+    base: Path  # directory of the base checkpoint
+    out: Path  # folder of the job
+    config: TrainingConfig  # what decides the result
+    scale: Scale | None = None  # for the Trainer; None for the CPU loop
+    recipe: str = "cpu"  # name of the recipe, for the model card
+    start: Path | None = None  # earlier stage to begin with: folder of a run, or of an adapter
+    leave_long: bool = False  # leave rows out whose target does not fit; else they are an error
 
     @property
     def run_dir(self) -> Path:

@@ -50,21 +50,13 @@ Part: TypeAlias = Token | Evidence | Text
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One training example.
+    """One training example."""
 
-    Attributes:
-        id: unique in its file.
-        source: where the row came from, as `data set/kind`; counts and reports go by it.
-        instruction: what the user asked, without prompt layout.
-        target: what the model shall produce, in order, without EOS.
-        weight: factor on this row's loss, above 0.
-    """
-
-    id: str
-    source: str
-    instruction: str
-    target: tuple[Part, ...]
-    weight: float = 1.0
+    id: str  # unique in its file
+    source: str  # where the row came from, as `data set/kind`; counts and reports go by it
+    instruction: str  # what the user asked, without prompt layout
+    target: tuple[Part, ...]  # what the model shall produce, in order, without EOS
+    weight: float = 1.0  # factor on this row's loss, above 0
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON. A weight of 1 is left out."""
@@ -191,21 +183,13 @@ GROUP_OF_TOKEN: dict[str, Group] = {token: GROUP_OF_ROLE[labels.role] for labels
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One row as the model sees it. The four sequences have one entry for each position.
+    """One row as the model sees it. The four sequences have one entry for each position."""
 
-    Attributes:
-        ids: prompt and target, EOS at the end.
-        labels: the id to be predicted *at* this position (not shifted), or `MASKED`.
-        groups: `Group` of the position; meaningful only where there is a label.
-        weight: factor on the loss of the whole row.
-        dropped_tokens: tokens of passage bodies that were cut to fit the length.
-    """
-
-    ids: tuple[int, ...]
-    labels: tuple[int, ...]
-    groups: tuple[int, ...]
-    weight: float = 1.0
-    dropped_tokens: int = 0
+    ids: tuple[int, ...]  # prompt and target, EOS at the end
+    labels: tuple[int, ...]  # the id to be predicted *at* this position (not shifted), or `MASKED`
+    groups: tuple[int, ...]  # `Group` of the position; meaningful only where there is a label
+    weight: float = 1.0  # factor on the loss of the whole row
+    dropped_tokens: int = 0  # tokens of passage bodies that were cut to fit the length
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -213,19 +197,12 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class TargetLayout:
-    """How rows become examples.
+    """How rows become examples."""
 
-    Attributes:
-        prompting: prompt and evidence layout for the tokenizer at hand.
-        max_length: longest example in tokens; passages are shortened to fit, nothing else ever is.
-        max_passage: longest passage body in tokens.
-        learn_markers: whether `<paragraph>` and `</paragraph>` are targets (official code: yes).
-    """
-
-    prompting: Prompting
-    max_length: int = 1024
-    max_passage: int = 512
-    learn_markers: bool = True
+    prompting: Prompting  # prompt and evidence layout for the tokenizer at hand
+    max_length: int = 1024  # longest example in tokens; passages are shortened to fit, nothing else ever is
+    max_passage: int = 512  # longest passage body in tokens
+    learn_markers: bool = True  # whether `<paragraph>` and `</paragraph>` are targets (official code: yes)
 
     def example(self, row: Row) -> Example:
         """Lay out one row.

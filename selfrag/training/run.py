@@ -65,21 +65,13 @@ def held_out(groups: Sequence[str], share: float, seed: int) -> frozenset[int]:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """The rule of one run.
+    """The rule of one run."""
 
-    Attributes:
-        examples: held-out rows; without any, nothing is done.
-        weighting: of the loss, that of training.
-        every: steps between two looks; there is always one after the last step.
-        patience: looks without a lower loss after which the run stops; None for never.
-        step_tokens: tokens computed at once.
-    """
-
-    examples: Sequence[Example]
-    weighting: Weighting
-    every: int
-    patience: int | None = None
-    step_tokens: int = 4096
+    examples: Sequence[Example]  # held-out rows; without any, nothing is done
+    weighting: Weighting  # of the loss, that of training
+    every: int  # steps between two looks; there is always one after the last step
+    patience: int | None = None  # looks without a lower loss after which the run stops; None for never
+    step_tokens: int = 4096  # tokens computed at once
 
     def due(self, step: int, total: int) -> bool:
         """Whether to look after this many steps."""
@@ -170,21 +162,13 @@ def rate(step: int, total: int, warmup: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a run learns, whatever it was made from.
+    """What a run learns, whatever it was made from."""
 
-    Attributes:
-        examples: ids and labels.
-        strata: kind of each example; every stretch of an epoch holds all kinds in proportion.
-        inputs: fingerprints of what the examples were made from; a run is only resumed with the same.
-        facts: counts worth keeping in the manifest.
-        validation: held-out examples, of which nothing is learned.
-    """
-
-    examples: Sequence[Example]
-    strata: Sequence[str]
-    inputs: Mapping[str, str]
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    validation: Sequence[Example] = ()
+    examples: Sequence[Example]  # ids and labels
+    strata: Sequence[str]  # kind of each example; every stretch of an epoch holds all kinds in proportion
+    inputs: Mapping[str, str]  # fingerprints of what the examples were made from; a run is only resumed with the same
+    facts: Mapping[str, Any] = field(default_factory=dict)  # counts worth keeping in the manifest
+    validation: Sequence[Example] = ()  # held-out examples, of which nothing is learned
 
 
 Prepare: TypeAlias = Callable[[Any], Prepared]
@@ -335,17 +319,11 @@ def begin(
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What a run leaves in memory.
+    """What a run leaves in memory."""
 
-    Attributes:
-        trainee: the model; `state` has its numbers where the model itself holds only shards.
-        state: parameters by name, gathered, on the main process; None where `trainee` is whole.
-        main: whether this process is the one that writes.
-    """
-
-    trainee: Trainee
-    state: Mapping[str, Any] | None
-    main: bool
+    trainee: Trainee  # the model; `state` has its numbers where the model itself holds only shards
+    state: Mapping[str, Any] | None  # parameters by name, gathered, on the main process; None where `trainee` is whole
+    main: bool  # whether this process is the one that writes
 
 
 def settled(config: TrainingConfig, run_dir: Path, device: str) -> tuple[TrainingConfig, str]:

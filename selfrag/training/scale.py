@@ -29,15 +29,10 @@ from selfrag.training.settings import Precision, Scale, TrainingConfig, Weightin
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one process computes at once.
+    """What one process computes at once."""
 
-    Attributes:
-        pack: the rows; an empty share of a small step holds one row with weight 0.
-        total: weight of the whole step, all loads of all processes.
-    """
-
-    pack: Pack
-    total: float
+    pack: Pack  # the rows; an empty share of a small step holds one row with weight 0
+    total: float  # weight of the whole step, all loads of all processes
 
     def to(self, device: Any) -> Load:
         """The same on another device."""
@@ -46,22 +41,14 @@ class Load:
 
 @dataclass(eq=False)
 class Loads(Dataset[Load]):
-    """All loads of a run, in the order step, accumulation, process.
+    """All loads of a run, in the order step, accumulation, process."""
 
-    Attributes:
-        examples: of the run.
-        steps: the plan; the loads in it are dealt anew.
-        weighting: share of each kind of position.
-        processes: how many compute side by side.
-        micro_tokens: most tokens of a load, unless a single row is longer.
-        accumulation: loads of one process in a step, the same in every step; the fewest that keep `micro_tokens`.
-    """
-
-    examples: Sequence[Example]
-    steps: Sequence[Step]
-    weighting: Weighting
-    processes: int
-    micro_tokens: int
+    examples: Sequence[Example]  # of the run
+    steps: Sequence[Step]  # the plan; the loads in it are dealt anew
+    weighting: Weighting  # share of each kind of position
+    processes: int  # how many compute side by side
+    micro_tokens: int  # most tokens of a load, unless a single row is longer
+    # loads of one process in a step, the same in every step; the fewest that keep `micro_tokens`
     accumulation: int = field(init=False)
 
     def __post_init__(self) -> None:
