@@ -49,17 +49,11 @@ KINDS = ("wire", "decode", "rewrite", "rewrite+decode", "api", "input")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One recorded case.
+    """One recorded case."""
 
-    Attributes:
-        path: its file.
-        raw: its content.
-        contracts: configurations that stand beside it.
-    """
-
-    path: Path
-    raw: Mapping[str, Any]
-    contracts: Mapping[str, Spec]
+    path: Path  # its file
+    raw: Mapping[str, Any]  # its content
+    contracts: Mapping[str, Spec]  # configurations that stand beside it
 
     @property
     def id(self) -> str:

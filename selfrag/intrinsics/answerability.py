@@ -22,13 +22,9 @@ TASK = (
 
 @dataclass(frozen=True, slots=True)
 class AnswerabilityResult(Result):
-    """Whether a question can be answered. Its truth value is `is_answerable`.
+    """Whether a question can be answered. Its truth value is `is_answerable`."""
 
-    Attributes:
-        judgment: over answerable and unanswerable; None where undefined.
-    """
-
-    judgment: Judgment | None
+    judgment: Judgment | None  # over answerable and unanswerable; None where undefined
 
     @property
     def answerable(self) -> float | None:

@@ -43,17 +43,11 @@ class Documents(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Input of an intrinsic (Table 1 of arXiv 2504.11704).
+    """Input of an intrinsic (Table 1 of arXiv 2504.11704)."""
 
-    Attributes:
-        ends_with: roles that the last turn may have.
-        documents: whether there must be passages.
-        arguments: arguments that must be there.
-    """
-
-    ends_with: tuple[str, ...]
-    documents: Documents
-    arguments: tuple[str, ...] = ()
+    ends_with: tuple[str, ...]  # roles that the last turn may have
+    documents: Documents  # whether there must be passages
+    arguments: tuple[str, ...] = ()  # arguments that must be there
 
     def check(self, name: str, state: State) -> None:
         """Refuse what makes no sense, before any model is asked.
@@ -126,13 +120,9 @@ R = TypeVar("R", bound="Result")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What every typed result has.
+    """What every typed result has."""
 
-    Attributes:
-        diagnostics: what was wrong with the model's output; empty if nothing.
-    """
-
-    diagnostics: tuple[Diagnostic, ...]
+    diagnostics: tuple[Diagnostic, ...]  # what was wrong with the model's output; empty if nothing
 
     @property
     def failure(self) -> str | None:
@@ -164,19 +154,12 @@ def spread(judgment: Judgment | None) -> str:
 
 
 class Capability(ABC, Generic[R]):
-    """An intrinsic that is ready to be called.
+    """An intrinsic that is ready to be called."""
 
-    Attributes:
-        name: such as `answerability`.
-        role: role of its judgments.
-        needs: what its input must be.
-        summary: one line for people.
-    """
-
-    name: ClassVar[str]
-    role: ClassVar[Role]
-    needs: ClassVar[Needs]
-    summary: ClassVar[str]
+    name: ClassVar[str]  # such as `answerability`
+    role: ClassVar[Role]  # role of its judgments
+    needs: ClassVar[Needs]  # what its input must be
+    summary: ClassVar[str]  # one line for people
 
     def __init__(self, executor: Executor, codec: Codec | None = None, adapter: str | None = None) -> None:
         """An intrinsic on a model.

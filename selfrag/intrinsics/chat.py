@@ -96,27 +96,16 @@ def _heading(state: State, index: int) -> str:
 
 @dataclass(frozen=True)
 class LabelCodec:
-    """A `Teachable` codec of the default dialect.
+    """A `Teachable` codec of the default dialect."""
 
-    Attributes:
-        intrinsic: its name.
-        labels: what is distributed; `Label.token` is what the model writes.
-        task: the question at the end of the user turn, for a state.
-        place: the site that is judged, for a state.
-        prefill: beginning of the reply, up to the label.
-        documents: whether the model sees the passages.
-        arguments: names of arguments that the model sees.
-        find: sentence splitter for the passages.
-    """
-
-    intrinsic: str
-    labels: LabelSet
-    task: Callable[[State], str]
-    place: Callable[[State], Site]
-    prefill: str = ""
-    documents: bool = True
-    arguments: tuple[str, ...] = ()
-    find: SentenceFinder = rules
+    intrinsic: str  # its name
+    labels: LabelSet  # what is distributed; `Label.token` is what the model writes
+    task: Callable[[State], str]  # the question at the end of the user turn, for a state
+    place: Callable[[State], Site]  # the site that is judged, for a state
+    prefill: str = ""  # beginning of the reply, up to the label
+    documents: bool = True  # whether the model sees the passages
+    arguments: tuple[str, ...] = ()  # names of arguments that the model sees
+    find: SentenceFinder = rules  # sentence splitter for the passages
 
     @property
     def dialect(self) -> str:
@@ -161,21 +150,13 @@ class LabelCodec:
 
 @dataclass(frozen=True)
 class SentenceCodec:
-    """A `Teachable` codec of the default dialect.
+    """A `Teachable` codec of the default dialect."""
 
-    Attributes:
-        intrinsic: its name.
-        labels: what is distributed for each sentence; `Label.token` is what the model writes.
-        task: the question at the end of the user turn.
-        asking: text between a sentence and its label.
-        find: sentence splitter.
-    """
-
-    intrinsic: str
-    labels: LabelSet
-    task: str
-    asking: str
-    find: SentenceFinder = rules
+    intrinsic: str  # its name
+    labels: LabelSet  # what is distributed for each sentence; `Label.token` is what the model writes
+    task: str  # the question at the end of the user turn
+    asking: str  # text between a sentence and its label
+    find: SentenceFinder = rules  # sentence splitter
 
     @property
     def dialect(self) -> str:
@@ -233,27 +214,16 @@ class SentenceCodec:
 
 @dataclass(frozen=True)
 class TextCodec:
-    """A `Teachable` codec of the default dialect.
+    """A `Teachable` codec of the default dialect."""
 
-    Attributes:
-        intrinsic: its name.
-        key: field of the JSON object.
-        task: the question at the end of the user turn.
-        labels: what the text amounts to.
-        label: name of the label for a state and the text written.
-        documents: whether the model sees the passages.
-        max_tokens: of the reply.
-        find: sentence splitter for the passages.
-    """
-
-    intrinsic: str
-    key: str
-    task: str
-    labels: LabelSet
-    label: Callable[[State, str], str]
-    documents: bool = False
-    max_tokens: int = 128
-    find: SentenceFinder = field(default=rules)
+    intrinsic: str  # its name
+    key: str  # field of the JSON object
+    task: str  # the question at the end of the user turn
+    labels: LabelSet  # what the text amounts to
+    label: Callable[[State, str], str]  # name of the label for a state and the text written
+    documents: bool = False  # whether the model sees the passages
+    max_tokens: int = 128  # of the reply
+    find: SentenceFinder = field(default=rules)  # sentence splitter for the passages
 
     @property
     def dialect(self) -> str:
@@ -324,19 +294,12 @@ TASK = (
 
 @dataclass(frozen=True)
 class CitationCodec:
-    """A `Teachable` codec of the default dialect.
+    """A `Teachable` codec of the default dialect."""
 
-    Attributes:
-        intrinsic: its name.
-        share: a sentence is cited if it has this share of the most probable one's probability.
-        most: document sentences cited for one response sentence, at most.
-        find: sentence splitter.
-    """
-
-    intrinsic: str = "citation_generation"
-    share: float = 0.5
-    most: int = 3
-    find: SentenceFinder = rules
+    intrinsic: str = "citation_generation"  # its name
+    share: float = 0.5  # a sentence is cited if it has this share of the most probable one's probability
+    most: int = 3  # document sentences cited for one response sentence, at most
+    find: SentenceFinder = rules  # sentence splitter
 
     @property
     def dialect(self) -> str:

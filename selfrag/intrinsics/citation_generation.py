@@ -15,17 +15,11 @@ from selfrag.reflection.labels import Role
 
 @dataclass(frozen=True, slots=True)
 class CitedSentence:
-    """One sentence of the response.
+    """One sentence of the response."""
 
-    Attributes:
-        site: where, in the response as given.
-        judgment: over cited and uncited; None where the model left the sentence out.
-        citations: spans of passages; none if uncited.
-    """
-
-    site: Site
-    judgment: Judgment | None
-    citations: tuple[Citation, ...]
+    site: Site  # where, in the response as given
+    judgment: Judgment | None  # over cited and uncited; None where the model left the sentence out
+    citations: tuple[Citation, ...]  # spans of passages; none if uncited
 
     @property
     def is_cited(self) -> bool | None:
@@ -35,15 +29,10 @@ class CitedSentence:
 
 @dataclass(frozen=True, slots=True)
 class CitationResult(Result):
-    """Citations, sentence by sentence.
+    """Citations, sentence by sentence."""
 
-    Attributes:
-        state: the conversation and the passages that offsets refer to.
-        sentences: in the order of the response; uncited ones are among them.
-    """
-
-    state: State
-    sentences: tuple[CitedSentence, ...]
+    state: State  # the conversation and the passages that offsets refer to
+    sentences: tuple[CitedSentence, ...]  # in the order of the response; uncited ones are among them
 
     @property
     def records(self) -> list[dict[str, Any]]:

@@ -23,14 +23,10 @@ TASK = (
 
 @dataclass(frozen=True, slots=True)
 class JudgedPassage:
-    """One passage.
+    """One passage."""
 
-    Attributes:
-        passage: as given.
-        judgment: over relevant, partially relevant and irrelevant; None where undefined, as for an empty passage.
-    """
-
-    passage: Passage
+    passage: Passage  # as given
+    # over relevant, partially relevant and irrelevant; None where undefined, as for an empty passage
     judgment: Judgment | None
 
     @property
@@ -41,13 +37,9 @@ class JudgedPassage:
 
 @dataclass(frozen=True, slots=True)
 class RelevanceResult(Result):
-    """How relevant passages are.
+    """How relevant passages are."""
 
-    Attributes:
-        passages: in the caller's order.
-    """
-
-    passages: tuple[JudgedPassage, ...]
+    passages: tuple[JudgedPassage, ...]  # in the caller's order
 
     def _values(self) -> dict[str, Any]:
         rows = [

@@ -25,17 +25,11 @@ HALLUCINATED_BELOW = 0.1
 
 @dataclass(frozen=True, slots=True)
 class JudgedSentence:
-    """One sentence of the response.
+    """One sentence of the response."""
 
-    Attributes:
-        site: where, in the response as given.
-        judgment: over degrees of faithfulness; None where undefined.
-        explanation: the model's reasons, if it gave any.
-    """
-
-    site: Site
-    judgment: Judgment | None
-    explanation: str | None = None
+    site: Site  # where, in the response as given
+    judgment: Judgment | None  # over degrees of faithfulness; None where undefined
+    explanation: str | None = None  # the model's reasons, if it gave any
 
     @property
     def label(self) -> str | None:
@@ -69,13 +63,9 @@ class JudgedSentence:
 
 @dataclass(frozen=True, slots=True)
 class HallucinationResult(Result):
-    """Faithfulness, sentence by sentence.
+    """Faithfulness, sentence by sentence."""
 
-    Attributes:
-        sentences: in the order of the response.
-    """
-
-    sentences: tuple[JudgedSentence, ...]
+    sentences: tuple[JudgedSentence, ...]  # in the order of the response
 
     @property
     def lowest(self) -> float | None:

@@ -23,15 +23,10 @@ TASK = (
 
 @dataclass(frozen=True, slots=True)
 class ClarificationResult(Result):
-    """A question back to the user, or none.
+    """A question back to the user, or none."""
 
-    Attributes:
-        question: what to ask; None if nothing need be asked, or if undefined.
-        defined: whether the model decided at all.
-    """
-
-    question: str | None
-    defined: bool
+    question: str | None  # what to ask; None if nothing need be asked, or if undefined
+    defined: bool  # whether the model decided at all
 
     @property
     def needed(self) -> bool:

@@ -20,17 +20,11 @@ TASK = (
 
 @dataclass(frozen=True, slots=True)
 class RewriteResult(Result):
-    """A rewritten question.
+    """A rewritten question."""
 
-    Attributes:
-        original: the last user turn.
-        text: the rewrite; the original where the model wrote none.
-        defined: whether the model wrote one.
-    """
-
-    original: str
-    text: str
-    defined: bool
+    original: str  # the last user turn
+    text: str  # the rewrite; the original where the model wrote none
+    defined: bool  # whether the model wrote one
 
     @property
     def changed(self) -> bool:

@@ -19,13 +19,9 @@ TASK = "Does the last message of the conversation meet the requirement? Reply wi
 
 @dataclass(frozen=True, slots=True)
 class RequirementResult(Result):
-    """Whether a requirement is met. Its truth value is `is_met`.
+    """Whether a requirement is met. Its truth value is `is_met`."""
 
-    Attributes:
-        judgment: over yes and no; None where undefined.
-    """
-
-    judgment: Judgment | None
+    judgment: Judgment | None  # over yes and no; None where undefined
 
     @property
     def met(self) -> float | None:

@@ -21,13 +21,9 @@ BEFORE = f"How certain is it that the assistant would answer the last message co
 
 @dataclass(frozen=True, slots=True)
 class UncertaintyResult(Result):
-    """A certainty as a distribution over the ten deciles.
+    """A certainty as a distribution over the ten deciles."""
 
-    Attributes:
-        judgment: over the deciles; None where undefined.
-    """
-
-    judgment: Judgment | None
+    judgment: Judgment | None  # over the deciles; None where undefined
 
     @property
     def certainty(self) -> float | None:

@@ -139,24 +139,16 @@ _OWN = frozenset(
 
 @dataclass(frozen=True)
 class ChatCodec:
-    """One adapter of a chat dialect.
+    """One adapter of a chat dialect."""
 
-    Attributes:
-        dialect: name of the dialect.
-        spec: the adapter's published configuration.
-        binding: what its reply means; None for a configuration that is only sent and tabulated.
-        find: sentence splitter; the adapters were trained with `punkt`.
-        exact: score a label that stands right behind the prompt as a slot, and ask for log-probabilities of others;
-            False sends the request exactly as published.
-        adapter: name of the adapter on the server; None for the base model.
-    """
-
-    dialect: str
-    spec: Spec
-    binding: Binding | None
-    find: SentenceFinder
+    dialect: str  # name of the dialect
+    spec: Spec  # the adapter's published configuration
+    binding: Binding | None  # what its reply means; None for a configuration that is only sent and tabulated
+    find: SentenceFinder  # sentence splitter; the adapters were trained with `punkt`
+    # score a label that stands right behind the prompt as a slot, and ask for log-probabilities of others; False sends
+    # the request exactly as published
     exact: bool = True
-    adapter: str | None = None
+    adapter: str | None = None  # name of the adapter on the server; None for the base model
 
     @property
     def intrinsic(self) -> str:

@@ -43,17 +43,11 @@ _FIELD = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A turn that the dialect puts behind the conversation.
+    """A turn that the dialect puts behind the conversation."""
 
-    Attributes:
-        role: its role; `{document}` stands for the one document as a turn of its own.
-        text: its text, with fields.
-        end: `open` (the model completes the role), `turn`, or `last` (closed, without a new line).
-    """
-
-    role: str
-    text: str
-    end: str
+    role: str  # its role; `{document}` stands for the one document as a turn of its own
+    text: str  # its text, with fields
+    end: str  # `open` (the model completes the role), `turn`, or `last` (closed, without a new line)
 
     def fields(self) -> list[str]:
         """Names of the fields in the text."""
@@ -66,23 +60,14 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class CompletionSpec:
-    """One adapter on the wire.
+    """One adapter on the wire."""
 
-    Attributes:
-        adapter: published name; None for the base model.
-        documents: whether the passages are shown in front of the conversation.
-        turns: behind the conversation.
-        max_tokens: most new tokens.
-        tags: letter of the sentence tags by what carries them.
-        constraint: form of the reply; None for free text.
-    """
-
-    adapter: str | None
-    documents: bool
-    turns: tuple[Turn, ...]
-    max_tokens: int
-    tags: Mapping[str, str] = field(default_factory=dict)
-    constraint: Constraint | None = None
+    adapter: str | None  # published name; None for the base model
+    documents: bool  # whether the passages are shown in front of the conversation
+    turns: tuple[Turn, ...]  # behind the conversation
+    max_tokens: int  # most new tokens
+    tags: Mapping[str, str] = field(default_factory=dict)  # letter of the sentence tags by what carries them
+    constraint: Constraint | None = None  # form of the reply; None for free text
 
 
 @cache
@@ -127,15 +112,10 @@ class System(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """How one Granite generation writes what differs between them.
+    """How one Granite generation writes what differs between them."""
 
-    Attributes:
-        gap: between "by IBM." and the text on documents.
-        joined: all documents in one turn `documents`, numbered; else a turn for each, with its id in the role.
-    """
-
-    gap: str
-    joined: bool
+    gap: str  # between "by IBM." and the text on documents
+    joined: bool  # all documents in one turn `documents`, numbered; else a turn for each, with its id in the role
 
 
 GRANITE_3_2 = Template(gap="", joined=True)
@@ -199,30 +179,19 @@ DATE = "April 1, 2025"
 
 @dataclass(frozen=True)
 class CompletionCodec:
-    """One adapter of a completion dialect.
+    """One adapter of a completion dialect."""
 
-    Attributes:
-        dialect: name of the dialect.
-        spec: the adapter's prompt.
-        binding: what its reply means.
-        template: how this Granite generation frames turns and documents.
-        find: sentence splitter; the adapters were trained with `punkt`.
-        exact: score a label that stands right behind the prompt as a slot, and ask for log-probabilities of others;
-            False sends the request exactly as published.
-        adapter: name of the adapter on the server; None for the base model.
-        date: what the system turn calls today.
-        system: what stands in the system turn where the conversation does not begin with one.
-    """
-
-    dialect: str
-    spec: CompletionSpec
-    binding: Binding
-    template: Template
-    find: SentenceFinder
+    dialect: str  # name of the dialect
+    spec: CompletionSpec  # the adapter's prompt
+    binding: Binding  # what its reply means
+    template: Template  # how this Granite generation frames turns and documents
+    find: SentenceFinder  # sentence splitter; the adapters were trained with `punkt`
+    # score a label that stands right behind the prompt as a slot, and ask for log-probabilities of others; False sends
+    # the request exactly as published
     exact: bool = True
-    adapter: str | None = None
-    date: str = DATE
-    system: System = System.DEFAULT
+    adapter: str | None = None  # name of the adapter on the server; None for the base model
+    date: str = DATE  # what the system turn calls today
+    system: System = System.DEFAULT  # what stands in the system turn where the conversation does not begin with one
 
     @property
     def intrinsic(self) -> str:

@@ -78,17 +78,11 @@ _BLANK = " \t\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Likelihood:
-    """A distribution over labels that was read off generated tokens.
+    """A distribution over labels that was read off generated tokens."""
 
-    Attributes:
-        distribution: probability of each label, in label order, summing to 1.
-        coverage: probability that was found on the labels before normalising.
-        hard: whether a written label was taken as certain, for want of log-probabilities.
-    """
-
-    distribution: tuple[float, ...]
-    coverage: float
-    hard: bool = False
+    distribution: tuple[float, ...]  # probability of each label, in label order, summing to 1
+    coverage: float  # probability that was found on the labels before normalising
+    hard: bool = False  # whether a written label was taken as certain, for want of log-probabilities
 
 
 def certain(index: int, size: int) -> Likelihood:
@@ -187,21 +181,13 @@ _SHOWN = 80
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a model wrote for a request, read once.
+    """What a model wrote for a request, read once."""
 
-    Attributes:
-        request: what was asked.
-        completion: what came.
-        json: the first JSON value in it.
-        known: the distribution at the only label, if it was scored exactly.
-        diagnostics: filled while it is being understood.
-    """
-
-    request: Request
-    completion: Completion
-    json: Reading
-    known: Likelihood | None = None
-    diagnostics: list[Diagnostic] = field(default_factory=list)
+    request: Request  # what was asked
+    completion: Completion  # what came
+    json: Reading  # the first JSON value in it
+    known: Likelihood | None = None  # the distribution at the only label, if it was scored exactly
+    diagnostics: list[Diagnostic] = field(default_factory=list)  # filled while it is being understood
 
     def say(self, code: Code, message: str, site: int | None = None) -> None:
         """Note a diagnostic, once."""

@@ -74,21 +74,13 @@ _FILES = MappingProxyType({"answerability": "answerability_simple"})
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a codec can be told.
+    """What a codec can be told."""
 
-    Attributes:
-        exact: score labels as slots where that is possible; False sends requests exactly as published.
-        adapter: name of the adapter on the server; empty for its published name, None for the base model.
-        find: sentence splitter; None for the one that the adapters were trained with.
-        date: what the system turn of Granite 3.x calls today.
-        system: what stands in that turn.
-    """
-
-    exact: bool = True
-    adapter: str | None = ""
-    find: SentenceFinder | None = None
-    date: str = DATE
-    system: System = System.DEFAULT
+    exact: bool = True  # score labels as slots where that is possible; False sends requests exactly as published
+    adapter: str | None = ""  # name of the adapter on the server; empty for its published name, None for the base model
+    find: SentenceFinder | None = None  # sentence splitter; None for the one that the adapters were trained with
+    date: str = DATE  # what the system turn of Granite 3.x calls today
+    system: System = System.DEFAULT  # what stands in that turn
 
 
 def intrinsics_of(dialect: str) -> tuple[str, ...]:

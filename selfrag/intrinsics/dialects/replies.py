@@ -55,41 +55,24 @@ class Shape(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """How one reply is read.
+    """How one reply is read."""
 
-    Attributes:
-        intrinsic: name of the intrinsic.
-        shape: what the reply looks like.
-        labels: the labels; for texts, whether something was written (see `quiet`); None where nothing is judged.
-        written: how each label stands in the reply, as a JSON value, in label order.
-        path: to the label or the text.
-        scope: what is judged.
-        number: field of the sentence's number; None if records are `{"<r0>": ...}`.
-        value: field of the label or the sources in a record.
-        note: field of the model's explanation.
-        note_first: whether the explanation comes before the label.
-        quiet: a text that stands for no text (`CLEAR`, `none`).
-        fenced: the JSON stands in a code fence.
-        doubled: the JSON stands in a JSON string.
-        ranked: sources come in order of importance and are not merged.
-        defaults: arguments of the template that a caller may leave out.
-    """
-
-    intrinsic: str
-    shape: Shape
+    intrinsic: str  # name of the intrinsic
+    shape: Shape  # what the reply looks like
+    # the labels; for texts, whether something was written (see `quiet`); None where nothing is judged
     labels: LabelSet | None = None
-    written: tuple[Any, ...] = ()
-    path: Path = ()
-    scope: Scope = Scope.QUERY
-    number: str | None = None
-    value: str = ""
-    note: str | None = None
-    note_first: bool = False
-    quiet: str | None = None
-    fenced: bool = False
-    doubled: bool = False
-    ranked: bool = False
-    defaults: Mapping[str, str] = field(default_factory=dict)
+    written: tuple[Any, ...] = ()  # how each label stands in the reply, as a JSON value, in label order
+    path: Path = ()  # to the label or the text
+    scope: Scope = Scope.QUERY  # what is judged
+    number: str | None = None  # field of the sentence's number; None if records are `{"<r0>": ...}`
+    value: str = ""  # field of the label or the sources in a record
+    note: str | None = None  # field of the model's explanation
+    note_first: bool = False  # whether the explanation comes before the label
+    quiet: str | None = None  # a text that stands for no text (`CLEAR`, `none`)
+    fenced: bool = False  # the JSON stands in a code fence
+    doubled: bool = False  # the JSON stands in a JSON string
+    ranked: bool = False  # sources come in order of importance and are not merged
+    defaults: Mapping[str, str] = field(default_factory=dict)  # arguments of the template that a caller may leave out
 
     def __post_init__(self) -> None:
         judging = self.labels is not None and self.shape in (Shape.WORD, Shape.LABEL, Shape.SENTENCES)

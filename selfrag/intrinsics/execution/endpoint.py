@@ -49,33 +49,20 @@ class Holding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EndpointConfig:
-    """How to reach an endpoint.
+    """How to reach an endpoint."""
 
-    Attributes:
-        url: such as `http://127.0.0.1:8000/v1`; without a path, `/v1` is added.
-        model: its name there; a request's adapter takes its place, as `vllm serve --lora-modules` has it.
-        holding: how constraints are sent.
-        top_logprobs: most alternatives that the endpoint returns a token; 0 if it returns none.
-        api_key: sent as bearer token; by default what `api_key_env` holds, if anything.
-        api_key_env: environment variable of the key.
-        max_concurrency: requests there at once; more wait here.
-        connect_timeout: seconds for a connection.
-        read_timeout: seconds for a whole answer.
-        retries: repetitions after a failed connection and after status 429, 502, 503 and 504.
-        backoff: seconds before the first repetition; doubled for each further one.
-    """
-
-    url: str
-    model: str
-    holding: Holding = Holding.AUTO
-    top_logprobs: int = 20
+    url: str  # such as `http://127.0.0.1:8000/v1`; without a path, `/v1` is added
+    model: str  # its name there; a request's adapter takes its place, as `vllm serve --lora-modules` has it
+    holding: Holding = Holding.AUTO  # how constraints are sent
+    top_logprobs: int = 20  # most alternatives that the endpoint returns a token; 0 if it returns none
+    # sent as bearer token; by default what `api_key_env` holds, if anything
     api_key: str | None = field(default=None, repr=False)
-    api_key_env: str = "OPENAI_API_KEY"
-    max_concurrency: int = 16
-    connect_timeout: float = 10.0
-    read_timeout: float = 300.0
-    retries: int = 3
-    backoff: float = 0.5
+    api_key_env: str = "OPENAI_API_KEY"  # environment variable of the key
+    max_concurrency: int = 16  # requests there at once; more wait here
+    connect_timeout: float = 10.0  # seconds for a connection
+    read_timeout: float = 300.0  # seconds for a whole answer
+    retries: int = 3  # repetitions after a failed connection and after status 429, 502, 503 and 504
+    backoff: float = 0.5  # seconds before the first repetition; doubled for each further one
 
     def __post_init__(self) -> None:
         web_address(self.url, "http://127.0.0.1:8000/v1")
@@ -113,25 +100,15 @@ class BadReplyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a server.
+    """One call of a server."""
 
-    Attributes:
-        prompt: as the codec made it.
-        max_tokens: most new tokens.
-        begun: text with which the reply begins, written for the model.
-        temperature: None leaves it to the server.
-        constraint: of the text.
-        top_logprobs: alternatives a token; 0 for no log-probabilities.
-        adapter: name that takes the model's place.
-    """
-
-    prompt: TextPrompt | ChatPrompt
-    max_tokens: int
-    begun: str = ""
-    temperature: float | None = 0.0
-    constraint: Constraint | None = None
-    top_logprobs: int = 0
-    adapter: str | None = None
+    prompt: TextPrompt | ChatPrompt  # as the codec made it
+    max_tokens: int  # most new tokens
+    begun: str = ""  # text with which the reply begins, written for the model
+    temperature: float | None = 0.0  # None leaves it to the server
+    constraint: Constraint | None = None  # of the text
+    top_logprobs: int = 0  # alternatives a token; 0 for no log-probabilities
+    adapter: str | None = None  # name that takes the model's place
 
     @property
     def route(self) -> str:

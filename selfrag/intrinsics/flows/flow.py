@@ -30,16 +30,12 @@ Sees = Literal["retrieval", "conversation", "alone"]
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Rewrites the last user turn so that it stands alone (QR).
+    """Rewrites the last user turn so that it stands alone (QR)."""
 
-    Attributes:
-        reflector: an intrinsic that writes, such as query rewrite.
-        rewrite_scope: what the rewrite changes. `retrieval`: the search alone (the paper). `conversation`: gates and
-            writer see it in place of the last user turn (granite-io). `alone`: they see nothing else, for models that
-            were trained on single exchanges.
-    """
-
-    reflector: Reflector
+    reflector: Reflector  # an intrinsic that writes, such as query rewrite
+    # what the rewrite changes. `retrieval`: the search alone (the paper). `conversation`: gates and writer see it in
+    # place of the last user turn (granite-io). `alone`: they see nothing else, for models that were trained on single
+    # exchanges.
     rewrite_scope: Sees = "retrieval"
 
     def __post_init__(self) -> None:
@@ -73,15 +69,11 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Searches for evidence.
+    """Searches for evidence."""
 
-    Attributes:
-        k: passages of a search.
-        by: `question`: one search for the query. `answer`: one for each sentence of the first answer, after the query,
-            for citing what somebody else wrote.
-    """
-
-    k: int = 5
+    k: int = 5  # passages of a search
+    # `question`: one search for the query. `answer`: one for each sentence of the first answer, after the query, for
+    # citing what somebody else wrote.
     by: Literal["question", "answer"] = "question"
 
     def __post_init__(self) -> None:
@@ -122,15 +114,10 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class RelevanceFilter:
-    """Leaves out passages that do not help.
+    """Leaves out passages that do not help."""
 
-    Attributes:
-        reflector: judges relevance.
-        threshold: passages with a score below it are left out; an undefined judgment leaves nothing out.
-    """
-
-    reflector: Reflector
-    threshold: float = 0.5
+    reflector: Reflector  # judges relevance
+    threshold: float = 0.5  # passages with a score below it are left out; an undefined judgment leaves nothing out
 
     def __post_init__(self) -> None:
         need(self.reflector, Role.RELEVANCE, "RelevanceFilter")
@@ -153,17 +140,11 @@ class RelevanceFilter:
 
 @dataclass(frozen=True, slots=True)
 class AnswerabilityGate:
-    """Ends the flow with a fixed text where the passages do not answer the question (AD).
+    """Ends the flow with a fixed text where the passages do not answer the question (AD)."""
 
-    Attributes:
-        reflector: judges answerability.
-        threshold: least probability of answerable to go on; an undefined judgment goes on.
-        text: the fixed text.
-    """
-
-    reflector: Reflector
-    threshold: float = 0.5
-    text: str = ABSTENTION
+    reflector: Reflector  # judges answerability
+    threshold: float = 0.5  # least probability of answerable to go on; an undefined judgment goes on
+    text: str = ABSTENTION  # the fixed text
 
     def __post_init__(self) -> None:
         need(self.reflector, Role.ANSWERABLE, "AnswerabilityGate")
@@ -188,15 +169,10 @@ class AnswerabilityGate:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Writes the answer.
+    """Writes the answer."""
 
-    Attributes:
-        writer: who writes.
-        samples: answers to write.
-    """
-
-    writer: Writer
-    samples: int = 1
+    writer: Writer  # who writes
+    samples: int = 1  # answers to write
 
     def __post_init__(self) -> None:
         whole("samples", self.samples)
@@ -249,15 +225,10 @@ NAMES = ("none", "qr", "ad", "qr+ad")
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Stages, one after the other, until one ends the flow or none is left.
+    """Stages, one after the other, until one ends the flow or none is left."""
 
-    Attributes:
-        stages: in order; somewhere there must be one that writes or takes an answer.
-        name: for reports.
-    """
-
-    stages: tuple[Stage, ...]
-    name: str = ""
+    stages: tuple[Stage, ...]  # in order; somewhere there must be one that writes or takes an answer
+    name: str = ""  # for reports
 
     def then(self, *stages: Stage) -> Flow:
         """The flow with more stages after it."""
@@ -358,19 +329,13 @@ def run(
 
 @dataclass(frozen=True, slots=True)
 class CertaintyFilter:
-    """Keeps the answers that the model is certain of, the most certain first; the fixed text where there is none.
+    """Keeps the answers that the model is certain of, the most certain first; the fixed text where there is none."""
 
-    Attributes:
-        reflector: judges certainty.
-        threshold: least certainty, on the paper's scale from 0.05 to 0.95 (granite-io's 0.75 is 0.85 here).
-        by: `decile`: the most probable one, which is what was calibrated; or the `expectation`.
-        text: the fixed text.
-    """
-
-    reflector: Reflector
-    threshold: float = 0.85
+    reflector: Reflector  # judges certainty
+    threshold: float = 0.85  # least certainty, on the paper's scale from 0.05 to 0.95 (granite-io's 0.75 is 0.85 here)
+    # `decile`: the most probable one, which is what was calibrated; or the `expectation`
     by: Literal["decile", "expectation"] = "decile"
-    text: str = ABSTENTION
+    text: str = ABSTENTION  # the fixed text
 
     def __post_init__(self) -> None:
         need(self.reflector, Role.CERTAINTY, "CertaintyFilter")
@@ -402,17 +367,11 @@ class CertaintyFilter:
 
 @dataclass(frozen=True, slots=True)
 class HallucinationFilter:
-    """Keeps the answers in which no sentence is unfaithful (section 5.3 of the paper); else the fixed text.
+    """Keeps the answers in which no sentence is unfaithful (section 5.3 of the paper); else the fixed text."""
 
-    Attributes:
-        reflector: judges support, sentence by sentence.
-        threshold: an answer goes if its worst sentence is below this; undefined sentences do not count.
-        text: the fixed text.
-    """
-
-    reflector: Reflector
-    threshold: float = 0.1
-    text: str = ABSTENTION
+    reflector: Reflector  # judges support, sentence by sentence
+    threshold: float = 0.1  # an answer goes if its worst sentence is below this; undefined sentences do not count
+    text: str = ABSTENTION  # the fixed text
 
     def __post_init__(self) -> None:
         need(self.reflector, Role.SUPPORT, "HallucinationFilter")
@@ -439,13 +398,9 @@ class HallucinationFilter:
 
 @dataclass(frozen=True, slots=True)
 class Cite:
-    """Cites the passages for an answer after it was written, by whomever (CG); each sentence becomes a segment.
+    """Cites the passages for an answer after it was written, by whomever (CG); each sentence becomes a segment."""
 
-    Attributes:
-        reflector: judges citation.
-    """
-
-    reflector: Reflector
+    reflector: Reflector  # judges citation
 
     def __post_init__(self) -> None:
         need(self.reflector, Role.CITATION, "Cite")

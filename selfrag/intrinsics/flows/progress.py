@@ -27,25 +27,16 @@ ABSTENTION = "I don't know the answer"
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One conversation on its way.
+    """One conversation on its way."""
 
-    Attributes:
-        given: the conversation as it came; never changed.
-        seen: what gates and the writer see of it.
-        query: what is searched for.
-        passages: evidence; None where nothing was searched, so that a writer may search by itself.
-        answers: written so far, best first.
-        steps: what was done.
-        over: the answer that ends the flow before its last stage.
-    """
-
-    given: State
-    seen: State
-    query: str
+    given: State  # the conversation as it came; never changed
+    seen: State  # what gates and the writer see of it
+    query: str  # what is searched for
+    # evidence; None where nothing was searched, so that a writer may search by itself
     passages: tuple[Passage, ...] | None = None
-    answers: tuple[Answer, ...] = ()
-    steps: tuple[Step, ...] = ()
-    over: Answer | None = None
+    answers: tuple[Answer, ...] = ()  # written so far, best first
+    steps: tuple[Step, ...] = ()  # what was done
+    over: Answer | None = None  # the answer that ends the flow before its last stage
 
     def noted(self, name: str, outcome: str, judgments: Sequence[Judgment] = (), **changes: Any) -> Progress:
         """The progress after a stage: what changed, and a line about it."""
@@ -70,15 +61,10 @@ class Progress:
 
 @dataclass(slots=True)
 class Run:
-    """What the stages of one conversation share.
+    """What the stages of one conversation share."""
 
-    Attributes:
-        engine: the driver's; a reflector on another one is asked beside it.
-        usage: what has been spent.
-    """
-
-    engine: Any
-    usage: Usage = field(default_factory=Usage)
+    engine: Any  # the driver's; a reflector on another one is asked beside it
+    usage: Usage = field(default_factory=Usage)  # what has been spent
 
     def reflect(self, reflector: Reflector, states: Sequence[State]) -> Asking[list[Reflection]]:
         """One reflection a state, counted."""

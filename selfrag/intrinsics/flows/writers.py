@@ -45,19 +45,12 @@ class Writer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SelfRAGWriter:
-    """The segment beam of a Self-RAG model; without passages it searches by itself, for the query of the flow.
+    """The segment beam of a Self-RAG model; without passages it searches by itself, for the query of the flow."""
 
-    Attributes:
-        prompting: codec, vocabulary and layout of the model.
-        decoding: the policy.
-        critics: reflectors that the policy names.
-        beside: services of these.
-    """
-
-    prompting: Prompting
-    decoding: Decoding = field(default_factory=Decoding)
-    critics: tuple[Critic, ...] = ()
-    beside: Mapping[str, Service] = field(default_factory=dict)
+    prompting: Prompting  # codec, vocabulary and layout of the model
+    decoding: Decoding = field(default_factory=Decoding)  # the policy
+    critics: tuple[Critic, ...] = ()  # reflectors that the policy names
+    beside: Mapping[str, Service] = field(default_factory=dict)  # services of these
 
     def write(self, progress: Progress, run: Run, samples: int) -> Staging[list[Answer]]:
         """The best finished hypotheses; several samples cost no more than one."""
@@ -82,21 +75,13 @@ class SelfRAGWriter:
 
 @dataclass(frozen=True, slots=True)
 class ChatWriter:
-    """Any chat model on an executor. It cites nothing by itself; `Cite` can do that afterwards.
+    """Any chat model on an executor. It cites nothing by itself; `Cite` can do that afterwards."""
 
-    Attributes:
-        executor: runs the requests.
-        max_tokens: of an answer.
-        temperature: for several samples above 0, which engines of this library refuse and servers take.
-        adapter: LoRA adapter, if any.
-        name: of its service, where it runs beside the engine.
-    """
-
-    executor: Executor
-    max_tokens: int = 256
-    temperature: float = 0.0
-    adapter: str | None = None
-    name: str = "writer"
+    executor: Executor  # runs the requests
+    max_tokens: int = 256  # of an answer
+    temperature: float = 0.0  # for several samples above 0, which engines of this library refuse and servers take
+    adapter: str | None = None  # LoRA adapter, if any
+    name: str = "writer"  # of its service, where it runs beside the engine
 
     def write(self, progress: Progress, run: Run, samples: int) -> Staging[list[Answer]]:
         """Distinct answers, in the order written."""

@@ -28,15 +28,10 @@ JUDGING = OF_PASSAGES | NEED_EVIDENCE | {Role.UTILITY, Role.CERTAINTY, Role.COMP
 
 @dataclass(frozen=True, slots=True)
 class ReflectorCritic:
-    """A `Critic` of a reflector.
+    """A `Critic` of a reflector."""
 
-    Attributes:
-        reflector: what judges.
-        beside: whether it runs beside the engine.
-    """
-
-    reflector: Reflector
-    beside: bool
+    reflector: Reflector  # what judges
+    beside: bool  # whether it runs beside the engine
 
     @property
     def name(self) -> str:

@@ -20,19 +20,12 @@ from selfrag.untrusted import printable
 
 @dataclass(frozen=True, slots=True)
 class TokenReflector:
-    """A `Reflector` of one group of reflection tokens, on the engine of the decoder.
+    """A `Reflector` of one group of reflection tokens, on the engine of the decoder."""
 
-    Attributes:
-        prompting: codec, vocabulary and layout of the Self-RAG model.
-        labels: `ISREL`, `ISSUP` or `ISUSE`.
-        passage_tokens: a passage's body is cut here.
-        name: what policies, weights and traces call it.
-    """
-
-    prompting: Prompting
-    labels: LabelSet = ISSUP
-    passage_tokens: int = 256
-    name: str = ""
+    prompting: Prompting  # codec, vocabulary and layout of the Self-RAG model
+    labels: LabelSet = ISSUP  # `ISREL`, `ISSUP` or `ISUSE`
+    passage_tokens: int = 256  # a passage's body is cut here
+    name: str = ""  # what policies, weights and traces call it
 
     def __post_init__(self) -> None:
         if self.labels not in (ISREL, ISSUP, ISUSE):

@@ -95,34 +95,21 @@ RUN, ADAPTER = "run", "adapter"
 
 @dataclass(frozen=True, slots=True)
 class AdapterJob:
-    """What to train, from what, and where to.
+    """What to train, from what, and where to."""
 
-    Attributes:
-        intrinsic: its name.
-        data: folder with the intrinsic's training file, or the file.
-        base: directory of the base checkpoint.
-        out: folder of the job.
-        config: what decides the result, next to the files.
-        making: choice of rows.
-        dialect: whose codec the adapter speaks.
-        activated: an activated LoRA, switched on by the start of the assistant's turn.
-        preset: name of the settings, for the card.
-        seen: for uncertainty: a file of rows the base model was trained on; questions in it are left out.
-        base_name: what the card calls the base; the name of its directory by default.
-        start: adapter, or finished run, to begin with: of the same size, and on a base that is no stranger to it.
-    """
-
-    intrinsic: str
-    data: Path
-    base: Path
-    out: Path
-    config: TrainingConfig
-    making: Making = field(default_factory=Making)
-    dialect: str = DIALECT
-    activated: bool = False
-    preset: str = ""
+    intrinsic: str  # its name
+    data: Path  # folder with the intrinsic's training file, or the file
+    base: Path  # directory of the base checkpoint
+    out: Path  # folder of the job
+    config: TrainingConfig  # what decides the result, next to the files
+    making: Making = field(default_factory=Making)  # choice of rows
+    dialect: str = DIALECT  # whose codec the adapter speaks
+    activated: bool = False  # an activated LoRA, switched on by the start of the assistant's turn
+    preset: str = ""  # name of the settings, for the card
+    # for uncertainty: a file of rows the base model was trained on; questions in it are left out
     seen: Path | None = None
-    base_name: str = ""
+    base_name: str = ""  # what the card calls the base; the name of its directory by default
+    # adapter, or finished run, to begin with: of the same size, and on a base that is no stranger to it
     start: Path | None = None
 
     @property

@@ -20,41 +20,27 @@ HELD_OUT = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """How rows are chosen.
+    """How rows are chosen."""
 
-    Attributes:
-        most_rows: at most this many of those that give an example; None for all.
-        even: sources alike in number, as far as they have rows; else in proportion. A source is a data set with a
-            label, so a label is then not guessed by where a row is from.
-        most_slots: at most this many targets of one row; None for all.
-        held_out: share of the rows to validate on.
-        uncited: further rows of citations with their evidence cut out, so that there is nothing to cite, as a share.
-        standalone: further rows of query rewrite whose last question stands on its own already, as a share.
-        isotonic: of the calibrator of uncertainty; False for temperature alone.
-    """
-
-    most_rows: int | None = None
+    most_rows: int | None = None  # at most this many of those that give an example; None for all
+    # sources alike in number, as far as they have rows; else in proportion. A source is a data set with a label, so a
+    # label is then not guessed by where a row is from.
     even: bool = False
-    most_slots: int | None = None
-    held_out: float = HELD_OUT
+    most_slots: int | None = None  # at most this many targets of one row; None for all
+    held_out: float = HELD_OUT  # share of the rows to validate on
+    # further rows of citations with their evidence cut out, so that there is nothing to cite, as a share
     uncited: float = 0.0
-    standalone: float = 0.0
-    isotonic: bool = True
+    standalone: float = 0.0  # further rows of query rewrite whose last question stands on its own already, as a share
+    isotonic: bool = True  # of the calibrator of uncertainty; False for temperature alone
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """Settings of one intrinsic.
+    """Settings of one intrinsic."""
 
-    Attributes:
-        name: of the preset.
-        training: fields of `TrainingConfig`.
-        making: choice of rows.
-    """
-
-    name: str
-    training: Mapping[str, Any]
-    making: Making = field(default_factory=Making)
+    name: str  # of the preset
+    training: Mapping[str, Any]  # fields of `TrainingConfig`
+    making: Making = field(default_factory=Making)  # choice of rows
 
     def config(self, **changes: Any) -> Any:
         """The `TrainingConfig`, with the fields in `changes` that are not None. Imports torch."""
