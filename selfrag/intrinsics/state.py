@@ -63,6 +63,10 @@ class Site:
         if self.end - self.begin != len(self.text) or self.begin < 0:
             raise ValueError(f"site {self.begin}:{self.end} does not hold {len(self.text)} characters")
 
+    def as_dict(self) -> dict[str, Any]:
+        """Offsets and text, ready for JSON."""
+        return {"begin": self.begin, "end": self.end, "text": self.text}
+
     def __str__(self) -> str:
         where = f"message {self.message}" if self.passage is None else f"passage {self.passage}"
         return f"{self.scope} {self.begin}:{self.end} of {where}"
