@@ -38,7 +38,6 @@ from selfrag.intrinsics.dialects.output import (
 from selfrag.intrinsics.labels import CITED
 from selfrag.intrinsics.sentences import judged_turn, last_query, merged
 from selfrag.intrinsics.state import State
-from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import LabelSet, Role
 
 
@@ -350,11 +349,7 @@ def plain_values(binding: Binding, request: Request, reflection: Reflection) -> 
     judgment = reflection.findings[0].judgment if reflection.findings else None
     if judgment is None:
         return None
-    return _decile(judgment) if judgment.role is Role.CERTAINTY else judgment.label
-
-
-def _decile(judgment: Judgment) -> float:
-    return judgment.labels.values[judgment.labels.index(judgment.label)]
+    return judgment.mode if judgment.role is Role.CERTAINTY else judgment.label
 
 
 def _sentence_row(binding: Binding, number: int, finding: Finding) -> dict[str, Any]:

@@ -16,10 +16,18 @@ from selfrag.decoding.sessions import Serving
 from selfrag.decoding.tree import Decoder, distinct
 from selfrag.errors import DecodingError, UserError
 from selfrag.intrinsics.contract import Finding, Message, Reflection, Reflector, State
-from selfrag.intrinsics.flows.progress import ABSTENTION, Progress, Run, Stage, Staging, begin, first_score, need
+from selfrag.intrinsics.flows.progress import (
+    ABSTENTION,
+    Progress,
+    ReflectorStage,
+    Run,
+    Stage,
+    Staging,
+    begin,
+    first_score,
+)
 from selfrag.intrinsics.flows.writers import Writer, abstention, taken
 from selfrag.intrinsics.query_rewrite import same_question
-from selfrag.intrinsics.reflectors.critic import services
 from selfrag.intrinsics.sentences import response_sites
 from selfrag.intrinsics.state import Conversation, read_state
 from selfrag.reflection.judgment import Judgment
@@ -28,18 +36,18 @@ from selfrag.reflection.labels import Role
 Sees = Literal["retrieval", "conversation", "alone"]
 
 
-@dataclass(frozen=True, slots=True)
-class Rewrite:
+@dataclass(frozen=True)
+class Rewrite(ReflectorStage):
     """Rewrites the last user turn so that it stands alone (QR)."""
 
-    reflector: Reflector  # an intrinsic that writes, such as query rewrite
+    role = Role.REWRITE
     # what the rewrite changes. `retrieval`: the search alone (the paper). `conversation`: gates and writer see it in
     # place of the last user turn (granite-io). `alone`: they see nothing else, for models that were trained on single
     # exchanges.
     rewrite_scope: Sees = "retrieval"
 
     def __post_init__(self) -> None:
-        need(self.reflector, Role.REWRITE, "Rewrite")
+        super().__post_init__()
         choice("rewrite_scope", self.rewrite_scope, ("retrieval", "conversation", "alone"))
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
@@ -53,10 +61,6 @@ class Rewrite:
         seen = self._seen(progress.seen, text)
         return progress.noted("rewrite", changed, reflection.judgments, query=text, seen=seen)
 
-    def services(self, engine: Any) -> Mapping[str, Service]:
-        """The reflector's."""
-        return services([self.reflector], engine)
-
     def _seen(self, seen: State, text: str) -> State:
         index = seen.last("user")
         if self.rewrite_scope == "retrieval" or index is None:
@@ -67,8 +71,8 @@ class Rewrite:
         return replace(seen, messages=tuple(turns))
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
+@dataclass(frozen=True)
+class Search(Stage):
     """Searches for evidence."""
 
     k: int = 5  # passages of a search
@@ -100,11 +104,6 @@ class Search:
         outcome = "; ".join([f"{len(passages)} for {'; '.join(queries)}", *failures])
         return progress.noted("search", outcome, passages=passages)
 
-    def services(self, engine: Any) -> Mapping[str, Service]:
-        """None."""
-        del engine
-        return {}
-
     def _queries(self, progress: Progress) -> list[str]:
         if self.by == "question" or not progress.answers:
             return [progress.query]
@@ -112,15 +111,12 @@ class Search:
         return [f"{progress.query} {site.text}" for site in response_sites(state, 0)] or [progress.query]
 
 
-@dataclass(frozen=True, slots=True)
-class RelevanceFilter:
+@dataclass(frozen=True)
+class RelevanceFilter(ReflectorStage):
     """Leaves out passages that do not help."""
 
-    reflector: Reflector  # judges relevance
+    role = Role.RELEVANCE
     threshold: float = 0.5  # passages with a score below it are left out; an undefined judgment leaves nothing out
-
-    def __post_init__(self) -> None:
-        need(self.reflector, Role.RELEVANCE, "RelevanceFilter")
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
         """Shorten the passages."""
@@ -133,21 +129,14 @@ class RelevanceFilter:
         judgments = [judgment for judgment in found if judgment is not None]
         return progress.noted("relevance", f"{len(kept)} of {len(passages)} kept", judgments, passages=kept)
 
-    def services(self, engine: Any) -> Mapping[str, Service]:
-        """The reflector's."""
-        return services([self.reflector], engine)
 
-
-@dataclass(frozen=True, slots=True)
-class AnswerabilityGate:
+@dataclass(frozen=True)
+class AnswerabilityGate(ReflectorStage):
     """Ends the flow with a fixed text where the passages do not answer the question (AD)."""
 
-    reflector: Reflector  # judges answerability
+    role = Role.ANSWERABLE
     threshold: float = 0.5  # least probability of answerable to go on; an undefined judgment goes on
     text: str = ABSTENTION  # the fixed text
-
-    def __post_init__(self) -> None:
-        need(self.reflector, Role.ANSWERABLE, "AnswerabilityGate")
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
         """Go on, or end; without any passage there is nothing to answer from."""
@@ -162,13 +151,9 @@ class AnswerabilityGate:
         over = abstention(progress, self.text, outcome) if judgment.score < self.threshold else None
         return progress.noted("answerability", outcome, [judgment], over=over)
 
-    def services(self, engine: Any) -> Mapping[str, Service]:
-        """The reflector's."""
-        return services([self.reflector], engine)
 
-
-@dataclass(frozen=True, slots=True)
-class Write:
+@dataclass(frozen=True)
+class Write(Stage):
     """Writes the answer."""
 
     writer: Writer  # who writes
@@ -194,8 +179,8 @@ class Write:
         return self.writer.services(engine)
 
 
-@dataclass(frozen=True, slots=True)
-class Take:
+@dataclass(frozen=True)
+class Take(Stage):
     """Takes the answer that the conversation ends with, whoever wrote it, in place of writing one."""
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
@@ -212,11 +197,6 @@ class Take:
         answer = taken(progress.question, last.content, seen.passages)
         return progress.noted("take", "the answer given", seen=seen, answers=(answer,))
         yield []  # a generator, as every stage
-
-    def services(self, engine: Any) -> Mapping[str, Service]:
-        """None."""
-        del engine
-        return {}
 
 
 NAMES = ("none", "qr", "ad", "qr+ad")
@@ -327,18 +307,18 @@ def run(
     return [results[index] for index in range(len(states))]
 
 
-@dataclass(frozen=True, slots=True)
-class CertaintyFilter:
+@dataclass(frozen=True)
+class CertaintyFilter(ReflectorStage):
     """Keeps the answers that the model is certain of, the most certain first; the fixed text where there is none."""
 
-    reflector: Reflector  # judges certainty
+    role = Role.CERTAINTY
     threshold: float = 0.85  # least certainty, on the paper's scale from 0.05 to 0.95 (granite-io's 0.75 is 0.85 here)
     # `decile`: the most probable one, which is what was calibrated; or the `expectation`
     by: Literal["decile", "expectation"] = "decile"
     text: str = ABSTENTION  # the fixed text
 
     def __post_init__(self) -> None:
-        need(self.reflector, Role.CERTAINTY, "CertaintyFilter")
+        super().__post_init__()
         choice("by", self.by, ("decile", "expectation"))
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
@@ -355,26 +335,17 @@ class CertaintyFilter:
             return progress.noted("certainty", outcome, judgments, over=over)
         return progress.noted("certainty", outcome, judgments, answers=tuple(progress.answers[i] for i in kept))
 
-    def services(self, engine: Any) -> Mapping[str, Service]:
-        """The reflector's."""
-        return services([self.reflector], engine)
-
     def _certainty(self, judgment: Judgment) -> float:
-        if self.by == "expectation":
-            return judgment.score
-        return judgment.labels.values[judgment.labels.index(judgment.label)]
+        return judgment.score if self.by == "expectation" else judgment.mode
 
 
-@dataclass(frozen=True, slots=True)
-class HallucinationFilter:
+@dataclass(frozen=True)
+class HallucinationFilter(ReflectorStage):
     """Keeps the answers in which no sentence is unfaithful (section 5.3 of the paper); else the fixed text."""
 
-    reflector: Reflector  # judges support, sentence by sentence
+    role = Role.SUPPORT
     threshold: float = 0.1  # an answer goes if its worst sentence is below this; undefined sentences do not count
     text: str = ABSTENTION  # the fixed text
-
-    def __post_init__(self) -> None:
-        need(self.reflector, Role.SUPPORT, "HallucinationFilter")
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
         """Keep or end."""
@@ -391,19 +362,12 @@ class HallucinationFilter:
             return progress.noted("faithfulness", outcome, judgments, over=abstention(progress, self.text, outcome))
         return progress.noted("faithfulness", outcome, judgments, answers=tuple(kept))
 
-    def services(self, engine: Any) -> Mapping[str, Service]:
-        """The reflector's."""
-        return services([self.reflector], engine)
 
-
-@dataclass(frozen=True, slots=True)
-class Cite:
+@dataclass(frozen=True)
+class Cite(ReflectorStage):
     """Cites the passages for an answer after it was written, by whomever (CG); each sentence becomes a segment."""
 
-    reflector: Reflector  # judges citation
-
-    def __post_init__(self) -> None:
-        need(self.reflector, Role.CITATION, "Cite")
+    role = Role.CITATION
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
         """Give each answer its citations; where nothing is defined it keeps those it has."""
@@ -415,10 +379,6 @@ class Cite:
         judgments = [judgment for reflection in found for judgment in reflection.judgments]
         spans = sum(len(finding.citations) for reflection in found for finding in reflection.findings)
         return progress.noted("cite", f"{spans} spans cited", judgments, answers=answers)
-
-    def services(self, engine: Any) -> Mapping[str, Service]:
-        """The reflector's."""
-        return services([self.reflector], engine)
 
 
 def cited(answer: Answer, reflection: Reflection) -> Answer:

@@ -1,10 +1,10 @@
-"""What flows through a flow: `Progress`, the `Stage`s that change it, and the `Run` they share. Knows no stage."""
+"""What flows through a flow: `Progress`, the `Stage`s that change it, and the `Run` they share."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Step, Usage
@@ -14,7 +14,7 @@ from selfrag.decoding.requests import Result
 from selfrag.decoding.tree import Batch, Commit, counted
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Message, Reflection, Reflector, State
-from selfrag.intrinsics.reflectors.critic import is_beside, reflections
+from selfrag.intrinsics.reflectors.critic import is_beside, reflections, services
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
 
@@ -72,16 +72,36 @@ class Run:
         return (yield from counted(self, asking))
 
 
-class Stage(Protocol):
+class Stage:
     """One step of a flow: a frozen value."""
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
         """The progress after it."""
-        ...
+        raise NotImplementedError
 
     def services(self, engine: Any) -> Mapping[str, Service]:
         """What it asks beside the engine."""
-        ...
+        del engine
+        return {}
+
+
+@dataclass(frozen=True)
+class ReflectorStage(Stage):
+    """A stage that asks a reflector, which must judge what the stage needs."""
+
+    role: ClassVar[Role]
+    reflector: Reflector
+
+    def __post_init__(self) -> None:
+        name, judges = self.reflector.name, self.reflector.role
+        if judges != self.role:
+            raise UserError(
+                f"{type(self).__name__} needs a reflector that judges {self.role}, and {name} judges {judges}"
+            )
+
+    def services(self, engine: Any) -> Mapping[str, Service]:
+        """The reflector's."""
+        return services([self.reflector], engine)
 
 
 def begin(state: State) -> Progress:
@@ -94,16 +114,6 @@ def begin(state: State) -> Progress:
     if index is None or not state.messages[index].content.strip():
         raise UserError("the conversation has no question; its last user turn must have text")
     return Progress(state, state, state.messages[index].content)
-
-
-def need(reflector: Reflector, role: Role, stage: str) -> None:
-    """Refuse a reflector that judges something else than a stage needs.
-
-    Raises:
-        UserError: it does.
-    """
-    if reflector.role != role:
-        raise UserError(f"{stage} needs a reflector that judges {role}, and {reflector.name} judges {reflector.role}")
 
 
 def first_score(reflection: Reflection) -> Judgment | None:
