@@ -26,9 +26,9 @@ from selfrag.errors import UserError
 from selfrag.evaluation.comparison import Comparison, FileResult, SystemRun, comparable, compare, read_run, run_folders
 from selfrag.evaluation.markdown_table import compact, escape
 from selfrag.evaluation.metrics.registry import Part
-from selfrag.evaluation.origins import file_origin, run_origin
 from selfrag.evaluation.plots import draw
 from selfrag.evaluation.records import read_manifest
+from selfrag.evaluation.report import file_origin, run_origin
 from selfrag.evaluation.tables import markdown
 from selfrag.jsonl import json_line
 from selfrag.plotting import save
