@@ -18,9 +18,7 @@ from selfrag.errors import UserError
 from selfrag.evaluation.comparison import Draws, bootstrap, read_run
 from selfrag.evaluation.intervals import ROUNDS
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.answers import EFFORT
-from selfrag.evaluation.metrics.fluency import REPEATED
-from selfrag.evaluation.metrics.memory import MEMORY
+from selfrag.evaluation.metrics.answers import EFFORT, MEMORY, REPEATED
 from selfrag.evaluation.metrics.registry import is_count, ratio
 from selfrag.evaluation.records import items_of, read_manifest
 from selfrag.jsonl import read_jsonl, write_jsonl
