@@ -211,10 +211,6 @@ def write_lm_eval(sources: Sequence[Source], folder: Path) -> Path:
 
     The filter is always `none`, as nothing is cut out of an answer here.
 
-    Args:
-        sources: files of one run.
-        folder: of all models.
-
     Raises:
         UserError: no file, data and records disagree, or the folder cannot be written.
     """

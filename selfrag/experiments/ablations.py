@@ -209,11 +209,6 @@ def _difference(table: Table, name: str) -> str:
 def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[Path]:
     """Write `ablation.md`, `ablation.csv` and `ablation.json`: our rows, and the published ones beside them.
 
-    Args:
-        found: the ablation.
-        out: its folder.
-        about: what was run, for the manifest.
-
     Raises:
         UserError: the folder cannot be written.
     """

@@ -194,9 +194,6 @@ class Recorded:
 def read_recorded(path: Path) -> Iterator[Recorded]:
     """The records of a finished file with their traces, one at a time.
 
-    Args:
-        path: `NAME.jsonl` of a run directory.
-
     Raises:
         UserError: the file is missing, damaged, or without traces; names `file:line`.
     """

@@ -259,14 +259,6 @@ def sweep(
 ) -> Swept:
     """Sweep.
 
-    Args:
-        what: settings and goal.
-        model: what answers.
-        source: what is asked.
-        out: folder of the study.
-        retry_failed: run items again that failed before.
-        progress: told what is decoded.
-
     Raises:
         UserError: the files, the model or a setting cannot be used, or the folder holds another study.
     """
@@ -400,11 +392,6 @@ def _brief(table: Table) -> Table:
 
 def write_sweep(found: Swept, out: Path, about: Mapping[str, Any]) -> list[Path]:
     """Write `sweep.md`, `sweep.csv`, `sweep.json` and pictures.
-
-    Args:
-        found: the sweep.
-        out: its folder.
-        about: what was run, for the manifest.
 
     Returns:
         What was written.
