@@ -24,7 +24,7 @@ from selfrag.evaluation.records import model_files
 from selfrag.evaluation.runner import Run, run
 from selfrag.evaluation.systems import Reflective
 from selfrag.evaluation.task_files import TaskFile
-from selfrag.intrinsics.catalog import find
+from selfrag.intrinsics.library import find
 from selfrag.reflection.weights import Weights
 
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
@@ -106,9 +106,8 @@ def run_variants(
     from tqdm import tqdm
 
     from selfrag.api import SelfRAG
-    from selfrag.intrinsics.model_library import DEMO
     from selfrag.intrinsics.reflectors import critic
-    from selfrag.intrinsics.reflectors.loading import adapters_of
+    from selfrag.intrinsics.reflectors.intrinsic import adapters_of
     from selfrag.loading import resolve_adapter, resolve_model
 
     names = joining.intrinsics
@@ -116,7 +115,7 @@ def run_variants(
     wanted = names if given is None else {name: given.get(name) for name in names}
     rag = SelfRAG.from_pretrained(joining.model, engine=joining.engine, intrinsics=wanted)
     critics = tuple(critic(one, rag.engine) for one in rag.reflectors)
-    adapters = adapters_of(wanted, demo=joining.model == DEMO)
+    adapters = adapters_of(wanted, joining.model)
     judges = {name: model_files(resolve_adapter(adapters[name])) if name in adapters else "prompt" for name in names}
     weights = model_files(resolve_model(joining.model))
     total = sum(len(file.items) for file in files)

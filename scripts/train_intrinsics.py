@@ -15,10 +15,10 @@ import sys
 from pathlib import Path
 
 from selfrag.errors import UserError
-from selfrag.intrinsics.training.data import STEMS
-from selfrag.intrinsics.training.job import AdapterJob, base_name, run
-from selfrag.intrinsics.training.presets import PRESETS, preset
 from selfrag.loading import resolve_model
+from selfrag.training.intrinsics.job import AdapterJob, base_name, run
+from selfrag.training.intrinsics.presets import PRESETS, preset
+from selfrag.training.intrinsics.rows import STEMS
 
 
 def main() -> int:

@@ -98,7 +98,7 @@ class Conversing:
         return tuple(critic(one, self.engine) for one in self.reflectors if one.role in JUDGING)
 
     def _conversation(self, given: str | Turns, passages: Sequence[Passage] | None) -> Decoder:
-        from selfrag.intrinsics.conversation import read_state
+        from selfrag.intrinsics.state import read_state
 
         state = read_state(given)
         if state.messages[-1].role != "user":

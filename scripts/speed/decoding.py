@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from selfrag.decoding.answer import Answer
-from selfrag.decoding.rescore import sweep
+from selfrag.decoding.answer import Answer, sweep
 from selfrag.engines.vllm import VLLMConfig
 from selfrag.errors import EngineError
 from selfrag.evaluation.machine import machine, memory_gib

@@ -257,7 +257,7 @@ class Given:
 
 def named(what: str) -> str | None:
     """The intrinsic's name, or None for what looks like a file."""
-    from selfrag.intrinsics.catalog import find
+    from selfrag.intrinsics.library import find
 
     if Path(what).is_file() or "." in what or "/" in what:
         return None
@@ -290,12 +290,12 @@ def train(
     """Train, or say what it would take.
 
     Raises:
-        UserError: an option does not go with an intrinsic, or as `selfrag.intrinsics.training.job.run`.
+        UserError: an option does not go with an intrinsic, or as `selfrag.training.intrinsics.job.run`.
     """
     from selfrag.intrinsics.chat import DIALECT
-    from selfrag.intrinsics.training.job import AdapterJob, base_name, run
-    from selfrag.intrinsics.training.presets import preset
     from selfrag.loading import resolve_model
+    from selfrag.training.intrinsics.job import AdapterJob, base_name, run
+    from selfrag.training.intrinsics.presets import preset
 
     if wrong := [option for option, value in others.items() if value is not None]:
         raise UserError(f"{wrong[0]} is for rows with reflection tokens; adapters of intrinsics have --preset")
@@ -329,9 +329,9 @@ def train(
 
 def _estimated(job: Any) -> str:
     from selfrag.intrinsics.rendering import Renderer
-    from selfrag.intrinsics.training.job import load_rows, prepared, teachable
     from selfrag.loading import load_tokenizer
     from selfrag.training.estimate import estimate, total_gib
+    from selfrag.training.intrinsics.job import load_rows, prepared, teachable
 
     rows, more = load_rows(job)
     renderer = Renderer.of(load_tokenizer(job.base))

@@ -530,12 +530,9 @@ def retriever_of(index: str) -> Retriever:
 
 def index_fingerprint(index: str) -> str:
     """What tells one index from another: the checksum of its manifest."""
-    if index == "demo":
-        from selfrag.demo import index_path
+    from selfrag.loading import index_directory
 
-        folder = index_path()
-    else:
-        folder = Path(index)
+    folder = index_directory(index)
     manifest = folder / MANIFEST
     if not manifest.is_file():
         raise UserError(f"{folder} is no index; build one with `selfrag index build`")

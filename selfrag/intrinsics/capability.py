@@ -7,20 +7,119 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any, ClassVar, Generic, TypeVar
 
 from selfrag.decoding.answer import Answer
 from selfrag.errors import UserError
-from selfrag.intrinsics.chat import transcript
-from selfrag.intrinsics.contract import Codec, Executor, Reflection, State, Steps, Teachable
-from selfrag.intrinsics.conversation import Conversation, Passages, read_state
-from selfrag.intrinsics.findings import Code, Diagnostic
-from selfrag.intrinsics.needs import Needs
-from selfrag.intrinsics.running import reflection_steps, reflections
+from selfrag.intrinsics.chat import one_line
+from selfrag.intrinsics.contract import (
+    Code,
+    Codec,
+    Completion,
+    Diagnostic,
+    Executor,
+    Failed,
+    Reflection,
+    Request,
+    SteppedExecutor,
+    Steps,
+    Teachable,
+)
+from selfrag.intrinsics.state import Conversation, Passages, State, read_state
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
 from selfrag.untrusted import printable
+
+
+class Documents(StrEnum):
+    """Whether passages belong to the input."""
+
+    REQUIRED = "required"
+    OPTIONAL = "optional"
+    UNUSED = "unused"
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Input of an intrinsic (Table 1 of arXiv 2504.11704).
+
+    Attributes:
+        ends_with: roles that the last turn may have.
+        documents: whether there must be passages.
+        arguments: arguments that must be there.
+    """
+
+    ends_with: tuple[str, ...]
+    documents: Documents
+    arguments: tuple[str, ...] = ()
+
+    def check(self, name: str, state: State) -> None:
+        """Refuse what makes no sense, before any model is asked.
+
+        Raises:
+            UserError: no turn, wrong last role, empty last turn, no passage with text, or a missing or unknown
+                argument.
+        """
+        if not state.messages:
+            raise UserError(f"{name}: the conversation is empty; give at least one turn")
+        last = state.messages[-1]
+        if last.role not in self.ends_with:
+            wanted = " or ".join(self.ends_with)
+            hint = "; add the reply that is to be judged" if self.ends_with == ("assistant",) else ""
+            raise UserError(f"{name}: the last turn must be of role {wanted}, not {last.role!r}{hint}")
+        if not last.content.strip():
+            what = "response" if last.role == "assistant" else "question"
+            raise UserError(f"{name}: the {what} is empty; the last turn must have text")
+        if self.documents is Documents.REQUIRED and not any(passage.text.strip() for passage in state.passages):
+            count = len(state.passages)
+            why = {0: "there are no passages", 1: "the passage is empty"}.get(count, f"all {count} passages are empty")
+            raise UserError(f"{name}: {why}; give passages=[...]")
+        for argument in self.arguments:
+            value = state.arguments.get(argument)
+            if not isinstance(value, str) or not value.strip():
+                raise UserError(f"{name}: the argument {argument!r} is missing; give {argument}='...'")
+        unknown = sorted(set(state.arguments) - set(self.arguments))
+        if unknown:
+            known = ", ".join(self.arguments) or "none"
+            raise UserError(f"{name}: unknown argument {unknown[0]!r}; known: {known}")
+
+
+def encoded(codec: Codec, states: Sequence[State], adapter: str | None = None) -> list[Request]:
+    """The requests of some states; `adapter` replaces the codec's."""
+    requests = [codec.encode(state) for state in states]
+    return requests if adapter is None else [replace(request, adapter=adapter) for request in requests]
+
+
+def decoded(codec: Codec, request: Request, result: Completion | Failed) -> Reflection:
+    """What came back for a request; one that failed is a reflection without findings and with the reason."""
+    if isinstance(result, Failed):
+        return Reflection(request.state, diagnostics=(Diagnostic(Code.FAILED, printable(result.reason)),))
+    return codec.decode(request, result)
+
+
+def reflections(
+    codec: Codec, executor: Executor, states: Sequence[State], adapter: str | None = None
+) -> list[Reflection]:
+    """One reflection a state, in order; all requests share the executor's batch.
+
+    Raises:
+        UserError: as `Codec.encode` and `Executor.run`.
+    """
+    requests = encoded(codec, states, adapter)
+    results = executor.run(requests) if requests else []
+    return [decoded(codec, request, result) for request, result in zip(requests, results, strict=True)]
+
+
+def reflection_steps(
+    codec: Codec, executor: SteppedExecutor, states: Sequence[State], adapter: str | None = None
+) -> Steps[list[Reflection]]:
+    """The same without IO: yields engine requests, so that a decoder can run it among its own."""
+    requests = encoded(codec, states, adapter)
+    results = (yield from executor.steps(requests)) if requests else []
+    return [decoded(codec, request, result) for request, result in zip(requests, results, strict=True)]
+
 
 R = TypeVar("R", bound="Result")
 
@@ -47,7 +146,7 @@ class Result:
 
     def lines(self) -> tuple[str, ...]:
         """What a person wants to know, a line each; printable."""
-        return tuple(printable(transcript.one_line(line)) for line in self._lines())
+        return tuple(printable(one_line(line)) for line in self._lines())
 
     def _values(self) -> dict[str, Any]:
         return {}

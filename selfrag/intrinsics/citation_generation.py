@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from selfrag.intrinsics.capability import Capability, Result
-from selfrag.intrinsics.chat.citation_codec import CitationCodec
+from selfrag.intrinsics.capability import Capability, Documents, Needs, Result
+from selfrag.intrinsics.chat import CitationCodec
 from selfrag.intrinsics.contract import Citation, Reflection, Site, State, Teachable
-from selfrag.intrinsics.needs import Documents, Needs
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
 

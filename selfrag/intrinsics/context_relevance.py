@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from retrieval.passage import Passage
-from selfrag.intrinsics.capability import Capability, Result, spread
-from selfrag.intrinsics.chat.label_codec import LabelCodec, first_passage
+from selfrag.intrinsics.capability import Capability, Documents, Needs, Result, spread
+from selfrag.intrinsics.chat import LabelCodec
 from selfrag.intrinsics.contract import Code, Diagnostic, Finding, Reflection, Scope, State, Teachable
 from selfrag.intrinsics.labels import RELEVANCE
-from selfrag.intrinsics.needs import Documents, Needs
+from selfrag.intrinsics.sentences import first_passage
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
 

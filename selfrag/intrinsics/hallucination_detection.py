@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from selfrag.intrinsics.capability import Capability, Result
-from selfrag.intrinsics.chat.sentence_codec import SentenceCodec
+from selfrag.intrinsics.capability import Capability, Documents, Needs, Result
+from selfrag.intrinsics.chat import SentenceCodec
 from selfrag.intrinsics.contract import Reflection, Site, Teachable
 from selfrag.intrinsics.labels import FAITHFULNESS
-from selfrag.intrinsics.needs import Documents, Needs
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
 

@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from selfrag.intrinsics.capability import Capability, Result
-from selfrag.intrinsics.chat.text_codec import TextCodec
+from selfrag.intrinsics.capability import Capability, Documents, Needs, Result
+from selfrag.intrinsics.chat import TextCodec
 from selfrag.intrinsics.contract import Reflection, State, Teachable
 from selfrag.intrinsics.labels import CHANGED
-from selfrag.intrinsics.needs import Documents, Needs
 from selfrag.reflection.labels import Role
 
 TASK = (

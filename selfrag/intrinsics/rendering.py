@@ -16,8 +16,8 @@ from itertools import groupby
 from typing import Any
 
 from selfrag.errors import UserError
+from selfrag.intrinsics.contract import ChatPrompt, Piece, Slot, TextPrompt
 from selfrag.intrinsics.state import ROLES
-from selfrag.intrinsics.wire import ChatPrompt, Piece, Slot, TextPrompt
 from selfrag.tokenization import HFTextCodec, ReadOnlyTokenizer, TextCodec
 
 _MARK = re.compile("\ue000([0-9]+)([^\ue000\ue001]*)\ue001")  # private use: no template has them

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from selfrag.intrinsics.capability import Capability, Result, spread
-from selfrag.intrinsics.chat.label_codec import LabelCodec, last_turn
+from selfrag.intrinsics.capability import Capability, Documents, Needs, Result, spread
+from selfrag.intrinsics.chat import LabelCodec
 from selfrag.intrinsics.contract import Reflection, Teachable
 from selfrag.intrinsics.labels import COMPLIANCE
-from selfrag.intrinsics.needs import Documents, Needs
+from selfrag.intrinsics.sentences import last_turn
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from selfrag.intrinsics.capability import Capability, Result, spread
-from selfrag.intrinsics.chat.label_codec import LabelCodec, judged_turn
+from selfrag.intrinsics.capability import Capability, Documents, Needs, Result, spread
+from selfrag.intrinsics.chat import LabelCodec
 from selfrag.intrinsics.contract import Reflection, State, Teachable
 from selfrag.intrinsics.labels import CERTAINTY
-from selfrag.intrinsics.needs import Documents, Needs
+from selfrag.intrinsics.sentences import judged_turn
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
 

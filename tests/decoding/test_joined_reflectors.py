@@ -17,11 +17,10 @@ from scripted_critics import Scripted, distribution, draw, says
 from written import PROMPTING, VOCABULARY, Run, passages, run
 
 from selfrag.cli.ask import render
-from selfrag.decoding.answer import Answer
+from selfrag.decoding.answer import Answer, sweep
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reflectors import Asking, Moment, Verdict
 from selfrag.decoding.requests import Generate, Generated
-from selfrag.decoding.rescore import sweep
 from selfrag.decoding.trace import Trace
 from selfrag.errors import UserError
 from selfrag.intrinsics.labels import FAITHFULNESS, RELEVANCE

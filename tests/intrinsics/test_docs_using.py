@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import tiny
 
-from selfrag.intrinsics.catalog import CATALOG
 from selfrag.intrinsics.dialects.registry import DIALECTS
+from selfrag.intrinsics.library import CATALOG
 
 TEXT = (Path(__file__).parents[2] / "docs" / "intrinsics" / "using.md").read_text(encoding="utf-8")
 TEMPLATE = (

@@ -18,8 +18,8 @@ from selfrag.intrinsics import (
     RequirementCheck,
     Uncertainty,
 )
-from selfrag.intrinsics.catalog import CATALOG, PAPER, find
 from selfrag.intrinsics.contract import Code, Completion, Failed
+from selfrag.intrinsics.library import CATALOG, PAPER, find
 from selfrag.reflection.judgment import Source
 from selfrag.reflection.labels import Role
 

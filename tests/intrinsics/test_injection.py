@@ -23,15 +23,13 @@ from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.entailment import CODEC as ENTAILMENT
 from selfrag.experiments.self_interpretation.grid import DIRECT, Trial
 from selfrag.experiments.self_interpretation.run import PromptWriter
-from selfrag.intrinsics.catalog import CATALOG
 from selfrag.intrinsics.contract import ChatPrompt, Message, Piece, Request, State, TextPrompt
-from selfrag.intrinsics.conversation import read_state
 from selfrag.intrinsics.dialects.registry import DIALECTS, Options, codec, intrinsics_of
-from selfrag.intrinsics.execution.endpoint_config import Holding
-from selfrag.intrinsics.execution.endpoint_wire import Call, body
+from selfrag.intrinsics.execution.endpoint import Call, Holding, body
+from selfrag.intrinsics.library import CATALOG
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.intrinsics.sentences import rules
-from selfrag.intrinsics.state import ROLES
+from selfrag.intrinsics.state import ROLES, read_state
 from selfrag.tokenization import HFTextCodec
 
 FIELDS = ("system", "question", "answer", "query", "text", "title", "id", "argument", "field")

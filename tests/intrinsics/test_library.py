@@ -19,14 +19,12 @@ from selfrag.intrinsics import (
     QueryRewrite,
     Uncertainty,
 )
-from selfrag.intrinsics.capability import Result
-from selfrag.intrinsics.chat.label_codec import LabelCodec, last_query
+from selfrag.intrinsics.capability import Documents, Needs, Result
+from selfrag.intrinsics.chat import LabelCodec
 from selfrag.intrinsics.contract import Code, Completion
-from selfrag.intrinsics.dialect import codec_of
-from selfrag.intrinsics.model_library import check_cards
-from selfrag.intrinsics.needs import Documents, Needs
-from selfrag.intrinsics.reflectors.loading import adapters_of
-from selfrag.intrinsics.training.card import AdapterCard, fingerprint
+from selfrag.intrinsics.library import AdapterCard, check_cards, codec_of, fingerprint
+from selfrag.intrinsics.reflectors.intrinsic import adapters_of
+from selfrag.intrinsics.sentences import last_query
 from selfrag.reflection.labels import Label, LabelSet, Role
 
 TALK = [{"role": "user", "content": "Who wrote Faust?"}, {"role": "assistant", "content": "Goethe did. In 1808."}]
@@ -62,7 +60,7 @@ def test_an_adapter_that_was_trained_for_something_else_is_refused(change, messa
     given = {"answerability": str(tmp_path)}
     for changed, refused in ((card, False), (replace(card, **change), True)):
         (tmp_path / AdapterCard.FILE).write_text(json.dumps(changed.as_dict()))
-        for check in (lambda: check_cards(given, "chat"), lambda: adapters_of(given, demo=False)):
+        for check in (lambda: check_cards(given, "chat"), lambda: adapters_of(given, "other")):
             if refused:
                 with pytest.raises(UserError, match=message):
                     check()

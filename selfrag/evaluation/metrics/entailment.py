@@ -28,11 +28,12 @@ from selfrag.evaluation.metrics.nli import (
     short_name,
 )
 from selfrag.evaluation.records import model_files
-from selfrag.intrinsics.chat.label_codec import LabelCodec, judged_turn
+from selfrag.intrinsics.chat import LabelCodec
 from selfrag.intrinsics.contract import Completion, Executor, Failed, Request
 from selfrag.intrinsics.hallucination_detection import HallucinationDetection, HallucinationResult
+from selfrag.intrinsics.sentences import judged_turn
 from selfrag.intrinsics.state import Message, State
-from selfrag.loading import resolve_model
+from selfrag.loading import resolve_model, shipped_adapters
 from selfrag.reflection.labels import Label, LabelSet, Role
 from selfrag.runlog import Header, RunLog
 
@@ -157,18 +158,14 @@ def executor_of(spec: str) -> tuple[Executor, str, dict[str, Any]]:
     if not at:
         files = model_files(resolve_model(model))
         return _LateExecutor(partial(_library, model, adapters={})), short_name(model), {"model": model, "files": files}
-    from selfrag.intrinsics.execution.endpoint import EndpointExecutor
-    from selfrag.intrinsics.execution.endpoint_config import EndpointConfig
+    from selfrag.intrinsics.execution.endpoint import EndpointConfig, EndpointExecutor
 
     return EndpointExecutor(EndpointConfig(url, model)), short_name(model), {"model": model, "url": url}
 
 
 def _intrinsic(model: str) -> Entailment:
-    from selfrag.demo.intrinsics import adapter_paths
-    from selfrag.intrinsics.model_library import DEMO
-
     files, name = model_files(resolve_model(model)), HallucinationDetection.name
-    shipped = adapter_paths().get(name) if model == DEMO else None
+    shipped = shipped_adapters(model).get(name)
     if shipped is not None:
         files |= {f"{name}/{file}": checksum for file, checksum in model_files(shipped).items()}
     adapter = None if shipped is None else name
@@ -178,7 +175,7 @@ def _intrinsic(model: str) -> Entailment:
 
 
 def _library(model: str, **options: Any) -> Executor:
-    from selfrag.intrinsics.model_library import Library
+    from selfrag.intrinsics.library import Library
 
     return Library.from_pretrained(model, **options).executor
 

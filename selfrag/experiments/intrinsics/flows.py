@@ -27,7 +27,7 @@ from selfrag.intrinsics.answerability import Answerability
 from selfrag.intrinsics.flows.flow import NAMES, named, run
 from selfrag.intrinsics.flows.writers import Writer
 from selfrag.intrinsics.query_rewrite import QueryRewrite
-from selfrag.intrinsics.reflectors.reflecting import Reflecting
+from selfrag.intrinsics.reflectors.intrinsic import Reflecting
 from selfrag.intrinsics.state import Message, State
 from selfrag.jsonl import read_jsonl
 

@@ -33,12 +33,8 @@ from selfrag.experiments.report_tables import Section, Table, given, percent, sh
 from selfrag.intrinsics.contract import Reflection, Request
 from selfrag.intrinsics.query_rewrite import same_question
 from selfrag.intrinsics.state import State
-from selfrag.intrinsics.training.calibrators import top_probability
-from selfrag.intrinsics.training.certainty import conversation
-from selfrag.intrinsics.training.gold import gold_of
-from selfrag.intrinsics.training.own_answers import Answered
-from selfrag.intrinsics.training.rows import WORSE, Labelled
-from selfrag.intrinsics.training.uncited import without_evidence
+from selfrag.training.intrinsics.certainty import Answered, conversation, top_probability
+from selfrag.training.intrinsics.rows import WORSE, Labelled, gold_of, without_evidence
 
 ANSWERABILITY_PART = "answerability"
 _CLASSES = ("unans. P", "unans. R", "unans. F1", "ans. P", "ans. R", "ans. F1", "weighted F1")

@@ -28,12 +28,11 @@ from selfrag.experiments.intrinsics.measures import (
 from selfrag.experiments.intrinsics.subjects import ADAPTED, PROMPTED, UNTRAINED, Subject, worked
 from selfrag.experiments.report_tables import Section, markdown
 from selfrag.intrinsics.flows.writers import ChatWriter, SelfRAGWriter, Writer
-from selfrag.intrinsics.model_library import DEMO, Library
-from selfrag.intrinsics.training.data import STEMS, find_file
-from selfrag.intrinsics.training.job import ADAPTER, RUN, teachable
-from selfrag.intrinsics.training.own_answers import Answered, own_answers
-from selfrag.intrinsics.training.questions import read_questions
-from selfrag.intrinsics.training.rows import Labelled, read_labelled
+from selfrag.intrinsics.library import Library
+from selfrag.loading import shipped_adapters
+from selfrag.training.intrinsics.certainty import Answered, own_answers, read_questions
+from selfrag.training.intrinsics.job import ADAPTER, RUN, teachable
+from selfrag.training.intrinsics.rows import STEMS, Labelled, find_file, read_labelled
 
 T = TypeVar("T")
 LABELLED: Mapping[str, Callable[..., Section]] = {
@@ -189,12 +188,10 @@ def _share_right(settings: Settings) -> float | None:
     """How often the base was right in the adapter's training."""
     import json
 
-    from selfrag.demo.intrinsics import adapter_paths
-
     if settings.adapters is not None:
         folder = settings.adapters / UNCERTAINTY_PART
-    elif settings.model == DEMO and UNCERTAINTY_PART in adapter_paths():
-        folder = adapter_paths()[UNCERTAINTY_PART]
+    elif UNCERTAINTY_PART in (shipped := shipped_adapters(settings.model)):
+        folder = shipped[UNCERTAINTY_PART]
     else:
         return None
     for place in (folder / RUN / "manifest.json", folder / "training.json"):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from selfrag.intrinsics.catalog import find
+from selfrag.intrinsics.capability import reflections
 from selfrag.intrinsics.chat import DIALECT
 from selfrag.intrinsics.contract import (
     ChatPrompt,
@@ -19,11 +19,9 @@ from selfrag.intrinsics.contract import (
     State,
     Teachable,
 )
-from selfrag.intrinsics.dialect import codec_of
-from selfrag.intrinsics.running import reflections
-from selfrag.intrinsics.training.gold import gold_of
-from selfrag.intrinsics.training.job import chosen
-from selfrag.intrinsics.training.rows import Labelled
+from selfrag.intrinsics.library import codec_of, find
+from selfrag.training.intrinsics.job import chosen
+from selfrag.training.intrinsics.rows import Labelled, gold_of
 
 ADAPTED, UNTRAINED, PROMPTED = "adapter", "untrained", "prompted"
 """Names of the systems: our adapter; the base, asked in the same way; the base with worked examples before it."""

@@ -267,14 +267,13 @@ def run_judges(folder: Path, model: str, engine: str | None = None, patterns: Se
     Raises:
         UserError: the model has no reflection tokens, or as `run_grid`.
     """
-    from selfrag.intrinsics.model_library import DEMO
-    from selfrag.intrinsics.reflectors.loading import adapters_of
+    from selfrag.intrinsics.reflectors.intrinsic import adapters_of
     from selfrag.loading import resolve_model
 
     run = read_grid(folder)
     cells = run.select(patterns)
     path, remote = resolve_model(model), engine is not None and engine.startswith(("http://", "https://"))
-    shipped = adapters_of((CITATIONS,), demo=model == DEMO)
+    shipped = adapters_of((CITATIONS,), model)
     with on_demand(partial(_judges, model, engine, remote=remote)) as judges:
         loaded = judges().engine.limits.adapters if remote else shipped  # a server says what it has
         judge: dict[str, Any] = {"model": model_files(path), "citation": "adapter" if CITATIONS in loaded else "prompt"}

@@ -238,8 +238,7 @@ class Generator:
         Raises:
             UserError: the model cannot be used, or has no reflection tokens for `reflective`.
         """
-        from selfrag.intrinsics.execution.endpoint import EndpointExecutor
-        from selfrag.intrinsics.execution.endpoint_config import EndpointConfig
+        from selfrag.intrinsics.execution.endpoint import EndpointConfig, EndpointExecutor
         from selfrag.intrinsics.execution.engine import EngineExecutor
         from selfrag.reflection.vocabulary import Vocabulary
         from selfrag.tokenization import HFTextCodec

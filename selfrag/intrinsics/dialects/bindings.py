@@ -9,7 +9,7 @@ from typing import Any
 
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Scope
-from selfrag.intrinsics.dialects.binding import Binding, Shape
+from selfrag.intrinsics.dialects.replies import Binding, Shape
 from selfrag.intrinsics.labels import (
     ANSWERABLE,
     CERTAINTY,

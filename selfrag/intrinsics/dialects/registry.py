@@ -11,17 +11,34 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
 
-from retrieval.splitting import SentenceFinder
-from selfrag.errors import UserError
+from retrieval.splitting import SentenceFinder, sentence_finder
+from selfrag.errors import UserError, require
 from selfrag.intrinsics.dialects.bindings import BINDINGS, GRANITE_3_2, GRANITE_3_3, bind
-from selfrag.intrinsics.dialects.chat_codec import ChatCodec
-from selfrag.intrinsics.dialects.completion_codec import DATE, CompletionCodec
-from selfrag.intrinsics.dialects.completion_spec import completion_specs
-from selfrag.intrinsics.dialects.granite import GRANITE_3_2 as TEMPLATE_3_2
-from selfrag.intrinsics.dialects.granite import GRANITE_3_3 as TEMPLATE_3_3
-from selfrag.intrinsics.dialects.granite import System
-from selfrag.intrinsics.dialects.sentences import finder
-from selfrag.intrinsics.dialects.spec import Spec, load_spec, read_spec
+from selfrag.intrinsics.dialects.chat import ChatCodec
+from selfrag.intrinsics.dialects.completion import DATE, CompletionCodec, System, completion_specs
+from selfrag.intrinsics.dialects.completion import GRANITE_3_2 as TEMPLATE_3_2
+from selfrag.intrinsics.dialects.completion import GRANITE_3_3 as TEMPLATE_3_3
+from selfrag.intrinsics.dialects.io_yaml import Spec, load_spec, read_spec
+
+PUNKT = "punkt"
+"""NLTK's Punkt without trained parameters, as the public libraries use it; needs no download."""
+
+
+def finder(name: str = PUNKT) -> SentenceFinder:
+    """A sentence splitter by name.
+
+    Args:
+        name: `punkt`, or what `retrieval.splitting.sentence_finder` takes: `rules` or the name of a spaCy model.
+
+    Raises:
+        MissingExtraError: NLTK is not installed.
+        UserError: no such spaCy model.
+    """
+    if name != PUNKT:
+        return sentence_finder(name)
+    punkt = require("nltk.tokenize.punkt", extra="granite").PunktSentenceTokenizer()
+    return lambda text: list(punkt.span_tokenize(text))
+
 
 DialectCodec: TypeAlias = ChatCodec | CompletionCodec
 

@@ -1,25 +1,362 @@
 """`EndpointExecutor`: requests of codecs on any OpenAI-compatible server, with its adapters or with prompts alone.
 
-Works with text, so labels are less exact than on an engine (`endpoint_slots`). A `vllm serve` of one's own is better
+Works with text, so labels are less exact than on an engine (`slot_logprobs`). A `vllm serve` of one's own is better
 driven by `EngineExecutor` over the http engine, which sends token ids.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import partial
+from itertools import groupby
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
+from retrieval.checks import number, web_address, whole
 from selfrag.engines.http import patiently
 from selfrag.engines.http_wire import server_message
-from selfrag.intrinsics.contract import Completion, Failed, Request
-from selfrag.intrinsics.execution import endpoint_slots
-from selfrag.intrinsics.execution.endpoint_config import EndpointConfig, Holding
-from selfrag.intrinsics.execution.endpoint_wire import BadReplyError, Call, body, parse
-from selfrag.intrinsics.execution.obeying import obeys
+from selfrag.errors import EngineError
+from selfrag.intrinsics.contract import (
+    ChatPrompt,
+    Completion,
+    Constraint,
+    Failed,
+    Request,
+    Slot,
+    TextPrompt,
+    TokenLogprob,
+)
+from selfrag.intrinsics.dialects.output import certain, likelihood
+from selfrag.untrusted import markers, unmarked
+
+
+class Holding(StrEnum):
+    """How an endpoint is made to hold to a constraint."""
+
+    AUTO = "auto"  # the first of the others that it takes and obeys
+    STRUCTURED = "structured_outputs"  # vLLM: schema, pattern or choice; replies can be begun for the model
+    SCHEMA = "response_format"  # OpenAI: a JSON schema
+    NONE = "none"  # nothing but the prompt; replies are read as they come
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointConfig:
+    """How to reach an endpoint.
+
+    Attributes:
+        url: such as `http://127.0.0.1:8000/v1`; without a path, `/v1` is added.
+        model: its name there; a request's adapter takes its place, as `vllm serve --lora-modules` has it.
+        holding: how constraints are sent.
+        top_logprobs: most alternatives that the endpoint returns a token; 0 if it returns none.
+        api_key: sent as bearer token; by default what `api_key_env` holds, if anything.
+        api_key_env: environment variable of the key.
+        max_concurrency: requests there at once; more wait here.
+        connect_timeout: seconds for a connection.
+        read_timeout: seconds for a whole answer.
+        retries: repetitions after a failed connection and after status 429, 502, 503 and 504.
+        backoff: seconds before the first repetition; doubled for each further one.
+    """
+
+    url: str
+    model: str
+    holding: Holding = Holding.AUTO
+    top_logprobs: int = 20
+    api_key: str | None = field(default=None, repr=False)
+    api_key_env: str = "OPENAI_API_KEY"
+    max_concurrency: int = 16
+    connect_timeout: float = 10.0
+    read_timeout: float = 300.0
+    retries: int = 3
+    backoff: float = 0.5
+
+    def __post_init__(self) -> None:
+        web_address(self.url, "http://127.0.0.1:8000/v1")
+        if not self.model.strip():
+            raise EngineError("the name of the model is empty; give the name that the endpoint knows")
+        whole("max_concurrency", self.max_concurrency)
+        whole("retries", self.retries, 0)
+        whole("top_logprobs", self.top_logprobs, 0, 20)
+        number("connect_timeout", self.connect_timeout, above=True)
+        number("read_timeout", self.read_timeout, above=True)
+        number("backoff", self.backoff)
+
+    @property
+    def base(self) -> str:
+        """Address before the routes."""
+        bare = self.url.rstrip("/")
+        return bare if urlsplit(bare).path else f"{bare}/v1"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """HTTP headers of every request."""
+        key = self.api_key or os.environ.get(self.api_key_env)
+        return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+CHAT, TEXT = "/chat/completions", "/completions"
+
+_RENDERED = ("tools", "functions", "chat_template_kwargs")
+"""Fields of a caller's request, beside messages and documents, that a chat template shows."""
+
+
+class BadReplyError(ValueError):
+    """A reply without text; the message says what is wrong, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a server.
+
+    Attributes:
+        prompt: as the codec made it.
+        max_tokens: most new tokens.
+        begun: text with which the reply begins, written for the model.
+        temperature: None leaves it to the server.
+        constraint: of the text.
+        top_logprobs: alternatives a token; 0 for no log-probabilities.
+        adapter: name that takes the model's place.
+    """
+
+    prompt: TextPrompt | ChatPrompt
+    max_tokens: int
+    begun: str = ""
+    temperature: float | None = 0.0
+    constraint: Constraint | None = None
+    top_logprobs: int = 0
+    adapter: str | None = None
+
+    @property
+    def route(self) -> str:
+        """Where it goes."""
+        return TEXT if isinstance(self.prompt, TextPrompt) else CHAT
+
+
+def body(call: Call, model: str, holding: Holding) -> dict[str, Any]:
+    """The JSON of a call."""
+    content: dict[str, Any] = {"model": call.adapter or model, "max_tokens": call.max_tokens}
+    if call.temperature is not None:
+        content["temperature"] = call.temperature
+    if isinstance(call.prompt, TextPrompt):
+        content["prompt"] = _text(call.prompt) + _begun(call.begun)
+        if call.top_logprobs:
+            content["logprobs"] = call.top_logprobs
+    else:
+        rendered = {key: _broken(value) for key, value in call.prompt.extra.items() if key in _RENDERED}
+        content = {**call.prompt.extra, **rendered, **content, **_chat(call.prompt, call.begun, holding)}
+        if call.top_logprobs:
+            content |= {"logprobs": True, "top_logprobs": call.top_logprobs}
+    return content | _held(call.constraint, holding)
+
+
+def _chat(prompt: ChatPrompt, begun: str, holding: Holding) -> dict[str, Any]:
+    own = markers(prompt.own)
+    turns = [{"role": unmarked(m.role), "content": unmarked(m.content, own)} for m in prompt.messages]
+    content: dict[str, Any] = {"messages": turns}
+    if prompt.documents:
+        content["documents"] = [_broken(document) for document in prompt.documents]
+    if begun and holding is Holding.STRUCTURED:
+        turns.append({"role": "assistant", "content": _begun(begun)})
+        content |= {"add_generation_prompt": False, "continue_final_message": True}
+    elif begun:
+        asked = f"\n\nYour reply begins like this; write only what comes next, without repeating it:\n{_begun(begun)}"
+        turns[-1] = {**turns[-1], "content": turns[-1]["content"] + asked}
+    return content
+
+
+def _text(prompt: TextPrompt) -> str:
+    """Control pieces as they are; neighbouring text pieces are one text, so that halves in two of them do not join."""
+    own = markers(prompt.own)
+    runs = [(control, "".join(p.text for p in run)) for control, run in groupby(prompt.pieces, lambda p: p.control)]
+    return "".join(text if control else unmarked(text, own) for control, text in runs)
+
+
+def _begun(text: str) -> str:
+    """The beginning of a reply, which may end with an open bracket of the codec's own."""
+    return unmarked(text) if text.endswith(" ") else unmarked(text).removesuffix(" ")
+
+
+def _broken(value: Any) -> Any:
+    """A JSON value with every text in it `unmarked`, names of fields included."""
+    if isinstance(value, str):
+        return unmarked(value)
+    if isinstance(value, Mapping):
+        return {_broken(key): _broken(one) for key, one in value.items()}
+    return [_broken(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _held(constraint: Constraint | None, holding: Holding) -> dict[str, Any]:
+    if constraint is None or holding is Holding.NONE:
+        return {}
+    if holding is Holding.SCHEMA:
+        if constraint.json_schema is None:
+            return {}
+        schema = {"name": "reply", "strict": True, "schema": dict(constraint.json_schema)}
+        return {"response_format": {"type": "json_schema", "json_schema": schema}}
+    if constraint.json_schema is not None:
+        return {"structured_outputs": {"json": dict(constraint.json_schema)}}
+    if constraint.regex is not None:
+        return {"structured_outputs": {"regex": constraint.regex}}
+    return {"structured_outputs": {"choice": list(constraint.choice or ())}}
+
+
+def parse(content: bytes, call: Call) -> Completion:
+    """The completion in a reply.
+
+    Raises:
+        BadReplyError: it is not JSON, or has no text; nothing is ever filled in.
+    """
+    try:
+        reply = json.loads(content)
+    except (ValueError, RecursionError):
+        raise BadReplyError(f"the reply is not JSON: {content[:80]!r}") from None
+    match reply:
+        case {"choices": [{"message": {"content": str() | None as text}} as choice, *_]} if call.route == CHAT:
+            tokens = _chat_tokens(choice)
+        case {"choices": [{"text": str(text)} as choice, *_]} if call.route == TEXT:
+            tokens = _text_tokens(choice)
+        case _:
+            raise BadReplyError("the reply lacks choices[0] with its text")
+    finish, usage = choice.get("finish_reason"), reply.get("usage")
+    counts = usage if isinstance(usage, dict) else {}
+    details = counts.get("prompt_tokens_details")
+    return Completion(
+        text or "",
+        finish if isinstance(finish, str) else None,
+        tokens,
+        prompt_tokens=_count(counts, "prompt_tokens"),
+        cached_tokens=_count(details if isinstance(details, dict) else {}, "cached_tokens"),
+        generated_tokens=_count(counts, "completion_tokens"),
+    )
+
+
+def _count(usage: Mapping[str, Any], name: str) -> int:
+    value = usage.get(name)
+    return value if isinstance(value, int) and value >= 0 else 0
+
+
+def _chat_tokens(choice: Mapping[str, Any]) -> tuple[TokenLogprob, ...] | None:
+    match choice:
+        case {"logprobs": {"content": [*rows]}} if rows:
+            found = [_token(row) for row in rows]
+            return tuple(token for token in found if token is not None) if all(found) else None
+        case _:
+            return None
+
+
+def _token(row: Any) -> TokenLogprob | None:
+    match row:
+        case {"token": str(text), "logprob": float() | int() as value} if _sound(value):
+            others = row.get("top_logprobs")
+            top = [one for one in others if isinstance(one, dict)] if isinstance(others, list) else []
+            pairs = [(one.get("token"), one.get("logprob")) for one in top]
+            return TokenLogprob(text, float(value), _top(pairs))
+        case _:
+            return None
+
+
+def _text_tokens(choice: Mapping[str, Any]) -> tuple[TokenLogprob, ...] | None:
+    match choice:
+        case {"logprobs": {"tokens": [*texts], "token_logprobs": [*values]} as given} if len(texts) == len(values):
+            pass
+        case _:
+            return None
+    others = given.get("top_logprobs")
+    tops = others if isinstance(others, list) and len(others) == len(texts) else [None] * len(texts)
+    found = []
+    for text, value, top in zip(texts, values, tops, strict=True):
+        if not isinstance(text, str) or not isinstance(value, float | int) or not _sound(value):
+            return None
+        found.append(TokenLogprob(text, float(value), _top(list(top.items()) if isinstance(top, dict) else [])))
+    return tuple(found) or None
+
+
+def _top(pairs: Sequence[tuple[Any, Any]]) -> tuple[tuple[str, float], ...]:
+    """Alternatives that are log-probabilities, best first; servers write -9999 for what a constraint forbids."""
+    kept = [
+        (text, float(value))
+        for text, value in pairs
+        if isinstance(text, str) and isinstance(value, float | int) and _sound(value) and value > -9998
+    ]
+    return tuple(sorted(kept, key=lambda pair: -pair[1]))
+
+
+def _sound(value: float) -> bool:
+    return math.isfinite(value) and value <= 1e-3
+
+
+_FIELD = "label"
+
+
+def slot_call(request: Request, slot: Slot, top_logprobs: int, holding: Holding) -> Call:
+    """The call that has a slot's label written."""
+    words = [surface.strip() for surface in slot.surfaces]
+    longest = max(map(len, slot.surfaces))
+    made = Call(
+        request.prompt,
+        longest + 8,  # a token is a character at least
+        slot.prefill,
+        constraint=Constraint(choice=slot.surfaces),
+        top_logprobs=top_logprobs,
+        adapter=request.adapter,
+    )
+    if holding is not Holding.SCHEMA:
+        return made
+    schema = {
+        "type": "object",
+        "properties": {_FIELD: {"type": "string", "enum": words}},
+        "required": [_FIELD],
+        "additionalProperties": False,
+    }
+    return replace(made, max_tokens=longest + 32, constraint=Constraint(json_schema=schema))
+
+
+def slot_logprobs(slot: Slot, completion: Completion) -> tuple[float, ...] | None:
+    """Natural log-probability of each surface; None if what was written is no label."""
+    text = completion.text
+    forms = [surface.strip() for surface in slot.surfaces]
+    begin = _begin(text)
+    if begin is None:
+        return None
+    # Longer labels first: none is the beginning of another, but stripped ones may be.
+    order = sorted(range(len(forms)), key=lambda index: -len(forms[index]))
+    rest = text[begin:].casefold()
+    index = next((i for i in order if rest.startswith(forms[i].casefold()) and _ends(rest, len(forms[i]))), None)
+    if index is None:
+        return None
+    found = None
+    if completion.tokens and any(token.top for token in completion.tokens):
+        found = likelihood(completion.tokens, text, (begin, begin + len(forms[index])), forms)
+    if found is None:
+        found = certain(index, len(forms))
+    # The label that was written is all that is known for certain; a coverage of 1 says so.
+    return tuple(math.log(p * found.coverage) if p > 0 else -math.inf for p in found.distribution)
+
+
+def _begin(text: str) -> int | None:
+    """Where the label stands: at the beginning, or as the value of the one field."""
+    bare = text.lstrip()
+    if not bare:
+        return None
+    if not bare.startswith("{"):
+        return len(text) - len(bare)
+    mark = json.dumps(_FIELD)
+    after = text.find(mark)
+    quote = -1 if after < 0 else text.find('"', text.find(":", after + len(mark)))
+    return None if quote < 0 else quote + 1
+
+
+def _ends(text: str, size: int) -> bool:
+    """Whether the label stops there: `rel` is not what `relevant` says."""
+    return size == len(text) or not text[size].isalnum()
+
 
 T = TypeVar("T")
 
@@ -72,7 +409,7 @@ class _Connection:
 
     async def request(self, request: Request) -> Completion | Failed:
         most = self._owner.config.top_logprobs
-        jobs = [self._call(partial(endpoint_slots.call, request, slot, most)) for slot in request.slots]
+        jobs = [self._call(partial(slot_call, request, slot, most)) for slot in request.slots]
         if request.max_tokens > 0:
             text = Call(
                 request.prompt,
@@ -92,7 +429,7 @@ class _Connection:
         scored = zip(request.slots, results, strict=False)
         return replace(
             written or Completion(),
-            scores=tuple(endpoint_slots.scores(s, r) if isinstance(r, Completion) else None for s, r in scored),
+            scores=tuple(slot_logprobs(s, r) if isinstance(r, Completion) else None for s, r in scored),
             prompt_tokens=sum(result.prompt_tokens for result in served),
             cached_tokens=sum(result.cached_tokens for result in served),
             generated_tokens=sum(result.generated_tokens for result in served),
@@ -119,7 +456,7 @@ class _Connection:
                 if taken:
                     self._owner.holding = holding
                 return result
-            if isinstance(result, Completion) and _held(result, call, holding):
+            if isinstance(result, Completion) and _followed(result, call, holding):
                 self._owner.holding = holding
                 return result
         raise AssertionError("unreachable: the last way returns")
@@ -154,7 +491,7 @@ class _Connection:
             return Failed(f"{config.url}: {error}"), 200
 
 
-def _held(completion: Completion, call: Call, holding: Holding) -> bool:
+def _followed(completion: Completion, call: Call, holding: Holding) -> bool:
     """Whether a reply follows its constraint, as far as it was sent and the reply is whole."""
     constraint = call.constraint
     if constraint is None or (holding is Holding.SCHEMA and constraint.json_schema is None):
@@ -172,3 +509,18 @@ def _finish(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return asyncio.run(make())
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(lambda: asyncio.run(make())).result()
+
+
+def obeys(text: str, constraint: Constraint) -> bool:
+    """Whether the whole text is what the constraint allows; white space around a choice does not matter."""
+    import jsonschema
+
+    if constraint.choice is not None:
+        return text.strip() in [choice.strip() for choice in constraint.choice]
+    if constraint.regex is not None:
+        return re.fullmatch(constraint.regex, text) is not None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return bool(jsonschema.Draft202012Validator(dict(constraint.json_schema or {})).is_valid(value))

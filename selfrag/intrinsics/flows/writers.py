@@ -16,7 +16,7 @@ from selfrag.decoding.requests import Consult, Consulted
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
 from selfrag.decoding.tree import counted
 from selfrag.errors import DecodingError, UserError
-from selfrag.intrinsics.chat import transcript
+from selfrag.intrinsics import chat
 from selfrag.intrinsics.contract import ChatPrompt, Completion, Executor, Failed, Message, Request
 from selfrag.intrinsics.flows.progress import Progress, Run, Staging
 from selfrag.intrinsics.reflectors.critic import among
@@ -118,9 +118,9 @@ class ChatWriter:
         """Documents, conversation and task in one user turn."""
         state = progress.state()
         filled = [index for index, passage in enumerate(state.passages) if passage.text.strip()]
-        prompt = transcript.turn(
-            *(transcript.plain_document(state, index) for index in filled),
-            transcript.conversation(state.messages),
+        prompt = chat.turn(
+            *(chat.plain_document(state, index) for index in filled),
+            chat.conversation(state.messages),
             f"Task: {GROUNDED if filled else TASK}",
         )
         turns = (Message("user", prompt),)

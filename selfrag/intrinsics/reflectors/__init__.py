@@ -8,9 +8,7 @@ act as a gate (`selfrag.decoding.reflectors`).
 from __future__ import annotations
 
 from selfrag.intrinsics.reflectors.critic import critic, services
-from selfrag.intrinsics.reflectors.function import FunctionReflector
-from selfrag.intrinsics.reflectors.loading import adapters_of, on_engine
-from selfrag.intrinsics.reflectors.reflecting import Reflecting
+from selfrag.intrinsics.reflectors.intrinsic import FunctionReflector, Reflecting, adapters_of, on_engine
 from selfrag.intrinsics.reflectors.tokens import TokenReflector
 
 __all__ = ["FunctionReflector", "Reflecting", "TokenReflector", "adapters_of", "critic", "on_engine", "services"]

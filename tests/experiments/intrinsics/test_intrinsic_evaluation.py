@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from selfrag.cli.main import main
-from selfrag.intrinsics.training.job import AdapterJob, run
-from selfrag.intrinsics.training.presets import Making, preset
+from selfrag.training.intrinsics.job import AdapterJob, run
+from selfrag.training.intrinsics.presets import Making, preset
 from selfrag.training.settings import Lora, Reach
 
 

@@ -34,11 +34,9 @@ from selfrag.experiments.intrinsics.subjects import FewShot, Subject, worked
 from selfrag.experiments.report_tables import Table, markdown
 from selfrag.intrinsics.flows.writers import taken
 from selfrag.intrinsics.state import Message, State
-from selfrag.intrinsics.training.job import teachable
-from selfrag.intrinsics.training.own_answers import Answered
-from selfrag.intrinsics.training.questions import parse_question
-from selfrag.intrinsics.training.rows import parser
-from selfrag.intrinsics.training.uncited import without_evidence
+from selfrag.training.intrinsics.certainty import Answered, parse_question
+from selfrag.training.intrinsics.job import teachable
+from selfrag.training.intrinsics.rows import parser, without_evidence
 
 
 def rows(name, count=6):

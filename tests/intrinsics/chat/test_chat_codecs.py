@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from retrieval.passage import Passage
 from selfrag.errors import UserError
-from selfrag.intrinsics.catalog import CATALOG
 from selfrag.intrinsics.contract import Completion, Gold, Message, State
 from selfrag.intrinsics.labels import ANSWERABLE, CERTAINTY, COMPLIANCE, FAITHFULNESS, RELEVANCE
+from selfrag.intrinsics.library import CATALOG
 from selfrag.intrinsics.state import ROLES
 
 CODECS = {kind.name: kind.default_codec() for kind in CATALOG}

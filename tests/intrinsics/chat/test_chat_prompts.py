@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retrieval.passage import Passage
-from selfrag.intrinsics.catalog import CATALOG
-from selfrag.intrinsics.chat.transcript import numbers
+from selfrag.intrinsics.chat import numbers
 from selfrag.intrinsics.contract import Message, State
+from selfrag.intrinsics.library import CATALOG
 
 HOSTILE = [
     "[01] x",

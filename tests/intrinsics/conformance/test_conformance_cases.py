@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from selfrag.intrinsics.conformance.case import read_cases
-from selfrag.intrinsics.conformance.check import Verdict, check
-from selfrag.intrinsics.conformance.compare import MismatchError, Rejoined, compare
-from selfrag.intrinsics.conformance.deviations import REASONS, Deviation
-from selfrag.intrinsics.conformance.differences import difference
+from conformance.case import read_cases
+from conformance.check import Verdict, check
+from conformance.compare import REASONS, Deviation, MismatchError, Rejoined, compare, difference
 
 ROOT = Path(__file__).parents[3]
 CASES = ROOT.parent / "shared" / "conformance" / "intrinsics"

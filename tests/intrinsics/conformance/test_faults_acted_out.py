@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from conformance.compare import Deviation
+from conformance.recorded import explained
 from retrieval.passage import Passage
-from selfrag.intrinsics.conformance.deviations import Deviation
-from selfrag.intrinsics.conformance.faults import explained
 from selfrag.intrinsics.contract import Completion, Message, State, TokenLogprob
 from selfrag.intrinsics.dialects.registry import Options, codec
 

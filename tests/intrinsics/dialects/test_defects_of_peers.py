@@ -17,9 +17,9 @@ from selfrag.errors import UserError
 from selfrag.intrinsics.answerability import Answerability
 from selfrag.intrinsics.citation_generation import CitationGeneration
 from selfrag.intrinsics.contract import ChatPrompt, Code, Completion, Gold, Message, Reflection, State
-from selfrag.intrinsics.dialects.likelihood import likelihood
+from selfrag.intrinsics.dialects.io_yaml import read_spec
+from selfrag.intrinsics.dialects.output import likelihood
 from selfrag.intrinsics.dialects.registry import DIALECTS, Options, codec_of_spec, intrinsics_of
-from selfrag.intrinsics.dialects.spec import read_spec
 from selfrag.reflection.judgment import Source
 
 ANSWER = ('"answerable"', '"unanswerable"')
@@ -251,7 +251,7 @@ def test_17_training_writes_what_inference_reads():
 
 def test_18_importing_loads_nothing_heavy_and_nothing_undeclared():
     program = (
-        "import sys; import selfrag.intrinsics.dialects.registry, selfrag.intrinsics.conformance.check;"
+        "import sys; import selfrag.intrinsics.dialects.registry;"
         "print([m for m in ('nltk', 'yaml', 'spacy', 'torch', 'vllm', 'transformers', 'httpx') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

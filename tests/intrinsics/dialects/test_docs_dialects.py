@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from selfrag.intrinsics.conformance.deviations import REASONS
+from conformance.compare import REASONS
 from selfrag.intrinsics.dialects.registry import DIALECTS
 
 TEXT = (Path(__file__).parents[3] / "docs" / "intrinsics" / "dialects.md").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfrag.intrinsics.dialects.json_reading import Node, read
+from selfrag.intrinsics.dialects.lenient_json import Node, read
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-99, 99) | st.text(max_size=8),

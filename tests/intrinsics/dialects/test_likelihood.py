@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from wire_help import plain, token
 
 from selfrag.intrinsics.contract import TokenLogprob
-from selfrag.intrinsics.dialects.likelihood import likelihood
+from selfrag.intrinsics.dialects.output import likelihood
 
 ANSWER = ('"answerable"', '"unanswerable"')
 

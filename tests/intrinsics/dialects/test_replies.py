@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from wire_help import exact, find, plain, published, state, token
 
 from retrieval.passage import Passage
-from selfrag.intrinsics.catalog import CATALOG
 from selfrag.intrinsics.contract import Code, Completion, Message, Reflection, State, TokenLogprob
+from selfrag.intrinsics.dialects.io_yaml import read_spec
 from selfrag.intrinsics.dialects.registry import DIALECTS, Options, codec_of_spec, intrinsics_of
-from selfrag.intrinsics.dialects.spec import read_spec
 from selfrag.intrinsics.hallucination_detection import HallucinationDetection
+from selfrag.intrinsics.library import CATALOG
 from selfrag.intrinsics.query_clarification import QueryClarification
 from selfrag.intrinsics.query_rewrite import QueryRewrite
 from selfrag.reflection.judgment import Source

@@ -12,11 +12,10 @@ from wire_help import exact, find, published, state
 from retrieval.passage import Passage
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import ChatPrompt, Message, State, TextPrompt
-from selfrag.intrinsics.dialects.chat_codec import ChatCodec
-from selfrag.intrinsics.dialects.granite import System
-from selfrag.intrinsics.dialects.registry import Options, codec, codec_of_file, codec_of_spec, intrinsics_of
-from selfrag.intrinsics.dialects.sentences import finder
-from selfrag.intrinsics.dialects.spec import read_spec
+from selfrag.intrinsics.dialects.chat import ChatCodec
+from selfrag.intrinsics.dialects.completion import System
+from selfrag.intrinsics.dialects.io_yaml import read_spec
+from selfrag.intrinsics.dialects.registry import Options, codec, codec_of_file, codec_of_spec, finder, intrinsics_of
 
 BASIC = "<|start_of_role|>user<|end_of_role|>q<|end_of_text|>\n<|start_of_role|>certainty<|end_of_role|>"
 

@@ -24,10 +24,7 @@ from selfrag.intrinsics.contract import (
     State,
     TextPrompt,
 )
-from selfrag.intrinsics.execution.endpoint import EndpointExecutor
-from selfrag.intrinsics.execution.endpoint_config import EndpointConfig, Holding
-from selfrag.intrinsics.execution.endpoint_wire import Call, body, parse
-from selfrag.intrinsics.execution.obeying import obeys
+from selfrag.intrinsics.execution.endpoint import Call, EndpointConfig, EndpointExecutor, Holding, body, obeys, parse
 
 STATE = State((Message("user", "Who wrote Faust?"),))
 SITE = STATE.in_message("query", 0)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from selfrag.decoding.requests import Constraint as Mask
 from selfrag.decoding.requests import Finish, Generated
 from selfrag.intrinsics.contract import Constraint
-from selfrag.intrinsics.execution.generated import label_ids, mask, tokens
+from selfrag.intrinsics.execution.engine import label_ids, mask, tokens
 from selfrag.tokenization import HFTextCodec
 
 CODECS = {

@@ -12,7 +12,7 @@ from spelling import PROMPT, Pieces, brute_force, engine, renderer
 from selfrag.decoding.requests import Failed, Generated
 from selfrag.engines.base import serve
 from selfrag.intrinsics.contract import Message, Slot, State
-from selfrag.intrinsics.execution.slots import plan
+from selfrag.intrinsics.execution.engine import plan
 
 SITE = State((Message("user", "Q?"),)).in_message("query", 0)
 LETTERS = Pieces("a", "b", "c")

@@ -74,7 +74,7 @@ def test_reflection_tokens_as_a_reflector_change_nothing_but_the_question_who_as
 
 def test_utility_of_an_answer_that_somebody_else_wrote() -> None:
     from selfrag.engines.base import pump
-    from selfrag.intrinsics.conversation import read_state
+    from selfrag.intrinsics.state import read_state
 
     engine = scripted(
         {

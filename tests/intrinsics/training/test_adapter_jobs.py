@@ -12,14 +12,13 @@ from intrinsic_rows import MAKERS
 from selfrag.cli.main import main
 from selfrag.engines.adapters import read_adapter, unsupported
 from selfrag.errors import UserError
+from selfrag.intrinsics.library import AdapterCard
 from selfrag.intrinsics.rendering import Renderer
-from selfrag.intrinsics.training.card import AdapterCard
-from selfrag.intrinsics.training.invocation import invocation_of
-from selfrag.intrinsics.training.job import AdapterJob, base_name, run, teachable
-from selfrag.intrinsics.training.own_answers import own_answers
-from selfrag.intrinsics.training.presets import PRESETS, Making, preset
-from selfrag.intrinsics.training.questions import read_questions
 from selfrag.loading import load_tokenizer
+from selfrag.training.intrinsics.certainty import own_answers, read_questions
+from selfrag.training.intrinsics.examples import invocation_of
+from selfrag.training.intrinsics.job import AdapterJob, base_name, run, teachable
+from selfrag.training.intrinsics.presets import PRESETS, Making, preset
 from selfrag.training.journal import fingerprint
 from selfrag.training.settings import Lora, Reach
 
@@ -92,7 +91,7 @@ def test_own_answers_are_the_base_models_and_are_kept(data, chat_llama, tmp_path
     # Against transformers' own forward on each option alone.
     from transformers import AutoModelForCausalLM
 
-    from selfrag.intrinsics.training.own_answers import option_examples
+    from selfrag.training.intrinsics.certainty import option_examples
     from selfrag.training.targets import MASKED
 
     model = AutoModelForCausalLM.from_pretrained(chat_llama, dtype=torch.bfloat16)

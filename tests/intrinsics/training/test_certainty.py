@@ -10,10 +10,17 @@ from intrinsic_rows import asked
 
 from selfrag.errors import UserError
 from selfrag.evaluation.metrics.calibration import calibration_error
-from selfrag.intrinsics.training.calibrators import Calibrator, decile, fit, out_of_fold, top_probability
-from selfrag.intrinsics.training.certainty import certainty_rows, facts
-from selfrag.intrinsics.training.own_answers import Answered
-from selfrag.intrinsics.training.questions import parse_question
+from selfrag.training.intrinsics.certainty import (
+    Answered,
+    Calibrator,
+    certainty_rows,
+    decile,
+    facts,
+    fit,
+    out_of_fold,
+    parse_question,
+    top_probability,
+)
 
 
 def drawn(count, temperature, seed=0):

@@ -10,13 +10,18 @@ import pytest
 from intrinsic_rows import MAKERS, answerable, cited, judged, rewritten, turns
 
 from selfrag.errors import UserError
-from selfrag.intrinsics.training.data import data_files
-from selfrag.intrinsics.training.gold import gold_of
-from selfrag.intrinsics.training.job import chosen, teachable
-from selfrag.intrinsics.training.questions import parse_question, read_questions, unseen
-from selfrag.intrinsics.training.rows import parser, read_labelled
-from selfrag.intrinsics.training.standalone import asked_alone, with_standalone
-from selfrag.intrinsics.training.uncited import with_uncited, without_evidence
+from selfrag.training.intrinsics.certainty import parse_question, read_questions, unseen
+from selfrag.training.intrinsics.job import chosen, teachable
+from selfrag.training.intrinsics.rows import (
+    asked_alone,
+    data_files,
+    gold_of,
+    parser,
+    read_labelled,
+    with_standalone,
+    with_uncited,
+    without_evidence,
+)
 
 GIVEN = Path(__file__).parents[4] / "shared" / "data" / "intrinsics"
 

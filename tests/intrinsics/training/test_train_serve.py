@@ -13,14 +13,11 @@ from selfrag.engines.scripted import ScriptedEngine
 from selfrag.intrinsics.contract import Completion, Message
 from selfrag.intrinsics.execution.engine import EngineExecutor
 from selfrag.intrinsics.rendering import Renderer
-from selfrag.intrinsics.training.certainty import certainty_rows
-from selfrag.intrinsics.training.examples import example, make_examples
-from selfrag.intrinsics.training.gold import gold_of
-from selfrag.intrinsics.training.job import AdapterJob, prepared, teachable
-from selfrag.intrinsics.training.own_answers import Answered
-from selfrag.intrinsics.training.presets import Making, preset
-from selfrag.intrinsics.training.questions import parse_question
-from selfrag.intrinsics.training.rows import parser
+from selfrag.training.intrinsics.certainty import Answered, certainty_rows, parse_question
+from selfrag.training.intrinsics.examples import example, make_examples
+from selfrag.training.intrinsics.job import AdapterJob, prepared, teachable
+from selfrag.training.intrinsics.presets import Making, preset
+from selfrag.training.intrinsics.rows import gold_of, parser
 from selfrag.training.targets import MASKED
 
 

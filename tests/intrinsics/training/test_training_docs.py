@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from selfrag.cli.main import main
-from selfrag.intrinsics.training.presets import PRESETS
+from selfrag.training.intrinsics.presets import PRESETS
 
 TEXT = (Path(__file__).parents[3] / "docs" / "intrinsics" / "training.md").read_text(encoding="utf-8")
 
