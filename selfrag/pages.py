@@ -1,9 +1,8 @@
-"""Pages of one file that open from disk: untrusted text made inert, style sheet, tables. No script runs on them."""
+"""Pages of one file that open from disk: untrusted text made inert, style sheet, frame. No script runs on them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -24,11 +23,6 @@ def visible(text: str, longest: int = LONGEST) -> str:
 def inert(text: str, longest: int = LONGEST) -> str:
     """`visible`, for the inside of an element or of a quoted attribute."""
     return escape(visible(text, longest), quote=True)
-
-
-def isolated(text: str, longest: int = LONGEST) -> str:
-    """An element whose content cannot change the writing direction of what is around it."""
-    return f'<bdi dir="auto">{inert(text, longest)}</bdi>'
 
 
 NAMES: dict[Role, str] = {
@@ -176,23 +170,4 @@ def document(title: str, style: str, body: str, *, pictures: bool = False) -> st
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="referrer" content="no-referrer">'
         f"<title>{inert(title, 160)}</title>\n<style>\n{style}\n</style></head>\n<body>{body}</body></html>\n"
-    )
-
-
-def links(targets: Mapping[str, str]) -> str:
-    """Links within the page: id -> name."""
-    listed = "".join(f'<li><a href="#{target}">{name}</a></li>' for target, name in targets.items())
-    return f'<nav aria-label="Sections"><ul>{listed}</ul></nav>'
-
-
-def table(caption: str, head: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], *, total: bool = False) -> str:
-    """A table whose cells are HTML already; the first cell of a row is its heading, the last row may be the total."""
-    top = "".join(f'<th scope="col">{cell}</th>' for cell in head)
-    lines = []
-    for number, (name, cells) in enumerate(rows):
-        kind = ' class="total"' if total and number == len(rows) - 1 else ""
-        lines.append(f'<tr{kind}><th scope="row">{name}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>')
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{inert(caption)}"><table>'
-        f"<caption>{inert(caption)}</caption><thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
     )

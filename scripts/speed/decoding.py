@@ -20,7 +20,7 @@ from selfrag.decoding.answer import Answer, sweep
 from selfrag.engines.vllm import VLLMConfig
 from selfrag.errors import EngineError
 from selfrag.evaluation.machine import machine, memory_gib
-from selfrag.evaluation.markdown_table import aligned
+from selfrag.evaluation.tables import aligned
 from selfrag.prompting import Prompting
 from speed.rivals import CutAfterwards, Dictionaries, OfficialLoop, Recording, replay
 from speed.timing import (

@@ -58,7 +58,7 @@ def judge(
     """Ask a second model about finished runs: are citations and claims entailed, are facts supported?"""
     from tqdm import tqdm
 
-    from selfrag.cli.eval_show import show
+    from selfrag.cli.eval_report import show
     from selfrag.cli.options import quiet
     from selfrag.evaluation.comparison import run_folders
     from selfrag.evaluation.metrics.judging import families, judge_run
@@ -83,7 +83,7 @@ def facts(
     data: DataFolder = None,
 ) -> None:
     """Hand a run to the official FactScore tool, which needs an environment of its own, and take its figures in."""
-    from selfrag.cli.eval_show import show
+    from selfrag.cli.eval_report import show
     from selfrag.evaluation.metrics.judging import official_input, official_output
 
     if (write is None) == (read is None):

@@ -1,4 +1,4 @@
-"""`selfrag eval run`: arguments in, run directories and a table out. All work is done by `selfrag.experiments`."""
+"""`selfrag eval run`: arguments in, run directories and a table out."""
 
 from __future__ import annotations
 
@@ -108,14 +108,10 @@ def run(
 
 def _show(folders: list[Path], results: dict[str, dict[str, dict[str, Any]]], against: str | None, seed: int) -> None:
     """The table over what was run now; a folder may hold files of earlier runs too."""
-    from rich.console import Console
-
-    from selfrag.evaluation.comparison import compare, read_runs
+    from selfrag.cli.eval_report import show
     from selfrag.evaluation.records import failures
-    from selfrag.evaluation.tables import Terminal
 
-    ran = list(next(iter(results.values())))
-    Console().print(Terminal(compare(read_runs(folders, ran), against=against, seed=seed)))
+    show(folders, list(next(iter(results.values()))), against, seed)
     for folder, (name, files) in zip(folders, results.items(), strict=True):
         if said := failures(folder, files):
             line = f"{name}: {said}; they count as wrong; the same command with --retry-failed runs them again"

@@ -18,9 +18,7 @@ from selfrag.errors import UserError
 from selfrag.evaluation.comparison import Draws, bootstrap, read_run
 from selfrag.evaluation.intervals import ROUNDS
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.answers import EFFORT
-from selfrag.evaluation.metrics.fluency import REPEATED
-from selfrag.evaluation.metrics.memory import MEMORY
+from selfrag.evaluation.metrics.answers import EFFORT, MEMORY, REPEATED
 from selfrag.evaluation.metrics.registry import is_count, ratio
 from selfrag.evaluation.records import items_of, read_manifest
 from selfrag.jsonl import read_jsonl, write_jsonl
@@ -212,10 +210,6 @@ def write_lm_eval(sources: Sequence[Source], folder: Path) -> Path:
     """Write `results_DATE.json` and `samples_TASK_DATE.jsonl` below `folder/MODEL`; the path of the results.
 
     The filter is always `none`, as nothing is cut out of an answer here.
-
-    Args:
-        sources: files of one run.
-        folder: of all models.
 
     Raises:
         UserError: no file, data and records disagree, or the folder cannot be written.

@@ -20,10 +20,6 @@ from selfrag.evaluation.items import TASK_INPUT, Item
 def unlisted(text: str, options: Sequence[str]) -> str:
     """`text` without the options listed at its end, as `A: ..`, `A. ..`, `A) ..`, `(A) ..` or with numbers from 1.
 
-    Args:
-        text: a question, with its options or without.
-        options: in order.
-
     Returns:
         What stands before the listing; `text` as it is unless every option is listed under its own name, and nothing
         comes after them.

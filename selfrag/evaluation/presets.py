@@ -13,7 +13,6 @@ from typing import Any, Literal
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
 from selfrag.evaluation.items import TASK_INPUT, Item
-from selfrag.evaluation.markdown_table import compact
 from selfrag.evaluation.metrics.registry import metrics
 from selfrag.evaluation.public_files import SCHEMAS, Schema
 from selfrag.evaluation.task import BIOGRAPHY, CLOSED, LIST, LONG, SET_BY_TASK, SHORT, Kind, Task
@@ -342,11 +341,6 @@ def overview() -> Any:
     for row in rows():
         table.add_row(*row[:-1])
     return table
-
-
-def markdown() -> str:
-    """The same table for a page."""
-    return compact(COLUMNS, rows())
 
 
 def in_full(preset: Preset) -> str:

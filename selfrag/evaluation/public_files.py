@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import gzip
 import json
 import re
 import string
-import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -16,78 +14,46 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from retrieval.passage import Passage
-from retrieval.reading import mended_json
+from retrieval.reading import parse_json, read_lines, read_whole
 from selfrag.errors import UserError
 from selfrag.evaluation.items import Item
 from selfrag.jsonl import read_jsonl
 
 T = TypeVar("T")
-_GAP = re.compile(r"[\s]*")
-_DATA = re.compile(r'\s*\{\s*"data"\s*:\s*(?=\[)')
-_NOT_JSON = (ValueError, RecursionError, UserError)  # JSON's own, or a number of thousands of digits
+_WHOLE = re.compile(r'\s*(?:\[|\{\s*"data"\s*:|\{\s*$)')
+"""How the first line of a file begins that is one JSON value, and not a row a line."""
 
 
 def read_records(path: Path, parse: Callable[[dict[str, Any]], T]) -> list[T]:
-    """Parse every record of a file.
+    """Parse every record of a file: JSON Lines, an array, or an object with an array under `data`; `.gz` unpacked.
 
     Args:
         path: the file.
         parse: makes a value of one object; raises `UserError` for a bad one.
 
     Raises:
-        UserError: the file cannot be read, is empty, or a record is bad; names `file:line`.
+        UserError: the file cannot be read, is empty, or a record is bad; names `file:line`, or the row of an array.
     """
-    start = _beginning(path)
-    whole = start.startswith("[") or _DATA.match(start) is not None
-    found = _array(path, parse) if whole else list(read_jsonl(path, parse, mended=True))
+    if _WHOLE.match(next(read_lines(path), "")):
+        records = parse_json(read_whole(path), str(path), nan=True, mended=True)
+        records = records.get("data") if isinstance(records, dict) else records
+        if not isinstance(records, list):
+            raise UserError(f"{path}: no array of rows, and none under 'data'")
+        found = [_row(path, number, record, parse) for number, record in enumerate(records, 1)]
+    else:
+        found = list(read_jsonl(path, parse, mended=True))
     if not found:
         raise UserError(f"{path}: no rows; check that this is the right file")
     return found
 
 
-def _beginning(path: Path) -> str:
-    """The first characters, without the space before them; the readers complain about what cannot be read."""
+def _row(path: Path, number: int, record: Any, parse: Callable[[dict[str, Any]], T]) -> T:
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
-            return stream.read(200).decode("utf-8", errors="replace").lstrip()
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error
-
-
-def _array(path: Path, parse: Callable[[dict[str, Any]], T]) -> list[T]:
-    text = mended_json(_text(path))
-    data = _DATA.match(text)
-    at = text.index("[", data.end() if data else 0) + 1
-    decoder, line, counted = json.JSONDecoder(), 1, 0
-    found: list[T] = []
-    while True:
-        at = _GAP.match(text, at).end()  # type: ignore[union-attr]  # matches anywhere, if only nothing
-        line, counted = line + text.count("\n", counted, at), at
-        if text[at : at + 1] == "]":
-            return found
-        try:
-            record, at = decoder.raw_decode(text, at)
-            if not isinstance(record, dict):
-                raise UserError(f"a row must be an object, not {type(record).__name__}")
-            found.append(parse(record))
-            at = _GAP.match(text, at).end()  # type: ignore[union-attr]
-            if text[at : at + 1] not in (",", "]"):
-                raise UserError("',' or ']' must follow this row")
-        except _NOT_JSON as error:
-            reason = error.msg if isinstance(error, json.JSONDecodeError) else error
-            raise UserError(f"{path}:{line}: {reason}; fix the row that begins on this line") from error
-        at += text[at] == ","
-
-
-def _text(path: Path) -> str:
-    try:
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path}:{line}: not UTF-8 ({error.reason}); fix this line") from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error
+        if not isinstance(record, dict):
+            raise UserError(f"a row must be an object, not {type(record).__name__}")
+        return parse(record)
+    except UserError as error:
+        raise UserError(f"{path}: row {number}: {error}; fix this row") from error
 
 
 Record: TypeAlias = Mapping[str, Any]

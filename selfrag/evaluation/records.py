@@ -48,10 +48,6 @@ class RunDirectory:
     def admit(self, file: TaskFile, settings: Mapping[str, Any]) -> None:
         """Note a file before its first item is run.
 
-        Args:
-            file: what is run.
-            settings: how it was read (limit, seed, evidence).
-
         Raises:
             UserError: the run holds records of another file of this name, or with other settings.
         """
@@ -169,10 +165,6 @@ class Spent:
 class RecordFile:
     """Records of the items of one file; a record may hold a whole trace and stays on disk.
 
-    Args:
-        folder: of the run; must exist.
-        name: of the file.
-
     Raises:
         UserError: a line of the log is damaged.
     """
@@ -218,9 +210,6 @@ class RecordFile:
 
     def finish(self, order: Sequence[str]) -> dict[str, Any]:
         """Write the final file if it is not there, and count.
-
-        Args:
-            order: ids of all items, each recorded.
 
         Returns:
             Items, failed items, seconds, cached tokens.

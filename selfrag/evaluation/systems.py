@@ -84,10 +84,6 @@ class Reflective:
 def runnable(decoding: Decoding, given: Iterable[str]) -> Decoding:
     """The same policy, if a run of a checkpoint alone can keep to what was asked of it.
 
-    Args:
-        decoding: the policy.
-        given: names of the fields that somebody changed.
-
     Raises:
         UserError: a field that the task sets, or reflectors and gates, whose adapters a run does not load.
     """
@@ -182,10 +178,6 @@ def tokenizer_of(model: Path) -> Any:
 
 def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
     """`["threshold=0.5", "weights=isrel=1,issup=2"]` as fields; values are numbers, names, True, False or None.
-
-    Args:
-        pairs: as given.
-        option: that gave them, for the error.
 
     Raises:
         UserError: a pair that is not KEY=VALUE.

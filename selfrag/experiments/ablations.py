@@ -16,27 +16,24 @@ from selfrag.decoding.trace import decoding_dict
 from selfrag.errors import UserError
 from selfrag.evaluation.comparison import Comparison, Table, bootstrap
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
-from selfrag.evaluation.markdown_table import compact, escape
-from selfrag.evaluation.metrics.fluency import FLUENCY
-from selfrag.evaluation.metrics.memory import FROM_MEMORY, MEMORY
-from selfrag.evaluation.metrics.memory import PUBLISHED as PUBLISHED_RELIANCE
+from selfrag.evaluation.metrics.answers import FLUENCY, FROM_MEMORY, MEMORY, PUBLISHED_MEMORY
+from selfrag.evaluation.metrics.output import OUTPUT, Output
 from selfrag.evaluation.metrics.registry import is_count
-from selfrag.evaluation.records import read_manifest
+from selfrag.evaluation.records import read_manifest, read_records
 from selfrag.evaluation.runner import Model, Source
-from selfrag.evaluation.tables import csv_text, markdown
+from selfrag.evaluation.tables import compact, csv_text, escape, markdown
 from selfrag.evaluation.task import SHORT, Task
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments.studies import (
     FileStudy,
     Outcome,
     Progress,
-    Saved,
     Setting,
     Study,
+    balance,
     bars,
     opened,
-    read_recorded,
-    saved,
+    spared,
     study,
     write_answers,
 )
@@ -96,7 +93,6 @@ class Ablated:
     # file to system to the share of its right answers that no passage holds; files without short answers are
     # missing. Rows of the ablation and baselines
     reliance: Mapping[str, Mapping[str, Estimate | None]]
-    saved: Saved  # what was spared
 
 
 def ablate(
@@ -142,7 +138,7 @@ def ablate(
         for table, file in zip(found.tables, files, strict=True)
         if any(item.answers and item.passages for item in file.items)
     }
-    return Ablated(tuple(studies), found, reliance, saved(studies))
+    return Ablated(tuple(studies), found, reliance)
 
 
 def reliance_of(folder: Path, file: TaskFile, seed: int = 0) -> Estimate | None:
@@ -156,7 +152,8 @@ def reliance_of(folder: Path, file: TaskFile, seed: int = 0) -> Estimate | None:
     Raises:
         UserError: the run has no records of this file, or other items.
     """
-    outputs = {record.id: record.output for record in read_recorded(folder / f"{file.name}.jsonl", traces=False)}
+    records = read_records(folder / f"{file.name}.jsonl", ("id", "scores", "error", *OUTPUT))
+    outputs = {record["id"]: Output.from_record(record) for record in records}
     if missing := next((item.id for item in file.items if item.id not in outputs), None):
         raise UserError(f"{folder} has no item {missing!r} of {file.name}; give a run over the same items")
     parts = [FROM_MEMORY.part(item, outputs[item.id]) for item in file.items]
@@ -212,17 +209,12 @@ def _difference(table: Table, name: str) -> str:
 def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[Path]:
     """Write `ablation.md`, `ablation.csv` and `ablation.json`: our rows, and the published ones beside them.
 
-    Args:
-        found: the ablation.
-        out: its folder.
-        about: what was run, for the manifest.
-
     Raises:
         UserError: the folder cannot be written.
     """
     whole = f"Model {model_name(about)}, {bases(found.studies)}."
     text = [
-        f"# Ablations at inference\n\n{escape(whole)} {found.saved}.\n",
+        f"# Ablations at inference\n\n{escape(whole)} {spared(found.studies)}.\n",
         markdown(brief(found.comparison)),
         "## Against the paper\n",
         compact(HEAD, against_paper(found.comparison, found.studies)),
@@ -234,7 +226,7 @@ def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[
     if found.reliance:
         head, *body = reliance_rows(found.reliance)
         text += ["## Right answers that no passage holds\n", compact(head, body)]
-        text.append("".join(f"- published, {name}: {100 * share:.0f}%\n" for name, share in PUBLISHED_RELIANCE.items()))
+        text.append("".join(f"- published, {name}: {100 * share:.0f}%\n" for name, share in PUBLISHED_MEMORY.items()))
     plain = {
         file: {name: None if one is None else one.as_dict() for name, one in systems.items()}
         for file, systems in found.reliance.items()
@@ -243,7 +235,7 @@ def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[
         one.file.name: {setting.name: decoding_dict(setting.decoding) for setting in one.settings}
         for one in found.studies
     }
-    values = {"settings": rows, "reliance": plain, "saved": found.saved.as_dict(), **about}
+    values = {"settings": rows, "reliance": plain, "saved": balance(found.studies), **about}
     return write_tables("ablation", "\n".join(text), csv_text(found.comparison), values, out)
 
 

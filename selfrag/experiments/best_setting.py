@@ -15,7 +15,7 @@ import numpy as np
 
 from selfrag.errors import UserError
 from selfrag.evaluation.comparison import bootstrap
-from selfrag.evaluation.intervals import Estimate, counted
+from selfrag.evaluation.intervals import Estimate, counted, plain
 from selfrag.evaluation.metrics.registry import Part, is_count, ratio, scale_of
 
 HEADLINE = "headline"
@@ -117,16 +117,8 @@ class Choice:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        plain = {name: None if found is None else found.as_dict() for name, found in (self.limits or {}).items()}
-        estimates = {name: getattr(self, name) for name in ("confirmed", "gain", "base")}
-        return {
-            "goal": str(self.goal),
-            "name": self.name,
-            "candidates": self.candidates,
-            "chosen_at": self.chosen_at,
-            "limits": plain,
-            "kept": self.kept,
-        } | {name: None if found is None else found.as_dict() for name, found in estimates.items()}
+        limits = {name: None if found is None else found.as_dict() for name, found in (self.limits or {}).items()}
+        return plain(self) | {"goal": str(self.goal), "limits": limits}
 
     def __str__(self) -> str:
         if self.name is None:

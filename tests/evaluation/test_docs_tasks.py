@@ -9,7 +9,8 @@ import pytest
 
 from list_questions.rows import make_list_questions
 from list_questions.statements import RELATIONS
-from selfrag.evaluation.presets import PRESETS, markdown
+from selfrag.evaluation.presets import COLUMNS, PRESETS, rows
+from selfrag.evaluation.tables import compact
 
 CORPUS = Path(__file__).parents[3] / "shared" / "data"
 TEXT = (Path(__file__).parents[2] / "docs" / "experiments" / "tasks.md").read_text(encoding="utf-8")
@@ -19,7 +20,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, flags=re.M | re.S)
 def test_the_table_is_that_of_the_presets() -> None:
     found = re.search(r"<!-- tasks -->\n(.*?)<!-- /tasks -->", TEXT, flags=re.S)
     assert found is not None
-    assert found[1] == markdown()
+    assert found[1] == compact(COLUMNS, rows())
 
 
 def test_protocols_and_relations_are_on_the_page() -> None:

@@ -17,7 +17,7 @@ from studied import closed, executed, job, scripted, short
 from selfrag.decoding.policy import Decoding
 from selfrag.evaluation.intervals import NONE, bracketed
 from selfrag.experiments.ablations import Ablated, ablations, against_paper, write_ablation
-from selfrag.experiments.studies import Setting, saved, study
+from selfrag.experiments.studies import Setting, study
 from selfrag.experiments.sweeps import comparison, system_runs
 
 PAGE = (Path(__file__).parents[2] / "docs" / "experiments" / "steering.md").read_text(encoding="utf-8")
@@ -63,7 +63,7 @@ def test_the_page_says_what_each_row_is_and_changes(tmp_path: Path) -> None:
     counted = against_paper(replace(tables, tables=(long, *tables.tables[1:])), studies)
     assert counted[0][3] == NONE  # fewer words are nothing lost
 
-    write_ablation(Ablated(tuple(studies), tables, {}, saved(studies)), tmp_path, {"model": "/models/mine"})
+    write_ablation(Ablated(tuple(studies), tables, {}), tmp_path, {"model": "/models/mine"})
     page = (tmp_path / "ablation.md").read_text(encoding="utf-8")
     assert "Model mine, base policy weights" in page  # no folder of this machine on a page
     assert f"| no-retrieval | short | {changed} of 12 | " in page

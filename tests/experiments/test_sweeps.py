@@ -25,26 +25,26 @@ from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
 from selfrag.evaluation.comparison import Comparison, read_runs
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.fluency import FLUENCY, REPEATED, repeated_bigrams
-from selfrag.evaluation.metrics.memory import FROM_MEMORY, UNCITED, UNSEEN
+from selfrag.evaluation.metrics.answers import FLUENCY, FROM_MEMORY, REPEATED, UNCITED, UNSEEN, repeated_bigrams
 from selfrag.evaluation.metrics.output import Output
 from selfrag.evaluation.metrics.registry import ratio
 from selfrag.evaluation.pareto import Point, front
 from selfrag.evaluation.presets import preset
-from selfrag.experiments.axes import Axis, plan
 from selfrag.experiments.best_setting import Goal, Limit, choose, halves
 from selfrag.experiments.studies import study, write_answers
 from selfrag.experiments.sweep_plots import Panel, places_of, plot_axis, plot_pareto
 from selfrag.experiments.sweeps import (
+    Axis,
     Sweep,
     Swept,
     based,
     brief,
     comparison,
-    found_in,
     judge_settings,
     measured_by,
+    plan,
     sources,
+    sweep_files,
     system_runs,
     write_sweep,
 )
@@ -59,7 +59,6 @@ from selfrag.reflection.weights import Weights
         ("threshold=0.2,none", (0.2, None)),
         ("mode=always, never", ("always", "never")),
         ("no_retrieval_branch=true,false", (True, False)),
-        ("+citations=0,1", (0, 1)),
     ],
 )
 def test_an_axis_is_read(text: str, values: tuple[Any, ...]) -> None:
@@ -104,8 +103,6 @@ def test_each_axis_alone_or_every_combination() -> None:
     ]
     apart = plan(Decoding(), axes, merge=False)
     assert [one.name for one in apart.settings] == ["base", "issup=0", "issup=1", "threshold=0.2", "threshold=none"]
-    joined = Decoding(reflectors=("citations",))
-    assert plan(joined, (Axis.parse("+citations=2"),)).settings[1].decoding.weights.of("citations") == 2
     with pytest.raises(UserError, match="axis issup is given twice"):
         plan(Decoding(), (axes[0], axes[0]))
     with pytest.raises(UserError, match=r"threshold=1\.5"):
@@ -249,11 +246,7 @@ def swept(folder: Path) -> Swept:
     """Two files under every setting."""
     what = Sweep({"passages": 2}, AXES, goal=Goal.parse("headline,retrieval_rate<=0.6"))
     files = [measured_by(file, FLUENCY) for file in (short(12), closed(6))]
-    plans = what.plans([file.task for file in files])
-    studies = [
-        study(job(folder), file, one.settings, executed(scripted())) for file, one in zip(files, plans, strict=True)
-    ]
-    return found_in(what, plans, studies, system_runs(studies))
+    return sweep_files(what, files, job(folder), executed(scripted()))
 
 
 def figure(found: Comparison, system: str, metric: str) -> float | None:
@@ -323,15 +316,14 @@ def test_settings_become_runs_that_say_what_the_study_says(tmp_path: Path) -> No
             name: file.scores for name, file in other.files.items()
         }
     judge = Short()
-    needed = judge_settings(studies, folders, judge, tmp_path, {})
-    assert 0 < len(judge.asked) < needed
-    assert len(set(judge.asked)) == len(judge.asked)
+    judge_settings(studies, folders, judge, tmp_path)
     before = len(judge.asked)
-    assert judge_settings(studies, write_answers(job(tmp_path), studies, tmp_path / "settings"), judge, tmp_path, {})
+    assert 0 < before == len(set(judge.asked))  # settings share answers, whose pairs are asked about once
+    judge_settings(studies, write_answers(job(tmp_path), studies, tmp_path / "settings"), judge, tmp_path)
     assert len(judge.asked) == before
     second = Short()
     second.identity = lambda: {"kind": "short", "files": "others"}  # type: ignore[method-assign]
-    judge_settings(studies, folders, second, tmp_path, {})  # a second judge of the same study has verdicts of its own
+    judge_settings(studies, folders, second, tmp_path)  # a second judge of the same study has verdicts of its own
     assert len(second.asked) == before
     again = read_runs(folders)
     column = "citation_precision_nli (short)"

@@ -21,9 +21,8 @@ from retrieval.passage import Passage
 from selfrag.errors import UserError
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.entailment import CODEC as ENTAILMENT
-from selfrag.experiments.self_interpretation.grid import Trial
-from selfrag.experiments.self_interpretation.prompts import DIRECT
-from selfrag.experiments.self_interpretation.writers import PromptWriter
+from selfrag.experiments.self_interpretation.grid import DIRECT, Trial
+from selfrag.experiments.self_interpretation.run import PromptWriter
 from selfrag.intrinsics.contract import ChatPrompt, Message, Piece, Request, State, TextPrompt
 from selfrag.intrinsics.dialects.registry import DIALECTS, Options, codec, intrinsics_of
 from selfrag.intrinsics.execution.endpoint import Call, Holding, body

@@ -44,7 +44,7 @@ from selfrag.evaluation.metrics.factscore import (
 )
 from selfrag.evaluation.metrics.mauve import Features, as_alce, mauve
 from selfrag.evaluation.metrics.nli import Entailment
-from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.output import OUTPUT, Output
 from selfrag.evaluation.metrics.registry import JUDGED, Part
 from selfrag.evaluation.normalisation import evaluated
 from selfrag.evaluation.records import PACKAGES, file_entry, read_manifest, read_records
@@ -65,7 +65,7 @@ OFFICIAL = "factscore.factscorer"
 Load: TypeAlias = Callable[[Path, str], Mapping[str, Item]]
 """Items by id, of a run's folder and the name of a file in it."""
 _MIDDLE = ".judged."
-_KEYS = ("id", "scores", "error", "text", "cited", "read", "retrieved", "segments", "usage")
+_KEYS = ("id", "scores", "error", *OUTPUT)
 """What is read of a record: its trace may be large."""
 
 

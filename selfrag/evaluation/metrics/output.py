@@ -10,6 +10,8 @@ from selfrag.decoding.answer import Answer
 from selfrag.errors import UserError
 from selfrag.evaluation.normalisation import marks
 
+OUTPUT = ("text", "cited", "read", "retrieved", "segments", "usage")
+"""Keys of an answer in a record."""
 USAGE = ("requests", "prompt_tokens", "generated_tokens", "searches")
 """Counts that do not depend on what else was in the batch; seconds and cached tokens do."""
 

@@ -169,14 +169,6 @@ def evaluate_flows(
     A question counts as answerable if one of its passages is among those that the flow retrieved, and as answered if
     the text does not say that it does not know. Faithfulness is the mean over sentences by the subject's own
     hallucination detection, not RAGAS.
-
-    Args:
-        followups: questions with known passages.
-        retriever: of their corpus.
-        writer: of the answers.
-        subject: brings rewrite, answerability and hallucination detection.
-        engine: of the subject's executor.
-        seed: of the intervals.
     """
     rewrite, answerable = (
         Reflecting(kind(subject.executor, subject.codec(kind.name), subject.adapters.get(kind.name)))

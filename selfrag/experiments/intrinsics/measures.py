@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from selfrag.evaluation.intervals import NONE, Estimate, mean, pooled_auc
 from selfrag.evaluation.metrics.answers import exact_match, token_f1
 from selfrag.evaluation.metrics.calibration import Bin, brier, calibration_error, reliability
-from selfrag.evaluation.metrics.citations import Cited, by_passage, by_sentence, pair_figures
+from selfrag.evaluation.metrics.citations import Cited, by_passage, by_sentence, ndcg_at, pair_figures, recall_at
 from selfrag.evaluation.metrics.classification import (
     ANSWERABLE,
     HALLUCINATED,
@@ -18,7 +18,6 @@ from selfrag.evaluation.metrics.classification import (
     classification,
     detection,
 )
-from selfrag.evaluation.metrics.retrieval import ndcg_at, recall_at
 from selfrag.evaluation.normalisation import normalise
 from selfrag.experiments.intrinsics.flows import Turn
 from selfrag.experiments.intrinsics.subjects import (

@@ -93,14 +93,7 @@ class FewShot:
 
 
 def worked(rows: Sequence[Labelled], codec: Teachable, count: int, *, seed: int = 0) -> tuple[Message, ...]:
-    """Worked examples from the shorter half of training rows, labels in turn.
-
-    Args:
-        rows: labelled states.
-        codec: of the chat dialect.
-        count: how many examples.
-        seed: of the choice.
-    """
+    """Worked examples from the shorter half of training rows, labels in turn."""
     short = sorted(rows, key=lambda row: (_length(row.state), row.id))[: max(count, len(rows) // 2)]
     turns: list[Message] = []
     for row in chosen(short, count, seed):

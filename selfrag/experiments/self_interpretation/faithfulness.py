@@ -32,8 +32,16 @@ from selfrag.evaluation.task_files import nothing_searched
 from selfrag.experiments.report_tables import Table, percent, share
 from selfrag.experiments.self_interpretation.grid import Cell, Trial
 from selfrag.experiments.self_interpretation.replies import Claim, Reply, answers_found
-from selfrag.experiments.self_interpretation.run import GridRun, Made, Results, read_grid, record
-from selfrag.experiments.self_interpretation.writers import Generator, Writer, Written
+from selfrag.experiments.self_interpretation.run import (
+    Generator,
+    GridRun,
+    Made,
+    Results,
+    Writer,
+    Written,
+    read_grid,
+    record,
+)
 from selfrag.intrinsics.contract import Message, Reflection, Reflector, State
 from selfrag.reflection.labels import ISREL, ISSUP
 from selfrag.untrusted import printable, whole

@@ -16,8 +16,7 @@ from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.answers import answer_recall, answer_recall_words, sets_of
 from selfrag.evaluation.metrics.registry import Part, harmonic
 from selfrag.evaluation.normalisation import contains_any, normalise
-from selfrag.experiments.self_interpretation.grid import Trial
-from selfrag.experiments.self_interpretation.prompts import LABELS
+from selfrag.experiments.self_interpretation.grid import LABELS, Trial
 
 _BRACKETS = re.compile(r"\[([^\[\]\n]*)\]")
 _HEADING = re.compile(

@@ -29,9 +29,9 @@ from selfrag.evaluation.metrics.answers import (
     str_hit,
     token_f1,
 )
+from selfrag.evaluation.metrics.citations import ndcg_at, recall_at
 from selfrag.evaluation.metrics.output import Output
 from selfrag.evaluation.metrics.registry import Part, get_metric, harmonic, ratio
-from selfrag.evaluation.metrics.retrieval import ndcg_at, recall_at
 from selfrag.evaluation.normalisation import (
     abstains,
     contains_any,

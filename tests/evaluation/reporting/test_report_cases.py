@@ -11,8 +11,7 @@ import pytest
 
 from retrieval.errors import UserError
 from selfrag.evaluation.comparison import read_runs
-from selfrag.evaluation.report import kinds
-from selfrag.evaluation.report_items import read_cases
+from selfrag.evaluation.report import read_cases
 
 
 @pytest.fixture
@@ -53,7 +52,7 @@ def test_a_case_holds_every_system(runs: list[Path]) -> None:
     assert long.cases[0].outcomes[0].text == "Paris. It is large."
     counted = replace(ours, scores={"words": (40.0, 1.0)})  # a headline that says how much, and not how well
     assert counted.share is None
-    assert kinds(replace(case, outcomes=(counted,))) == {"all"}
+    assert replace(case, outcomes=(counted,)).kinds == {"all"}
 
 
 def test_a_data_file_that_is_gone_or_changed_is_said(copied: list[Path]) -> None:

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.experiments.self_interpretation.faithfulness import tests_of as counterfactual_tests
-from selfrag.experiments.self_interpretation.grid import ORDERS, Cell
-from selfrag.experiments.self_interpretation.prompts import (
+from selfrag.experiments.self_interpretation.grid import (
     ASKINGS,
     BASIC,
     COUNTERFACTUAL,
     DIRECT,
     EXAMPLES,
     LABELS,
+    ORDERS,
+    Cell,
     Context,
     Example,
     Template,
