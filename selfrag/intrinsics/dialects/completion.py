@@ -26,7 +26,7 @@ from selfrag.intrinsics.contract import (
     Target,
     TextPrompt,
 )
-from selfrag.intrinsics.dialects.numbering import Document, Seen, see
+from selfrag.intrinsics.dialects.numbering import Document, NumberedState, number_sentences
 from selfrag.intrinsics.dialects.output import bare, understand
 from selfrag.intrinsics.dialects.replies import (
     Binding,
@@ -206,7 +206,7 @@ class CompletionCodec:
         """
         if not state.messages:
             raise UserError(f"{self.intrinsic}: the conversation is empty; give at least one turn")
-        seen = see(self.spec.tags, state, self.find)
+        seen = number_sentences(self.spec.tags, state, self.find)
         request = Request(
             state,
             TextPrompt(
@@ -238,7 +238,7 @@ class CompletionCodec:
         """
         return targets(self.binding, request, gold)
 
-    def _pieces(self, state: State, seen: Seen) -> Iterator[Piece]:
+    def _pieces(self, state: State, seen: NumberedState) -> Iterator[Piece]:
         messages, shown = list(seen.messages), seen.documents if self.spec.documents else ()
         if messages[0].role == "system":
             yield from conversation(messages[:1])
@@ -250,7 +250,7 @@ class CompletionCodec:
         for behind in self.spec.turns:
             yield from self._turn(behind, state, seen)
 
-    def _turn(self, behind: Turn, state: State, seen: Seen) -> Iterator[Piece]:
+    def _turn(self, behind: Turn, state: State, seen: NumberedState) -> Iterator[Piece]:
         if behind.role == "{document}":
             yield from documents(replace(self.template, joined=False), (self._only(seen),))
         elif behind.end == "open":
@@ -258,7 +258,7 @@ class CompletionCodec:
         else:
             yield from closed_turn(behind.role, behind.filled(self._values(behind, state)), behind.end == "turn")
 
-    def _only(self, seen: Seen) -> Document:
+    def _only(self, seen: NumberedState) -> Document:
         given = [document for document in seen.documents if document.text.strip()]
         if len(given) != 1:
             raise UserError(f"{self.intrinsic} asks about one passage at a time, not {len(given)}; give it one")

@@ -75,7 +75,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class NumberedState:
     """A state as a request shows it."""
 
     messages: tuple[Message, ...]  # turns of the caller
@@ -84,7 +84,7 @@ class Seen:
     sources: tuple[Site, ...]  # sentences that it may cite by number
 
 
-def see(tags: Mapping[str, str], state: State, find: SentenceFinder) -> Seen:
+def number_sentences(tags: Mapping[str, str], state: State, find: SentenceFinder) -> NumberedState:
     """Number the sentences: of documents first, of earlier turns with the same counter, of the last turn from 0.
 
     Args:
@@ -115,4 +115,4 @@ def see(tags: Mapping[str, str], state: State, find: SentenceFinder) -> Seen:
         done = tag(state.messages[last].content, tags[LAST], 0, find, letters=letters)
         sites = tuple(state.in_message(Scope.SENTENCE, last, *span) for span in done.spans)
         messages[last] = replace(messages[last], content=done.text)
-    return Seen(tuple(messages), tuple(documents), sites, tuple(sources))
+    return NumberedState(tuple(messages), tuple(documents), sites, tuple(sources))

@@ -271,13 +271,15 @@ def named(
     stages: list[Stage] = []
     if "qr" in wanted:
         if rewrite is None:
-            raise UserError(f"the flow {wanted} needs rewrite=.., such as Reflecting(QueryRewrite(executor))")
+            raise UserError(f"the flow {wanted} needs rewrite=.., such as IntrinsicReflector(QueryRewrite(executor))")
         stages.append(Rewrite(rewrite, rewrite_scope))
     if k is not None:
         stages.append(Search(k))
     if "ad" in wanted:
         if answerability is None:
-            raise UserError(f"the flow {wanted} needs answerability=.., such as Reflecting(Answerability(executor))")
+            raise UserError(
+                f"the flow {wanted} needs answerability=.., such as IntrinsicReflector(Answerability(executor))"
+            )
         if k is None:
             raise UserError(f"the flow {wanted} judges what was found; give k=5, say")
         stages.append(AnswerabilityGate(answerability, threshold, text))

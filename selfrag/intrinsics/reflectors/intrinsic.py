@@ -1,4 +1,4 @@
-"""`Reflecting`: an intrinsic as a reflector, on the decoder's own engine or on another model. Knows no dialect."""
+"""Reflectors: `IntrinsicReflector` of an intrinsic, `FunctionReflector` of a Python function; and loading intrinsics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from selfrag.reflection.labels import LabelSet, Role
 Context = Literal["segment", "answer"]
 
 
-class Reflecting:
+class IntrinsicReflector:
     """A `Reflector` of an intrinsic.
 
     Attributes:
@@ -163,7 +163,7 @@ def _folders(intrinsics: Named, model: str | Path) -> dict[str, str]:
     return {name: str(folder) for name, folder in shipped_adapters(model).items() if name in names}
 
 
-def on_engine(engine: Engine, tokenizer: Any, intrinsics: Named) -> tuple[Reflecting, ...]:
+def on_engine(engine: Engine, tokenizer: Any, intrinsics: Named) -> tuple[IntrinsicReflector, ...]:
     """Reflectors on an engine: with an adapter where it has one of that name, else with a prompt on the base model.
 
     Raises:
@@ -181,4 +181,4 @@ def on_engine(engine: Engine, tokenizer: Any, intrinsics: Named) -> tuple[Reflec
             there = ", ".join(sorted(loaded)) or "none"
             raise UserError(f"the engine has no adapter {str(folder)!r} for {name}; it has: {there}")
     library = Library(EngineExecutor(engine, tokenizer), adapters)
-    return tuple(Reflecting(library[name]) for name in wanted)
+    return tuple(IntrinsicReflector(library[name]) for name in wanted)

@@ -1,4 +1,4 @@
-"""Settings of an adapter's training by name. Data only; what they mean is `TrainingConfig`'s and `Making`'s.
+"""Settings of an adapter's training by name. Data only; what they mean is `TrainingConfig`'s and `RowSelection`'s.
 
 `paper` has what arXiv 2504.11704 states: rank, learning rate, epochs, early stopping and the split. It states no batch
 size, no alpha and no warm-up, and nothing for uncertainty; those are ours. `demo` is for half an hour of two idle CPU
@@ -19,7 +19,7 @@ HELD_OUT = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
+class RowSelection:
     """How rows are chosen."""
 
     most_rows: int | None = None  # at most this many of those that give an example; None for all
@@ -40,7 +40,7 @@ class Preset:
 
     name: str  # of the preset
     training: Mapping[str, Any]  # fields of `TrainingConfig`
-    making: Making = field(default_factory=Making)  # choice of rows
+    selection: RowSelection = field(default_factory=RowSelection)  # choice of rows
 
     def config(self, **changes: Any) -> Any:
         """The `TrainingConfig`, with the fields in `changes` that are not None. Imports torch."""
@@ -100,18 +100,18 @@ PRESETS: Mapping[str, Mapping[str, Preset]] = {
     },
     "demo": {
         "query_rewrite": Preset(
-            "demo", _DEMO | {"epochs": 2, "max_length": 480, "weighting": _WRITTEN}, Making(standalone=0.5)
+            "demo", _DEMO | {"epochs": 2, "max_length": 480, "weighting": _WRITTEN}, RowSelection(standalone=0.5)
         ),
-        "answerability": Preset("demo", _DEMO | {"max_length": 420}, Making(most_rows=900)),
+        "answerability": Preset("demo", _DEMO | {"max_length": 420}, RowSelection(most_rows=900)),
         "hallucination_detection": Preset(
-            "demo", _DEMO | {"max_length": 680}, Making(most_rows=600, most_slots=1, even=True)
+            "demo", _DEMO | {"max_length": 680}, RowSelection(most_rows=600, most_slots=1, even=True)
         ),
         "citation_generation": Preset(
-            "demo", _DEMO | {"max_length": 640}, Making(most_rows=520, most_slots=1, even=True, uncited=0.12)
+            "demo", _DEMO | {"max_length": 640}, RowSelection(most_rows=520, most_slots=1, even=True, uncited=0.12)
         ),
         # Narrower than the others: with a rank of 8 here too the package's data would be just over 25 MB.
         "uncertainty": Preset(
-            "demo", _DEMO | {"lora": {"rank": 7, "alpha": 14.0}, "learning_rate": 4e-4}, Making(most_rows=1200)
+            "demo", _DEMO | {"lora": {"rank": 7, "alpha": 14.0}, "learning_rate": 4e-4}, RowSelection(most_rows=1200)
         ),
     },
 }
