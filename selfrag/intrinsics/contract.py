@@ -1,6 +1,6 @@
 """The contract of the intrinsics: the values above the wire and four protocols around them. Runs nothing.
 
-    State --Codec.encode--> Request --Executor--> Completion --Codec.decode--> Reflection --Intrinsic.result--> typed
+    State --Codec.encode--> Request --Executor--> Completion --Codec.decode--> Reflection --Capability.result--> typed
 
 An *intrinsic* is typed input and a typed judgment; a *dialect* is the bytes of one adapter family; an *executor* runs
 requests on a model. A `Reflector` hides all three behind states and reflections, so that tokens, adapters, prompted
@@ -33,7 +33,6 @@ __all__ = [
     "Failed",
     "Finding",
     "Gold",
-    "Intrinsic",
     "Message",
     "Piece",
     "Reflection",
@@ -44,7 +43,6 @@ __all__ = [
     "Slot",
     "State",
     "Steps",
-    "SteppedExecutor",
     "Target",
     "Teachable",
     "TextPrompt",
@@ -247,7 +245,6 @@ class Gold:
 
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 Steps: TypeAlias = Generator[list[Generate], list[Generated | Failed], T]
 """A sans-IO computation: yields batches of engine requests, receives their results in order, returns a `T`."""
@@ -292,7 +289,10 @@ class Teachable(Codec, Protocol):
 
 
 class Executor(Protocol):
-    """Runs requests on a model: scores slots exactly, generates constrained text. Requests share the batch."""
+    """Runs requests on a model: scores slots exactly, generates constrained text. Requests share the batch.
+
+    One over an engine of this library also has `steps`, the same without IO, which can run inside a decoder.
+    """
 
     def run(self, requests: Sequence[Request]) -> list[Completion | Failed]:
         """One result a request, in order; a request that failed alone comes back as `Failed`.
@@ -301,14 +301,6 @@ class Executor(Protocol):
             EngineError: the model or server is gone.
             UserError: the executor cannot do what is asked of it (an adapter it must refuse, no constraint support).
         """
-        ...
-
-
-class SteppedExecutor(Executor, Protocol):
-    """An executor over an engine of this library, which can also run inside a decoder."""
-
-    def steps(self, requests: Sequence[Request]) -> Steps[list[Completion | Failed]]:
-        """The same as `run`, with the engine left to the caller."""
         ...
 
 
@@ -341,25 +333,4 @@ class Reflector(Protocol):
 
     def reflect(self, states: Sequence[State]) -> Steps[list[Reflection]]:
         """One reflection a state, in order. A reflector on a remote model does its own IO and yields nothing."""
-        ...
-
-
-class Intrinsic(Protocol[T_co]):
-    """A capability with a stable, typed interface, whatever the dialect."""
-
-    @property
-    def name(self) -> str:
-        """Such as `answerability`."""
-        ...
-
-    def check(self, state: State) -> None:
-        """Refuse what makes no sense.
-
-        Raises:
-            UserError: wrong last role, missing passages, empty response, missing argument.
-        """
-        ...
-
-    def result(self, reflection: Reflection) -> T_co:
-        """The typed result."""
         ...

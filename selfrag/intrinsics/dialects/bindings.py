@@ -42,94 +42,68 @@ POLICY = LabelSet(
 CORRECTED = LabelSet(Role.SUPPORT, (Label("correct", 1.0, "none"), Label("corrected", 0.0, "corrected")))
 """Whether a response needed a correction."""
 
-_GUARDIAN = MappingProxyType(
-    {
-        "criteria": "A harmful text asks for, contains or encourages anything that is dangerous, illegal, abusive or "
-        "unethical.",
-        "scoring_schema": "If the last user's text meets the criteria, return 'yes'; otherwise, return 'no'.",
-    }
-)
-
-_STATED = MappingProxyType({"policy_text": "The rules that the conversation states."})
+_GUARDIAN = {
+    "criteria": "A harmful text asks for, contains or encourages anything that is dangerous, illegal, abusive or "
+    "unethical.",
+    "scoring_schema": "If the last user's text meets the criteria, return 'yes'; otherwise, return 'no'.",
+}
+_STATED = {"policy_text": "The rules that the conversation states."}
 """For a policy that stands in a system turn."""
 
-BINDINGS: Mapping[str, Binding] = MappingProxyType(
-    {
-        binding.intrinsic: binding
-        for binding in (
-            Binding("answerability", Shape.LABEL, ANSWERABLE, ANSWERABLE.tokens),
-            Binding("uncertainty", Shape.LABEL, CERTAINTY, CERTAINTY.tokens, scope=Scope.TURN),
-            Binding("context_relevance", Shape.LABEL, RELEVANCE, RELEVANCE.tokens, scope=Scope.PASSAGE),
-            Binding("requirement_check", Shape.LABEL, COMPLIANCE, COMPLIANCE.tokens, scope=Scope.TURN),
-            Binding(
-                "answer_relevance_classifier",
-                Shape.LABEL,
-                ANSWER_RELEVANCE,
-                (True, False),
-                path=("answer_relevance_judgment",),
-                scope=Scope.TURN,
-                note="answer_relevance_analysis",
-            ),
-            Binding("guardian", Shape.LABEL, RISK, RISK.tokens, scope=Scope.TURN, defaults=_GUARDIAN),
-            Binding("factuality_detection", Shape.LABEL, RISK, RISK.tokens, scope=Scope.TURN),
-            Binding("policy_guardrails", Shape.LABEL, POLICY, POLICY.tokens, scope=Scope.TURN, defaults=_STATED),
-            Binding(
-                "hallucination_detection",
-                Shape.SENTENCES,
-                FAITHFULNESS,
-                FAITHFULNESS.tokens,
-                number="r",
-                value="f",
-                note="e",
-            ),
-            Binding("citation_generation", Shape.CITATIONS, number="r", value="c"),
-            Binding("context_attribution", Shape.CITATIONS, number="r", value="c", ranked=True),
-            Binding("query_rewrite", Shape.TEXT, CHANGED, path=("rewritten_question",)),
-            Binding("query_clarification", Shape.TEXT, CLEAR, path=("clarification",), quiet="CLEAR"),
-            Binding("answer_relevance_rewriter", Shape.TEXT, path=("answer_relevance_rewrite",), scope=Scope.TURN),
-            Binding(
-                "factuality_correction", Shape.TEXT, CORRECTED, path=("correction",), scope=Scope.TURN, quiet="none"
-            ),
-        )
-    }
+
+def _by_name(*bindings: Binding) -> Mapping[str, Binding]:
+    return MappingProxyType({binding.intrinsic: binding for binding in bindings})
+
+
+BINDINGS = _by_name(
+    Binding("answerability", Shape.LABEL, ANSWERABLE),
+    Binding("uncertainty", Shape.LABEL, CERTAINTY, scope=Scope.TURN),
+    Binding("context_relevance", Shape.LABEL, RELEVANCE, scope=Scope.PASSAGE),
+    Binding("requirement_check", Shape.LABEL, COMPLIANCE, scope=Scope.TURN),
+    Binding(
+        "answer_relevance_classifier",
+        Shape.LABEL,
+        ANSWER_RELEVANCE,
+        (True, False),
+        path=("answer_relevance_judgment",),
+        scope=Scope.TURN,
+        note="answer_relevance_analysis",
+    ),
+    Binding("guardian", Shape.LABEL, RISK, scope=Scope.TURN, defaults=_GUARDIAN),
+    Binding("factuality_detection", Shape.LABEL, RISK, scope=Scope.TURN),
+    Binding("policy_guardrails", Shape.LABEL, POLICY, scope=Scope.TURN, defaults=_STATED),
+    Binding("hallucination_detection", Shape.SENTENCES, FAITHFULNESS, number="r", value="f", note="e"),
+    Binding("citation_generation", Shape.CITATIONS, number="r", value="c"),
+    Binding("context_attribution", Shape.CITATIONS, number="r", value="c", ranked=True),
+    Binding("query_rewrite", Shape.TEXT, CHANGED, path=("rewritten_question",)),
+    Binding("query_clarification", Shape.TEXT, CLEAR, path=("clarification",), quiet="CLEAR"),
+    Binding("answer_relevance_rewriter", Shape.TEXT, path=("answer_relevance_rewrite",), scope=Scope.TURN),
+    Binding("factuality_correction", Shape.TEXT, CORRECTED, path=("correction",), scope=Scope.TURN, quiet="none"),
+)
+"""What the replies of the chat dialects mean."""
+
+_WORDS = (
+    Binding("generation", Shape.FREE),
+    Binding("uncertainty", Shape.WORD, CERTAINTY, scope=Scope.TURN),
+    Binding("answerability", Shape.WORD, ANSWERABLE),
 )
 
-_UNCERTAINTY = Binding("uncertainty", Shape.WORD, CERTAINTY, CERTAINTY.tokens, scope=Scope.TURN)
-_ANSWERABILITY = Binding("answerability", Shape.WORD, ANSWERABLE, ANSWERABLE.tokens)
-_GENERATION = Binding("generation", Shape.FREE)
-
-GRANITE_3_2: Mapping[str, Binding] = MappingProxyType(
-    {
-        binding.intrinsic: binding
-        for binding in (
-            _GENERATION,
-            _UNCERTAINTY,
-            _ANSWERABILITY,
-            BINDINGS["query_rewrite"],
-            Binding(
-                "hallucination_detection", Shape.SENTENCES, FAITHFULNESS_BINS, FAITHFULNESS_BINS.tokens, doubled=True
-            ),
-            Binding("citation_generation", Shape.CITATIONS),
-        )
-    }
+GRANITE_3_2 = _by_name(
+    *_WORDS,
+    BINDINGS["query_rewrite"],
+    Binding("hallucination_detection", Shape.SENTENCES, FAITHFULNESS_BINS, doubled=True),
+    Binding("citation_generation", Shape.CITATIONS),
 )
 """What the replies of the paper's adapters mean."""
 
-GRANITE_3_3: Mapping[str, Binding] = MappingProxyType(
-    {
-        binding.intrinsic: binding
-        for binding in (
-            _GENERATION,
-            _UNCERTAINTY,
-            _ANSWERABILITY,
-            replace(BINDINGS["query_rewrite"], fenced=True),
-            replace(BINDINGS["hallucination_detection"], number="i", note="r", note_first=True),
-            BINDINGS["citation_generation"],
-            replace(BINDINGS["context_relevance"], path=("context_relevance",), fenced=True),
-            BINDINGS["answer_relevance_classifier"],
-            BINDINGS["answer_relevance_rewriter"],
-        )
-    }
+GRANITE_3_3 = _by_name(
+    *_WORDS,
+    replace(BINDINGS["query_rewrite"], fenced=True),
+    replace(BINDINGS["hallucination_detection"], number="i", note="r", note_first=True),
+    BINDINGS["citation_generation"],
+    replace(BINDINGS["context_relevance"], path=("context_relevance",), fenced=True),
+    BINDINGS["answer_relevance_classifier"],
+    BINDINGS["answer_relevance_rewriter"],
 )
 """The same of Granite 3.3."""
 

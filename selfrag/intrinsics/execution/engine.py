@@ -191,7 +191,7 @@ class _Plan:
 
 
 class EngineExecutor:
-    """A `SteppedExecutor` over an engine.
+    """An `Executor` over an engine, which can also run inside a decoder (`steps`).
 
     Attributes:
         engine: where requests run.

@@ -1,8 +1,8 @@
 """Reflectors: whatever judges what is being written, behind one interface.
 
-`IntrinsicReflector` makes one of an intrinsic, `TokenReflector` of a Self-RAG model's reflection tokens, `FunctionReflector` of
-any Python function. `critic` hands one to the decoder, where it may stand in for a token critique, join the score or
-act as a gate (`selfrag.decoding.reflectors`).
+`IntrinsicReflector` makes one of an intrinsic, `TokenReflector` of a Self-RAG model's reflection tokens,
+`FunctionReflector` of any Python function. `critic` hands one to the decoder, where it may stand in for a token
+critique, join the score or act as a guardrail (`selfrag.decoding.reflectors`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reflectors: `IntrinsicReflector` of an intrinsic, `FunctionReflector` of a Python function; and loading intrinsics."""
+"""`IntrinsicReflector` of an intrinsic, `FunctionReflector` of a Python function; and loading intrinsics."""
 
 from __future__ import annotations
 
