@@ -25,9 +25,9 @@ from selfrag.experiments.intrinsics.subjects import FLOWS, GATING, Subject
 from selfrag.experiments.report_tables import Section, Table, given, percent
 from selfrag.intrinsics.answerability import Answerability
 from selfrag.intrinsics.flows.flow import NAMES, named, run
-from selfrag.intrinsics.flows.writers import Writer
+from selfrag.intrinsics.flows.progress import Writer
 from selfrag.intrinsics.query_rewrite import QueryRewrite
-from selfrag.intrinsics.reflectors.intrinsic import IntrinsicReflector
+from selfrag.intrinsics.reflectors import IntrinsicReflector
 from selfrag.intrinsics.state import Message, State
 from selfrag.jsonl import read_jsonl
 

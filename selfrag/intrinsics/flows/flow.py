@@ -23,10 +23,12 @@ from selfrag.intrinsics.flows.progress import (
     Run,
     Stage,
     Staging,
+    Writer,
+    abstention,
     begin,
     first_score,
+    taken,
 )
-from selfrag.intrinsics.flows.writers import Writer, abstention, taken
 from selfrag.intrinsics.query_rewrite import same_question
 from selfrag.intrinsics.sentences import response_sites
 from selfrag.intrinsics.state import Conversation, read_state
