@@ -23,7 +23,7 @@ from selfrag.training.intrinsics.rows import (
     without_evidence,
 )
 
-GIVEN = Path(__file__).parents[4] / "shared" / "data" / "intrinsics"
+GIVEN = Path(__file__).parents[3] / "shared" / "data" / "intrinsics"
 
 
 def gold(name, record):
