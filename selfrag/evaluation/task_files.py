@@ -11,7 +11,7 @@ from typing import get_args
 from retrieval.checks import choice, component, whole
 from retrieval.passage import Passage, Retriever
 from selfrag.errors import UserError
-from selfrag.evaluation.items import Item, read_items
+from selfrag.evaluation.items import Item, item_of, read_items
 from selfrag.evaluation.metrics.registry import metrics
 from selfrag.evaluation.multiple_choice import Form, in_form
 from selfrag.evaluation.presets import PAPER, Given, Preset
@@ -100,7 +100,7 @@ def read_task(
     given = source if isinstance(source, Given) else Given(source)
     if given.preset is None:
         check = _Check(form, searched)
-        items, task = read_items(given.path, check=check), check.task
+        items, task = read_items(given.path, lambda row: check(item_of(row))), check.task
     else:
         items = read_published(given.path, given.preset, given.protocol, searched=searched, form=form)
         task = given.preset.task(given.protocol)
@@ -160,8 +160,6 @@ class _Check:
         return replace(self._first, metrics=metrics(self._metrics)) if self._metrics else self._first
 
     def __call__(self, item: Item) -> Item:
-        if not item.task:
-            raise UserError("key 'task' is missing; a row in the schema of eval/dev has it")
         if item.id in self._seen:
             raise UserError(f"id {item.id!r} occurs twice")
         self._seen.add(item.id)
