@@ -184,8 +184,8 @@ def race(
     """
     from critic.student.judge import resolve_critic
     from critic.student.prompt import read_card
-    from selfrag.evaluation.machine import machine
     from selfrag.loading import load_tokenizer
+    from selfrag.provenance import machine
     from speed.timing import serve
 
     whole("repeats", repeats)

@@ -362,7 +362,7 @@ def _sample(items: list[Item], limit: int | None, seed: int) -> list[Item]:
 
 
 def _manifest(model: Path, files: Sequence[Path]) -> dict[str, Any]:
-    from selfrag.evaluation.machine import machine
+    from selfrag.provenance import machine
 
     weights = sorted([*model.glob("*.safetensors"), *model.glob("*.json"), *model.glob("*.bin")])
     return {
