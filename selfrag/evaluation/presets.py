@@ -118,26 +118,23 @@ class Preset:
 def _read() -> Mapping[str, Preset]:
     """The tasks of `presets.toml`."""
     tables = tomllib.loads(files(__package__).joinpath("presets.toml").read_text(encoding="utf-8"))
-    wordings = tables.pop("wordings")
+    wordings, found = tables.pop("wordings"), {}
 
-    def protocol(passages: int, wording: dict[str, Any], decoding: dict[str, Any] | None, **how: Any) -> Protocol:
+    def protocol(values: dict[str, Any]) -> Protocol:
+        wording, decoding = values.pop("wording", {}), values.pop("decoding", None)
         asked = Wording(
-            **wording | {"instruction": wordings[wording["instruction"]]} if "instruction" in wording else wording
+            **wording | {"instruction": wordings[wording["instruction"]] if "instruction" in wording else ""}
         )
-        if decoding is None:
-            return Protocol(asked, passages, **how)
-        make = Decoding.official if decoding.pop("policy", "paper") == "official" else Decoding
-        return Protocol(asked, passages, decoding=make(passages=passages, **decoding), **how)
+        if decoding is not None:
+            make = Decoding.official if decoding.pop("policy", "paper") == "official" else Decoding
+            decoding = make(passages=values["passages"], **decoding)
+        return Protocol(Wording(**wording), decoding=decoding, **values)
 
-    found = {}
     for name, table in tables.items():
-        hint = table.pop("hint", TASKS[table["kind"]].hint)
-        protocols = {
-            key: protocol(**{"wording": {}, "decoding": None, **how}) for key, how in table.pop("protocols").items()
-        }
-        lists = {key: tuple(table.pop(key)) for key in ("metrics", "judged")}
-        schema = SCHEMAS[table.pop("schema")]
-        found[name] = Preset(name, schema=schema, hint=hint, protocols=protocols, **lists, **table)
+        protocols = {key: protocol(values) for key, values in table.pop("protocols").items()}
+        shared: dict[str, Any] = {"hint": TASKS[table["kind"]].hint, **table, "schema": SCHEMAS[table["schema"]]}
+        shared |= {key: tuple(table[key]) for key in ("metrics", "judged")}
+        found[name] = Preset(name, protocols=protocols, **shared)
     return MappingProxyType(found)
 
 
