@@ -122,9 +122,8 @@ def _read() -> Mapping[str, Preset]:
 
     def protocol(values: dict[str, Any]) -> Protocol:
         wording, decoding = values.pop("wording", {}), values.pop("decoding", None)
-        asked = Wording(
-            **wording | {"instruction": wordings[wording["instruction"]] if "instruction" in wording else ""}
-        )
+        if "instruction" in wording:
+            wording["instruction"] = wordings[wording["instruction"]]
         if decoding is not None:
             make = Decoding.official if decoding.pop("policy", "paper") == "official" else Decoding
             decoding = make(passages=values["passages"], **decoding)
