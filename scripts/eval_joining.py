@@ -106,8 +106,7 @@ def run_variants(
     from tqdm import tqdm
 
     from selfrag.api import SelfRAG
-    from selfrag.intrinsics.reflectors import critic
-    from selfrag.intrinsics.reflectors.intrinsic import adapters_of
+    from selfrag.intrinsics.reflectors import adapters_of, critic
     from selfrag.loading import resolve_adapter, resolve_model
 
     names = joining.intrinsics

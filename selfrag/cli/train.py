@@ -303,16 +303,16 @@ def train(
         raise UserError(f"give the rows of {name}: --data FOLDER, or --data FILE")
     settings = preset(given.preset or "demo", name)
     kept = {key: value for key, value in changes.items() if key not in ("method", "row_learning_rate")}
-    making = settings.making
+    selection = settings.selection
     if given.most_rows is not None:
-        making = replace(making, most_rows=given.most_rows)
+        selection = replace(selection, most_rows=given.most_rows)
     job = AdapterJob(
         name,
         given.data,
         resolve_model(base),
         out,
         settings.config(**kept, device=given.device),
-        making,
+        selection,
         given.dialect or DIALECT,
         given.activated,
         settings.name,

@@ -76,17 +76,12 @@ C = TypeVar("C", bound=Capability[Any])
 
 @dataclass(frozen=True)
 class Library:
-    """The intrinsics on one model.
+    """The intrinsics on one model."""
 
-    Attributes:
-        executor: where requests run.
-        adapters: adapter of an intrinsic on the executor, by the intrinsic's name; others use the base model.
-        dialect: of the adapters and of the base model.
-    """
-
-    executor: Executor
+    executor: Executor  # where requests run
+    # adapter of an intrinsic on the executor, by the intrinsic's name; others use the base model
     adapters: Mapping[str, str] = field(default_factory=dict)
-    dialect: str = DIALECT
+    dialect: str = DIALECT  # of the adapters and of the base model
 
     @classmethod
     def from_pretrained(
@@ -194,26 +189,18 @@ _PROBE = State(
 
 @dataclass(frozen=True, slots=True)
 class AdapterCard:
-    """What an adapter is for.
-
-    Attributes:
-        intrinsic: its name.
-        dialect: whose codec it speaks.
-        prompt: fingerprint of what that codec asked when the adapter was trained.
-        base: shape of the base model: type, width, layers, rows of the vocabulary.
-        rank: of its pairs.
-        invocation: ids that switch it on; empty for a LoRA that always acts.
-    """
+    """What an adapter is for."""
 
     FILE: ClassVar[str] = "intrinsic.json"
     FORMAT: ClassVar[int] = 1
 
-    intrinsic: str
-    dialect: str
-    prompt: str
+    intrinsic: str  # its name
+    dialect: str  # whose codec it speaks
+    prompt: str  # fingerprint of what that codec asked when the adapter was trained
+    # shape of the base model: type, width, layers, rows of the vocabulary
     base: dict[str, Any] = field(default_factory=dict)
-    rank: int = 0
-    invocation: tuple[int, ...] = ()
+    rank: int = 0  # of its pairs
+    invocation: tuple[int, ...] = ()  # ids that switch it on; empty for a LoRA that always acts
 
     @classmethod
     def of(cls, codec: Codec, *, rank: int, base: dict[str, Any], invocation: tuple[int, ...]) -> AdapterCard:

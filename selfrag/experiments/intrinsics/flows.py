@@ -25,9 +25,9 @@ from selfrag.experiments.intrinsics.subjects import PUBLISHED, Subject
 from selfrag.experiments.report_tables import Section, Table, given, percent
 from selfrag.intrinsics.answerability import Answerability
 from selfrag.intrinsics.flows.flow import NAMES, named, run
-from selfrag.intrinsics.flows.writers import Writer
+from selfrag.intrinsics.flows.progress import Writer
 from selfrag.intrinsics.query_rewrite import QueryRewrite
-from selfrag.intrinsics.reflectors.intrinsic import Reflecting
+from selfrag.intrinsics.reflectors import IntrinsicReflector
 from selfrag.intrinsics.state import Message, State
 from selfrag.jsonl import read_jsonl
 
@@ -171,7 +171,7 @@ def evaluate_flows(
     hallucination detection, not RAGAS.
     """
     rewrite, answerable = (
-        Reflecting(kind(subject.executor, subject.codec(kind.name), subject.adapters.get(kind.name)))
+        IntrinsicReflector(kind(subject.executor, subject.codec(kind.name), subject.adapters.get(kind.name)))
         for kind in (QueryRewrite, Answerability)
     )
     lines, figures, items = [], dict[str, Any](), list[dict[str, Any]]()

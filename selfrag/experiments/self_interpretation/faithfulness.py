@@ -267,7 +267,7 @@ def run_judges(folder: Path, model: str, engine: str | None = None, patterns: Se
     Raises:
         UserError: the model has no reflection tokens, or as `run_grid`.
     """
-    from selfrag.intrinsics.reflectors.intrinsic import adapters_of
+    from selfrag.intrinsics.reflectors import adapters_of
     from selfrag.loading import resolve_model
 
     run = read_grid(folder)
@@ -285,7 +285,7 @@ def run_judges(folder: Path, model: str, engine: str | None = None, patterns: Se
 
 def _judges(model: str, engine: str | None, *, remote: bool) -> _Judges:
     from selfrag.api import SelfRAG
-    from selfrag.intrinsics.reflectors.tokens import TokenReflector
+    from selfrag.intrinsics.reflectors import TokenReflector
 
     options: dict[str, Any] = {"url": engine} if remote else {}
     name = "http" if remote else engine

@@ -26,7 +26,7 @@ from selfrag.intrinsics.contract import (
     Target,
     TextPrompt,
 )
-from selfrag.intrinsics.dialects.numbering import Document, Seen, see
+from selfrag.intrinsics.dialects.numbering import Document, NumberedState, number_sentences
 from selfrag.intrinsics.dialects.output import bare, understand
 from selfrag.intrinsics.dialects.replies import (
     Binding,
@@ -43,17 +43,11 @@ _FIELD = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A turn that the dialect puts behind the conversation.
+    """A turn that the dialect puts behind the conversation."""
 
-    Attributes:
-        role: its role; `{document}` stands for the one document as a turn of its own.
-        text: its text, with fields.
-        end: `open` (the model completes the role), `turn`, or `last` (closed, without a new line).
-    """
-
-    role: str
-    text: str
-    end: str
+    role: str  # its role; `{document}` stands for the one document as a turn of its own
+    text: str  # its text, with fields
+    end: str  # `open` (the model completes the role), `turn`, or `last` (closed, without a new line)
 
     def fields(self) -> list[str]:
         """Names of the fields in the text."""
@@ -66,23 +60,14 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class CompletionSpec:
-    """One adapter on the wire.
+    """One adapter on the wire."""
 
-    Attributes:
-        adapter: published name; None for the base model.
-        documents: whether the passages are shown in front of the conversation.
-        turns: behind the conversation.
-        max_tokens: most new tokens.
-        tags: letter of the sentence tags by what carries them.
-        constraint: form of the reply; None for free text.
-    """
-
-    adapter: str | None
-    documents: bool
-    turns: tuple[Turn, ...]
-    max_tokens: int
-    tags: Mapping[str, str] = field(default_factory=dict)
-    constraint: Constraint | None = None
+    adapter: str | None  # published name; None for the base model
+    documents: bool  # whether the passages are shown in front of the conversation
+    turns: tuple[Turn, ...]  # behind the conversation
+    max_tokens: int  # most new tokens
+    tags: Mapping[str, str] = field(default_factory=dict)  # letter of the sentence tags by what carries them
+    constraint: Constraint | None = None  # form of the reply; None for free text
 
 
 @cache
@@ -127,15 +112,10 @@ class System(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """How one Granite generation writes what differs between them.
+    """How one Granite generation writes what differs between them."""
 
-    Attributes:
-        gap: between "by IBM." and the text on documents.
-        joined: all documents in one turn `documents`, numbered; else a turn for each, with its id in the role.
-    """
-
-    gap: str
-    joined: bool
+    gap: str  # between "by IBM." and the text on documents
+    joined: bool  # all documents in one turn `documents`, numbered; else a turn for each, with its id in the role
 
 
 GRANITE_3_2 = Template(gap="", joined=True)
@@ -199,30 +179,19 @@ DATE = "April 1, 2025"
 
 @dataclass(frozen=True)
 class CompletionCodec:
-    """One adapter of a completion dialect.
+    """One adapter of a completion dialect."""
 
-    Attributes:
-        dialect: name of the dialect.
-        spec: the adapter's prompt.
-        binding: what its reply means.
-        template: how this Granite generation frames turns and documents.
-        find: sentence splitter; the adapters were trained with `punkt`.
-        exact: score a label that stands right behind the prompt as a slot, and ask for log-probabilities of others;
-            False sends the request exactly as published.
-        adapter: name of the adapter on the server; None for the base model.
-        date: what the system turn calls today.
-        system: what stands in the system turn where the conversation does not begin with one.
-    """
-
-    dialect: str
-    spec: CompletionSpec
-    binding: Binding
-    template: Template
-    find: SentenceFinder
+    dialect: str  # name of the dialect
+    spec: CompletionSpec  # the adapter's prompt
+    binding: Binding  # what its reply means
+    template: Template  # how this Granite generation frames turns and documents
+    find: SentenceFinder  # sentence splitter; the adapters were trained with `punkt`
+    # score a label that stands right behind the prompt as a slot, and ask for log-probabilities of others; False sends
+    # the request exactly as published
     exact: bool = True
-    adapter: str | None = None
-    date: str = DATE
-    system: System = System.DEFAULT
+    adapter: str | None = None  # name of the adapter on the server; None for the base model
+    date: str = DATE  # what the system turn calls today
+    system: System = System.DEFAULT  # what stands in the system turn where the conversation does not begin with one
 
     @property
     def intrinsic(self) -> str:
@@ -237,7 +206,7 @@ class CompletionCodec:
         """
         if not state.messages:
             raise UserError(f"{self.intrinsic}: the conversation is empty; give at least one turn")
-        seen = see(self.spec.tags, state, self.find)
+        seen = number_sentences(self.spec.tags, state, self.find)
         request = Request(
             state,
             TextPrompt(
@@ -269,7 +238,7 @@ class CompletionCodec:
         """
         return targets(self.binding, request, gold)
 
-    def _pieces(self, state: State, seen: Seen) -> Iterator[Piece]:
+    def _pieces(self, state: State, seen: NumberedState) -> Iterator[Piece]:
         messages, shown = list(seen.messages), seen.documents if self.spec.documents else ()
         if messages[0].role == "system":
             yield from conversation(messages[:1])
@@ -281,7 +250,7 @@ class CompletionCodec:
         for behind in self.spec.turns:
             yield from self._turn(behind, state, seen)
 
-    def _turn(self, behind: Turn, state: State, seen: Seen) -> Iterator[Piece]:
+    def _turn(self, behind: Turn, state: State, seen: NumberedState) -> Iterator[Piece]:
         if behind.role == "{document}":
             yield from documents(replace(self.template, joined=False), (self._only(seen),))
         elif behind.end == "open":
@@ -289,7 +258,7 @@ class CompletionCodec:
         else:
             yield from closed_turn(behind.role, behind.filled(self._values(behind, state)), behind.end == "turn")
 
-    def _only(self, seen: Seen) -> Document:
+    def _only(self, seen: NumberedState) -> Document:
         given = [document for document in seen.documents if document.text.strip()]
         if len(given) != 1:
             raise UserError(f"{self.intrinsic} asks about one passage at a time, not {len(given)}; give it one")

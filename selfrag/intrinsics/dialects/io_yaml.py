@@ -45,44 +45,27 @@ _FIELDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One step from the model's JSON to the records that the public libraries return.
+    """One step from the model's JSON to the records that the public libraries return."""
 
-    Attributes:
-        type: which step.
-        path: where it applies; None stands for every element.
-        options: what else the file says.
-    """
-
-    type: str
-    path: Path
-    options: Mapping[str, Any]
+    type: str  # which step
+    path: Path  # where it applies; None stands for every element
+    options: Mapping[str, Any]  # what else the file says
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One chat adapter on the wire.
+    """One chat adapter on the wire."""
 
-    Attributes:
-        name: of the adapter.
-        model: what the request names; None leaves the caller's.
-        schema: JSON schema of the reply, if there is one.
-        rules: output rules in order.
-        instruction: template of the last user turn, with `str.format` fields; None for no such turn.
-        parameters: of the request; they win over the caller's.
-        tags: letter of the sentence tags by what carries them.
-        documents_as: None leaves documents to the chat template; `string`, `json` and `roles` make them turns.
-        harmony: whether the model writes its reasoning before the reply (gpt-oss).
-    """
-
-    name: str
-    model: str | None = None
-    schema: Mapping[str, Any] | None = None
-    rules: tuple[Rule, ...] = ()
-    instruction: str | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    tags: Mapping[str, str] = field(default_factory=dict)
+    name: str  # of the adapter
+    model: str | None = None  # what the request names; None leaves the caller's
+    schema: Mapping[str, Any] | None = None  # JSON schema of the reply, if there is one
+    rules: tuple[Rule, ...] = ()  # output rules in order
+    instruction: str | None = None  # template of the last user turn, with `str.format` fields; None for no such turn
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # of the request; they win over the caller's
+    tags: Mapping[str, str] = field(default_factory=dict)  # letter of the sentence tags by what carries them
+    # None leaves documents to the chat template; `string`, `json` and `roles` make them turns
     documents_as: str | None = None
-    harmony: bool = False
+    harmony: bool = False  # whether the model writes its reasoning before the reply (gpt-oss)
 
     @property
     def likelihood(self) -> bool:

@@ -114,19 +114,12 @@ Ids = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class SlotPlan:
-    """How one slot is scored.
+    """How one slot is scored."""
 
-    Attributes:
-        prefix: everything before the surfaces.
-        paths: token sequences, none the beginning of another.
-        owners: for each path the number of the surface that it writes.
-        requests: one a node of the trie; more where more ids part than an engine can watch.
-    """
-
-    prefix: Ids
-    paths: tuple[Ids, ...]
-    owners: tuple[int, ...]
-    requests: tuple[Generate, ...]
+    prefix: Ids  # everything before the surfaces
+    paths: tuple[Ids, ...]  # token sequences, none the beginning of another
+    owners: tuple[int, ...]  # for each path the number of the surface that it writes
+    requests: tuple[Generate, ...]  # one a node of the trie; more where more ids part than an engine can watch
 
     def scores(self, results: Sequence[Generated | Failed]) -> tuple[float, ...] | None:
         """Natural log-probability of each surface; None if a request failed or a value is no probability."""
@@ -198,7 +191,7 @@ class _Plan:
 
 
 class EngineExecutor:
-    """A `SteppedExecutor` over an engine.
+    """An `Executor` over an engine, which can also run inside a decoder (`steps`).
 
     Attributes:
         engine: where requests run.

@@ -34,17 +34,11 @@ FOLDS = 10
 
 @dataclass(frozen=True, slots=True)
 class Calibrator:
-    """A fitted calibrator.
+    """A fitted calibrator."""
 
-    Attributes:
-        temperature: the options' log-probabilities are divided by it.
-        confidence: borders of the isotonic steps, rising [n]; empty for temperature alone.
-        accuracy: the share of right answers there [n].
-    """
-
-    temperature: float
-    confidence: tuple[float, ...] = ()
-    accuracy: tuple[float, ...] = ()
+    temperature: float  # the options' log-probabilities are divided by it
+    confidence: tuple[float, ...] = ()  # borders of the isotonic steps, rising [n]; empty for temperature alone
+    accuracy: tuple[float, ...] = ()  # the share of right answers there [n]
 
     def __call__(self, logprobs: Sequence[Sequence[float]]) -> Floats:
         """Certainty that the most probable option is right, for each question [n]."""
@@ -148,21 +142,13 @@ def _softmax(row: Sequence[float], temperature: float) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One row.
+    """One row."""
 
-    Attributes:
-        id: unique in its file.
-        dataset: where it is from.
-        question: what is asked.
-        options: possible answers, distinct.
-        right: index of the right one.
-    """
-
-    id: str
-    dataset: str
-    question: str
-    options: tuple[str, ...]
-    right: int
+    id: str  # unique in its file
+    dataset: str  # where it is from
+    question: str  # what is asked
+    options: tuple[str, ...]  # possible answers, distinct
+    right: int  # index of the right one
 
 
 def read_questions(path: str | Path) -> list[Question]:
@@ -210,16 +196,11 @@ LOAD_TOKENS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A question with the model's view of its options.
+    """A question with the model's view of its options."""
 
-    Attributes:
-        id: of the question.
-        question: as asked.
-        logprobs: mean natural log-probability of a token of each option; the highest is the model's answer.
-    """
-
-    id: str
-    question: Question
+    id: str  # of the question
+    question: Question  # as asked
+    # mean natural log-probability of a token of each option; the highest is the model's answer
     logprobs: tuple[float, ...]
 
     @property

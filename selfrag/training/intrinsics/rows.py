@@ -24,28 +24,17 @@ Span: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """What is right about one state.
+    """What is right about one state."""
 
-    Attributes:
-        id: unique in its file.
-        source: data set and label, such as `squad2/answerable`; training spreads by it, reports go by it.
-        group: rows of one group belong together when rows are held out.
-        state: conversation and passages.
-        label: name of the one label.
-        text: what is to be written.
-        spans: labels of stretches of the last message.
-        response: label of the whole last message, where nobody judged its sentences.
-        citations: stretches of the last message, each with the passage's index and the stretch of it.
-    """
-
-    id: str
-    source: str
-    group: str
-    state: State
-    label: str | None = None
-    text: str | None = None
-    spans: tuple[tuple[Span, str], ...] | None = None
-    response: str | None = None
+    id: str  # unique in its file
+    source: str  # data set and label, such as `squad2/answerable`; training spreads by it, reports go by it
+    group: str  # rows of one group belong together when rows are held out
+    state: State  # conversation and passages
+    label: str | None = None  # name of the one label
+    text: str | None = None  # what is to be written
+    spans: tuple[tuple[Span, str], ...] | None = None  # labels of stretches of the last message
+    response: str | None = None  # label of the whole last message, where nobody judged its sentences
+    # stretches of the last message, each with the passage's index and the stretch of it
     citations: tuple[tuple[Span, int, Span], ...] | None = None
 
 
@@ -244,15 +233,10 @@ STEMS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class DataFiles:
-    """Files of one intrinsic.
+    """Files of one intrinsic."""
 
-    Attributes:
-        train: rows to learn from.
-        dev: rows to measure on; None if there are none, or one file was given.
-    """
-
-    train: Path
-    dev: Path | None
+    train: Path  # rows to learn from
+    dev: Path | None  # rows to measure on; None if there are none, or one file was given
 
 
 def data_files(intrinsic: str, data: Path) -> DataFiles:

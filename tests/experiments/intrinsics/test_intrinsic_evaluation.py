@@ -9,7 +9,7 @@ import pytest
 
 from selfrag.cli.main import main
 from selfrag.training.intrinsics.job import AdapterJob, run
-from selfrag.training.intrinsics.presets import Making, preset
+from selfrag.training.intrinsics.presets import RowSelection, preset
 from selfrag.training.settings import Lora, Reach
 
 
@@ -19,7 +19,7 @@ def adapters(data, chat_llama, tmp_path_factory):
     small = {"lora": Lora(8, 8), "reach": Reach(token_rows=False), "max_steps": 1, "max_length": 2000}
     for name in ("answerability", "uncertainty"):
         config = replace(preset("demo", name).config(), **small)
-        run(AdapterJob(name, data, chat_llama, out / name, config, Making(held_out=0.2)))
+        run(AdapterJob(name, data, chat_llama, out / name, config, RowSelection(held_out=0.2)))
     return out
 
 

@@ -32,7 +32,7 @@ from selfrag.experiments.intrinsics.measures import (
 from selfrag.experiments.intrinsics.run import Settings
 from selfrag.experiments.intrinsics.subjects import FewShot, Subject, worked
 from selfrag.experiments.report_tables import Table, markdown
-from selfrag.intrinsics.flows.writers import taken
+from selfrag.intrinsics.flows.progress import taken
 from selfrag.intrinsics.state import Message, State
 from selfrag.training.intrinsics.certainty import Answered, parse_question
 from selfrag.training.intrinsics.job import teachable

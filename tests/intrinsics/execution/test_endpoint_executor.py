@@ -24,7 +24,15 @@ from selfrag.intrinsics.contract import (
     State,
     TextPrompt,
 )
-from selfrag.intrinsics.execution.endpoint import Call, EndpointConfig, EndpointExecutor, Holding, body, obeys, parse
+from selfrag.intrinsics.execution.endpoint import (
+    Call,
+    ConstraintMode,
+    EndpointConfig,
+    EndpointExecutor,
+    body,
+    obeys,
+    parse,
+)
 
 STATE = State((Message("user", "Who wrote Faust?"),))
 SITE = STATE.in_message("query", 0)
@@ -54,7 +62,7 @@ def test_the_strictest_way_that_a_server_obeys_is_found_once():
         [first] = runs.run([request])
         [second, third] = runs.run([request, request])
     assert [constraint_of(sent) for sent in server.bodies] == ["structured_outputs", *["response_format"] * 3]
-    assert runs.holding is Holding.SCHEMA
+    assert runs.constraint_mode is ConstraintMode.SCHEMA
     assert first == second == third
     assert json.loads(first.text) == {"q": "Who wrote it?"}
     assert (first.prompt_tokens, first.generated_tokens, first.finish) == (7, 3, "stop")
@@ -65,7 +73,7 @@ def test_a_server_that_is_deaf_to_constraints_is_noticed():
     with ChatServer(lambda sent: said("Sure! Here is the question: Who wrote it?")) as server:
         runs = executor(server)
         [result] = runs.run([Request(STATE, CHAT, 50, constraint=Constraint(json_schema=SCHEMA))])
-    assert runs.holding is Holding.NONE
+    assert runs.constraint_mode is ConstraintMode.NONE
     assert isinstance(result, Completion)
     assert len(server.bodies) == 3
 
@@ -76,7 +84,7 @@ def test_a_server_that_is_broken_is_not_taken_for_deaf():
         [result] = runs.run([Request(STATE, CHAT, 50, constraint=Constraint(json_schema=SCHEMA))])
     assert isinstance(result, Failed)
     assert "out of memory" in result.reason
-    assert runs.holding is Holding.AUTO
+    assert runs.constraint_mode is ConstraintMode.AUTO
     assert len(server.bodies) == 1
 
 
@@ -91,7 +99,7 @@ def test_scores_are_read_off_the_alternatives():
 def test_scores_from_the_one_field_of_a_schema():
     tokens = [('{"label": "', {'{"label": "': 0.0}), *LABELS, ('"}', {'"}': 0.0})]
     with ChatServer(lambda sent: said('{"label": "unanswerable"}', tokens)) as server:
-        [result] = executor(server, holding=Holding.SCHEMA).run([Request(STATE, CHAT, slots=(SLOT,))])
+        [result] = executor(server, constraint_mode=ConstraintMode.SCHEMA).run([Request(STATE, CHAT, slots=(SLOT,))])
     schema = server.bodies[0]["response_format"]["json_schema"]["schema"]
     assert schema["properties"]["label"]["enum"] == ["answerable", "unanswerable"]
     assert [math.exp(value) for value in result.scores[0]] == pytest.approx([0.6, 0.3])
@@ -110,15 +118,15 @@ def test_scores_from_the_one_field_of_a_schema():
 )
 def test_without_log_probabilities_a_label_is_certain_and_anything_else_undefined(text, expected):
     with ChatServer(lambda sent: said(text)) as server:
-        [result] = executor(server, holding=Holding.NONE).run([Request(STATE, CHAT, slots=(SLOT,))])
+        [result] = executor(server, constraint_mode=ConstraintMode.NONE).run([Request(STATE, CHAT, slots=(SLOT,))])
     assert result.scores == (expected,)
 
 
 def test_a_beginning_is_continued_where_the_server_can_and_asked_for_where_not():
     slot = Slot((" faithful", " NA"), SITE, "Sentence 1: Yes.\nVerdict:")
     with ChatServer(lambda sent: said(" faithful")) as server:
-        executor(server, holding=Holding.STRUCTURED).run([Request(STATE, CHAT, slots=(slot,))])
-        executor(server, holding=Holding.NONE).run([Request(STATE, CHAT, slots=(slot,))])
+        executor(server, constraint_mode=ConstraintMode.STRUCTURED).run([Request(STATE, CHAT, slots=(slot,))])
+        executor(server, constraint_mode=ConstraintMode.NONE).run([Request(STATE, CHAT, slots=(slot,))])
     continued, asked = server.bodies
     assert continued["messages"][-1] == {"role": "assistant", "content": slot.prefill}
     assert (continued["continue_final_message"], continued["add_generation_prompt"]) == (True, False)
@@ -149,12 +157,12 @@ def test_rendered_prompts_go_to_the_text_route():
 
 def test_text_cannot_end_a_turn_on_a_server_that_tokenises():
     prompt = ChatPrompt((Message("user", "a<|im_end|>b</s>[/INST]"),), ({"doc_id": "1", "text": "<|im_start|>"},))
-    sent = json.dumps(body(Call(prompt, 1), "m", Holding.NONE), ensure_ascii=False)
+    sent = json.dumps(body(Call(prompt, 1), "m", ConstraintMode.NONE), ensure_ascii=False)
     for token in ("<|im_end|>", "</s>", "[/INST]", "<|im_start|>"):
         assert token not in sent
         assert token in sent.replace(" ", "")
     harmless = "if a < b | c > d: x[0] = 3 as in [1, 2] and [3]"
-    assert harmless in json.dumps(body(Call(ChatPrompt((Message("user", harmless),)), 1), "m", Holding.NONE))
+    assert harmless in json.dumps(body(Call(ChatPrompt((Message("user", harmless),)), 1), "m", ConstraintMode.NONE))
 
 
 def test_a_new_name_for_the_limit_is_learned():

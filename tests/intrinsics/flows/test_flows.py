@@ -42,7 +42,7 @@ from selfrag.intrinsics.flows import (
     named,
     run,
 )
-from selfrag.intrinsics.reflectors import Reflecting
+from selfrag.intrinsics.reflectors import IntrinsicReflector
 from selfrag.reflection.weights import Weights
 
 TALK = [
@@ -65,14 +65,14 @@ def engine() -> ScriptedEngine:
     return ScriptedEngine(model, 0, limits=scripted({}).limits)
 
 
-def rewriter(text: str = REWRITE) -> tuple[Reflecting, Answering]:
+def rewriter(text: str = REWRITE) -> tuple[IntrinsicReflector, Answering]:
     executor = writing(json.dumps({"rewritten_question": text}))
-    return Reflecting(QueryRewrite(executor)), executor
+    return IntrinsicReflector(QueryRewrite(executor)), executor
 
 
-def gate(probability: float) -> tuple[Reflecting, Answering]:
+def gate(probability: float) -> tuple[IntrinsicReflector, Answering]:
     executor = scoring(answerable=probability, unanswerable=1 - probability)
-    return Reflecting(Answerability(executor)), executor
+    return IntrinsicReflector(Answerability(executor)), executor
 
 
 def go(flow: Flow, conversation: Any = TALK, **options: Any) -> tuple[Answer, ScriptedEngine, Searches]:
@@ -120,7 +120,7 @@ def test_an_unanswerable_question_ends_with_the_fixed_text() -> None:
     assert answer.rescore().text == answer.text
     other = named("ad", SelfRAGWriter(PROMPTING), answerability=answerability, threshold=0.2)
     assert go(other)[0].text == "Found."
-    broken = Reflecting(Answerability(Answering(lambda request: Failed("no memory"))))
+    broken = IntrinsicReflector(Answerability(Answering(lambda request: Failed("no memory"))))
     assert go(named("ad", SelfRAGWriter(PROMPTING), answerability=broken))[0].text == "Found."
     nothing = Searches(lambda query: ())
     (empty,) = run(named("ad", SelfRAGWriter(PROMPTING), answerability=answerability), ["Q"], engine(), nothing)
@@ -147,7 +147,7 @@ def test_what_a_rewrite_changes_is_a_parameter(scope: Any, last: str, turns: int
 
 
 def test_a_model_that_writes_no_rewrite_keeps_the_question() -> None:
-    rewrite = Reflecting(QueryRewrite(writing("I cannot do that")))
+    rewrite = IntrinsicReflector(QueryRewrite(writing("I cannot do that")))
     answer, _, searches = go(named("qr", SelfRAGWriter(PROMPTING), rewrite=rewrite))
     assert searches.queries == ["and for Microsoft?"]
     assert answer.steps[0].outcome.startswith("kept as asked: ")
@@ -161,7 +161,7 @@ def test_without_a_search_of_its_own_a_flow_lets_the_model_decide() -> None:
 
 
 def test_flows_compose() -> None:
-    relevance = Reflecting(ContextRelevance(scoring(relevant=0.1, irrelevant=0.9)))
+    relevance = IntrinsicReflector(ContextRelevance(scoring(relevant=0.1, irrelevant=0.9)))
     first = Flow((Search(3), RelevanceFilter(relevance)), "filtered")
     flow = first + Flow((Write(SelfRAGWriter(PROMPTING, Decoding(mode="always"))),), "write")
     assert flow.name == "filtered+write"
@@ -183,7 +183,7 @@ def test_certain_samples_of_a_beam() -> None:
         digit = "8" if request.state.response == "Close." else "3"
         return Completion(scores=(tuple(0.0 if s == digit else -math.inf for s in request.slots[0].surfaces),))
 
-    uq = Reflecting(Uncertainty(Answering(certainty)))
+    uq = IntrinsicReflector(Uncertainty(Answering(certainty)))
     write = Write(SelfRAGWriter(PROMPTING, Decoding(max_segments=1)), samples=3)
     searches = Searches(lambda query: passages("d1", "d2"))
 
@@ -200,9 +200,9 @@ def test_certain_samples_of_a_beam() -> None:
 
 def test_rescoring_an_answer_that_a_flow_chose_is_not_exact() -> None:
     """Stages after the writing have not seen what other settings choose: they may have rejected it already."""
-    certainty = Reflecting(Uncertainty(scoring(**{str(digit): float(digit == 8) for digit in range(10)})))
+    certainty = IntrinsicReflector(Uncertainty(scoring(**{str(digit): float(digit == 8) for digit in range(10)})))
     write = Write(SelfRAGWriter(PROMPTING, Decoding(mode="always")), samples=2)
-    cite = Cite(Reflecting(CitationGeneration(Answering(lambda request: Failed("no memory")))))
+    cite = Cite(IntrinsicReflector(CitationGeneration(Answering(lambda request: Failed("no memory")))))
     assert go(Flow((Search(1), write)))[0].rescore().exact
     chosen = go(Flow((Search(1), write, CertaintyFilter(certainty))))[0]
     assert not chosen.rescore().exact
@@ -225,7 +225,7 @@ def test_any_chat_model_writes_and_is_checked() -> None:
     assert [p.id for p in answer.trace.decisions[0].passages] == ["ms"]
     (turn,) = executor.requests[0].prompt.messages  # type: ignore[union-attr]
     assert "founded by Bill Gates" in turn.content
-    unfaithful = Reflecting(HallucinationDetection(scoring(unfaithful=1.0)))
+    unfaithful = IntrinsicReflector(HallucinationDetection(scoring(unfaithful=1.0)))
     checked = Flow((Search(1), Write(ChatWriter(writing("Elvis."))), HallucinationFilter(unfaithful)))
     assert go(checked, REWRITE)[0].abstained
     with pytest.raises(UserError, match="temperature"):
@@ -243,7 +243,7 @@ def test_citing_what_another_model_wrote() -> None:
         return Completion(scores=tuple(rows))
 
     executor = Answering(first_sentence)
-    cite = Cite(Reflecting(CitationGeneration(executor)))
+    cite = Cite(IntrinsicReflector(CitationGeneration(executor)))
     wrote = [{"role": "user", "content": REWRITE}, {"role": "assistant", "content": "  Bill Gates did.  I like him. "}]
     found = Searches(lambda query: (MICROSOFT,))
     (answer,) = run(Flow((Take(), Search(2, by="answer"), cite)), [wrote], engine(), found)

@@ -24,7 +24,7 @@ from selfrag.intrinsics import (
 )
 from selfrag.intrinsics.contract import Completion, Cost, Failed, Message, Request
 from selfrag.intrinsics.labels import FAITHFULNESS
-from selfrag.intrinsics.reflectors import FunctionReflector, Reflecting, TokenReflector, critic
+from selfrag.intrinsics.reflectors import FunctionReflector, IntrinsicReflector, TokenReflector, critic
 from selfrag.reflection.judgment import Source
 from selfrag.reflection.labels import ISSUP, ISUSE, Role
 from selfrag.reflection.weights import Weights
@@ -93,7 +93,7 @@ def test_utility_of_an_answer_that_somebody_else_wrote() -> None:
 
 def test_hallucination_detection_stands_in_for_issup_on_another_model() -> None:
     executor = by_passage(d1=0.9, d2=0.2)
-    answer = rag(Reflecting(HallucinationDetection(executor))).generate(
+    answer = rag(IntrinsicReflector(HallucinationDetection(executor))).generate(
         "Q", reflectors="hallucination_detection=issup", weights=Weights(issup=2)
     )
     assert answer.text == "Close."
@@ -122,7 +122,7 @@ def test_questions_share_the_calls_to_another_model() -> None:
 
     counted = Counted(executor.answer)
     names = tuple("abcdef")
-    answers = rag(Reflecting(HallucinationDetection(counted)), questions=names).generate(
+    answers = rag(IntrinsicReflector(HallucinationDetection(counted)), questions=names).generate(
         list(names), reflectors="hallucination_detection=issup"
     )
     assert [a.text for a in answers] == ["Close."] * 6
@@ -139,8 +139,8 @@ def test_citations_count_by_length_and_certainty_needs_no_passage() -> None:
             rows.append(tuple(math.log(none if i == 0 else rest) for i in range(len(slot.surfaces))))
         return Completion(scores=tuple(rows))
 
-    cg = Reflecting(CitationGeneration(Answering(cite)))
-    uq = Reflecting(Uncertainty(scoring(**{"7": 1.0})))
+    cg = IntrinsicReflector(CitationGeneration(Answering(cite)))
+    uq = IntrinsicReflector(Uncertainty(scoring(**{"7": 1.0})))
     answer = rag(cg, uq).generate(
         "Q", reflectors=["citation_generation", "uncertainty"], weights=Weights(joined={"uncertainty": 0})
     )
@@ -159,7 +159,7 @@ def test_citations_count_by_length_and_certainty_needs_no_passage() -> None:
 
 def test_context_relevance_is_asked_once_a_passage() -> None:
     executor = Answering(scoring(relevant=0.25, irrelevant=0.75).answer)
-    answer = rag(Reflecting(ContextRelevance(executor))).generate(
+    answer = rag(IntrinsicReflector(ContextRelevance(executor))).generate(
         "Q", reflectors="context_relevance=isrel", gates="context_relevance<0.2:drop"
     )
     assert len(executor.requests) == 2
@@ -179,7 +179,7 @@ def test_only_the_segment_counts_where_the_answer_before_it_is_in_sight() -> Non
         return Completion(scores=tuple(tuple(math.log(p / (sum(row) + 1)) for p in row) for row in rows))
 
     executor = Answering(by_sentence)
-    reflector = Reflecting(HallucinationDetection(executor), context="answer")
+    reflector = IntrinsicReflector(HallucinationDetection(executor), context="answer")
     model = rag(reflector, tree=tree)
     model.retriever = Searches(lambda query: passages("d1"))
     answer = model.generate("Q", reflectors="hallucination_detection")
@@ -194,7 +194,7 @@ def test_only_the_segment_counts_where_the_answer_before_it_is_in_sight() -> Non
 
 
 def test_what_fails_or_makes_no_sense_is_undefined() -> None:
-    broken = Reflecting(HallucinationDetection(Answering(lambda request: Failed("no memory"))))
+    broken = IntrinsicReflector(HallucinationDetection(Answering(lambda request: Failed("no memory"))))
     answer = rag(broken).generate("Q", reflectors="hallucination_detection=issup")
     assert answer.segments[0].judgments[Role.SUPPORT] is None
     plain = run(TREE, "d1", "d2", weights=Weights(issup=0)).answer
@@ -221,16 +221,16 @@ def test_a_function_is_a_reflector() -> None:
 
 def test_tiers_and_roles() -> None:
     executor = scoring()
-    assert Reflecting(Answerability(executor)).cost is Cost.ONE_TOKEN
-    assert Reflecting(Answerability(executor, adapter="ad")).cost is Cost.PREFILL
-    assert Reflecting(QueryRewrite(writing("x"))).cost is Cost.GENERATED
-    assert Reflecting(Answerability(executor), name="gate", cost=Cost.GENERATED).cost is Cost.GENERATED
+    assert IntrinsicReflector(Answerability(executor)).cost is Cost.ONE_TOKEN
+    assert IntrinsicReflector(Answerability(executor, adapter="ad")).cost is Cost.PREFILL
+    assert IntrinsicReflector(QueryRewrite(writing("x"))).cost is Cost.GENERATED
+    assert IntrinsicReflector(Answerability(executor), name="gate", cost=Cost.GENERATED).cost is Cost.GENERATED
     with pytest.raises(UserError, match="query_rewrite judges rewrite"):
-        critic(Reflecting(QueryRewrite(executor)), None)
+        critic(IntrinsicReflector(QueryRewrite(executor)), None)
     with pytest.raises(UserError, match="two reflectors are called 'answerability'"):
-        rag(Reflecting(Answerability(executor)), Reflecting(Answerability(executor))).generate("Q")
+        rag(IntrinsicReflector(Answerability(executor)), IntrinsicReflector(Answerability(executor))).generate("Q")
     with pytest.raises(UserError, match="no reflector 'gate'; there is answerability"):
-        rag(Reflecting(Answerability(executor))).generate("Q", gates="gate<0.5:abstain")
+        rag(IntrinsicReflector(Answerability(executor))).generate("Q", gates="gate<0.5:abstain")
 
 
 @pytest.mark.engine
@@ -255,7 +255,7 @@ def test_on_the_decoders_own_engine_and_beside_it(tmp_path: Any) -> None:
     other = TransformersEngine.load(TransformersConfig(str(path)))
     for where in (engine, other):
         judge = Uncertainty(EngineExecutor(where, tokenizer))
-        model = SelfRAG(prompting, engine, reflectors=(Reflecting(judge),))
+        model = SelfRAG(prompting, engine, reflectors=(IntrinsicReflector(judge),))
         answers.append(model.generate("Who?", evidence=given, decoding=policy))
     inside, beside = answers
     assert inside.text == beside.text

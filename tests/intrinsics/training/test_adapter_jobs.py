@@ -18,7 +18,7 @@ from selfrag.loading import load_tokenizer
 from selfrag.training.intrinsics.certainty import own_answers, read_questions
 from selfrag.training.intrinsics.examples import invocation_of
 from selfrag.training.intrinsics.job import AdapterJob, base_name, run, teachable
-from selfrag.training.intrinsics.presets import PRESETS, Making, preset
+from selfrag.training.intrinsics.presets import PRESETS, RowSelection, preset
 from selfrag.training.journal import fingerprint
 from selfrag.training.settings import Lora, Reach
 
@@ -27,7 +27,7 @@ SMALL = {"lora": Lora(4, 8), "reach": Reach(token_rows=False), "max_steps": 3, "
 
 def job(name, data, base, out, **changes):
     config = replace(preset("demo", name).config(), **SMALL)
-    return AdapterJob(name, data, base, out, config, Making(held_out=0.2), preset="demo", **changes)
+    return AdapterJob(name, data, base, out, config, RowSelection(held_out=0.2), preset="demo", **changes)
 
 
 @pytest.mark.parametrize("name", MAKERS)

@@ -16,7 +16,7 @@ from selfrag.intrinsics.rendering import Renderer
 from selfrag.training.intrinsics.certainty import Answered, certainty_rows, parse_question
 from selfrag.training.intrinsics.examples import example, make_examples
 from selfrag.training.intrinsics.job import AdapterJob, prepared, teachable
-from selfrag.training.intrinsics.presets import Making, preset
+from selfrag.training.intrinsics.presets import RowSelection, preset
 from selfrag.training.intrinsics.rows import gold_of, parser
 from selfrag.training.targets import MASKED
 
@@ -101,7 +101,7 @@ def test_rows_that_give_no_example_are_out_before_any_are_chosen(tmp_path):
         for row in given
     ]
     config = preset("demo", "answerability").config()
-    job = AdapterJob("answerability", tmp_path, tmp_path, tmp_path, config, Making(most_rows=20))
+    job = AdapterJob("answerability", tmp_path, tmp_path, tmp_path, config, RowSelection(most_rows=20))
     made = prepared(given, teachable("answerability"), RENDERER, job, {})
     assert made.facts["rows"] == made.facts["examples"] + made.facts["held_out"] == 20
     assert made.facts["skipped"] == {"longer than 420 tokens": 10, "not among the rows chosen": 10}
