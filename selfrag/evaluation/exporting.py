@@ -42,23 +42,9 @@ class Source:
     name: str  # of the file
     items: Mapping[str, Item]  # by id
     figures: Mapping[str, Draws | None]  # metric to its bootstrap draws, the headline first; None where no item counts
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """How the file was read and scored."""
-        found: Mapping[str, Any] = self.manifest["files"][self.name]["settings"]
-        return found
-
-    @property
-    def result(self) -> Mapping[str, Any]:
-        """Items, failed items, seconds."""
-        found: Mapping[str, Any] = self.manifest["files"][self.name]["result"]
-        return found
-
-    @property
-    def started(self) -> datetime:
-        """When the run was."""
-        return datetime.fromisoformat(self.manifest["about"]["time"]).astimezone(UTC)
+    settings: Mapping[str, Any]  # how the file was read and scored
+    result: Mapping[str, Any]  # items, failed items, seconds
+    started: datetime
 
     def records(self) -> Iterator[tuple[Item, Mapping[str, Any]]]:
         """Items with their records, one at a time, in the order of the run.
@@ -87,11 +73,13 @@ def read_source(folder: Path, name: str, data: Path | None = None, *, seed: int 
     Raises:
         UserError: no such run or file, it is not finished, its data has gone or changed.
     """
-    run = read_run(folder, [name])
-    found = run.files[name]
+    run, manifest = read_run(folder, [name]), read_manifest(folder)
+    found, entry = run.files[name], manifest["files"][name]
     draws = bootstrap([found.scores[metric] for metric in found.metrics], name=name, seed=seed)
     figures = dict(zip(found.metrics, draws, strict=True))
-    return Source(run.folder, run.name, read_manifest(folder), name, items_of(folder, name, data), figures)
+    started = datetime.fromisoformat(manifest["about"]["time"]).astimezone(UTC)
+    items = items_of(folder, name, data)
+    return Source(run.folder, run.name, manifest, name, items, figures, entry["settings"], entry["result"], started)
 
 
 def write_inspect(source: Source, folder: Path) -> Path:

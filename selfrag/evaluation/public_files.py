@@ -63,37 +63,25 @@ PASSAGES = ("ctxs", "docs", "top_contexts", "passages")
 _TRUTH = {"true": "true", "supports": "true", "false": "false", "refutes": "false"}
 
 
-def key_of(record: Record, names: tuple[str, ...]) -> str:
-    """The first of `names` that the record has.
-
-    Raises:
-        UserError: it has none of them.
-    """
+def _key(record: Record, names: tuple[str, ...]) -> str:
+    """The first of `names` that the record has."""
     for name in names:
         if record.get(name) is not None:
             return name
     raise UserError(f"no {' or '.join(map(repr, names))}; the row has {', '.join(map(repr, list(record)[:12]))}")
 
 
-def text_of(record: Record, *names: str) -> str:
-    """A text that is not blank.
-
-    Raises:
-        UserError: there is none.
-    """
-    name = key_of(record, names)
+def _text(record: Record, *names: str) -> str:
+    """A text that is not blank, under the first of `names` that the record has."""
+    name = _key(record, names)
     value = record[name]
     if not isinstance(value, str) or not value.strip():
         raise UserError(f"{name!r} must be text that is not empty, not {value!r:.60}")
     return value
 
 
-def id_of(record: Record) -> str:
-    """The record's id as text; empty if it has none, which files of claims do not.
-
-    Raises:
-        UserError: the id is neither text nor a whole number.
-    """
+def _id(record: Record) -> str:
+    """The record's id as text; empty if it has none, which files of claims do not."""
     for name in IDS:
         if (value := record.get(name)) is not None:
             if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).strip():
@@ -102,27 +90,17 @@ def id_of(record: Record) -> str:
     return ""
 
 
-def answers_of(record: Record, *names: str) -> tuple[str, ...]:
-    """Gold answers: a list of texts, one text, or a list written as text, as PopQA has it.
-
-    Raises:
-        UserError: there is none, or one is blank.
-    """
-    name = key_of(record, names)
-    value = record[name]
-    if isinstance(value, str):
-        value = _written(value)
+def _answers(record: Record, *names: str) -> tuple[str, ...]:
+    """Gold answers: a list of texts, one text, or a list written as text, as PopQA has it."""
+    name = _key(record, names)
+    value = _written(record[name]) if isinstance(record[name], str) else record[name]
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise UserError(f"{name!r} must be a list of texts, not {value!r:.60}")
     return _filled(tuple(value), name)
 
 
-def answer_sets_of(record: Record, name: str) -> tuple[tuple[str, ...], ...]:
-    """Several gold answers, each with its ways of being written.
-
-    Raises:
-        UserError: it is no list of lists of texts, or one of them is empty.
-    """
+def _answer_sets(record: Record, name: str) -> tuple[tuple[str, ...], ...]:
+    """Several gold answers, each with its ways of being written."""
     value = record.get(name)
     good = isinstance(value, list) and all(isinstance(forms, list) for forms in value)
     if value is None or not good or not all(isinstance(form, str) for forms in value for form in forms):
@@ -132,13 +110,9 @@ def answer_sets_of(record: Record, name: str) -> tuple[tuple[str, ...], ...]:
     return tuple(_filled(tuple(forms), name) for forms in value)
 
 
-def truth_of(record: Record) -> str:
-    """`true` or `false`; FEVER's labels are understood, and as the only answer too.
-
-    Raises:
-        UserError: neither of them, or several answers.
-    """
-    name = key_of(record, ("answers", "answer", "label"))
+def _truth(record: Record) -> str:
+    """`true` or `false`; FEVER's labels are understood, and as the only answer too."""
+    name = _key(record, ("answers", "answer", "label"))
     value = record[name]
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
@@ -233,12 +207,12 @@ class Schema:
 
 
 def _questions(record: Record) -> Item:
-    answers = answers_of(record, "answers", "possible_answers", "answer")
-    return _item(record, text_of(record, *QUESTION), answers=answers, references=answers)
+    answers = _answers(record, "answers", "possible_answers", "answer")
+    return _item(record, _text(record, *QUESTION), answers=answers, references=answers)
 
 
 def _claims(record: Record) -> Item:
-    return _item(record, text_of(record, "question", "claim"), label=truth_of(record), options=TRUTH)
+    return _item(record, _text(record, "question", "claim"), label=_truth(record), options=TRUTH)
 
 
 def _choices(record: Record) -> Item:
@@ -248,37 +222,37 @@ def _choices(record: Record) -> Item:
         raise UserError("'choices' must have 'text' and 'label', two lists of texts of the same length")
     if not all(isinstance(one, str) for one in (*labels, *texts)):
         raise UserError("'text' and 'label' of 'choices' must be lists of texts")
-    key = text_of(record, "answerKey")
+    key = _text(record, "answerKey")
     if key not in labels or len(set(labels)) != len(labels):
         raise UserError(f"'answerKey' {key!r} is none of the labels {', '.join(labels[:26])}, or a label occurs twice")
     if len(labels) > len(string.ascii_uppercase):
         raise UserError(f"{len(labels)} choices, and letters name {len(string.ascii_uppercase)} of them")
     # Some rows number their options; the model sees letters, so that 3 is C.
     right = string.ascii_uppercase[labels.index(key)]
-    return _item(record, text_of(record, "question"), label=right, options=tuple(texts), free=True)
+    return _item(record, _text(record, "question"), label=right, options=tuple(texts), free=True)
 
 
 def _biographies(record: Record) -> Item:
-    topic = text_of(record, "topic")
+    topic = _text(record, "topic")
     given = record.get("input")
     item = _item(record, topic, topic=topic)
-    return item if given is None else replace(item, instruction=text_of(record, "input"))
+    return item if given is None else replace(item, instruction=_text(record, "input"))
 
 
 def _ambiguous(record: Record) -> Item:
     pairs = record["qa_pairs"]
     if not isinstance(pairs, list) or not pairs or not all(isinstance(pair, Mapping) for pair in pairs):
         raise UserError("'qa_pairs' must be a list of at least one question with 'short_answers'")
-    sets = tuple(answers_of(pair, "short_answers") for pair in pairs)
-    question = text_of(record, "question", "ambiguous_question")
+    sets = tuple(_answers(pair, "short_answers") for pair in pairs)
+    question = _text(record, "question", "ambiguous_question")
     return _item(record, question, answer_sets=sets, references=_long_answers(record))
 
 
 def _long_answers(record: Record) -> tuple[str, ...]:
     notes = record.get("annotations")
     if isinstance(notes, list) and notes and all(isinstance(note, Mapping) for note in notes):
-        return tuple(text_of(note, "long_answer") for note in notes)
-    return answers_of(record, "answer")
+        return tuple(_text(note, "long_answer") for note in notes)
+    return _answers(record, "answer")
 
 
 def _lists(record: Record) -> Item:
@@ -286,12 +260,12 @@ def _lists(record: Record) -> Item:
         given = record["answer_list"]
         if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in given):
             raise UserError("'answer_list' must be a list of answers with 'answer_text' and 'aliases'")
-        found = [[text_of(one, "answer_text"), *_aliases(one)] for one in given]
-        sets = answer_sets_of({"answer_list": [list(dict.fromkeys(forms)) for forms in found]}, "answer_list")
+        found = [[_text(one, "answer_text"), *_aliases(one)] for one in given]
+        sets = _answer_sets({"answer_list": [list(dict.fromkeys(forms)) for forms in found]}, "answer_list")
     else:
-        sets = answer_sets_of(record, "answers")
+        sets = _answer_sets(record, "answers")
     flat = tuple(form for forms in sets for form in forms)
-    return _item(record, text_of(record, *QUESTION), answer_sets=sets, references=flat)
+    return _item(record, _text(record, *QUESTION), answer_sets=sets, references=flat)
 
 
 def _aliases(answer: Record) -> list[str]:
@@ -302,7 +276,7 @@ def _aliases(answer: Record) -> list[str]:
 
 
 def _item(record: Record, query: str, *, free: bool = False, **fields: Any) -> Item:
-    return Item(id_of(record), query, needs_retrieval=None if free else True, query=query, **fields)
+    return Item(_id(record), query, needs_retrieval=None if free else True, query=query, **fields)
 
 
 SCHEMAS: Mapping[str, Schema] = MappingProxyType(

@@ -108,14 +108,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def file_entry(manifest: Mapping[str, Any], folder: Path, name: str, *, finished: bool = False) -> dict[str, Any]:
     """What a manifest says of a file of the run.
 
-    Args:
-        manifest: as `read_manifest` gives it.
-        folder: of the run, for messages.
-        name: of the file.
-        finished: whether all of its records have to be there.
-
     Raises:
-        UserError: the run has no such file, or has not finished it.
+        UserError: the run has no such file, or has not `finished` it.
     """
     files = manifest["files"]
     if name not in files:
@@ -248,9 +242,7 @@ def item_id(record: Mapping[str, Any]) -> str:
 def read_records(path: Path, keys: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """The records of a finished file.
 
-    Args:
-        path: the file.
-        keys: what is wanted of each record; whole traces then need no memory. All by default.
+    `keys` are what is wanted of each record, all by default; whole traces then need no memory.
 
     Raises:
         UserError: the file is missing or damaged; names `file:line`.
@@ -268,9 +260,7 @@ def read_records(path: Path, keys: Sequence[str] | None = None) -> list[dict[str
 def failures(folder: Path, results: Mapping[str, Mapping[str, Any]]) -> str | None:
     """How many items of a finished run failed, and why one of them did; None where none did.
 
-    Args:
-        folder: of the run.
-        results: name of a file of it to what was counted, `failed` among it.
+    `results` are, for each file of it by name, what was counted, `failed` among it.
 
     Raises:
         UserError: as `read_records`.
@@ -291,10 +281,7 @@ def _line(record: Mapping[str, Any], spent: Spent) -> dict[str, Any]:
 def items_of(folder: Path, name: str, data: Path | None = None) -> dict[str, Item]:
     """Items by id, before any evidence was searched for them.
 
-    Args:
-        folder: of the run.
-        name: of the file in it.
-        data: folder where the data file is now; by default where the run read it.
+    The data file is in the folder `data` now; by default where the run read it.
 
     Raises:
         UserError: the run has no such file, the data file is gone or has changed, or cannot be read.

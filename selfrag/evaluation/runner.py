@@ -159,22 +159,7 @@ def run(
     progress: Callable[[int], object] = lambda items: None,
     already: Callable[[int], object] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Run all items of one system that are not recorded yet, on one engine.
-
-    Args:
-        job: what to run.
-        files: what to run it on.
-        engine: gives the engine; called only if there is something to run.
-        progress: called with the number of items that are done: at the start with those of each file, then with 1.
-        already: called in its place at the start, for a bar whose ETA is not to go by what an earlier run did.
-
-    Returns:
-        Name of the file to items, failed, seconds and cached tokens.
-
-    Raises:
-        UserError: the folder holds another run or is being written, the disk is full, or the engine died; what was
-            recorded is kept.
-    """
+    """`run_all` for one system on one engine, which is called for only if there is something to run."""
     return run_all([job], files, answer_here(engine), progress, already)[0]
 
 
@@ -185,20 +170,21 @@ def run_all(
     progress: Callable[[int], object] = lambda items: None,
     already: Callable[[int], object] | None = None,
 ) -> list[dict[str, dict[str, Any]]]:
-    """Run several systems, all of whose open items are given to `execute` at once.
+    """Run all items that are not recorded yet; those of all systems are given to `execute` at once.
 
     Args:
         jobs: what to run, each with a folder of its own.
         files: what to run them on.
-        execute: `answer_here(..)`, or `selfrag.evaluation.runner.answer_on_ray(..)`.
-        progress: as in `run`.
-        already: as in `run`.
+        execute: `answer_here(..)` or `answer_on_ray(..)`.
+        progress: called with the number of items that are done: at the start with those of each file, then with 1.
+        already: called in its place at the start, for a bar whose ETA is not to go by what an earlier run did.
 
     Returns:
-        For each job, as `run` does.
+        For each job, name of the file to items, failed, seconds and cached tokens.
 
     Raises:
-        UserError: as `run`.
+        UserError: a folder holds another run or is being written, the disk is full, or the engine died; what was
+            recorded is kept.
     """
     with ExitStack() as held:
         open_files: list[_Open] = []

@@ -125,7 +125,7 @@ def ablate(
     """
     files = [measured_by(file, (*FLUENCY, *MEMORY)) for file in source.load()]
     others = _named(baselines)
-    theirs = {file.name: {name: reliance_of(folder, file, seed) for name, folder in others.items()} for file in files}
+    theirs = {file.name: {name: _reliance(folder, file, seed) for name, folder in others.items()} for file in files}
     with opened(model) as ready:
         job = Study(ready.prompting, ready.identity, out, source.settings(), redecode, retry_failed=retry_failed)
         studies = [
@@ -141,17 +141,8 @@ def ablate(
     return Ablated(tuple(studies), found, reliance)
 
 
-def reliance_of(folder: Path, file: TaskFile, seed: int = 0) -> Estimate | None:
-    """Share of a run's right answers that no passage of the item holds; None where that says nothing.
-
-    Args:
-        folder: run directory of any system over the file.
-        file: the items; those that the run has are counted.
-        seed: of the interval.
-
-    Raises:
-        UserError: the run has no records of this file, or other items.
-    """
+def _reliance(folder: Path, file: TaskFile, seed: int) -> Estimate | None:
+    """Share of a run's right answers that no passage of the item holds; None where that says nothing."""
     records = read_records(folder / f"{file.name}.jsonl", ("id", "scores", "error", *OUTPUT))
     outputs = {record["id"]: Output.from_record(record) for record in records}
     if missing := next((item.id for item in file.items if item.id not in outputs), None):
@@ -182,14 +173,14 @@ def against_paper(found: Comparison, studies: Sequence[FileStudy]) -> list[tuple
         pairs = zip(published, PUBLISHED[WHOLE], strict=True)
         paper = ", ".join(f"{own - whole:+.1f}" for own, whole in pairs if own is not None and whole is not None)
         for table, one in zip(found.tables, studies, strict=True):
-            changed = f"{answers_changed(one, WHOLE, name)} of {len(one.file.items)}"
+            changed = f"{_changed(one, WHOLE, name)} of {len(one.file.items)}"
             rows.append((name, table.name, changed, _difference(table, name), paper))
         if found.average is not None:
             rows.append((name, found.average.name, NONE, _difference(found.average, name), paper))
     return rows
 
 
-def answers_changed(one: FileStudy, first: str, second: str) -> int:
+def _changed(one: FileStudy, first: str, second: str) -> int:
     """Items whose answer or citations differ between two settings, by their names."""
 
     def said(outcome: Outcome) -> tuple[str, tuple[str, ...]] | None:
@@ -221,7 +212,7 @@ def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[
         "## Rows\n",
         _policies(found.studies),
         "## As published (Table 3a, models of 50k rows)\n",
-        compact(("published", "PopQA", "PubHealth", "ASQA em"), published_rows()),
+        compact(("published", "PopQA", "PubHealth", "ASQA em"), _published()),
     ]
     if found.reliance:
         head, *body = reliance_rows(found.reliance)
@@ -239,7 +230,7 @@ def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[
     return write_tables("ablation", "\n".join(text), csv_text(found.comparison), values, out)
 
 
-def published_rows() -> list[list[str]]:
+def _published() -> list[list[str]]:
     """The published table, each figure with its difference to the whole where there is one."""
     rows = []
     for name, figures in PUBLISHED.items():

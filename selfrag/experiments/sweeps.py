@@ -306,17 +306,9 @@ def sweep_files(
 
 
 def judge_settings(studies: Sequence[FileStudy], folders: Sequence[Path], judge: Entailment, out: Path) -> None:
-    """Write what a judge of citations says beside the answers of every setting.
+    """Write what a judge of citations says beside the answers of every setting, whose run directories are `folders`.
 
-    Args:
-        studies: one a file.
-        folders: the run directories of the settings, as `write_answers` gives them.
-        judge: decides.
-        out: folder of the study; verdicts are kept in it, so that nothing is asked twice.
-
-    Raises:
-        UserError: the verdicts in the folder are damaged.
-        EngineError: the judge is gone.
+    Verdicts are kept in `out`, so that nothing is asked twice.
     """
     asked = remembered(judge, out)
     for one in studies:

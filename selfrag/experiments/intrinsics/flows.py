@@ -21,7 +21,7 @@ from selfrag.evaluation.metrics.classification import (
     joint_figures,
 )
 from selfrag.evaluation.normalisation import abstains
-from selfrag.experiments.intrinsics.subjects import FLOWS, GATING, Subject
+from selfrag.experiments.intrinsics.subjects import PUBLISHED, Subject
 from selfrag.experiments.report_tables import Section, Table, given, percent
 from selfrag.intrinsics.answerability import Answerability
 from selfrag.intrinsics.flows.flow import NAMES, named, run
@@ -211,12 +211,12 @@ def evaluate_flows(
         Table(
             "Published: tables 14 to 16, MT-RAG",
             ("flow", "F1 unans.", "F1 ans.", "responses", "RAGAS-F", "JAFS"),
-            tuple((name, *given(*values, digits=0)) for name, values in FLOWS.items()),
+            tuple((name, *given(*values, digits=0)) for name, values in PUBLISHED["flows"].items()),
         ),
         Table(
             "Published: table 11, MT-RAG",
             ("model", "F1 unans.", "F1 ans.", "R unans.", "R ans.", "RAGAS-F", "JAFS"),
-            tuple((name, *given(*values, digits=0)) for name, values in GATING.items()),
+            tuple((name, *given(*values, digits=0)) for name, values in PUBLISHED["gating"].items()),
         ),
     )
     return Section(FLOWS_PART, tables, figures, tuple(items))

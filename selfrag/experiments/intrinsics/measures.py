@@ -20,15 +20,7 @@ from selfrag.evaluation.metrics.classification import (
 )
 from selfrag.evaluation.normalisation import normalise
 from selfrag.experiments.intrinsics.flows import Turn
-from selfrag.experiments.intrinsics.subjects import (
-    ANSWERABILITY,
-    CALIBRATION,
-    CITATIONS_ALCE,
-    CITATIONS_LONGBENCH,
-    HALLUCINATION,
-    RECALL,
-    Subject,
-)
+from selfrag.experiments.intrinsics.subjects import PUBLISHED, Subject
 from selfrag.experiments.report_tables import Section, Table, given, percent, share
 from selfrag.intrinsics.contract import Reflection, Request
 from selfrag.intrinsics.query_rewrite import same_question
@@ -89,7 +81,7 @@ def evaluate_answerability(
             lines.append((system, *cells, percent(found.weighted_f1), share(area), str(found.undefined)))
             figures.setdefault(system, {})[part] = found.as_dict() | {"auc": area.as_dict()}
         tables.append(Table(f"Answerability, {part} ({len(members)})", ANSWERABILITY_HEAD, tuple(lines)))
-    tables += [_published(name, _CLASSES, systems) for name, systems in ANSWERABILITY.items()]
+    tables += [_published(name, _CLASSES, systems) for name, systems in PUBLISHED["answerability"].items()]
     items = tuple(
         {
             "id": row.id,
@@ -146,7 +138,7 @@ def evaluate_certainty(
         accuracy = 100 * sum(right) / len(right)
         title = f"Certainty, {moment} the answer ({len(answers)} questions, {accuracy:.1f}% right)"
         tables.append(Table(title, UNCERTAINTY_HEAD, tuple(lines)))
-    published = _published("MMLU, section 3.2", ("mean ECE", "largest"), CALIBRATION, digits=3)
+    published = _published("MMLU, section 3.2", ("mean ECE", "largest"), PUBLISHED["calibration"], digits=3)
     notes = ("AUC: how often a right answer is given more certainty than a wrong one; 0.5 is chance",)
     tables[0] = Table(tables[0].title, UNCERTAINTY_HEAD, tables[0].rows, notes)
     return Section(UNCERTAINTY_PART, (*tables, published), figures, tuple(items), diagrams)
@@ -231,8 +223,8 @@ def evaluate_citations(
             f" ({len(gone)} responses)",
         ),
     )
-    alce = _published("Table 12, ALCE", ("R", "P", "F1"), CITATIONS_ALCE)
-    f1 = {system: [one[2] for one in values] for system, values in CITATIONS_LONGBENCH.items()}
+    alce = _published("Table 12, ALCE", ("R", "P", "F1"), PUBLISHED["citations_alce"])
+    f1 = {system: [one[2] for one in values] for system, values in PUBLISHED["citations_longbench"].items()}
     long = _published("Table 13, LongBench-Cite, F1", ("Chat", "MultifieldQA", "HotpotQA", "GovReport"), f1)
     return Section(CITATIONS_PART, (own, alce, long), figures, items)
 
@@ -332,7 +324,7 @@ def evaluate_hallucination(
             f"{sum(label is not None for labels in sites for label in labels)} of them",
         ),
     )
-    published = _published("Table 8, RAGTruth QA", HALLUCINATION_HEAD[1:4], HALLUCINATION)
+    published = _published("Table 8, RAGTruth QA", HALLUCINATION_HEAD[1:4], PUBLISHED["hallucination"])
     return Section(HALLUCINATION_PART, (own, published), figures, tuple(items))
 
 
@@ -418,7 +410,9 @@ def evaluate_rewrite(
             figures.setdefault(system, {})["retrieval"] = found_by_part
         items += records
     depths = [f"R@{k}" for k in DEPTHS]
-    tables += [_published(f"tables 2 to 4, MT-RAG, {part}", depths, found, 2) for part, found in RECALL.items()]
+    tables += [
+        _published(f"tables 2 to 4, MT-RAG, {part}", depths, found, 2) for part, found in PUBLISHED["recall"].items()
+    ]
     return Section(REWRITE_PART, tuple(tables), figures, tuple(items))
 
 

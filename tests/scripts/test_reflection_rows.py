@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from reflection_quality import read_rows
 from retrieval.errors import UserError
-from selfrag.evaluation.items import read_items
 
 PASSAGE = {"id": "p1", "title": "T", "text": "Body."}
 TASK = {
@@ -22,7 +22,7 @@ TASK = {
 def _read(tmp_path, *records, where=None):
     path = tmp_path / "items.jsonl.gz"
     path.write_bytes(gzip.compress("".join(json.dumps(record) + "\n" for record in records).encode()))
-    return read_items(path, where)
+    return read_rows(path, where)
 
 
 def test_eval_rows(tmp_path) -> None:
@@ -60,7 +60,7 @@ def test_other_schemas(tmp_path) -> None:
 
 def test_where_keeps_rows_and_an_empty_result_is_an_error(tmp_path) -> None:
     assert [i.id for i in _read(tmp_path, TASK, TASK | {"id": "z"}, where={"id": "z"})] == ["z"]
-    with pytest.raises(UserError, match="no rows with"):
+    with pytest.raises(UserError, match="no rows"):
         _read(tmp_path, TASK, where={"id": "y"})
     with pytest.raises(UserError, match=r"items\.jsonl\.gz:1: no key 'rule'"):
         _read(tmp_path, TASK, where={"rule": "y"})
@@ -92,4 +92,4 @@ def test_an_unknown_schema_a_missing_key_and_a_broken_gzip(tmp_path) -> None:
     path = tmp_path / "broken.jsonl.gz"
     path.write_bytes(gzip.compress(b"{}\n" * 1000)[:20])
     with pytest.raises(UserError, match=r"broken\.jsonl\.gz: cannot be read"):
-        read_items(path)
+        read_rows(path)
