@@ -369,8 +369,7 @@ def write_answers(job: Study, studies: Sequence[FileStudy], out: Path) -> list[P
             directory.admit(one.file, job.source)
             with writing(path):
                 write_jsonl(
-                    path,
-                    [record_of(i, one.file.task, end) for i, end in zip(one.file.items, finished, strict=True)],
+                    path, [record_of(i, one.file.task, end) for i, end in zip(one.file.items, finished, strict=True)]
                 )
             failed = sum(found.output is None for found in row)
             seconds = round(sum(found.seconds for found in row), 3)

@@ -249,13 +249,7 @@ def based(changes: Mapping[str, Any], task: Task | None = None) -> Decoding:
 
 
 def sweep(
-    what: Sweep,
-    model: Model,
-    source: Source,
-    out: Path,
-    *,
-    retry_failed: bool = False,
-    progress: Progress = bars,
+    what: Sweep, model: Model, source: Source, out: Path, *, retry_failed: bool = False, progress: Progress = bars
 ) -> Swept:
     """Sweep.
 

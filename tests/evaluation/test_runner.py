@@ -203,10 +203,7 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_later(tmp_path: Path) -> No
 
 
 def test_the_record_of_an_answer_that_was_cut_off_says_so() -> None:
-    tree = {
-        "[No Retrieval]": "One.{retrieve 0 1 0}",
-        "[No Retrieval]One.[No Retrieval]": Failed("no memory"),
-    }
+    tree = {"[No Retrieval]": "One.{retrieve 0 1 0}", "[No Retrieval]One.[No Retrieval]": Failed("no memory")}
     system = Reflective(PROMPTING, Decoding(mode="never"))
     long = replace(SHORT, segments=3)
     item = replace(ITEMS[0], instruction="Q")

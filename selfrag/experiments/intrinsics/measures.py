@@ -145,11 +145,7 @@ def evaluate_certainty(
 
 
 def _certainty_line(
-    system: str,
-    right: Sequence[float],
-    deciles: Sequence[float | None],
-    certainties: Sequence[float | None],
-    seed: int,
+    system: str, right: Sequence[float], deciles: Sequence[float | None], certainties: Sequence[float | None], seed: int
 ) -> tuple[tuple[str, ...], dict[str, Any], tuple[Bin, ...]]:
     known = [at for at, value in enumerate(certainties) if value is not None]
     truth = [right[at] for at in known]
