@@ -72,10 +72,8 @@ class Rescored:
 def rescored(trace: Trace, usage: Mapping[str, int], policies: Sequence[Decoding]) -> list[Rescored | None]:
     """What each policy answers from one record; None where the record says nothing about the policy.
 
-    Args:
-        trace: a recorded decode.
-        usage: what it took, by the names of `USAGE`.
-        policies: those that differ in `RESCORABLE` fields only are answered; with reflectors or gates, in weights only.
+    `usage` is what the decode took. Policies that differ in `RESCORABLE` fields only are answered; with reflectors
+    or gates, in weights only.
     """
     together: dict[object, list[int]] = {}
     for i, policy in enumerate(policies):
@@ -157,9 +155,8 @@ def recording(policies: Sequence[Decoding], beam: int | None = None) -> Decoding
     Where answers have one segment and settings differ in when they retrieve, threshold 0 with an answer without
     evidence beside the passages holds both sides of every decision. Longer answers are recorded with a wider beam.
 
-    Args:
-        policies: the first one is the base.
-        beam: hypotheses kept where answers have several segments; twice the widest by default.
+    The first policy is the base. `beam` are the hypotheses kept where answers have several segments; twice the
+    widest by default.
 
     Raises:
         UserError: `beam` is narrower than that of a policy.
@@ -252,12 +249,7 @@ def study(
 ) -> FileStudy:
     """Answer a file under every setting.
 
-    Args:
-        job: how.
-        file: what is asked.
-        settings: at least one; the first is the base.
-        execute: answers what has to be decoded, see `selfrag.evaluation.runner`.
-        progress: told what is decoded.
+    The first setting is the base; `progress` is told what is decoded.
 
     Raises:
         UserError: as `selfrag.evaluation.runner.run`; what was decoded is kept.

@@ -116,12 +116,8 @@ class Plan:
 def plan(base: Decoding, axes: Sequence[Axis], *, grid: bool = False, merge: bool = True) -> Plan:
     """Lay out a sweep.
 
-    Args:
-        base: the policy that is varied.
-        axes: what to vary.
-        grid: every combination of values; else each axis alone.
-        merge: one setting for equal policies; else one for each value, so that plans of several bases have the same
-            names.
+    Axes vary each alone, or in every combination (`grid`). Equal policies are one setting unless `merge` is off, so
+    that plans of several bases have the same names.
 
     Raises:
         UserError: an axis twice, or a value that the policy refuses.

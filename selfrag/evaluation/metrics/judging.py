@@ -229,13 +229,8 @@ def judge_run(
 ) -> dict[str, list[Judged]]:
     """Ask judges about the finished files of a run, and write what they say beside the records.
 
-    Args:
-        folder: of the run.
-        load: items by id, of a run and the name of a file in it.
-        judges: who decides.
-        wanted: some of `FAMILIES`.
-        only: names of files; all by default.
-        progress: called with the number of verdicts that are there.
+    `load` gives items by id, of a run and the name of a file in it; `wanted` are some of `FAMILIES`, `only` names
+    of files, and `progress` is called with the number of verdicts that are there.
 
     Raises:
         UserError: no run, one that is being written or judged, an unfinished file, other items than those of the run, a
