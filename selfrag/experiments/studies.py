@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -44,8 +44,6 @@ from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.reflection.weights import Weights
 from selfrag.tokenization import HFTextCodec
 
-Progress = Callable[[str, int], Callable[[int], object]]
-"""From what is run and its number of items to what is told how many are done."""
 RESCORABLE = frozenset({"weights", "accumulate", "beam", "threshold", "retrieve_test", "mode", "no_retrieval_branch"})
 """Fields of `Decoding` that a record can be asked about; the others change what the model writes or reads."""
 
@@ -240,20 +238,14 @@ class FileStudy:
     decodes: tuple[Path, ...]  # run directories, the recorded one first
 
 
-def study(
-    job: Study,
-    file: TaskFile,
-    settings: Sequence[Setting],
-    execute: Execute,
-    progress: Progress = lambda name, items: lambda done: None,
-) -> FileStudy:
-    """Answer a file under every setting.
-
-    The first setting is the base; `progress` is told what is decoded.
+def study(job: Study, file: TaskFile, settings: Sequence[Setting], execute: Execute) -> FileStudy:
+    """Answer a file under every setting, of which the first is the base.
 
     Raises:
         UserError: as `selfrag.evaluation.runner.run`; what was decoded is kept.
     """
+    from tqdm import tqdm
+
     policies = [_policy(job, file, setting.decoding) for setting in settings]
     rows: dict[str, list[Outcome]] = {item.id: [Outcome(None, "missing")] * len(settings) for item in file.items}
     decodes: list[Path] = []
@@ -265,8 +257,8 @@ def study(
         identity = {**job.identity, "name": name.rpartition("/")[2]}
         source = {**job.source, "ids": _digest(items)}
         run = Run(Reflective(job.prompting, policy), identity, folder, source, job.retry_failed, traces=True)
-        told = progress(f"{file.name} {name}", len(items))
-        (results,) = run_all([run], [replace(file, items=tuple(items))], execute, told)
+        with tqdm(total=len(items), desc=f"{file.name} {name}", unit="item", disable=None) as bar:
+            (results,) = run_all([run], [replace(file, items=tuple(items))], execute, bar.update)
         seconds = float(results[file.name]["seconds"]) / len(items)
         for record in read_recorded(folder / f"{file.name}.jsonl"):
             _read(record, rows[record.id], policies, policy, seconds)
@@ -393,17 +385,3 @@ def opened(model: Model) -> Iterator[Opened]:
     identity = {"model": model_files(path), "engine": engine_kind(model.engine)}
     with on_demand(partial(model.load, path)) as engine:
         yield Opened(prompting, identity, answer_here(engine))
-
-
-def bars(name: str, items: int) -> Callable[[int], object]:
-    """A progress bar that closes itself when all items are done."""
-    from tqdm import tqdm
-
-    bar = tqdm(total=items, desc=name, unit="item", disable=None)
-
-    def advance(done: int) -> None:
-        bar.update(done)
-        if bar.total is not None and bar.n >= bar.total:
-            bar.close()
-
-    return advance

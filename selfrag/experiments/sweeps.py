@@ -33,18 +33,7 @@ from selfrag.evaluation.tables import csv_text, escape, markdown
 from selfrag.evaluation.task import SET_BY_TASK, Task
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments.best_setting import Choice, Goal, choose
-from selfrag.experiments.studies import (
-    FileStudy,
-    Progress,
-    Setting,
-    Study,
-    balance,
-    bars,
-    opened,
-    spared,
-    study,
-    write_answers,
-)
+from selfrag.experiments.studies import FileStudy, Setting, Study, balance, opened, spared, study, write_answers
 from selfrag.provenance import commit, versions
 from selfrag.reflection.weights import TOKEN_TERMS
 from selfrag.untrusted import printable
@@ -244,9 +233,7 @@ def based(changes: Mapping[str, Any], task: Task | None = None) -> Decoding:
     return runnable(replace(Decoding(), **{**published, **changes}), changes)
 
 
-def sweep(
-    what: Sweep, model: Model, source: Source, out: Path, *, retry_failed: bool = False, progress: Progress = bars
-) -> Swept:
+def sweep(what: Sweep, model: Model, source: Source, out: Path, *, retry_failed: bool = False) -> Swept:
     """Sweep.
 
     Raises:
@@ -261,16 +248,11 @@ def sweep(
     with opened(model) as ready:
         settings = (source.settings(), what.redecode, what.beam, retry_failed)
         job = Study(ready.prompting, ready.identity, out, *settings)
-        return sweep_files(what, files, job, ready.execute, judge, progress)
+        return sweep_files(what, files, job, ready.execute, judge)
 
 
 def sweep_files(
-    what: Sweep,
-    files: Sequence[TaskFile],
-    job: Study,
-    execute: Execute,
-    judge: Entailment | None = None,
-    progress: Progress = bars,
+    what: Sweep, files: Sequence[TaskFile], job: Study, execute: Execute, judge: Entailment | None = None
 ) -> Swept:
     """Sweep files that are read, on a model that is opened.
 
@@ -278,7 +260,7 @@ def sweep_files(
         UserError: as `sweep`.
     """
     plans = what.plans([file.task for file in files])
-    studies = [study(job, file, one.settings, execute, progress) for file, one in zip(files, plans, strict=True)]
+    studies = [study(job, file, one.settings, execute) for file, one in zip(files, plans, strict=True)]
     if what.answers or judge is not None:
         folders = write_answers(job, studies, job.folder / "settings")
         if judge is not None:
