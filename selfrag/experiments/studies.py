@@ -244,8 +244,6 @@ def study(job: Study, file: TaskFile, settings: Sequence[Setting], execute: Exec
     Raises:
         UserError: as `selfrag.evaluation.runner.run`; what was decoded is kept.
     """
-    from tqdm import tqdm
-
     policies = [_policy(job, file, setting.decoding) for setting in settings]
     rows: dict[str, list[Outcome]] = {item.id: [Outcome(None, "missing")] * len(settings) for item in file.items}
     decodes: list[Path] = []
@@ -257,8 +255,7 @@ def study(job: Study, file: TaskFile, settings: Sequence[Setting], execute: Exec
         identity = {**job.identity, "name": name.rpartition("/")[2]}
         source = {**job.source, "ids": _digest(items)}
         run = Run(Reflective(job.prompting, policy), identity, folder, source, job.retry_failed, traces=True)
-        with tqdm(total=len(items), desc=f"{file.name} {name}", unit="item", disable=None) as bar:
-            (results,) = run_all([run], [replace(file, items=tuple(items))], execute, bar.update)
+        (results,) = run_all([run], [replace(file, items=tuple(items))], execute, f"{file.name} {name}")
         seconds = float(results[file.name]["seconds"]) / len(items)
         for record in read_recorded(folder / f"{file.name}.jsonl"):
             _read(record, rows[record.id], policies, policy, seconds)

@@ -63,11 +63,9 @@ def no_engine() -> Any:
 
 
 def test_a_run_records_every_item_in_order_and_counts_what_failed(tmp_path: Path) -> None:
-    seen: list[int] = []
-    results = run(job(tmp_path), [FILE], lambda: Slow(reply, 0.0), seen.append)
+    results = run(job(tmp_path), [FILE], lambda: Slow(reply, 0.0))
     records = read_records(tmp_path / "set.jsonl")
     assert [record["id"] for record in records] == [item.id for item in ITEMS]
-    assert sum(seen) == len(ITEMS)
     broken = records[5]
     assert "no memory" in broken["error"]
     assert broken["scores"]["contains"] == [0.0, 1.0]
