@@ -15,39 +15,14 @@ from enum import IntEnum, StrEnum
 from itertools import pairwise
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from selfrag.decoding.requests import Failed, Generate, Generated
-from selfrag.intrinsics.state import Message, Scope, Site, State
+from selfrag.decoding.requests import Failed as Failed
+from selfrag.decoding.requests import Generate, Generated
+from selfrag.intrinsics.state import Message as Message
+from selfrag.intrinsics.state import Scope as Scope
+from selfrag.intrinsics.state import Site as Site
+from selfrag.intrinsics.state import State as State
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import LabelSet, Role
-
-__all__ = [
-    "ChatPrompt",
-    "Citation",
-    "Code",
-    "Codec",
-    "Completion",
-    "Constraint",
-    "Cost",
-    "Diagnostic",
-    "Executor",
-    "Failed",
-    "Finding",
-    "Gold",
-    "Message",
-    "Piece",
-    "Reflection",
-    "Reflector",
-    "Request",
-    "Scope",
-    "Site",
-    "Slot",
-    "State",
-    "Steps",
-    "Target",
-    "Teachable",
-    "TextPrompt",
-    "TokenLogprob",
-]
 
 
 class Code(StrEnum):

@@ -1,4 +1,4 @@
-"""`Library`: the intrinsics on one model with its adapters, loaded by name. Knows no wire format and scores nothing."""
+"""The catalog of intrinsics, and `Library`: the intrinsics on one model with its adapters, loaded by name."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Library:
             engine: `vllm`, `transformers`, the address of a `vllm serve`, or None for the best one installed.
             adapters: folder of a LoRA adapter (its name on a server) by the intrinsic's name. None takes those that are
                 shipped with the demo model, and none for other models.
-            dialect: see `selfrag.intrinsics.library`.
+            dialect: see `codec_of`.
             engine_options: fields of the engine's configuration, such as `max_model_len`.
 
         Raises:
@@ -144,7 +144,7 @@ class Library:
             url: such as `http://127.0.0.1:8000/v1`.
             model: its name there.
             adapters: what the server calls the adapter of an intrinsic, by the intrinsic's name.
-            dialect: see `selfrag.intrinsics.library`.
+            dialect: see `codec_of`.
             settings: further fields of `EndpointConfig`, such as `api_key_env`.
 
         Raises:

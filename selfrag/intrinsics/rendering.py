@@ -1,4 +1,4 @@
-"""Prompts and replies of a request as token ids, the same for inference and training. Knows a tokenizer, no model.
+"""Prompts and replies of a request as token ids, the same for inference and training.
 
 What a caller, a passage or a model wrote is tokenised apart from the template around it, so no text becomes a control
 token, whatever it contains. A chat template is given a mark in the place of each text, and never sees the text itself;

@@ -1,6 +1,6 @@
 """What an intrinsic looks at: a conversation, passages, arguments; and `Site`, a place in their original strings.
 
-Knows no wire format. Which order of roles makes sense is each intrinsic's matter; that they are roles is checked here.
+Which order of roles makes sense is each intrinsic's matter; that they are roles is checked here.
 """
 
 from __future__ import annotations

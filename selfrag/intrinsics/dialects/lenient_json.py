@@ -1,7 +1,7 @@
 """Reads the JSON that a model wrote: finds it, remembers where each value stands, and keeps what a cut-off left.
 
 Offsets are what a likelihood needs and no library gives: the tokens of a value are found by its place, never by its
-spelling. Knows no schema and no dialect.
+spelling.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""From a model's own probabilities to how often it is right: temperature, then isotonic regression, out of fold.
+"""Rows of the uncertainty adapter: a model's own answers, and how often it is right by a calibrator out of fold.
 
-Pure numbers. After Thermometer (arXiv 2403.08819), which the paper's uncertainty adapter imitates: calibrate the base
-model's answers afterwards, without changing them, then teach an adapter what the calibrator says.
+After Thermometer (arXiv 2403.08819), which the paper's uncertainty adapter imitates: calibrate the base model's answers
+afterwards, without changing them, then teach an adapter what the calibrator says.
 """
 
 from __future__ import annotations
@@ -44,10 +44,6 @@ class Calibrator:
         """Certainty that the most probable option is right, for each question [n]."""
         found = top_probability(logprobs, self.temperature)
         return np.interp(found, self.confidence, self.accuracy) if self.confidence else found
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {"temperature": self.temperature, "confidence": self.confidence, "accuracy": self.accuracy}
 
 
 def fit(logprobs: Sequence[Sequence[float]], right: Sequence[int], *, isotonic: bool = True) -> Calibrator:
@@ -322,7 +318,7 @@ def certainty_rows(
 
     Args:
         answers: of one model, several data sets.
-        isotonic: see `calibrators.fit`.
+        isotonic: see `fit`.
         before: rows of the question alone, too.
         seed: of the folds.
 
@@ -348,17 +344,15 @@ def certainty_rows(
 
 def facts(answers: Sequence[Answered], rows: Sequence[Labelled], *, isotonic: bool = True) -> dict[str, Any]:
     """How often the model was right and what calibrates it, by data set; how often each decile was given."""
-    by_set: dict[str, list[Answered]] = {}
-    for one in answers:
-        by_set.setdefault(one.question.dataset, []).append(one)
-    sets = sorted(by_set.items())
+    names = sorted({one.question.dataset for one in answers})
+    sets = {name: [one for one in answers if one.question.dataset == name] for name in names}
     fitted = {
         name: fit([a.logprobs for a in found], [a.question.right for a in found], isotonic=isotonic)
-        for name, found in sets
+        for name, found in sets.items()
     }
     return {
-        "own_accuracy": {name: sum(a.is_right for a in found) / len(found) for name, found in sets},
-        "questions": {name: len(found) for name, found in sets},
-        "calibrators": {name: calibrator.as_dict() for name, calibrator in fitted.items()},
+        "own_accuracy": {name: sum(a.is_right for a in found) / len(found) for name, found in sets.items()},
+        "questions": {name: len(found) for name, found in sets.items()},
+        "calibrators": {name: asdict(calibrator) for name, calibrator in fitted.items()},
         "deciles": {name: sum(row.label == name for row in rows) for name in CERTAINTIES},
     }

@@ -24,7 +24,15 @@ from selfrag.intrinsics.rendering import Renderer
 from selfrag.training.intrinsics.certainty import certainty_rows, facts, own_answers, read_questions, unseen
 from selfrag.training.intrinsics.examples import Made, invocation_of, make_examples
 from selfrag.training.intrinsics.presets import RowSelection
-from selfrag.training.intrinsics.rows import Labelled, data_files, evenly, read_labelled, with_standalone, with_uncited
+from selfrag.training.intrinsics.rows import (
+    Labelled,
+    asked_alone,
+    evenly,
+    read_labelled,
+    training_file,
+    with_derived,
+    without_evidence,
+)
 from selfrag.untrusted import printable
 
 if TYPE_CHECKING:
@@ -186,10 +194,10 @@ def load_rows(job: AdapterJob) -> tuple[list[Labelled], dict[str, Any]]:
     Raises:
         UserError: as `rows.read_labelled`; for uncertainty, as `own_answers` and `certainty_rows`.
     """
-    train = data_files(job.intrinsic, job.data).train
+    train = training_file(job.intrinsic, job.data)
     if job.intrinsic != "uncertainty":
-        rows = with_uncited(read_labelled(train, job.intrinsic), job.selection.uncited)
-        return with_standalone(rows, job.selection.standalone), {}
+        rows = with_derived(read_labelled(train, job.intrinsic), without_evidence, job.selection.uncited)
+        return with_derived(rows, asked_alone, job.selection.standalone), {}
     questions = read_questions(train)
     if job.seen is not None:
         questions = unseen(questions, _texts(job.seen))

@@ -81,22 +81,16 @@ _DEMO = {
     "weighting": _ALIKE,
 }
 
+_WIDE, _NARROW = {"lora": {"rank": 32, "alpha": 64.0}}, {"lora": {"rank": 8, "alpha": 16.0}}
+_SHORT = _PAPER | _NARROW | {"learning_rate": 1e-5, "epochs": 5}
+
 PRESETS: Mapping[str, Mapping[str, Preset]] = {
     "paper": {
-        "query_rewrite": Preset(
-            "paper",
-            _PAPER | {"lora": {"rank": 32, "alpha": 64.0}, "learning_rate": 3e-6, "weighting": _WRITTEN},
-        ),
-        "answerability": Preset("paper", _PAPER | {"lora": {"rank": 32, "alpha": 64.0}, "learning_rate": 5e-6}),
-        "hallucination_detection": Preset(
-            "paper", _PAPER | {"lora": {"rank": 8, "alpha": 16.0}, "learning_rate": 1e-5, "epochs": 5}
-        ),
-        "citation_generation": Preset(
-            "paper", _PAPER | {"lora": {"rank": 8, "alpha": 16.0}, "learning_rate": 1e-5, "epochs": 5}
-        ),
-        "uncertainty": Preset(
-            "paper", _PAPER | {"lora": {"rank": 8, "alpha": 16.0}, "learning_rate": 1e-5, "epochs": 5}
-        ),
+        "query_rewrite": Preset("paper", _PAPER | _WIDE | {"learning_rate": 3e-6, "weighting": _WRITTEN}),
+        "answerability": Preset("paper", _PAPER | _WIDE | {"learning_rate": 5e-6}),
+        "hallucination_detection": Preset("paper", _SHORT),
+        "citation_generation": Preset("paper", _SHORT),
+        "uncertainty": Preset("paper", _SHORT),
     },
     "demo": {
         "query_rewrite": Preset(

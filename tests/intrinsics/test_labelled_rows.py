@@ -14,16 +14,16 @@ from selfrag.training.intrinsics.certainty import parse_question, read_questions
 from selfrag.training.intrinsics.job import chosen, teachable
 from selfrag.training.intrinsics.rows import (
     asked_alone,
-    data_files,
+    find_file,
     gold_of,
     parser,
     read_labelled,
-    with_standalone,
-    with_uncited,
+    training_file,
+    with_derived,
     without_evidence,
 )
 
-GIVEN = Path(__file__).parents[4] / "shared" / "data" / "intrinsics"
+GIVEN = Path(__file__).parents[3] / "shared" / "data" / "intrinsics"
 
 
 def gold(name, record):
@@ -118,8 +118,7 @@ def test_an_option_that_is_given_twice_is_one_option():
 @pytest.mark.skipif(not GIVEN.is_dir(), reason="no data beside the checkout")
 @pytest.mark.parametrize("name", MAKERS)
 def test_the_data_that_the_demo_adapters_are_made_of_can_be_read(name):
-    files = data_files(name, GIVEN)
-    for path in (files.train, files.dev):
+    for path in (training_file(name, GIVEN), find_file(name, GIVEN, "dev")):
         assert len(read_questions(path) if name == "uncertainty" else read_labelled(path, name)) > 100
 
 
@@ -130,13 +129,13 @@ def test_questions_of_the_training_rows_are_left_out():
 
 
 def test_files_are_found_in_the_folder_or_one_below(data, tmp_path):
-    found = data_files("citation_generation", data)
-    assert found.train.name == "citations_train.jsonl"
-    assert found.dev is not None
-    assert data_files("citation_generation", data.parent) == found
-    assert data_files("citation_generation", found.train).train == found.train
+    found = training_file("citation_generation", data)
+    assert found.name == "citations_train.jsonl"
+    assert find_file("citation_generation", data, "dev") is not None
+    assert training_file("citation_generation", data.parent) == found
+    assert training_file("citation_generation", found) == found
     with pytest.raises(UserError, match=r"no citations_train\.jsonl"):
-        data_files("citation_generation", tmp_path)
+        training_file("citation_generation", tmp_path)
 
 
 def test_without_its_evidence_a_sentence_rests_on_nothing():
@@ -160,12 +159,12 @@ def test_without_its_evidence_a_sentence_rests_on_nothing():
 
 def test_a_share_of_the_rows_comes_without_evidence(data):
     rows = read_labelled(data / "citations_train.jsonl", "citation_generation")
-    made = with_uncited(rows, 0.25)
+    made = with_derived(rows, without_evidence, 0.25)
     assert made[: len(rows)] == rows
     assert [row.source for row in made[len(rows) :]] == ["d/uncited"] * 5
-    assert with_uncited(rows, 0.0) == rows
+    assert with_derived(rows, without_evidence, 0.0) == rows
     others = read_labelled(data / "answerability_train.jsonl", "answerability")
-    assert with_uncited(others, 0.5) == others
+    assert with_derived(others, without_evidence, 0.5) == others
 
 
 def test_a_rewrite_asked_in_its_own_conversation_stays_as_it_is():
@@ -197,13 +196,13 @@ def test_a_rewrite_asked_in_its_own_conversation_stays_as_it_is():
 def test_a_share_of_the_rewrites_is_asked_alone(data):
     rows = read_labelled(data / "query_rewrite_train.jsonl", "query_rewrite")
     changed = sum(row.source.endswith("/changed") for row in rows)
-    made = with_standalone(rows, 0.5)
+    made = with_derived(rows, asked_alone, 0.5)
     assert made[: len(rows)] == rows
     assert len(made) - len(rows) == round(changed / 2) > 0
     assert {row.source.rsplit("/")[-1] for row in made[len(rows) :]} == {"standalone"}
-    assert with_standalone(rows, 0.0) == rows
+    assert with_derived(rows, asked_alone, 0.0) == rows
     others = read_labelled(data / "citations_train.jsonl", "citation_generation")
-    assert with_standalone(others, 0.5) == others
+    assert with_derived(others, asked_alone, 0.5) == others
 
 
 def test_a_choice_of_rows_keeps_the_proportions_of_the_sources(data):

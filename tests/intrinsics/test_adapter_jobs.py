@@ -74,16 +74,6 @@ def test_an_activated_adapter_says_what_switches_it_on(data, chat_llama, tmp_pat
     assert "activated LoRA" in (adapter / "README.md").read_text()
 
 
-def test_an_adapter_of_another_intrinsic_or_wording_is_found_out(data, chat_llama, tmp_path):
-    card = AdapterCard.read(run(job("answerability", data, chat_llama, tmp_path / "a")))
-    with pytest.raises(UserError, match="trained for intrinsic 'answerability'"):
-        card.check(teachable("uncertainty"))
-    with pytest.raises(UserError, match="other prompts"):
-        card.check(replace(teachable("answerability"), prefill="Well: "))
-    with pytest.raises(UserError, match=r"intrinsic\.json cannot be used"):
-        AdapterCard.read(tmp_path)
-
-
 def test_own_answers_are_the_base_models_and_are_kept(data, chat_llama, tmp_path, monkeypatch):
     questions = read_questions(data / "uncertainty_train.jsonl")[:6]
     kept = tmp_path / "answers.jsonl"

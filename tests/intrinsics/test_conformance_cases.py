@@ -13,7 +13,7 @@ from conformance.case import read_cases
 from conformance.check import Verdict, check
 from conformance.compare import REASONS, Deviation, MismatchError, Rejoined, compare, difference
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 CASES = ROOT.parent / "shared" / "conformance" / "intrinsics"
 SCRIPT = ROOT / "scripts" / "run_conformance.py"
 EXPECTED = {
