@@ -45,11 +45,8 @@ def bootstrap(
 ) -> list[Draws | None]:
     """Resample items for several figures together.
 
-    Args:
-        figures: for each figure one part an item, in the same order of items.
-        name: of the file; files of other names are resampled independently.
-        seed: of the resampling.
-        rounds: how often.
+    `figures` have one part an item each, in the same order of items; files of other names are resampled
+    independently.
 
     Returns:
         For each figure its draws, or None where no item counts.
@@ -140,9 +137,7 @@ class SystemRun:
 def read_run(folder: Path, only: Sequence[str] | None = None) -> SystemRun:
     """Read a run directory.
 
-    Args:
-        folder: as `run` wrote it.
-        only: names of the files to read; all by default.
+    `only` names the files to read; all by default.
 
     Raises:
         UserError: no run, an unfinished file, a file of `only` that is not there, or damaged records.
@@ -309,10 +304,7 @@ Figures = dict[str, dict[str, Draws | None]]
 def compare(runs: Sequence[SystemRun], *, against: str | None = None, seed: int = 0) -> Comparison:
     """Compare runs of the same files and items.
 
-    Args:
-        runs: as `read_runs` returns them.
-        against: name of the system that the others are compared with; None for no differences.
-        seed: of the bootstrap.
+    `against` is the name of the system that the others are compared with; None for no differences.
 
     Raises:
         UserError: no run is called `against`.

@@ -64,11 +64,8 @@ class Source:
 def read_source(folder: Path, name: str, data: Path | None = None, *, seed: int = 0) -> Source:
     """Open one file of a run for export.
 
-    Args:
-        folder: of the run.
-        name: of the file.
-        data: folder of the data file, if it is no longer where the run read it.
-        seed: of the bootstrap.
+    `data` is the folder of the data file, if it is no longer where the run read it; `seed` is that of the
+    bootstrap.
 
     Raises:
         UserError: no such run or file, it is not finished, its data has gone or changed.

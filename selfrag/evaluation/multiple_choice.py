@@ -79,10 +79,6 @@ def in_form(item: Item, form: Form) -> Item:
 
     For `texts` the label becomes the text of the option that it names, so that accuracy is the same metric.
 
-    Args:
-        item: any; those without options, and those whose label is an option, are the same in both forms.
-        form: how it is asked.
-
     Raises:
         UserError: as `choices`.
     """

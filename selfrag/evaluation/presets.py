@@ -203,14 +203,7 @@ COLUMNS = ("task", "answers", "headline", "judged afterwards", "protocols", "a r
 def rows() -> list[tuple[str, ...]]:
     """One row of text a task, under `COLUMNS`."""
     return [
-        (
-            one.name,
-            one.kind,
-            one.metrics[0],
-            ", ".join(one.judged) or "-",
-            ", ".join(one.protocols),
-            one.schema.fields,
-        )
+        (one.name, one.kind, one.metrics[0], ", ".join(one.judged) or "-", ", ".join(one.protocols), one.schema.fields)
         for one in PRESETS.values()
     ]
 

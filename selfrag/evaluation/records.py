@@ -65,10 +65,7 @@ class RunDirectory:
     def admit_entry(self, name: str, path: Path, entry: Mapping[str, Any]) -> None:
         """Note records of any kind before the first of them is made.
 
-        Args:
-            name: of the records' file.
-            path: of the data.
-            entry: everything that decides the records; `task` with its `kind` and `metrics` among it.
+        `entry` is everything that decides the records; `task` with its `kind` and `metrics` among it.
 
         Raises:
             UserError: the run holds records of this name that were made otherwise.

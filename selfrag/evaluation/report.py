@@ -128,11 +128,8 @@ class CaseFile:
 def read_cases(runs: Sequence[SystemRun], most: int, *, data: Path | None = None, seed: int = 0) -> list[CaseFile]:
     """Cases of every file: a seeded sample, in which items that failed come first.
 
-    Args:
-        runs: of the same items, as `read_runs` gives them.
-        most: cases of a file, at least 0.
-        data: folder where the data files are now; by default where the first run read them.
-        seed: of the sample.
+    At `most` so many of a file are read. `data` is the folder where the data files are now; by default where the
+    first run read them.
 
     Raises:
         UserError: `most` is negative, or records are damaged.
@@ -394,10 +391,6 @@ def check_ending(out: Path) -> Path:
 
 def write(report: Report, out: Path) -> Path:
     """Write one file: a page (`.html`), tables (`.md`, `.csv`) or plots (`.png`, `.svg`, `.pdf`).
-
-    Args:
-        report: what to show; only a page shows its items.
-        out: replaced in one step; its folder is made.
 
     Raises:
         UserError: another ending, or the place cannot be written.

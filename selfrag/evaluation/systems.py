@@ -124,10 +124,7 @@ _MODES: dict[str, Literal["adaptive", "always", "never"]] = {
 def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None = None) -> System:
     """A system by its name.
 
-    Args:
-        name: one of `SYSTEMS`.
-        tokenizer: the Hugging Face tokenizer of its model.
-        settings: fields to change: of `Decoding` for ours, else `passages` and `passage_tokens`.
+    `settings` are fields to change: of `Decoding` for ours, else `passages` and `passage_tokens`.
 
     Raises:
         UserError: unknown name or field, a value that is refused, or the tokenizer lacks reflection tokens.
@@ -151,11 +148,7 @@ def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None =
 def system_of_task(name: str, tokenizer: Any, task: Task, settings: Mapping[str, Any] | None = None) -> System:
     """A system as the protocol of a published task has it; a system named after a mode keeps that mode.
 
-    Args:
-        name: one of `SYSTEMS`.
-        tokenizer: the Hugging Face tokenizer of its model.
-        task: of a preset.
-        settings: fields to change; they win over the protocol.
+    `settings` win over the protocol.
 
     Raises:
         UserError: as `system`, or the preset is unknown.

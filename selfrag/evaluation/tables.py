@@ -137,10 +137,7 @@ def title(table: Table) -> str:
 def grid(table: Table, reference: str | None, *, narrow: bool = False) -> list[list[str]]:
     """Header and rows; the headline, citation precision and what judges said with intervals, other figures bare.
 
-    Args:
-        table: what to show.
-        reference: system that the others are compared with.
-        narrow: without the difference of citations and the seconds.
+    `narrow` leaves out the difference of citations and the seconds.
     """
     head, *others = table.metrics
     compared = reference is not None

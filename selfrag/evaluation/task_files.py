@@ -60,12 +60,7 @@ def _read_published(path: Path, preset: Preset, protocol: str, *, searched: bool
 
 
 def read_task(
-    source: Path | Given,
-    *,
-    limit: int | None = None,
-    seed: int = 0,
-    searched: bool = False,
-    form: Form = "letters",
+    source: Path | Given, *, limit: int | None = None, seed: int = 0, searched: bool = False, form: Form = "letters"
 ) -> TaskFile:
     """Read a file of user rows, or of a published task.
 

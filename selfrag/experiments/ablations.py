@@ -27,11 +27,9 @@ from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments.studies import (
     FileStudy,
     Outcome,
-    Progress,
     Setting,
     Study,
     balance,
-    bars,
     opened,
     spared,
     study,
@@ -105,7 +103,6 @@ def ablate(
     redecode: bool = True,
     seed: int = 0,
     retry_failed: bool = False,
-    progress: Progress = bars,
 ) -> Ablated:
     """Run the rows of `ablations`.
 
@@ -118,7 +115,6 @@ def ablate(
         redecode: decode again where the record is not exact.
         seed: of intervals.
         retry_failed: run items again that failed before.
-        progress: told what is decoded.
 
     Raises:
         UserError: the files, the model, a setting or a baseline cannot be used, or the folder holds another study.
@@ -128,9 +124,7 @@ def ablate(
     theirs = {file.name: {name: _reliance(folder, file, seed) for name, folder in others.items()} for file in files}
     with opened(model) as ready:
         job = Study(ready.prompting, ready.identity, out, source.settings(), redecode, retry_failed=retry_failed)
-        studies = [
-            study(job, file, ablations(based(changes, file.task), file.task), ready.execute, progress) for file in files
-        ]
+        studies = [study(job, file, ablations(based(changes, file.task), file.task), ready.execute) for file in files]
     write_answers(job, studies, out / "rows")
     found = comparison(studies, system_runs(studies), seed)
     reliance = {

@@ -85,8 +85,7 @@ class Goal:
     def check(self, files: Mapping[str, tuple[str, Sequence[str], int]]) -> None:
         """Refuse what cannot be sought, before anything is decoded for it.
 
-        Args:
-            files: name of a file to its headline, its figures and its number of items.
+        `files` are their headline, figures and number of items by name.
 
         Raises:
             UserError: no file has the figures, or one that has them cannot be halved.
@@ -156,13 +155,7 @@ def choose(
 ) -> Choice:
     """Choose on one half, confirm on the other.
 
-    Args:
-        settings: name to scores, in order; of equal ones the first is chosen.
-        goal: what is sought.
-        base: the setting that the gain is against.
-        headline: what `headline` stands for.
-        seed: of the halves and of the intervals.
-        name: of the file, see `compare_bootstrap`.
+    Of equal settings the first is chosen; `base` is the one that the gain is against.
 
     Raises:
         UserError: no setting has a metric of the goal, or there are too few items.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -44,8 +44,6 @@ from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.reflection.weights import Weights
 from selfrag.tokenization import HFTextCodec
 
-Progress = Callable[[str, int], Callable[[int], object]]
-"""From what is run and its number of items to what is told how many are done."""
 RESCORABLE = frozenset({"weights", "accumulate", "beam", "threshold", "retrieve_test", "mode", "no_retrieval_branch"})
 """Fields of `Decoding` that a record can be asked about; the others change what the model writes or reads."""
 
@@ -72,10 +70,8 @@ class Rescored:
 def rescored(trace: Trace, usage: Mapping[str, int], policies: Sequence[Decoding]) -> list[Rescored | None]:
     """What each policy answers from one record; None where the record says nothing about the policy.
 
-    Args:
-        trace: a recorded decode.
-        usage: what it took, by the names of `USAGE`.
-        policies: those that differ in `RESCORABLE` fields only are answered; with reflectors or gates, in weights only.
+    `usage` is what the decode took. Policies that differ in `RESCORABLE` fields only are answered; with reflectors
+    or gates, in weights only.
     """
     together: dict[object, list[int]] = {}
     for i, policy in enumerate(policies):
@@ -157,9 +153,8 @@ def recording(policies: Sequence[Decoding], beam: int | None = None) -> Decoding
     Where answers have one segment and settings differ in when they retrieve, threshold 0 with an answer without
     evidence beside the passages holds both sides of every decision. Longer answers are recorded with a wider beam.
 
-    Args:
-        policies: the first one is the base.
-        beam: hypotheses kept where answers have several segments; twice the widest by default.
+    The first policy is the base. `beam` are the hypotheses kept where answers have several segments; twice the
+    widest by default.
 
     Raises:
         UserError: `beam` is narrower than that of a policy.
@@ -243,21 +238,8 @@ class FileStudy:
     decodes: tuple[Path, ...]  # run directories, the recorded one first
 
 
-def study(
-    job: Study,
-    file: TaskFile,
-    settings: Sequence[Setting],
-    execute: Execute,
-    progress: Progress = lambda name, items: lambda done: None,
-) -> FileStudy:
-    """Answer a file under every setting.
-
-    Args:
-        job: how.
-        file: what is asked.
-        settings: at least one; the first is the base.
-        execute: answers what has to be decoded, see `selfrag.evaluation.runner`.
-        progress: told what is decoded.
+def study(job: Study, file: TaskFile, settings: Sequence[Setting], execute: Execute) -> FileStudy:
+    """Answer a file under every setting, of which the first is the base.
 
     Raises:
         UserError: as `selfrag.evaluation.runner.run`; what was decoded is kept.
@@ -273,8 +255,7 @@ def study(
         identity = {**job.identity, "name": name.rpartition("/")[2]}
         source = {**job.source, "ids": _digest(items)}
         run = Run(Reflective(job.prompting, policy), identity, folder, source, job.retry_failed, traces=True)
-        told = progress(f"{file.name} {name}", len(items))
-        (results,) = run_all([run], [replace(file, items=tuple(items))], execute, told)
+        (results,) = run_all([run], [replace(file, items=tuple(items))], execute, f"{file.name} {name}")
         seconds = float(results[file.name]["seconds"]) / len(items)
         for record in read_recorded(folder / f"{file.name}.jsonl"):
             _read(record, rows[record.id], policies, policy, seconds)
@@ -369,8 +350,7 @@ def write_answers(job: Study, studies: Sequence[FileStudy], out: Path) -> list[P
             directory.admit(one.file, job.source)
             with writing(path):
                 write_jsonl(
-                    path,
-                    [record_of(i, one.file.task, end) for i, end in zip(one.file.items, finished, strict=True)],
+                    path, [record_of(i, one.file.task, end) for i, end in zip(one.file.items, finished, strict=True)]
                 )
             failed = sum(found.output is None for found in row)
             seconds = round(sum(found.seconds for found in row), 3)
@@ -402,17 +382,3 @@ def opened(model: Model) -> Iterator[Opened]:
     identity = {"model": model_files(path), "engine": engine_kind(model.engine)}
     with on_demand(partial(model.load, path)) as engine:
         yield Opened(prompting, identity, answer_here(engine))
-
-
-def bars(name: str, items: int) -> Callable[[int], object]:
-    """A progress bar that closes itself when all items are done."""
-    from tqdm import tqdm
-
-    bar = tqdm(total=items, desc=name, unit="item", disable=None)
-
-    def advance(done: int) -> None:
-        bar.update(done)
-        if bar.total is not None and bar.n >= bar.total:
-            bar.close()
-
-    return advance

@@ -135,13 +135,8 @@ def plots_of(
 ) -> list[Path]:
     """Draw one file's pictures, each as SVG and PNG: curves along each axis, and what no setting beats.
 
-    Args:
-        table: of the file, all settings in it.
-        series: axis to values with the names of their settings.
-        base: name of the base.
-        chosen: name of the best setting, if there is one.
-        folder: for the pictures.
-        judged: beginnings of the names of further metrics that are shown.
+    `series` is axis to values with the names of their settings, and `judged` are beginnings of the names of further
+    metrics.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -33,18 +33,7 @@ from selfrag.evaluation.tables import csv_text, escape, markdown
 from selfrag.evaluation.task import SET_BY_TASK, Task
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments.best_setting import Choice, Goal, choose
-from selfrag.experiments.studies import (
-    FileStudy,
-    Progress,
-    Setting,
-    Study,
-    balance,
-    bars,
-    opened,
-    spared,
-    study,
-    write_answers,
-)
+from selfrag.experiments.studies import FileStudy, Setting, Study, balance, opened, spared, study, write_answers
 from selfrag.provenance import commit, versions
 from selfrag.reflection.weights import TOKEN_TERMS
 from selfrag.untrusted import printable
@@ -116,12 +105,8 @@ class Plan:
 def plan(base: Decoding, axes: Sequence[Axis], *, grid: bool = False, merge: bool = True) -> Plan:
     """Lay out a sweep.
 
-    Args:
-        base: the policy that is varied.
-        axes: what to vary.
-        grid: every combination of values; else each axis alone.
-        merge: one setting for equal policies; else one for each value, so that plans of several bases have the same
-            names.
+    Axes vary each alone, or in every combination (`grid`). Equal policies are one setting unless `merge` is off, so
+    that plans of several bases have the same names.
 
     Raises:
         UserError: an axis twice, or a value that the policy refuses.
@@ -248,15 +233,7 @@ def based(changes: Mapping[str, Any], task: Task | None = None) -> Decoding:
     return runnable(replace(Decoding(), **{**published, **changes}), changes)
 
 
-def sweep(
-    what: Sweep,
-    model: Model,
-    source: Source,
-    out: Path,
-    *,
-    retry_failed: bool = False,
-    progress: Progress = bars,
-) -> Swept:
+def sweep(what: Sweep, model: Model, source: Source, out: Path, *, retry_failed: bool = False) -> Swept:
     """Sweep.
 
     Raises:
@@ -271,16 +248,11 @@ def sweep(
     with opened(model) as ready:
         settings = (source.settings(), what.redecode, what.beam, retry_failed)
         job = Study(ready.prompting, ready.identity, out, *settings)
-        return sweep_files(what, files, job, ready.execute, judge, progress)
+        return sweep_files(what, files, job, ready.execute, judge)
 
 
 def sweep_files(
-    what: Sweep,
-    files: Sequence[TaskFile],
-    job: Study,
-    execute: Execute,
-    judge: Entailment | None = None,
-    progress: Progress = bars,
+    what: Sweep, files: Sequence[TaskFile], job: Study, execute: Execute, judge: Entailment | None = None
 ) -> Swept:
     """Sweep files that are read, on a model that is opened.
 
@@ -288,7 +260,7 @@ def sweep_files(
         UserError: as `sweep`.
     """
     plans = what.plans([file.task for file in files])
-    studies = [study(job, file, one.settings, execute, progress) for file, one in zip(files, plans, strict=True)]
+    studies = [study(job, file, one.settings, execute) for file, one in zip(files, plans, strict=True)]
     if what.answers or judge is not None:
         folders = write_answers(job, studies, job.folder / "settings")
         if judge is not None:

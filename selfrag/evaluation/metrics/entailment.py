@@ -209,14 +209,13 @@ class Remembered:
     Args:
         judge: who decides.
         path: of the file; its folder must exist.
-        progress: called with the number of pairs that are done.
 
     Raises:
         UserError: the file is of another judge, damaged, or written by another process.
     """
 
-    def __init__(self, judge: Entailment, path: Path, progress: Callable[[int], object] = lambda pairs: None) -> None:
-        self.judge, self.progress = judge, progress
+    def __init__(self, judge: Entailment, path: Path) -> None:
+        self.judge = judge
         self.name, self.identity = judge.name, judge.identity
         self._verdicts: dict[str, bool] = {}
         remedy = "delete this line to ask for it again"
@@ -225,11 +224,12 @@ class Remembered:
 
     def entails(self, pairs: Sequence[Pair]) -> Verdicts:
         """Verdicts from the file, and from the judge for the others; equal pairs are asked once."""
+        from tqdm import tqdm
+
         keys = [hashlib.sha256(json.dumps(pair).encode("utf-8", "surrogatepass")).hexdigest() for pair in pairs]
         unknown = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in self._verdicts}
-        self.progress(len(keys) - sum(key in unknown for key in keys))
         waiting = list(unknown)
-        with self._log:
+        with self._log, tqdm(total=len(waiting), desc=self.name, unit="verdict", disable=None) as bar:
             for start in range(0, len(waiting), AT_ONCE):
                 chunk = waiting[start : start + AT_ONCE]
                 found = self.judge.entails([unknown[key] for key in chunk])
@@ -237,8 +237,7 @@ class Remembered:
                     if verdict is not None:
                         self._log.append({"pair": key, "entails": verdict})
                         self._verdicts[key] = verdict
-                done = set(chunk)
-                self.progress(sum(key in done for key in keys))
+                bar.update(len(chunk))
         return [self._verdicts.get(key) for key in keys]
 
     def _take(self, line: Mapping[str, Any]) -> None:
@@ -247,11 +246,11 @@ class Remembered:
         self._verdicts[line["pair"]] = line["entails"]
 
 
-def remembered(judge: Entailment, folder: Path, progress: Callable[[int], object] = lambda pairs: None) -> Remembered:
+def remembered(judge: Entailment, folder: Path) -> Remembered:
     """A judge with its file in a folder, where every judge has one of its own: `verdicts-MARK.jsonl`.
 
     Raises:
         UserError: as `Remembered`.
     """
     mark = hashlib.sha256(json.dumps(dict(judge.identity()), sort_keys=True).encode()).hexdigest()[:12]
-    return Remembered(judge, folder / f"verdicts-{mark}.jsonl", progress)
+    return Remembered(judge, folder / f"verdicts-{mark}.jsonl")

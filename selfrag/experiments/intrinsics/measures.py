@@ -103,11 +103,8 @@ def evaluate_certainty(
 ) -> Section:
     """Measure every subject on the model's own answers, after the answer and before it.
 
-    Args:
-        answers: of the base model, held out.
-        subjects: what says how certain they are.
-        share_right: how often the model was right in training, for the baseline that always says that.
-        seed: of the intervals.
+    `answers` are of the base model, held out; `share_right` is how often it was right in training, for the baseline
+    that always says that.
     """
     right = [float(one.is_right) for one in answers]
     constant = sum(right) / len(right) if share_right is None else share_right
@@ -145,11 +142,7 @@ def evaluate_certainty(
 
 
 def _certainty_line(
-    system: str,
-    right: Sequence[float],
-    deciles: Sequence[float | None],
-    certainties: Sequence[float | None],
-    seed: int,
+    system: str, right: Sequence[float], deciles: Sequence[float | None], certainties: Sequence[float | None], seed: int
 ) -> tuple[tuple[str, ...], dict[str, Any], tuple[Bin, ...]]:
     known = [at for at, value in enumerate(certainties) if value is not None]
     truth = [right[at] for at in known]
@@ -369,12 +362,8 @@ def evaluate_rewrite(
 ) -> Section:
     """Measure every subject, the original question and the gold rewrite.
 
-    Args:
-        rows: conversations with human rewrites.
-        followups: questions with known passages; none for no search.
-        search: over the corpus of the follow-ups.
-        subjects: what rewrites.
-        seed: of the intervals.
+    `rows` are conversations with human rewrites, and `followups` questions with known passages, for which `search`
+    searches.
     """
     written = {"no rewrite": [row.state.query or "" for row in rows]}
     defined = {"no rewrite": len(rows)}

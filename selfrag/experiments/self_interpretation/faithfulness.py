@@ -100,11 +100,8 @@ def run_tests(
 ) -> Results:
     """Put the replies of a run to their counterfactual tests.
 
-    Args:
-        folder: of the run.
-        generator: model and engine of the run; its prompts are those of the run.
-        patterns: names of cells, such as `k5-ranked-*`; none for all.
-        retry_failed: ask again what failed before.
+    `generator` has model and engine of the run, whose prompts are asked; `patterns` are names of cells, such as
+    `k5-ranked-*`, none for all.
 
     Raises:
         UserError: the generator is another one than that of the run, or as `run_grid`.
@@ -258,11 +255,8 @@ class _Judges:
 def run_judges(folder: Path, model: str, engine: str | None = None, patterns: Sequence[str] = ()) -> Results:
     """Ask a Self-RAG model's reflection tokens and its citation intrinsic about the replies of a run.
 
-    Args:
-        folder: of the run.
-        model: a checkpoint with reflection tokens; the intrinsic is its adapter where it brings one, else a prompt.
-        engine: as everywhere.
-        patterns: names of cells; none for all.
+    `model` has reflection tokens, and the intrinsic is its adapter where it brings one, else a prompt; `patterns`
+    are names of cells, none for all.
 
     Raises:
         UserError: the model has no reflection tokens, or as `run_grid`.

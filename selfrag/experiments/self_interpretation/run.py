@@ -396,12 +396,8 @@ def run_grid(
 ) -> Results:
     """Run a grid, or go on with it.
 
-    Args:
-        generator: what answers; loaded only if there is something to ask.
-        questions: what is asked.
-        cells: of the grid; Self-RAG decoding takes those without examples and explanation.
-        out: the run directory.
-        retry_failed: ask again what failed before.
+    The generator is loaded only if there is something to ask; Self-RAG decoding takes cells without examples and
+    explanation.
 
     Raises:
         UserError: a cell does not fit, or the model, server or directory cannot be used; what was recorded is kept.
