@@ -2,7 +2,8 @@
 
 `IntrinsicReflector` makes one of an intrinsic, `TokenReflector` of a Self-RAG model's reflection tokens,
 `FunctionReflector` of any Python function. `critic` hands one to the decoder, where it may stand in for a token
-critique, join the score or act as a guardrail (`selfrag.decoding.reflectors`).
+critique, join the score or act as a guardrail (`selfrag.decoding.reflectors`). On the decoder's own engine it runs
+among its requests; anywhere else it is a service beside the engine, asked once for all questions that wait.
 """
 
 from __future__ import annotations
@@ -305,7 +306,10 @@ def on_engine(engine: Engine, tokenizer: Any, intrinsics: Named) -> tuple[Intrin
 
 @dataclass(frozen=True, slots=True)
 class TokenReflector:
-    """A `Reflector` of one group of reflection tokens, on the engine of the decoder."""
+    """A `Reflector` of one group of reflection tokens, on the engine of the decoder, whoever wrote the answer.
+
+    The state is laid out as in training, and the group is read where its token is due: one token a state.
+    """
 
     prompting: Prompting  # codec, vocabulary and layout of the Self-RAG model
     labels: LabelSet = ISSUP  # `ISREL`, `ISSUP` or `ISUSE`

@@ -102,7 +102,11 @@ def certain(index: int, size: int) -> Likelihood:
 def likelihood(
     tokens: Sequence[TokenLogprob], text: str, span: tuple[int, int], surfaces: Sequence[str]
 ) -> Likelihood | None:
-    """The distribution at one place of a generated text.
+    """The distribution at one place of a generated text, for servers that score no slots.
+
+    From the label's place on, the alternatives of each token are matched with the written forms of all labels: what
+    fits exactly one form counts for it, what fits several is followed as far as the generated text goes, and what is
+    lost on the way lowers the coverage. White space and empty tokens fit nothing.
 
     Args:
         tokens: of the whole generation; special tokens and reasoning before `text` do no harm.

@@ -1,7 +1,8 @@
 """`EndpointExecutor`: requests of codecs on any OpenAI-compatible server, with its adapters or with prompts alone.
 
-Works with text, so labels are less exact than on an engine (`slot_logprobs`). A `vllm serve` of one's own is better
-driven by `EngineExecutor` over the http engine, which sends token ids.
+Such a server tokenises what it is sent, and nobody here knows which control tokens the model has. So what a caller or
+a passage wrote is sent with look-alikes of such tokens broken up (`selfrag.untrusted.unmarked`). Labels are less exact
+than on an engine: a `vllm serve` of one's own is better driven by `EngineExecutor` over the http engine.
 """
 
 from __future__ import annotations
@@ -295,7 +296,11 @@ def slot_call(request: Request, slot: Slot, top_logprobs: int, constraint_mode: 
 
 
 def slot_logprobs(slot: Slot, completion: Completion) -> tuple[float, ...] | None:
-    """Natural log-probability of each surface; None if what was written is no label."""
+    """Natural log-probability of each surface, read off the alternatives; None if what was written is no label.
+
+    What is not among the returned alternatives is unknown and lowers the coverage. Without log-probabilities the
+    written label is taken as certain.
+    """
     text = completion.text
     forms = [surface.strip() for surface in slot.surfaces]
     begin = _begin(text)
