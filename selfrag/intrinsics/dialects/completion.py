@@ -110,18 +110,6 @@ class System(StrEnum):
     NONE = "none"  # no system turn
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
-    """How one Granite generation writes what differs between them."""
-
-    gap: str  # between "by IBM." and the text on documents
-    joined: bool  # all documents in one turn `documents`, numbered; else a turn for each, with its id in the role
-
-
-GRANITE_3_2 = Template(gap="", joined=True)
-GRANITE_3_3 = Template(gap=" ", joined=False)
-
-
 def closed_turn(role: str, text: str, newline: bool = True) -> Iterator[Piece]:
     """A closed turn."""
     yield from opened(role)
@@ -139,32 +127,29 @@ def opened(role: str) -> Iterator[Piece]:
     yield Piece(CLOSE, control=True)
 
 
-def head(template: Template, date: str, system: System, grounded: bool) -> Iterator[Piece]:
+def head(date: str, system: System, grounded: bool, joined: bool) -> Iterator[Piece]:
     """The system turn.
 
     Args:
-        template: which generation.
         date: today, as in `April 1, 2025`; the clock is never read.
         system: what to write.
         grounded: whether documents follow.
+        joined: as `documents`; Granite 3.2 forgets a space before the text on documents.
     """
     if system is System.NONE:
         return
-    about = f"{template.gap}{_GROUNDED}" if grounded else " You are a helpful AI assistant."
+    about = f"{'' if joined else ' '}{_GROUNDED}" if grounded else " You are a helpful AI assistant."
     text = f"Knowledge Cutoff Date: April 2024.\nToday's Date: {date}.\nYou are Granite, developed by IBM.{about}"
     yield from closed_turn("system", text if system is System.DEFAULT else "")
 
 
-def documents(template: Template, shown: Sequence[Document]) -> Iterator[Piece]:
-    """The documents, blank ones too."""
-    if template.joined:
-        if shown:
-            yield from closed_turn("documents", "\n\n".join(f"Document {d.index}\n{d.text}" for d in shown))
-        return
-    for document in shown:
-        yield from closed_turn(
-            f"document {json.dumps({'document_id': document.id}, ensure_ascii=False)}", f"\n{document.text}"
-        )
+def documents(shown: Sequence[Document], joined: bool) -> Iterator[Piece]:
+    """The documents, blank ones too: all in one turn, numbered, or a turn for each with its id in the role."""
+    if joined and shown:
+        yield from closed_turn("documents", "\n\n".join(f"Document {d.index}\n{d.text}" for d in shown))
+    for document in () if joined else shown:
+        name = json.dumps({"document_id": document.id}, ensure_ascii=False)
+        yield from closed_turn(f"document {name}", f"\n{document.text}")
 
 
 def conversation(messages: Iterable[Message]) -> Iterator[Piece]:
@@ -184,7 +169,7 @@ class CompletionCodec:
     dialect: str  # name of the dialect
     spec: CompletionSpec  # the adapter's prompt
     binding: Binding  # what its reply means
-    template: Template  # how this Granite generation frames turns and documents
+    joined: bool  # all documents in one turn (Granite 3.2); else a turn for each (3.3)
     find: SentenceFinder  # sentence splitter; the adapters were trained with `punkt`
     # score a label that stands right behind the prompt as a slot, and ask for log-probabilities of others; False sends
     # the request exactly as published
@@ -244,15 +229,15 @@ class CompletionCodec:
             yield from conversation(messages[:1])
             messages = messages[1:]
         else:
-            yield from head(self.template, self.date, self.system, bool(shown))
-        yield from documents(self.template, shown)
+            yield from head(self.date, self.system, bool(shown), self.joined)
+        yield from documents(shown, self.joined)
         yield from conversation(messages)
         for behind in self.spec.turns:
             yield from self._turn(behind, state, seen)
 
     def _turn(self, behind: Turn, state: State, seen: NumberedState) -> Iterator[Piece]:
         if behind.role == "{document}":
-            yield from documents(replace(self.template, joined=False), (self._only(seen),))
+            yield from documents((self._only(seen),), joined=False)
         elif behind.end == "open":
             yield from opened(behind.role)
         else:

@@ -19,8 +19,6 @@ from selfrag.errors import UserError, require
 from selfrag.intrinsics.contract import Scope
 from selfrag.intrinsics.dialects.chat import ChatCodec
 from selfrag.intrinsics.dialects.completion import DATE, CompletionCodec, System, completion_specs
-from selfrag.intrinsics.dialects.completion import GRANITE_3_2 as TEMPLATE_3_2
-from selfrag.intrinsics.dialects.completion import GRANITE_3_3 as TEMPLATE_3_3
 from selfrag.intrinsics.dialects.io_yaml import Spec, load_spec, read_spec
 from selfrag.intrinsics.dialects.replies import Binding, Shape
 from selfrag.intrinsics.labels import (
@@ -201,34 +199,24 @@ def finder(name: str = PUNKT) -> SentenceFinder:
 
 DialectCodec: TypeAlias = ChatCodec | CompletionCodec
 
-_COMPLETION = MappingProxyType({"granite-3.2": (TEMPLATE_3_2, GRANITE_3_2), "granite-3.3": (TEMPLATE_3_3, GRANITE_3_3)})
-_CHAT = MappingProxyType(
-    {
-        "granite-common": ("granite-common", ""),
-        "granite-common-gpt-oss": ("granite-common", "gpt_oss_"),
-        "mellea": ("mellea", ""),
-        "mellea-gpt-oss": ("mellea", "gpt_oss_"),
-    }
-)
+_COMPLETION = {"granite-3.2": GRANITE_3_2, "granite-3.3": GRANITE_3_3}
+_GPT_OSS = "-gpt-oss"
+_CHAT = ("granite-common", f"granite-common{_GPT_OSS}", "mellea", f"mellea{_GPT_OSS}")
 DIALECTS: tuple[str, ...] = (*_COMPLETION, *_CHAT)
 """Names of the dialects of published adapters."""
 
-_PUBLISHED = MappingProxyType(
-    {
-        "citation_generation": "citations",
-        "context_attribution": "context-attribution",
-        "guardian": "guardian-core",
-        "policy_guardrails": "policy-guardrails",
-        "factuality_detection": "factuality-detection",
-        "factuality_correction": "factuality-correction",
-    }
-)
+_PUBLISHED = {
+    "citation_generation": "citations",
+    "context_attribution": "context-attribution",
+    "guardian": "guardian-core",
+    "policy_guardrails": "policy-guardrails",
+    "factuality_detection": "factuality-detection",
+    "factuality_correction": "factuality-correction",
+}
 """What an intrinsic is called where its adapter is published, if not by its own name."""
 
-_RENAMED = MappingProxyType({("mellea", "requirement_check"): "requirement-check"})
+_RENAMED = {("mellea", "requirement_check"): "requirement-check"}
 """Adapters that a later release publishes under another name."""
-
-_FILES = MappingProxyType({"answerability": "answerability_simple"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,12 +260,10 @@ def codec(dialect: str, intrinsic: str, options: Options | None = None) -> Diale
         raise UserError(f"{dialect} has no {intrinsic!r}; it has: {', '.join(known)}")
     find = given.find or finder()
     if dialect in _COMPLETION:
-        template, bindings = _COMPLETION[dialect]
-        spec = completion_specs(dialect)[intrinsic]
+        spec, binding = completion_specs(dialect)[intrinsic], _COMPLETION[dialect][intrinsic]
         adapter = spec.adapter if given.adapter == "" else given.adapter
-        return CompletionCodec(
-            dialect, spec, bindings[intrinsic], template, find, given.exact, adapter, given.date, given.system
-        )
+        joined = dialect == "granite-3.2"
+        return CompletionCodec(dialect, spec, binding, joined, find, given.exact, adapter, given.date, given.system)
     published = _RENAMED.get((dialect, intrinsic)) or _PUBLISHED.get(intrinsic, intrinsic)
     adapter = published if given.adapter == "" else given.adapter
     chat = chat_specs(dialect)[_file(dialect, intrinsic)]
@@ -315,11 +301,13 @@ def chat_specs(dialect: str) -> Mapping[str, Spec]:
     """
     if dialect not in _CHAT:
         raise UserError(f"unknown dialect {dialect!r}; known: {', '.join(DIALECTS)}")
-    text = files("selfrag.intrinsics.dialects").joinpath("data", f"{_CHAT[dialect][0]}.json").read_text("utf-8")
-    return MappingProxyType({name: read_spec(name, raw) for name, raw in json.loads(text)["contracts"].items()})
+    file = files("selfrag.intrinsics.dialects").joinpath("data", f"{dialect.removesuffix(_GPT_OSS)}.json")
+    contracts = json.loads(file.read_text("utf-8"))["contracts"]
+    return MappingProxyType({name: read_spec(name, raw) for name, raw in contracts.items()})
 
 
 def _file(dialect: str, intrinsic: str) -> str:
-    prefix = _CHAT[dialect][1]
     name = _PUBLISHED.get(intrinsic, intrinsic)
-    return f"{prefix}{name}" if prefix else _FILES.get(name, name)
+    if dialect.endswith(_GPT_OSS):
+        return f"gpt_oss_{name}"
+    return "answerability_simple" if name == "answerability" else name
