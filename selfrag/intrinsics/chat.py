@@ -30,7 +30,7 @@ from selfrag.intrinsics.contract import (
     Slot,
     Target,
 )
-from selfrag.intrinsics.dialects.output import shown, slot_judgment, slot_scores, understand
+from selfrag.intrinsics.dialects.output import logsumexp, shown, slot_judgment, slot_scores, understand
 from selfrag.intrinsics.labels import CITED
 from selfrag.intrinsics.sentences import last_index, last_query, merged, response_sites, rules, source_sites
 from selfrag.intrinsics.state import Message, Site, State
@@ -340,7 +340,7 @@ class CitationCodec:
         return tuple(targets)
 
     def _finding(self, request: Request, number: int, slot: Slot, scores: Sequence[float] | None) -> Judged:
-        cited = None if scores is None else (min(_logsumexp(scores[1:]), 0.0), scores[0])
+        cited = None if scores is None else (min(logsumexp(scores[1:]), 0.0), scores[0])
         judgment, notes = slot_judgment(CITED, cited, slot.site, request, number)
         if scores is None or judgment is None or judgment.label != "cited":
             return Finding(slot.site, judgment), notes
@@ -348,7 +348,7 @@ class CitationCodec:
 
     def _citations(self, request: Request, scores: Sequence[float]) -> tuple[Citation, ...]:
         """The most probable sentences, neighbours merged; in the order of the documents."""
-        total = _logsumexp(scores)
+        total = logsumexp(scores)
         ranked = sorted(range(len(request.sources)), key=lambda index: -scores[index + 1])[: self.most]
         floor = scores[ranked[0] + 1] + math.log(self.share)
         chosen = {index: math.exp(scores[index + 1] - total) for index in ranked if scores[index + 1] >= floor}
@@ -361,8 +361,3 @@ class CitationCodec:
 
 def _within(inner: Site, outer: Site) -> bool:
     return inner.passage == outer.passage and outer.begin <= inner.begin and inner.end <= outer.end
-
-
-def _logsumexp(values: Sequence[float]) -> float:
-    top = max(values, default=-math.inf)
-    return top if top == -math.inf else top + math.log(math.fsum(math.exp(value - top) for value in values))

@@ -243,7 +243,7 @@ class AdapterCard:
 
 
 def fingerprint(codec: Codec) -> str:
-    """Changes with whatever the codec asks, on conversations that end with either role."""
+    """Changes with whatever the codec asks, on fixed conversations that end with either role."""
     found = []
     for messages in (_PROBE.messages, _PROBE.messages[:1]):
         request = codec.encode(State(messages, _PROBE.passages))

@@ -2,7 +2,8 @@
 
 `IntrinsicReflector` makes one of an intrinsic, `TokenReflector` of a Self-RAG model's reflection tokens,
 `FunctionReflector` of any Python function. `critic` hands one to the decoder, where it may stand in for a token
-critique, join the score or act as a guardrail (`selfrag.decoding.reflectors`).
+critique, join the score or act as a guardrail (`selfrag.decoding.reflectors`). On the decoder's own engine it runs
+among its requests; anywhere else it is a service beside the engine, asked once for all questions that wait.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from selfrag.decoding.answer import joint
 from selfrag.decoding.batcher import Service
@@ -57,26 +58,10 @@ class ReflectorCritic:
 
     reflector: Reflector  # what judges
     beside: bool  # whether it runs beside the engine
-
-    @property
-    def name(self) -> str:
-        """The reflector's."""
-        return self.reflector.name
-
-    @property
-    def cost(self) -> int:
-        """The reflector's tier."""
-        return int(self.reflector.cost)
-
-    @property
-    def of_passages(self) -> bool:
-        """Relevance and answerability do not depend on what is written."""
-        return self.reflector.role in OF_PASSAGES
-
-    @property
-    def needs_evidence(self) -> bool:
-        """Support, relevance, citations and answerability are about passages."""
-        return self.reflector.role in NEED_EVIDENCE
+    name: str
+    cost: int
+    of_passages: bool  # what is written does not matter: relevance, answerability
+    needs_evidence: bool  # about passages
 
     def judge(self, moments: Sequence[Moment]) -> Asking[list[Verdict]]:
         """One verdict a moment."""
@@ -124,7 +109,14 @@ def critic(reflector: Reflector, engine: Any) -> Critic:
     """
     if reflector.role not in JUDGING:
         raise UserError(f"{reflector.name} judges {reflector.role}, which neither ranks nor gates an answer")
-    return ReflectorCritic(reflector, is_beside(reflector, engine))
+    return ReflectorCritic(
+        reflector,
+        is_beside(reflector, engine),
+        reflector.name,
+        int(reflector.cost),
+        of_passages=reflector.role in OF_PASSAGES,
+        needs_evidence=reflector.role in NEED_EVIDENCE,
+    )
 
 
 def services(reflectors: Iterable[Reflector], engine: Any) -> dict[str, Service]:
@@ -194,14 +186,10 @@ class IntrinsicReflector:
         """
         self.capability = capability
         self.executor: Any = capability.executor
+        self.role: Role = capability.role
         self.name = capability.name if name is None else name
         self.cost = _cost(capability) if cost is None else cost
         self.context = context
-
-    @property
-    def role(self) -> Role:
-        """Of the intrinsic's judgments."""
-        return self.capability.role
 
     def reflect(self, states: Sequence[State]) -> Steps[list[Reflection]]:
         """One reflection a state. Yields engine requests if the executor is over an engine; else asks and waits."""
@@ -225,27 +213,24 @@ Function = Callable[[Sequence[State]], Sequence[Sequence[float] | None]]
 
 
 class FunctionReflector:
-    """A `Reflector` of a function, which is called beside the engine with whatever waits at the time.
-
-    Attributes:
-        name: what policies, weights and traces call it.
-        labels: what is judged; its role is the reflector's.
-        function: see `Function`.
-        cost: its tier.
-    """
+    """A `Reflector` of a function, which is called beside the engine with whatever waits at the time."""
 
     blocking = True
 
     def __init__(self, name: str, labels: LabelSet, function: Function, cost: Cost = Cost.PREFILL) -> None:
+        """A reflector of a function.
+
+        Args:
+            name: what policies, weights and traces call it.
+            labels: what is judged; its role is the reflector's.
+            function: see `Function`.
+            cost: its tier.
+        """
         self.name = name
         self.labels = labels
+        self.role: Role = labels.role
         self.function = function
         self.cost = cost
-
-    @property
-    def role(self) -> Role:
-        """Of the labels."""
-        return self.labels.role
 
     def reflect(self, states: Sequence[State]) -> Steps[list[Reflection]]:
         """One reflection a state; yields nothing."""
@@ -321,12 +306,16 @@ def on_engine(engine: Engine, tokenizer: Any, intrinsics: Named) -> tuple[Intrin
 
 @dataclass(frozen=True, slots=True)
 class TokenReflector:
-    """A `Reflector` of one group of reflection tokens, on the engine of the decoder."""
+    """A `Reflector` of one group of reflection tokens, on the engine of the decoder, whoever wrote the answer.
+
+    The state is laid out as in training, and the group is read where its token is due: one token a state.
+    """
 
     prompting: Prompting  # codec, vocabulary and layout of the Self-RAG model
     labels: LabelSet = ISSUP  # `ISREL`, `ISSUP` or `ISUSE`
     passage_tokens: int = 256  # a passage's body is cut here
     name: str = ""  # what policies, weights and traces call it
+    cost: ClassVar[Cost] = Cost.ONE_TOKEN  # on the decoder's own prefix
 
     def __post_init__(self) -> None:
         if self.labels not in (ISREL, ISSUP, ISUSE):
@@ -338,11 +327,6 @@ class TokenReflector:
     def role(self) -> Role:
         """Of the group."""
         return self.labels.role
-
-    @property
-    def cost(self) -> Cost:
-        """One token on the decoder's own prefix."""
-        return Cost.ONE_TOKEN
 
     def reflect(self, states: Sequence[State]) -> Steps[list[Reflection]]:
         """One reflection a state: the question, its first passage and the response as one segment."""

@@ -124,14 +124,16 @@ class State:
         end = len(text) if end is None else end
         return Site(scope, begin, end, text[begin:end], passage=index)
 
+    def original(self, site: Site) -> str:
+        """The message or passage that a site lies in; empty where there is none."""
+        if site.passage is not None:
+            return self.passages[site.passage].text if site.passage < len(self.passages) else ""
+        index = site.message or 0
+        return self.messages[index].content if index < len(self.messages) else ""
+
     def holds(self, site: Site) -> bool:
         """Whether the site's text is what this state has there."""
-        if site.passage is not None:
-            original = self.passages[site.passage].text if site.passage < len(self.passages) else ""
-        else:
-            index = site.message or 0
-            original = self.messages[index].content if index < len(self.messages) else ""
-        return original[site.begin : site.end] == site.text
+        return self.original(site)[site.begin : site.end] == site.text
 
 
 def _whole(value: Any) -> Any:

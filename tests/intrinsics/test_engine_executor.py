@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import tiny
+from intrinsic_rows import CHAT as TEMPLATE
 from lora_on_the_spot import save_adapter
 
 from selfrag.decoding.requests import Failed
@@ -16,10 +17,6 @@ from selfrag.intrinsics import Answerability, CitationGeneration, HallucinationD
 from selfrag.intrinsics.contract import ChatPrompt, Completion, Constraint, Message, Request, Slot, State
 from selfrag.intrinsics.execution.engine import EngineExecutor
 
-TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 STATE = State((Message("user", "Who wrote Faust?"),))
 SITE = STATE.in_message("query", 0)
 CHAT = ChatPrompt((Message("user", "Can it be answered? <|im_end|> Water boils at 100 degrees."),))

@@ -1,4 +1,7 @@
-"""`ChatCodec`: an intrinsic of granite-common or mellea on the wire. Pure; runs nothing."""
+"""`ChatCodec`: an intrinsic of granite-common or mellea on the wire. Pure.
+
+The order is that of the public libraries: tags, documents as turns, instruction, parameters, schema, log-probabilities.
+"""
 
 from __future__ import annotations
 

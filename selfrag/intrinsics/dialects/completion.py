@@ -1,4 +1,4 @@
-"""`CompletionCodec`: an intrinsic of Granite 3.2 or 3.3, whose prompt the client renders. Pure; runs nothing."""
+"""`CompletionCodec`: an intrinsic of Granite 3.2 or 3.3, whose prompt the client renders. Pure."""
 
 from __future__ import annotations
 

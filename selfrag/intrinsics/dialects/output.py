@@ -22,6 +22,12 @@ LITTLE = 0.5
 """Coverage under which a judgment is reported as doubtful."""
 
 
+def logsumexp(values: Sequence[float]) -> float:
+    """Logarithm of the sum of the exponentials; -inf for none."""
+    top = max(values, default=-math.inf)
+    return top if top == -math.inf else top + math.log(math.fsum(math.exp(value - top) for value in values))
+
+
 def slot_scores(request: Request, completion: Completion) -> list[tuple[float, ...] | None]:
     """Scores of every slot; None where there are none or they are no log-probabilities of the slot's surfaces."""
     given = [*completion.scores, *[None] * len(request.slots)]
@@ -96,7 +102,11 @@ def certain(index: int, size: int) -> Likelihood:
 def likelihood(
     tokens: Sequence[TokenLogprob], text: str, span: tuple[int, int], surfaces: Sequence[str]
 ) -> Likelihood | None:
-    """The distribution at one place of a generated text.
+    """The distribution at one place of a generated text, for servers that score no slots.
+
+    From the label's place on, the alternatives of each token are matched with the written forms of all labels: what
+    fits exactly one form counts for it, what fits several is followed as far as the generated text goes, and what is
+    lost on the way lowers the coverage. White space and empty tokens fit nothing.
 
     Args:
         tokens: of the whole generation; special tokens and reasoning before `text` do no harm.

@@ -1,4 +1,7 @@
-"""Codecs by name: `granite-3.2`, `granite-3.3`, `granite-common`, `mellea`, the last two also for gpt-oss."""
+"""Codecs by name of their dialect, and what the replies of each intrinsic mean.
+
+A new intrinsic is one entry in `BINDINGS`. `granite-common` and `mellea` also have variants for gpt-oss.
+"""
 
 from __future__ import annotations
 

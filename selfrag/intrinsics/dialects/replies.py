@@ -1,4 +1,4 @@
-"""`Binding`: what a dialect's reply means. Values only; `judging` reads with it, `teaching` writes with it."""
+"""What a reply of a published adapter means (`Binding`): read as findings, scored as a slot, written for training."""
 
 from __future__ import annotations
 
@@ -325,7 +325,10 @@ def reply(binding: Binding, index: int) -> str:
 
 
 def plain_values(binding: Binding, request: Request, reflection: Reflection) -> Any:
-    """The result as plain data; None where undefined."""
+    """The result in the fields of the public library, corrected where it errs; None where undefined.
+
+    Certainty is 0.05 + 0.1 d, not 0.1 d; faithfulness stands beside the risk that upstream makes of it.
+    """
     if binding.shape in (Shape.TEXT, Shape.FREE):
         return reflection.text
     if binding.shape is Shape.CITATIONS:

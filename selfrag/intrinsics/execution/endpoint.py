@@ -1,7 +1,8 @@
 """`EndpointExecutor`: requests of codecs on any OpenAI-compatible server, with its adapters or with prompts alone.
 
-Works with text, so labels are less exact than on an engine (`slot_logprobs`). A `vllm serve` of one's own is better
-driven by `EngineExecutor` over the http engine, which sends token ids.
+Such a server tokenises what it is sent, and nobody here knows which control tokens the model has. So what a caller or
+a passage wrote is sent with look-alikes of such tokens broken up (`selfrag.untrusted.unmarked`). Labels are less exact
+than on an engine: a `vllm serve` of one's own is better driven by `EngineExecutor` over the http engine.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def body(call: Call, model: str, constraint_mode: ConstraintMode) -> dict[str, A
         content = {**call.prompt.extra, **rendered, **content, **_chat(call.prompt, call.begun, constraint_mode)}
         if call.top_logprobs:
             content |= {"logprobs": True, "top_logprobs": call.top_logprobs}
-    return content | _held(call.constraint, constraint_mode)
+    return content | _constraint_fields(call.constraint, constraint_mode)
 
 
 def _chat(prompt: ChatPrompt, begun: str, constraint_mode: ConstraintMode) -> dict[str, Any]:
@@ -169,16 +170,15 @@ def _broken(value: Any) -> Any:
     return [_broken(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def _held(constraint: Constraint | None, constraint_mode: ConstraintMode) -> dict[str, Any]:
-    if constraint is None or constraint_mode is ConstraintMode.NONE:
+def _constraint_fields(constraint: Constraint | None, mode: ConstraintMode) -> dict[str, Any]:
+    if constraint is None or mode is ConstraintMode.NONE:
         return {}
-    if constraint_mode is ConstraintMode.SCHEMA:
-        if constraint.json_schema is None:
-            return {}
-        schema = {"name": "reply", "strict": True, "schema": dict(constraint.json_schema)}
-        return {"response_format": {"type": "json_schema", "json_schema": schema}}
-    if constraint.json_schema is not None:
-        return {"structured_outputs": {"json": dict(constraint.json_schema)}}
+    schema = None if constraint.json_schema is None else dict(constraint.json_schema)
+    if mode is ConstraintMode.SCHEMA:
+        form = {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": schema}}
+        return {} if schema is None else {"response_format": form}
+    if schema is not None:
+        return {"structured_outputs": {"json": schema}}
     if constraint.regex is not None:
         return {"structured_outputs": {"regex": constraint.regex}}
     return {"structured_outputs": {"choice": list(constraint.choice or ())}}
@@ -296,7 +296,11 @@ def slot_call(request: Request, slot: Slot, top_logprobs: int, constraint_mode: 
 
 
 def slot_logprobs(slot: Slot, completion: Completion) -> tuple[float, ...] | None:
-    """Natural log-probability of each surface; None if what was written is no label."""
+    """Natural log-probability of each surface, read off the alternatives; None if what was written is no label.
+
+    What is not among the returned alternatives is unknown and lowers the coverage. Without log-probabilities the
+    written label is taken as certain.
+    """
     text = completion.text
     forms = [surface.strip() for surface in slot.surfaces]
     begin = _begin(text)

@@ -19,6 +19,7 @@ from selfrag.engines.base import Engine, pump
 from selfrag.engines.prefixes import common_length
 from selfrag.errors import EngineError, UserError
 from selfrag.intrinsics.contract import Completion, Constraint, Request, Slot, Steps, TokenLogprob
+from selfrag.intrinsics.dialects.output import logsumexp
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.tokenization import TextCodec
 
@@ -131,7 +132,7 @@ class SlotPlan:
             return None
         surfaces = range(max(self.owners) + 1)
         return tuple(
-            _log_sum([value for value, owner in zip(logprobs, self.owners, strict=True) if owner == surface])
+            logsumexp([value for value, owner in zip(logprobs, self.owners, strict=True) if owner == surface])
             for surface in surfaces
         )
 
@@ -169,11 +170,6 @@ def _seams(renderer: Renderer, slot: Slot, before: Ids, border: int, *, taken: d
 
 def _of(paths: dict[Ids, int], owner: int) -> Ids:
     return next(path for path, number in paths.items() if number == owner)
-
-
-def _log_sum(values: Sequence[float]) -> float:
-    top = max(values, default=-math.inf)
-    return top if top == -math.inf else top + math.log(math.fsum(math.exp(value - top) for value in values))
 
 
 @dataclass(frozen=True, slots=True)

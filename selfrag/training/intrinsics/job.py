@@ -1,6 +1,6 @@
 """Training one adapter: labelled rows, base model and settings in; run, adapter with `intrinsic.json` and card out.
 
-Joins the parts in order and knows where they go. Optimiser, checkpoints and resumption are `selfrag.training.run`'s.
+Optimiser, checkpoints and resumption are `selfrag.training.run`'s.
 """
 
 from __future__ import annotations

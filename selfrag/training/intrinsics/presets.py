@@ -1,4 +1,4 @@
-"""Settings of an adapter's training by name. Data only; what they mean is `TrainingConfig`'s and `RowSelection`'s.
+"""Settings of an adapter's training by name. See `TrainingConfig` and `RowSelection`.
 
 `paper` has what arXiv 2504.11704 states: rank, learning rate, epochs, early stopping and the split. It states no batch
 size, no alpha and no warm-up, and nothing for uncertainty; those are ours. `demo` is for half an hour of two idle CPU

@@ -181,7 +181,10 @@ def _text(record: Any, key: str) -> str:
 
 
 def gold_of(row: Labelled, request: Request) -> Gold:
-    """What is right for a request that was made from the row's state."""
+    """What is right for a request that was made from the row's state.
+
+    A sentence that no annotated stretch touches has no label (None), which is not a label that says nothing.
+    """
     if row.label is not None:
         return Gold(labels=(row.label,))
     if row.text is not None:
