@@ -261,13 +261,8 @@ def read_report(
 ) -> Report:
     """Read finished runs of the same items.
 
-    Args:
-        folders: run directories.
-        against: name of the system that the others are compared with.
-        only: names of the files to read; all by default.
-        items: how many of each file are shown; failed ones come first, the others are a seeded sample.
-        data: folder where the data files are now; by default where the runs read them.
-        seed: of sample and intervals.
+    At most `items` of each file are shown: failed ones come first, the others are a seeded sample. `data` is the
+    folder where the data files are now; by default where the runs read them.
 
     Raises:
         UserError: a directory is no finished run, or the runs cannot be compared.

@@ -106,15 +106,9 @@ def ablate(
 ) -> Ablated:
     """Run the rows of `ablations`.
 
-    Args:
-        changes: fields of `Decoding` that differ from the paper's policy, or from that of a published task.
-        model: what answers.
-        source: what is asked.
-        out: folder of the study; `out/rows/NAME` becomes a run directory for each row.
-        baselines: run directories of other systems over the same files, for reliance on memory.
-        redecode: decode again where the record is not exact.
-        seed: of intervals.
-        retry_failed: run items again that failed before.
+    `changes` are fields of `Decoding` that differ from the paper's policy, or from that of a published task;
+    `out/rows/NAME` becomes a run directory for each row, and `baselines` are those of other systems over the same
+    files.
 
     Raises:
         UserError: the files, the model, a setting or a baseline cannot be used, or the folder holds another study.

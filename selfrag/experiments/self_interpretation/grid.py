@@ -345,15 +345,9 @@ def draw(
 ) -> Questions:
     """Read a file of user rows or of a published task, and draw the questions and demonstrations from it.
 
-    Args:
-        file: questions with their passages, best first, or without any.
-        passages: of the largest cut-off.
-        index: directory of an index, or `demo`, for questions that bring no passages.
-        limit: questions at most; None for all.
-        relevance: as in `Questions`; `answers` also where the file calls nothing gold.
-        seed: of the draw and of the random order.
-        example_contexts: as in `Questions`.
-        words: as in `Questions`.
+    The file has questions with their passages, best first, or without any, for which `index` is searched.
+    `passages` is the largest cut-off, `limit` the most questions (None for all), and `seed` that of the draw and of
+    the random order; the others are as in `Questions`.
 
     Raises:
         UserError: a row is bad, no question fits, or no question has so many passages.

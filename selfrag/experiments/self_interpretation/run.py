@@ -350,14 +350,8 @@ def record(
 ) -> Results:
     """Make the records that are not there yet in batches, and append them as they come.
 
-    Args:
-        run: whose directory they go into.
-        what: is done, for the progress bar.
-        files: of records, each with all questions.
-        make: from a cell, a test of it, and ids of questions to their records, in order.
-        metrics: names of the scores of a record.
-        retry_failed: make records again that hold an error.
-        batch: records that are made together: a kill loses at most the work on these.
+    `files` are of records, each with all questions; `make` gives, from a cell, a test of it and ids of questions,
+    their records in order; `metrics` names the scores of a record.
 
     Raises:
         UserError: the directory holds another run, the disk is full, or `make` raised it; what was recorded is kept.
