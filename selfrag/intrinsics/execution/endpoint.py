@@ -10,19 +10,18 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from retrieval.checks import number, web_address, whole
-from selfrag.engines.http import patiently
+from retrieval.checks import web_address, whole
+from selfrag.engines.http import ServerConfig, patiently
 from selfrag.engines.http_wire import server_message
 from selfrag.errors import EngineError
 from selfrag.intrinsics.contract import (
@@ -49,44 +48,25 @@ class ConstraintMode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointConfig:
-    """How to reach an endpoint."""
+class EndpointConfig(ServerConfig):
+    """How to reach an endpoint; its `url` is such as `http://127.0.0.1:8000/v1`, without a path `/v1` is added."""
 
-    url: str  # such as `http://127.0.0.1:8000/v1`; without a path, `/v1` is added
     model: str  # its name there; a request's adapter takes its place, as `vllm serve --lora-modules` has it
     constraint_mode: ConstraintMode = ConstraintMode.AUTO  # how constraints are sent
     top_logprobs: int = 20  # most alternatives that the endpoint returns a token; 0 if it returns none
-    # sent as bearer token; by default what `api_key_env` holds, if anything
-    api_key: str | None = field(default=None, repr=False)
-    api_key_env: str = "OPENAI_API_KEY"  # environment variable of the key
-    max_concurrency: int = 16  # requests there at once; more wait here
-    connect_timeout: float = 10.0  # seconds for a connection
-    read_timeout: float = 300.0  # seconds for a whole answer
-    retries: int = 3  # repetitions after a failed connection and after status 429, 502, 503 and 504
-    backoff: float = 0.5  # seconds before the first repetition; doubled for each further one
 
     def __post_init__(self) -> None:
         web_address(self.url, "http://127.0.0.1:8000/v1")
+        ServerConfig.__post_init__(self)
         if not self.model.strip():
             raise EngineError("the name of the model is empty; give the name that the endpoint knows")
-        whole("max_concurrency", self.max_concurrency)
-        whole("retries", self.retries, 0)
         whole("top_logprobs", self.top_logprobs, 0, 20)
-        number("connect_timeout", self.connect_timeout, above=True)
-        number("read_timeout", self.read_timeout, above=True)
-        number("backoff", self.backoff)
 
     @property
     def base(self) -> str:
         """Address before the routes."""
         bare = self.url.rstrip("/")
         return bare if urlsplit(bare).path else f"{bare}/v1"
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """HTTP headers of every request."""
-        key = self.api_key or os.environ.get(self.api_key_env)
-        return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 CHAT, TEXT = "/chat/completions", "/completions"
