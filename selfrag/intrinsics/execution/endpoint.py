@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from retrieval.checks import web_address, whole
 from selfrag.engines.http import ServerConfig, patiently
-from selfrag.engines.http_wire import server_message
+from selfrag.engines.http_wire import BadReplyError, server_message
 from selfrag.errors import EngineError
 from selfrag.intrinsics.contract import (
     ChatPrompt,
@@ -73,10 +73,6 @@ CHAT, TEXT = "/chat/completions", "/completions"
 
 _RENDERED = ("tools", "functions", "chat_template_kwargs")
 """Fields of a caller's request, beside messages and documents, that a chat template shows."""
-
-
-class BadReplyError(ValueError):
-    """A reply without text; the message says what is wrong, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
