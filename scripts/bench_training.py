@@ -14,8 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from retrieval.errors import UserError
-from selfrag.evaluation.machine import machine
-from selfrag.provenance import commit
+from selfrag.provenance import commit, machine
 from selfrag.training.settings import read_recipe
 from speed.training import SYSTEMS, Contest, measure, table
 

@@ -13,10 +13,116 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from retrieval.errors import UserError
-from selfrag.experiments.joining import VARIANTS, Joining, run_variants
+from selfrag.decoding.policy import Decoding
+from selfrag.errors import UserError
+from selfrag.evaluation.records import model_files
+from selfrag.evaluation.runner import Run, run
+from selfrag.evaluation.systems import Reflective
+from selfrag.evaluation.task_files import TaskFile
+from selfrag.intrinsics.library import find
+from selfrag.reflection.weights import Weights
+
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    "tokens": {},
+    "hallucination-joins": {"reflectors": "hallucination_detection"},
+    "hallucination-for-issup": {"reflectors": "hallucination_detection=issup"},
+    "hallucination-gate": {"reflectors": "hallucination_detection>=0.1", "weights": {"hallucination_detection": 0.0}},
+    "citations-join": {"reflectors": "citation_generation"},
+    "citations-for-issup": {"reflectors": "citation_generation=issup"},
+    "uncertainty-joins": {"reflectors": "uncertainty"},
+    "relevance-for-isrel": {"reflectors": "context_relevance=isrel"},
+    "answerability-abstains": {"gates": "answerability<0.5:abstain"},
+    "answerability-writes": {"gates": "answerability<0.5:write"},
+    "certainty-routes": {"gates": "uncertainty<0.5:retrieve"},
+}
+"""Name to what it changes in the policy; `weights` are those of joined reflectors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """What is compared.
+
+    Attributes:
+        model: `demo`, a checkpoint directory or a hub name.
+        variants: names of `VARIANTS`.
+        adapters: folder of the LoRA adapter of an intrinsic by its name; None for the demo's own. The others are
+            prompted on the base model.
+        engine: `vllm`, `transformers`, or None for the best one here.
+        decoding: policy that the variants change.
+    """
+
+    model: str
+    variants: tuple[str, ...] = tuple(VARIANTS)
+    adapters: Mapping[str, Path] | None = None
+    engine: str | None = None
+    decoding: Decoding = Decoding(mode="always")  # noqa: RUF009 - frozen value
+
+    def __post_init__(self) -> None:
+        if unknown := next((name for name in self.variants if name not in VARIANTS), None):
+            raise UserError(f"unknown variant {unknown!r}; known: {', '.join(VARIANTS)}")
+        if self.adapters is not None:
+            object.__setattr__(self, "adapters", {find(name).name: folder for name, folder in self.adapters.items()})
+
+    def policy(self, name: str) -> Decoding:
+        """The policy of a variant."""
+        changes = dict(VARIANTS[name])
+        own = self.decoding.weights
+        weights = Weights(*own.vector, joined=changes.pop("weights", {}))
+        return replace(self.decoding, weights=weights, **changes)
+
+    @property
+    def intrinsics(self) -> tuple[str, ...]:
+        """What the variants need."""
+        return tuple(dict.fromkeys(one for name in self.variants for one in self.judges(name)))
+
+    def judges(self, name: str) -> tuple[str, ...]:
+        """What a variant needs."""
+        policy = self.policy(name)
+        return (*(part.reflector for part in policy.reflectors), *(gate.reflector for gate in policy.gates))
+
+
+def run_variants(
+    joining: Joining, files: Sequence[TaskFile], out: Path, source: Mapping[str, Any]
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Run every variant into `out/NAME`; what is there already is not run again.
+
+    Args:
+        joining: what to compare.
+        files: what to run on.
+        out: directory of the run directories.
+        source: how the files were read, for the manifests.
+
+    Returns:
+        Name of the variant to name of the file to items, failed, seconds and cached tokens.
+
+    Raises:
+        UserError: the model or an adapter cannot be used, or a directory holds another run.
+    """
+    from selfrag.api import SelfRAG
+    from selfrag.intrinsics.reflectors import adapters_of, critic
+    from selfrag.loading import resolve_adapter, resolve_model
+
+    names = joining.intrinsics
+    given = joining.adapters
+    wanted = names if given is None else {name: given.get(name) for name in names}
+    rag = SelfRAG.from_pretrained(joining.model, engine=joining.engine, intrinsics=wanted)
+    critics = tuple(critic(one, rag.engine) for one in rag.reflectors)
+    adapters = adapters_of(wanted, joining.model)
+    judges = {name: model_files(resolve_adapter(adapters[name])) if name in adapters else "prompt" for name in names}
+    weights = model_files(resolve_model(joining.model))
+    results = {}
+    with rag:
+        for name in joining.variants:
+            system = Reflective(rag.prompting, joining.policy(name), critics=critics)
+            asked = {one: judges[one] for one in joining.judges(name)}
+            identity = {"name": name, "model": weights, "judges": asked, "engine": joining.engine or "best"}
+            results[name] = run(Run(system, identity, out / name, source), files, lambda: rag.engine)
+    return results
 
 
 def main() -> int:

@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="write figures, values of each item and the manifest as JSON")
     arguments = parser.parse_args()
     try:
-        from selfrag.experiments.reflection_evaluation import evaluate
+        from reflection_quality import evaluate
 
         wheres = dict(_pair(text) for text in arguments.where)
         report = evaluate(

@@ -13,10 +13,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from conformance.case import read_cases
+from conformance.check import Outcome, Verdict, check
+from conformance.compare import REASONS
 from retrieval.errors import UserError
-from selfrag.intrinsics.conformance.case import read_cases
-from selfrag.intrinsics.conformance.check import Outcome, Verdict, check
-from selfrag.intrinsics.conformance.deviations import REASONS
 from selfrag.untrusted import printable
 
 

@@ -19,8 +19,8 @@ from retrieval.atomic import write_text
 from selfrag.demo import intrinsics
 from selfrag.errors import UserError
 from selfrag.experiments.intrinsics.run import found_adapters
-from selfrag.intrinsics.training.data import STEMS
 from selfrag.training.export import published
+from selfrag.training.intrinsics.rows import STEMS
 
 LICENCES = {
     "answerability": "SQuAD 2.0 (CC BY-SA 4.0), NoMIRACL (Apache-2.0 annotations of CC BY-SA text of Wikipedia)",

@@ -15,10 +15,10 @@ import sys
 from pathlib import Path
 
 from selfrag.errors import UserError
-from selfrag.intrinsics.training.data import STEMS
-from selfrag.intrinsics.training.job import AdapterJob, base_name, run
-from selfrag.intrinsics.training.presets import PRESETS, preset
 from selfrag.loading import resolve_model
+from selfrag.training.intrinsics.job import AdapterJob, base_name, run
+from selfrag.training.intrinsics.presets import PRESETS, preset
+from selfrag.training.intrinsics.rows import STEMS
 
 
 def main() -> int:
@@ -45,7 +45,7 @@ def main() -> int:
                 base=base,
                 out=given.out / name,
                 config=settings.config(device=given.device, max_steps=given.max_steps),
-                making=settings.making,
+                selection=settings.selection,
                 activated=given.activated,
                 preset=settings.name,
                 seen=given.seen,

@@ -23,6 +23,7 @@ from selfrag.decoding.trace import Trace
 from selfrag.decoding.tree import Decoder
 from selfrag.engines.base import Engine, check_process
 from selfrag.errors import UserError
+from selfrag.loading import DEMO
 from selfrag.prompting import SELFRAG, Layout, Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from selfrag.intrinsics.contract import Reflector
     from selfrag.intrinsics.flows import Flow
 
-DEMO = "demo"
 """Name of the model that needs nothing but a package index."""
 
 Evidence = Sequence[Passage] | Sequence[Sequence[Passage] | None]
@@ -97,9 +97,9 @@ class SelfRAG:
         from selfrag.loading import load_retriever, load_tokenizer, resolve_model
 
         if intrinsics:
-            from selfrag.intrinsics.reflectors.loading import adapters_of, on_engine
+            from selfrag.intrinsics.reflectors import adapters_of, on_engine
 
-            folders = adapters_of(intrinsics, demo=name_or_path == DEMO)
+            folders = adapters_of(intrinsics, name_or_path)
             if folders and (engine is None or isinstance(engine, str)) and "url" not in engine_options:
                 engine_options["adapters"] = {**engine_options.get("adapters", {}), **folders}
         path = resolve_model(name_or_path)

@@ -93,12 +93,12 @@ class Conversing:
     def _critics(self) -> tuple[Critic, ...]:
         if not self.reflectors:
             return ()
-        from selfrag.intrinsics.reflectors.critic import JUDGING, critic
+        from selfrag.intrinsics.reflectors import JUDGING, critic
 
         return tuple(critic(one, self.engine) for one in self.reflectors if one.role in JUDGING)
 
     def _conversation(self, given: str | Turns, passages: Sequence[Passage] | None) -> Decoder:
-        from selfrag.intrinsics.conversation import read_state
+        from selfrag.intrinsics.state import read_state
 
         state = read_state(given)
         if state.messages[-1].role != "user":

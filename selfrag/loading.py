@@ -1,4 +1,10 @@
-"""Turning names into things: a checkpoint directory, its tokenizer, a retriever. Downloads only a hub name."""
+"""Turning names into things: a checkpoint directory, its tokenizer, adapters, a retriever.
+
+A package registers names of its own by entry points, as this one does for `demo`: functions without arguments that
+give a checkpoint directory (`selfrag.models`), the shipped adapters of a model as directories by the name of their
+intrinsic (`selfrag.adapters`), a retriever's index directory (`selfrag.indexes`), an encoder's directory
+(`selfrag.encoders`).
+"""
 
 from __future__ import annotations
 
@@ -9,18 +15,20 @@ from retrieval import pretrained
 from retrieval.passage import Retriever
 from retrieval.reading import user_path
 from selfrag.errors import UserError, require
+from selfrag.plugins import plugin, registered
+
+DEMO = "demo"
+"""Name of the default model, index and encoder."""
 
 
 def resolve_model(name_or_path: str | Path) -> Path:
-    """Directory of a checkpoint: the demo model's, its untrained base's, a local one, or a snapshot from the hub.
+    """Directory of a checkpoint: of a registered name such as `demo`, a local one, or a snapshot from the hub.
 
     Raises:
         UserError: there is no such directory, and the hub has or gives no such model.
     """
-    if name_or_path in ("demo", "demo-base"):
-        from selfrag.demo import base_path, model_path
-
-        return model_path() if name_or_path == "demo" else base_path()
+    if (make := registered("selfrag.models", name_or_path)) is not None:
+        return Path(make())
     path = user_path(name_or_path)
     if path.is_dir():
         if not (path / "config.json").is_file():
@@ -75,6 +83,18 @@ def resolve_adapter(name_or_path: str | Path) -> Path:
     return found / folder
 
 
+def shipped_adapters(model: str | Path) -> dict[str, Path]:
+    """Directories of the adapters that come with a registered model, by the name of their intrinsic; else none."""
+    make = registered("selfrag.adapters", model)
+    return {} if make is None else make()
+
+
+def index_directory(name_or_path: str | Path) -> Path:
+    """Directory of an index: of a registered name such as `demo`, else the one given."""
+    make = registered("selfrag.indexes", name_or_path)
+    return user_path(name_or_path) if make is None else Path(make())
+
+
 def load_tokenizer(path: Path, *, trust_remote_code: bool = False) -> Any:
     """The tokenizer of a checkpoint; no code of the checkpoint is run unless the user trusts it.
 
@@ -99,11 +119,10 @@ def load_retriever(retriever: Retriever | str | Path | None, *, demo: bool) -> R
         from retrieval import as_retriever
 
         return as_retriever(retriever)
-    from retrieval import open_index
-    from selfrag.demo import encoder_path, index_path
-
     if retriever is None:
-        return open_index(index_path(), encoder_path())
+        from retrieval import open_index
+
+        return open_index(index_directory(DEMO), plugin("selfrag.encoders", DEMO)())
     return load_index(retriever)
 
 
@@ -124,7 +143,5 @@ def load_index(directory: str | Path, encoder: str | None = None) -> Retriever:
         source = load_manifest(Path(directory)).encoder.source
         # A hub name may always be found; a directory may have moved.
         if source and Path(source).is_absolute() and not Path(source).is_dir():
-            from selfrag.demo import encoder_path
-
-            encoder = str(encoder_path())
+            encoder = str(plugin("selfrag.encoders", DEMO)())
     return open_index(directory, encoder)

@@ -11,6 +11,12 @@ from typing import Any
 from selfrag.errors import UserError
 
 
+def registered(group: str, name: object) -> Any:
+    """What the entry point of a group is called by that name; None if there is none."""
+    found = next((point for point in entry_points(group=group) if point.name == name), None)
+    return None if found is None else found.load()
+
+
 def plugin(group: str, name: str) -> Any:
     """What an entry point of a group is called, or what `module:name` is; modules of the working directory are found.
 

@@ -14,13 +14,13 @@ from retrieval.checks import whole
 from retrieval.passage import Passage
 from retrieval.pretrained import load
 from selfrag.errors import UserError, require
-from selfrag.intrinsics.catalog import PAPER
 from selfrag.intrinsics.contract import Failed, Request
 from selfrag.intrinsics.execution.engine import EngineExecutor
+from selfrag.intrinsics.library import PAPER
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.intrinsics.state import Message, State
-from selfrag.intrinsics.training.invocation import invocation_of
 from selfrag.tokenization import TextCodec
+from selfrag.training.intrinsics.examples import invocation_of
 
 PASSAGES = 5
 """Passages of a conversation, as in the paper's flows."""

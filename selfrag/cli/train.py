@@ -128,7 +128,7 @@ def adapter(
             raise UserError(f"{wrong[0]} is for an intrinsic, and {what} is a file of rows")
         _train("lora", Path(what), base, out, recipe or "cpu", values, start, processes, leave_long, dry_run)
         return
-    from selfrag.intrinsics.catalog import find
+    from selfrag.intrinsics.library import find
 
     name = find(what).name
     if wrong := _given(of_rows):
@@ -136,12 +136,12 @@ def adapter(
     if data is None:
         raise UserError(f"give the rows of {name}: --data FOLDER, or --data FILE")
     from selfrag.intrinsics.chat import DIALECT
-    from selfrag.intrinsics.training.job import AdapterJob, base_name, run
-    from selfrag.intrinsics.training.presets import preset as named
     from selfrag.loading import resolve_model
+    from selfrag.training.intrinsics.job import AdapterJob, base_name, run
+    from selfrag.training.intrinsics.presets import preset as named
 
     chosen = named(preset or "demo", name)
-    making = chosen.making if most_rows is None else replace(chosen.making, most_rows=most_rows)
+    selection = chosen.selection if most_rows is None else replace(chosen.selection, most_rows=most_rows)
     config = chosen.config(
         epochs=epochs, max_steps=max_steps, learning_rate=lr, max_length=max_length, seed=seed, device=device
     )
@@ -151,7 +151,7 @@ def adapter(
         resolve_model(base),
         out,
         config,
-        making,
+        selection,
         dialect or DIALECT,
         activated,
         chosen.name,
@@ -273,9 +273,9 @@ def _report(job: Job, product: Path) -> None:
 
 def _intrinsic_estimate(job: Any) -> str:
     from selfrag.intrinsics.rendering import Renderer
-    from selfrag.intrinsics.training.job import load_rows, prepared, teachable
     from selfrag.loading import load_tokenizer
     from selfrag.training.estimate import estimate, total_gib
+    from selfrag.training.intrinsics.job import load_rows, prepared, teachable
 
     rows, more = load_rows(job)
     renderer = Renderer.of(load_tokenizer(job.base))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 from retrieval.passage import Passage
 from selfrag.decoding.reflectors import as_label
+from selfrag.decoding.rescore import Bools, Ints, Settings, replay, rescore
 from selfrag.decoding.trace import Node, Trace
+from selfrag.errors import UserError
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS, Role
 from selfrag.reflection.weights import Weights
@@ -186,9 +190,16 @@ class Answer:
             UserError: this answer failed, or the threshold is out of range.
             DecodingError: nothing could be generated for that setting.
         """
-        from selfrag.decoding.rescore import rescore
+        if self.error is not None:
+            raise UserError(f"this answer failed ({self.error}); there is nothing to rescore")
+        trace, exact = rescore(self.trace, weights, threshold)
+        text, segments = segments_of(trace, trace.best)
+        return replace(self, text=text, segments=segments, trace=trace, exact=exact and self._final)
 
-        return rescore(self, weights, threshold)
+    @property
+    def _final(self) -> bool:
+        """Whether no stage of a flow saw the written answer; what it says of others is not recorded."""
+        return not any(step.after for step in self.steps)
 
     def _repr_html_(self) -> str:
         return str(import_module("selfrag.rendering").html(self))  # by name: what renders stands above
@@ -216,6 +227,14 @@ class Answer:
             pieces.append(body + shown + written[len(body) :])
             position = s.end
         return "".join(pieces) + self.text[position:]
+
+
+def sweep(answers: Iterable[Answer], weights: Settings) -> tuple[Ints, Bools]:
+    """Choices of S settings for A answers: ids of the ending nodes [A, S] and whether each is exact [A, S]."""
+    replays = [(replay(answer.trace, weights), answer._final) for answer in answers]
+    if not replays:
+        return np.zeros((0, len(weights)), dtype=np.int64), np.zeros((0, len(weights)), dtype=bool)
+    return np.stack([r.best for r, _ in replays]), np.stack([r.exact & final for r, final in replays])
 
 
 def joint(before: str, segment: str) -> str:

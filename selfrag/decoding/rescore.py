@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from selfrag.decoding.answer import Answer, segments_of
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.reflectors import Joined
+from selfrag.decoding.reflectors import ScoreTerm
 from selfrag.decoding.scoring import Floats, Undefined, critique_scores, group_scores, path_score
 from selfrag.decoding.trace import ROOT, UNUSABLE, Node, Status, Trace, check_generated
 from selfrag.errors import UserError
@@ -34,7 +33,7 @@ class Tier:
     rejected: Bools
 
 
-def judged(node: Node, part: Joined) -> bool:
+def judged(node: Node, part: ScoreTerm) -> bool:
     """Whether a reflector was asked about a node, or had nothing to say about it."""
     return part.reflector in node.joined if part.replaces is None else part.replaces in node.judgments
 
@@ -180,32 +179,25 @@ def _critique(scores: Floats, matrix: Floats, undefined: Undefined) -> Floats:
     return np.ascontiguousarray(critique_scores(scores, matrix, undefined).T)
 
 
-def rescore(answer: Answer, weights: Weights | None = None, threshold: float | None = None) -> Answer:
-    """The answer that other weights or another threshold would have given, as far as the trace knows.
-
-    `exact` of the result is False where the recorded tree was not complete for the setting, or where a stage of a flow
-    came after the writing: it has not seen the answer that is chosen now.
+def rescore(trace: Trace, weights: Weights | None = None, threshold: float | None = None) -> tuple[Trace, bool]:
+    """A trace as other weights or another threshold would have chosen in it, and whether it was complete for them.
 
     Raises:
-        UserError: the answer holds no trace because it failed, or the threshold is out of range.
+        UserError: the threshold is out of range.
         DecodingError: every candidate that the setting asks for failed.
     """
-    if answer.error is not None:
-        raise UserError(f"this answer failed ({answer.error}); there is nothing to rescore")
-    recorded = answer.trace.decoding
+    recorded = trace.decoding
     changed = replace(
         recorded,
         weights=recorded.weights if weights is None else weights,
         threshold=recorded.threshold if threshold is None else threshold,
     )
-    trace = replace(answer.trace, decoding=changed)
+    trace = replace(trace, decoding=changed)
     first, complete = _Recorded(trace).side(ROOT)
     if complete:
         check_generated(first)
     result = replay(trace, [changed.weights])
-    trace = settle(trace, result)
-    text, segments = segments_of(trace, trace.best)
-    return replace(answer, text=text, segments=segments, trace=trace, exact=bool((result.exact & _final(answer))[0]))
+    return settle(trace, result), bool(result.exact[0])
 
 
 def settle(trace: Trace, result: Replay) -> Trace:
@@ -226,19 +218,6 @@ def settle(trace: Trace, result: Replay) -> Trace:
         nodes.append(replace(node, score=score, path_score=path, status=status))
     best = int(result.best[0])
     return replace(trace, nodes=tuple(nodes), best=best if best >= 0 else None)
-
-
-def sweep(answers: Iterable[Answer], weights: Settings) -> tuple[Ints, Bools]:
-    """Choices of S settings for A answers: ids of the ending nodes [A, S] and whether each is exact [A, S]."""
-    replays = [(replay(answer.trace, weights), _final(answer)) for answer in answers]
-    if not replays:
-        return np.zeros((0, len(weights)), dtype=np.int64), np.zeros((0, len(weights)), dtype=bool)
-    return np.stack([r.best for r, _ in replays]), np.stack([r.exact & final for r, final in replays])
-
-
-def _final(answer: Answer) -> bool:
-    """Whether no stage of a flow looked at the answer after it was written; what it says of others is not recorded."""
-    return not any(step.after for step in answer.steps)
 
 
 def _matrix(weights: Settings, decoding: Decoding) -> Floats:

@@ -24,19 +24,12 @@ from selfrag.tokenization import ReadOnlyTokenizer, TextCodec
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What the model reads before it answers.
+    """What the model reads before it answers."""
 
-    Attributes:
-        question: as asked, for the answer.
-        ids: the whole prompt.
-        passages: the evidence in it, in order.
-        dropped_tokens: tokens of passages that were cut.
-    """
-
-    question: str
-    ids: Ids
-    passages: tuple[Passage, ...] = ()
-    dropped_tokens: int = 0
+    question: str  # as asked, for the answer
+    ids: Ids  # the whole prompt
+    passages: tuple[Passage, ...] = ()  # the evidence in it, in order
+    dropped_tokens: int = 0  # tokens of passages that were cut
 
 
 @dataclass(slots=True)
@@ -64,12 +57,8 @@ def write(prompt: Prompt, codec: TextCodec, max_tokens: int) -> Decoder:
 def choose(prompt: Prompt, codec: TextCodec, options: Sequence[str], eos_id: int, length: Length = "none") -> Decoder:
     """The most probable of `options` after the prompt, by exact probability.
 
-    Args:
-        prompt: what the model reads.
-        codec: safe tokenisation.
-        options: as the model would write them.
-        eos_id: ends an option that another one goes on from.
-        length: what is taken out of the probabilities, see `normalised`.
+    `options` are as the model would write them, `eos_id` ends one that another one goes on from, and `length` is
+    what is taken out of the probabilities, see `normalised`.
 
     Raises:
         DecodingError: the engine refused the prompt.
@@ -130,17 +119,11 @@ QUESTION = "Question: "
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """A chat template around one user message, as ids.
+    """A chat template around one user message, as ids."""
 
-    Attributes:
-        before: up to the user's words.
-        after: from there to where the answer begins.
-        source: `chat_template`, or the name of the layout that stands in for it.
-    """
-
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-    source: str
+    before: tuple[int, ...]  # up to the user's words
+    after: tuple[int, ...]  # from there to where the answer begins
+    source: str  # `chat_template`, or the name of the layout that stands in for it
 
     @classmethod
     def of(cls, tokenizer: Any, codec: TextCodec) -> Chat:
@@ -167,21 +150,13 @@ class Chat:
 
 @dataclass(frozen=True, slots=True)
 class Untuned:
-    """Baseline (i): base model, the first `passages` of the item in the prompt.
+    """Baseline (i): base model, the first `passages` of the item in the prompt."""
 
-    Attributes:
-        codec: safe tokenisation.
-        chat: the model's chat template.
-        eos_id: ends an answer.
-        passages: how many; 0 asks the model alone.
-        passage_tokens: a passage is cut here.
-    """
-
-    codec: TextCodec
-    chat: Chat
-    eos_id: int
-    passages: int
-    passage_tokens: int = 256
+    codec: TextCodec  # safe tokenisation
+    chat: Chat  # the model's chat template
+    eos_id: int  # ends an answer
+    passages: int  # how many; 0 asks the model alone
+    passage_tokens: int = 256  # a passage is cut here
     cites_all: bool = True
 
     def decoder(self, item: Item, task: Task) -> Decoder:
@@ -223,17 +198,11 @@ class Untuned:
 
 @dataclass(frozen=True, slots=True)
 class FineTuned:
-    """A fine-tuned model that never criticises.
+    """A fine-tuned model that never criticises."""
 
-    Attributes:
-        prompting: codec, vocabulary (for the markers around a passage) and layout of the model.
-        passages: how many of the item's passages stand before the answer; 0 for (ii), 1 for (iii).
-        passage_tokens: a passage is cut here.
-    """
-
-    prompting: Prompting
-    passages: int
-    passage_tokens: int = 256
+    prompting: Prompting  # codec, vocabulary (for the markers around a passage) and layout of the model
+    passages: int  # how many of the item's passages stand before the answer; 0 for (ii), 1 for (iii)
+    passage_tokens: int = 256  # a passage is cut here
     cites_all: bool = True
 
     def decoder(self, item: Item, task: Task) -> Decoder:

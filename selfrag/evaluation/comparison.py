@@ -24,17 +24,11 @@ BLOCK = 200
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """A figure and what it was in each resampling.
+    """A figure and what it was in each resampling."""
 
-    Attributes:
-        value: on all items.
-        samples: [R] in each resampling; NaN where no item of the draw counted.
-        n: items that count.
-    """
-
-    value: float
-    samples: Floats
-    n: int
+    value: float  # on all items
+    samples: Floats  # [R] in each resampling; NaN where no item of the draw counted
+    n: int  # items that count
 
     @property
     def estimate(self) -> Estimate:
@@ -51,11 +45,8 @@ def bootstrap(
 ) -> list[Draws | None]:
     """Resample items for several figures together.
 
-    Args:
-        figures: for each figure one part an item, in the same order of items.
-        name: of the file; files of other names are resampled independently.
-        seed: of the resampling.
-        rounds: how often.
+    `figures` have one part an item each, in the same order of items; files of other names are resampled
+    independently.
 
     Returns:
         For each figure its draws, or None where no item counts.
@@ -100,36 +91,23 @@ def _block(top: Floats, bottom: Floats, rng: np.random.Generator, rounds: int) -
 
 @dataclass(frozen=True, slots=True)
 class FileResult:
-    """One system's records of one file.
+    """One system's records of one file."""
 
-    Attributes:
-        kind: of the task.
-        metrics: names, the headline first.
-        ids: of the items, in order.
-        scores: metric to one part an item.
-        seconds: wall time of the run, without loading the model.
-        failed: items without an answer.
-        with_passages: items that had passages to read.
-        data: what must agree between systems.
-        judged: those of the metrics that a second model computed; their names say which.
-        whole: figures of all items together, such as MAUVE, with the number of items; None where undefined.
-        undecided: judged metric to the number of items without a verdict, where there are any.
-        form: how closed sets were asked.
-        judges: judged figure to a mark of who judged: what tells one judge from another of the same name.
-    """
-
-    kind: str
-    metrics: tuple[str, ...]
-    ids: tuple[str, ...]
-    scores: dict[str, tuple[Part | None, ...]]
-    seconds: float
-    failed: int
-    with_passages: int
-    data: dict[str, Any]
-    judged: tuple[str, ...] = ()
+    kind: str  # of the task
+    metrics: tuple[str, ...]  # names, the headline first
+    ids: tuple[str, ...]  # of the items, in order
+    scores: dict[str, tuple[Part | None, ...]]  # metric to one part an item
+    seconds: float  # wall time of the run, without loading the model
+    failed: int  # items without an answer
+    with_passages: int  # items that had passages to read
+    data: dict[str, Any]  # what must agree between systems
+    judged: tuple[str, ...] = ()  # those of the metrics that a second model computed; their names say which
+    # figures of all items together, such as MAUVE, with the number of items; None where undefined
     whole: dict[str, tuple[float, int] | None] = field(default_factory=dict)
+    # judged metric to the number of items without a verdict, where there are any
     undecided: dict[str, int] = field(default_factory=dict)
-    form: Form = "letters"
+    form: Form = "letters"  # how closed sets were asked
+    # judged figure to a mark of who judged: what tells one judge from another of the same name
     judges: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -149,25 +127,17 @@ class FileResult:
 
 @dataclass(frozen=True, slots=True)
 class SystemRun:
-    """One system's run directory.
+    """One system's run directory."""
 
-    Attributes:
-        name: of the system.
-        folder: where it was read.
-        files: by name.
-    """
-
-    name: str
-    folder: Path
-    files: dict[str, FileResult]
+    name: str  # of the system
+    folder: Path  # where it was read
+    files: dict[str, FileResult]  # by name
 
 
 def read_run(folder: Path, only: Sequence[str] | None = None) -> SystemRun:
     """Read a run directory.
 
-    Args:
-        folder: as `run` wrote it.
-        only: names of the files to read; all by default.
+    `only` names the files to read; all by default.
 
     Raises:
         UserError: no run, an unfinished file, a file of `only` that is not there, or damaged records.
@@ -181,10 +151,7 @@ def read_run(folder: Path, only: Sequence[str] | None = None) -> SystemRun:
 
 
 def read_runs(folders: Sequence[Path], only: Sequence[str] | None = None) -> list[SystemRun]:
-    """Read runs that can be compared: the same files and items, different names.
-
-    Figures that not all of them have are left out: of judges that were not asked about every run, and those that a
-    study adds.
+    """`comparable` runs of some folders.
 
     Raises:
         UserError: as `read_run`, or runs that cannot be compared; names both.
@@ -195,10 +162,11 @@ def read_runs(folders: Sequence[Path], only: Sequence[str] | None = None) -> lis
 def comparable(runs: Sequence[SystemRun]) -> list[SystemRun]:
     """The same runs, if they can be compared: the same files and items, different names.
 
-    Figures that not all of them have are left out, as in `read_runs`.
+    Figures that not all of them have are left out: of judges that were not asked about every run, and those that a
+    study adds.
 
     Raises:
-        UserError: they cannot; names both.
+        UserError: they cannot be compared; names both.
     """
     if not runs:
         raise UserError("no run to compare; give at least one run directory")
@@ -244,47 +212,35 @@ def _file(path: Path, entry: dict[str, Any]) -> FileResult:
     if not metrics:
         raise UserError(f"{path} holds records that nothing is scored by; there is nothing to compare")
     scores = {name: tuple(_part(path, record, name) for record in records) for name in metrics}
-    # How questions are put, a published task's protocol and policy: part of what is compared.
-    apart = ("task", "system", "choices")
-    data = {key: value for key, value in settings.items() if key not in apart} | {"kind": settings["task"]["kind"]}
     ids = tuple(record["id"] for record in records)
-    judged, whole, undecided, judges = _judged(path, ids, scores)
-    return FileResult(
-        settings["task"]["kind"],
-        (*metrics, *judged),
-        ids,
-        scores,
-        float(result["seconds"]),
-        int(result["failed"]),
-        int(settings["with_passages"]),
-        data,
-        judged,
-        whole,
-        undecided,
-        recorded_form(settings),
-        judges,
-    )
-
-
-def _judged(
-    path: Path, ids: Sequence[str], scores: dict[str, tuple[Part | None, ...]]
-) -> tuple[tuple[str, ...], dict[str, tuple[float, int] | None], dict[str, int], dict[str, str]]:
-    """Adds the parts of judges to `scores`; gives their names, figures of all items, what is undecided, who judged."""
-    names: list[str] = []
     whole: dict[str, tuple[float, int] | None] = {}
     undecided: dict[str, int] = {}
     judges: dict[str, str] = {}
     for judged in read_judged(path.parent, path.name.removesuffix(".jsonl")):
         for metric, parts in judged.parts.items():
-            column = judged.column(metric)
-            names.append(column)
-            scores[column] = tuple(parts.get(one) for one in ids)
+            scores[judged.column(metric)] = tuple(parts.get(one) for one in ids)
             if judged.undecided.get(metric):
-                undecided[column] = judged.undecided[metric]
+                undecided[judged.column(metric)] = judged.undecided[metric]
         for metric, found in judged.whole.items():
             whole[judged.column(metric)] = None if found is None else (float(found["value"]), int(found["texts"]))
         judges |= dict.fromkeys(map(judged.column, (*judged.parts, *judged.whole)), judged.mark)
-    return tuple(names), whole, undecided, judges
+    # How questions are put, a published task's protocol and policy, is no part of what must agree.
+    apart = ("task", "system", "choices")
+    return FileResult(
+        kind=settings["task"]["kind"],
+        metrics=tuple(scores),
+        ids=ids,
+        scores=scores,
+        seconds=float(result["seconds"]),
+        failed=int(result["failed"]),
+        with_passages=int(settings["with_passages"]),
+        data={key: value for key, value in settings.items() if key not in apart} | {"kind": settings["task"]["kind"]},
+        judged=tuple(scores)[len(metrics) :],
+        whole=whole,
+        undecided=undecided,
+        form=recorded_form(settings),
+        judges=judges,
+    )
 
 
 def _part(path: Path, record: dict[str, Any], metric: str) -> Part | None:
@@ -308,59 +264,37 @@ AVERAGED = ("citation_precision", "citation_precision_alce", "citation_recall", 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One system in one table.
+    """One system in one table."""
 
-    Attributes:
-        system: its name.
-        figures: metric to estimate; None where the metric says nothing about what this system does.
-        differences: metric to this system minus the reference, paired; empty for the reference itself.
-        seconds: an item, wall time of the batch divided by its items; None in the average.
-        failed: items without an answer.
-    """
-
-    system: str
+    system: str  # its name
+    # metric to estimate; None where the metric says nothing about what this system does
     figures: Mapping[str, Estimate | None]
+    # metric to this system minus the reference, paired; empty for the reference itself
     differences: Mapping[str, Estimate | None]
-    seconds: float | None
-    failed: int
+    seconds: float | None  # an item, wall time of the batch divided by its items; None in the average
+    failed: int  # items without an answer
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """All systems on one file, or on average.
+    """All systems on one file, or on average."""
 
-    Attributes:
-        name: of the file, or `average`.
-        kind: of task; `average` for the average.
-        metrics: columns, the headline first.
-        items: of the file, or files of the average.
-        notes: what a reader must know.
-        rows: in the order of the runs.
-    """
-
-    name: str
-    kind: str
-    metrics: tuple[str, ...]
-    items: int
-    rows: tuple[Row, ...]
-    notes: tuple[str, ...] = ()
+    name: str  # of the file, or `average`
+    kind: str  # of task; `average` for the average
+    metrics: tuple[str, ...]  # columns, the headline first
+    items: int  # of the file, or files of the average
+    rows: tuple[Row, ...]  # in the order of the runs
+    notes: tuple[str, ...] = ()  # what a reader must know
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Tables a file, and the average if there are several files.
+    """Tables a file, and the average if there are several files."""
 
-    Attributes:
-        reference: the system that differences are against; None without differences.
-        tables: in the order of the files.
-        average: over all files.
-        seed: of the bootstrap.
-    """
-
-    reference: str | None
-    tables: tuple[Table, ...]
-    average: Table | None
-    seed: int = field(default=0)
+    reference: str | None  # the system that differences are against; None without differences
+    tables: tuple[Table, ...]  # in the order of the files
+    average: Table | None  # over all files
+    seed: int = field(default=0)  # of the bootstrap
 
 
 Figures = dict[str, dict[str, Draws | None]]
@@ -370,10 +304,7 @@ Figures = dict[str, dict[str, Draws | None]]
 def compare(runs: Sequence[SystemRun], *, against: str | None = None, seed: int = 0) -> Comparison:
     """Compare runs of the same files and items.
 
-    Args:
-        runs: as `read_runs` returns them.
-        against: name of the system that the others are compared with; None for no differences.
-        seed: of the bootstrap.
+    `against` is the name of the system that the others are compared with; None for no differences.
 
     Raises:
         UserError: no run is called `against`.

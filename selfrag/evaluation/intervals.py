@@ -20,19 +20,12 @@ LEVEL = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure with its percentile interval.
+    """A figure with its percentile interval."""
 
-    Attributes:
-        value: on all items; NaN without items, which is shown as a dash and written as None.
-        low: lower end of the 95% interval; NaN with fewer than two items.
-        high: upper end.
-        n: items behind it.
-    """
-
-    value: float
-    low: float
-    high: float
-    n: int
+    value: float  # on all items; NaN without items, which is shown as a dash and written as None
+    low: float  # lower end of the 95% interval; NaN with fewer than two items
+    high: float  # upper end
+    n: int  # items behind it
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values; NaN becomes None."""
@@ -97,12 +90,6 @@ def mean(values: Sequence[float] | Floats, *, seed: int = 0, rounds: int = ROUND
     """The mean of one value an item."""
     data = np.asarray(values, dtype=np.float64)
     return bootstrap(len(data), lambda counts: np.asarray(counts @ data / counts.sum(axis=1)), seed, rounds)
-
-
-def auc(positives: Sequence[float], negatives: Sequence[float]) -> float:
-    """Probability that a random positive scores above a random negative, ties half; NaN if a side is empty."""
-    pairs = len(positives) * len(negatives)
-    return float(win_matrix([positives], [negatives])[0, 0]) / pairs if pairs else float("nan")
 
 
 def pooled_auc(

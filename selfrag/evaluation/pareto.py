@@ -8,15 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A setting or a system between a price and a gain.
+    """A setting or a system between a price and a gain."""
 
-    Attributes:
-        price: to be low, such as the retrieval rate.
-        gain: to be high, such as accuracy.
-    """
-
-    price: float
-    gain: float
+    price: float  # to be low, such as the retrieval rate
+    gain: float  # to be high, such as accuracy
 
     def beats(self, other: Point) -> bool:
         """At least as good in both, and better in one."""

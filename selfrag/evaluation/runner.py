@@ -73,42 +73,25 @@ MAX_LIVE = 64
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Items that one system has to answer.
+    """Items that one system has to answer."""
 
-    Attributes:
-        system: how they are answered.
-        task: what they are.
-        items: not answered yet.
-        traces: keep each answer's whole trace.
-    """
-
-    system: System
-    task: Task
-    items: tuple[Item, ...]
-    traces: bool = False
+    system: System  # how they are answered
+    task: Task  # what they are
+    items: tuple[Item, ...]  # not answered yet
+    traces: bool = False  # keep each answer's whole trace
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """One item of a `Work`, answered or given up.
+    """One item of a `Work`, answered or given up."""
 
-    Attributes:
-        index: of the item in its work.
-        output: None if it failed.
-        error: one line on why it failed, else None.
-        seconds: wall time since the item before, where it was answered; loading a model does not count.
-        cached_tokens: prompt tokens that were not computed anew.
-        trace: plain values, if it was to be kept.
-        partial: why the answer ends early, else None; see `Answer.partial`.
-    """
-
-    index: int
-    output: Output | None
-    error: str | None = None
-    seconds: float = 0.0
-    cached_tokens: int = 0
-    trace: dict[str, Any] | None = None
-    partial: str | None = None
+    index: int  # of the item in its work
+    output: Output | None  # None if it failed
+    error: str | None = None  # one line on why it failed, else None
+    seconds: float = 0.0  # wall time since the item before, where it was answered; loading a model does not count
+    cached_tokens: int = 0  # prompt tokens that were not computed anew
+    trace: dict[str, Any] | None = None  # plain values, if it was to be kept
+    partial: str | None = None  # why the answer ends early, else None; see `Answer.partial`
 
 
 Execute: TypeAlias = Callable[[Sequence[Work]], Iterator[tuple[int, Finished]]]
@@ -150,26 +133,21 @@ def answer(work: Work, serving: Serving) -> Iterator[Finished]:
             before = now
 
 
+Counted: TypeAlias = dict[str, dict[str, Any]]
+"""Name of a file to items, failed, seconds and cached tokens."""
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One system over some files.
+    """One system over some files."""
 
-    Attributes:
-        system: how items are answered.
-        identity: what decides the records: name, system, model; goes into the manifest.
-        folder: of the run.
-        settings: how the files were read; goes into the manifest.
-        retry_failed: run items again that failed before.
-        traces: keep each answer's whole trace in its record.
-        special: systems of single files by the file's name, where a published task says how it is decoded.
-    """
-
-    system: System
-    identity: Mapping[str, Any]
-    folder: Path
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    retry_failed: bool = False
-    traces: bool = False
+    system: System  # how items are answered
+    identity: Mapping[str, Any]  # what decides the records: name, system, model; goes into the manifest
+    folder: Path  # of the run
+    settings: Mapping[str, Any] = field(default_factory=dict)  # how the files were read; goes into the manifest
+    retry_failed: bool = False  # run items again that failed before
+    traces: bool = False  # keep each answer's whole trace in its record
+    # systems of single files by the file's name, where a published task says how it is decoded
     special: Mapping[str, System] = field(default_factory=dict)
 
     def settings_of(self, file: TaskFile) -> dict[str, Any]:
@@ -178,57 +156,32 @@ class Run:
         return {**self.settings, **own}
 
 
-def run(
-    job: Run,
-    files: Sequence[TaskFile],
-    engine: Callable[[], Serving],
-    progress: Callable[[int], object] = lambda items: None,
-    already: Callable[[int], object] | None = None,
-) -> dict[str, dict[str, Any]]:
-    """Run all items of one system that are not recorded yet, on one engine.
-
-    Args:
-        job: what to run.
-        files: what to run it on.
-        engine: gives the engine; called only if there is something to run.
-        progress: called with the number of items that are done: at the start with those of each file, then with 1.
-        already: called in its place at the start, for a bar whose ETA is not to go by what an earlier run did.
-
-    Returns:
-        Name of the file to items, failed, seconds and cached tokens.
-
-    Raises:
-        UserError: the folder holds another run or is being written, the disk is full, or the engine died; what was
-            recorded is kept.
-    """
-    return run_all([job], files, answer_here(engine), progress, already)[0]
+def run(job: Run, files: Sequence[TaskFile], engine: Callable[[], Serving], label: str = "") -> Counted:
+    """`run_all` for one system on one engine, which is called for only if there is something to run."""
+    return run_all([job], files, answer_here(engine), label or job.folder.name)[0]
 
 
-def run_all(
-    jobs: Sequence[Run],
-    files: Sequence[TaskFile],
-    execute: Execute,
-    progress: Callable[[int], object] = lambda items: None,
-    already: Callable[[int], object] | None = None,
-) -> list[dict[str, dict[str, Any]]]:
-    """Run several systems, all of whose open items are given to `execute` at once.
+def run_all(jobs: Sequence[Run], files: Sequence[TaskFile], execute: Execute, label: str = "items") -> list[Counted]:
+    """Run all items that are not recorded yet; those of all systems are given to `execute` at once.
 
     Args:
         jobs: what to run, each with a folder of its own.
         files: what to run them on.
-        execute: `answer_here(..)`, or `selfrag.evaluation.runner.answer_on_ray(..)`.
-        progress: as in `run`.
-        already: as in `run`.
+        execute: `answer_here(..)` or `answer_on_ray(..)`.
+        label: of the progress bar, whose ETA does not go by what an earlier run did.
 
     Returns:
-        For each job, as `run` does.
+        For each job, name of the file to items, failed, seconds and cached tokens.
 
     Raises:
-        UserError: as `run`.
+        UserError: a folder holds another run or is being written, the disk is full, or the engine died; what was
+            recorded is kept.
     """
+    from tqdm import tqdm
+
     with ExitStack() as held:
         open_files: list[_Open] = []
-        results: list[dict[str, dict[str, Any]]] = [{} for _ in jobs]
+        results: list[Counted] = [{} for _ in jobs]
         for number, job in enumerate(jobs):
             held.enter_context(locked_directory(job.folder))
             directory = RunDirectory(job.folder, {**job.identity, "system": job.system.as_dict(), "traces": job.traces})
@@ -237,21 +190,20 @@ def run_all(
                 results[number][file.name] = {}  # in the order of the files, whichever is finished first
                 open_files.append(_Open(job, file, directory, results[number]))
                 held.callback(open_files[-1].close)
-        waiting = []
-        for one in open_files:
-            (already or progress)(one.start())
-            if one.pending:
-                waiting.append(one)
+        done = sum([one.start() for one in open_files])
+        waiting = [one for one in open_files if one.pending]
+        total = done + sum(len(one.pending) for one in waiting)
+        bar = held.enter_context(tqdm(total=total, initial=done, desc=label, unit="item", disable=None))
         for number, finished in execute([one.work for one in waiting]) if waiting else ():
             waiting[number].record(finished)
-            progress(1)
+            bar.update()
     return results
 
 
 class _Open:
     """One file of one run, with what is still to be answered."""
 
-    def __init__(self, job: Run, file: TaskFile, directory: RunDirectory, results: dict[str, dict[str, Any]]) -> None:
+    def __init__(self, job: Run, file: TaskFile, directory: RunDirectory, results: Counted) -> None:
         self.pending: list[Item] = []
         self._job, self._file, self._directory, self._results = job, file, directory, results
         self._records = RecordFile(job.folder, file.name)
@@ -369,25 +321,16 @@ class _Worker:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is run on.
+    """What is run on."""
 
-    Attributes:
-        files: in the schema of `eval/dev`, or of published tasks.
-        limit: a seeded sample of this many items of each file.
-        seed: of the sample.
-        index: directory of an index, or `demo`, for items that bring no passages.
-        retriever: of one's own in its place: an entry point of `selfrag.retrievers`, or `module:name`.
-        found: passages to search for.
-        form: how closed sets are asked whose labels are letters or numbers; each file says it in the manifest.
-    """
-
-    files: Sequence[Path | Given]
-    limit: int | None = None
-    seed: int = 0
-    index: str | None = None
-    found: int = 10
+    files: Sequence[Path | Given]  # in the schema of `eval/dev`, or of published tasks
+    limit: int | None = None  # a seeded sample of this many items of each file
+    seed: int = 0  # of the sample
+    index: str | None = None  # directory of an index, or `demo`, for items that bring no passages
+    found: int = 10  # passages to search for
+    # how closed sets are asked whose labels are letters or numbers; each file says it in the manifest
     form: Form = "letters"
-    retriever: str | None = None
+    retriever: str | None = None  # of one's own in its place: an entry point of `selfrag.retrievers`, or `module:name`
 
     def __post_init__(self) -> None:
         if self.index is not None and self.retriever is not None:
@@ -419,17 +362,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What answers.
+    """What answers."""
 
-    Attributes:
-        model: checkpoint directory, hub name, or `demo`.
-        engine: `vllm`, `transformers`, `http://HOST:PORT`, or None for the best one installed.
-        options: fields of the engine's configuration.
-    """
-
-    model: str
-    engine: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    model: str  # checkpoint directory, hub name, or `demo`
+    engine: str | None = None  # `vllm`, `transformers`, `http://HOST:PORT`, or None for the best one installed
+    options: Mapping[str, Any] = field(default_factory=dict)  # fields of the engine's configuration
 
     def load(self, path: Path) -> Engine:
         """Load the weights, or connect."""
@@ -442,14 +379,10 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where a run is answered, if not in this process.
+    """Where a run is answered, if not in this process."""
 
-    Attributes:
-        address: of a Ray cluster, `local` for one on this machine, `auto` for the one it belongs to.
-        actors: how many, and on what.
-    """
-
-    address: str
+    address: str  # of a Ray cluster, `local` for one on this machine, `auto` for the one it belongs to
+    # how many, and on what
     actors: Actors = Actors()  # noqa: RUF009 - frozen value
 
 
@@ -464,7 +397,7 @@ def run_systems(
     retry_failed: bool = False,
     traces: bool = False,
     cluster: Cluster | None = None,
-) -> dict[str, dict[str, dict[str, Any]]]:
+) -> dict[str, Counted]:
     """Run systems that share a checkpoint; each gets the directory `out/NAME`.
 
     Args:
@@ -507,42 +440,16 @@ def run_systems(
     return dict(zip(names, found, strict=True))
 
 
-Results = list[dict[str, dict[str, Any]]]
-"""For each job, name of the file to what was counted."""
-
-
-def _here(jobs: Sequence[Run], model: Model, path: Path, files: Sequence[TaskFile]) -> Results:
+def _here(jobs: Sequence[Run], model: Model, path: Path, files: Sequence[TaskFile]) -> list[Counted]:
     """One system after the other in this process, on one engine that is loaded when it is needed."""
-    from tqdm import tqdm
-
-    total = sum(len(file.items) for file in files)
-    results = []
     with on_demand(functools.partial(model.load, path)) as engine:
-        for job in jobs:
-            with tqdm(total=total, desc=job.folder.name, unit="item", disable=None) as bar:
-                results.append(run(job, files, engine, bar.update, functools.partial(skip, bar)))
-    return results
+        return [run(job, files, engine) for job in jobs]
 
 
-def _on(cluster: Cluster, jobs: Sequence[Run], model: Model, files: Sequence[TaskFile]) -> Results:
+def _on(cluster: Cluster, jobs: Sequence[Run], model: Model, files: Sequence[TaskFile]) -> list[Counted]:
     """All systems at once on a cluster, so that no actor waits for the end of another system."""
-    from tqdm import tqdm
-
-    with ExitStack() as stack:
-        stack.enter_context(connect(cluster.address))
-        execute = answer_on_ray(functools.partial(_open, model), cluster.actors)
-        total = len(jobs) * sum(len(file.items) for file in files)
-        bar = stack.enter_context(tqdm(total=total, desc="items", unit="item", disable=None))
-        return run_all(jobs, files, execute, bar.update, functools.partial(skip, bar))
-
-
-def skip(bar: Any, items: int) -> None:
-    """Move a progress bar over what an earlier run did, which is not part of the speed that its ETA goes by."""
-    if not bar.disable:  # off a terminal it has none of these
-        bar.initial += items
-        bar.n += items
-        bar.last_print_n += items
-        bar.refresh()
+    with connect(cluster.address):
+        return run_all(jobs, files, answer_on_ray(functools.partial(_open, model), cluster.actors))
 
 
 def _open(model: Model) -> Engine:
@@ -575,12 +482,9 @@ def retriever_of(index: str) -> Retriever:
 
 def index_fingerprint(index: str) -> str:
     """What tells one index from another: the checksum of its manifest."""
-    if index == "demo":
-        from selfrag.demo import index_path
+    from selfrag.loading import index_directory
 
-        folder = index_path()
-    else:
-        folder = Path(index)
+    folder = index_directory(index)
     manifest = folder / MANIFEST
     if not manifest.is_file():
         raise UserError(f"{folder} is no index; build one with `selfrag index build`")

@@ -21,25 +21,16 @@ LONGEST_SHORT_ANSWER = 10
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A kind of question.
+    """A kind of question."""
 
-    Attributes:
-        kind: `closed`, `short`, `long` or `list`.
-        metrics: the first is the one that systems are averaged by.
-        new_tokens: tokens an answer may have, reflection tokens included; a closed set writes none.
-        segments: segments an answer may have.
-        hint: what a model that was not trained on such questions is told.
-        marked: the wording asks for citations as numbers in brackets.
-        preset: the preset and protocol that these settings are from, such as `popqa/paper`; empty for user files.
-    """
-
-    kind: Kind
-    metrics: tuple[Metric, ...]
-    new_tokens: int
-    segments: int
-    hint: str
+    kind: Kind  # `closed`, `short`, `long` or `list`
+    metrics: tuple[Metric, ...]  # the first is the one that systems are averaged by
+    new_tokens: int  # tokens an answer may have, reflection tokens included; a closed set writes none
+    segments: int  # segments an answer may have
+    hint: str  # what a model that was not trained on such questions is told
+    # the preset and protocol that these settings are from, such as `popqa/paper`; empty for user files
     preset: str = ""
-    marked: bool = False
+    marked: bool = False  # the wording asks for citations as numbers in brackets
 
     @property
     def headline(self) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from selfrag.errors import UserError
 from selfrag.evaluation.comparison import bootstrap
-from selfrag.evaluation.intervals import Estimate, counted
+from selfrag.evaluation.intervals import Estimate, counted, plain
 from selfrag.evaluation.metrics.registry import Part, is_count, ratio, scale_of
 
 HEADLINE = "headline"
@@ -48,14 +48,10 @@ class Goal:
     """What is sought: the highest figure of a metric among settings within limits.
 
     `str()` writes `headline,retrieval_rate<=0.4`, and `Goal.parse` reads that back.
-
-    Attributes:
-        metric: to be high; `headline` for the one that the task is averaged by.
-        limits: all must hold.
     """
 
-    metric: str = HEADLINE
-    limits: tuple[Limit, ...] = (Limit("retrieval_rate", "<=", 0.4),)
+    metric: str = HEADLINE  # to be high; `headline` for the one that the task is averaged by
+    limits: tuple[Limit, ...] = (Limit("retrieval_rate", "<=", 0.4),)  # all must hold
 
     def __str__(self) -> str:
         return ",".join([self.metric, *map(str, self.limits)])
@@ -89,8 +85,7 @@ class Goal:
     def check(self, files: Mapping[str, tuple[str, Sequence[str], int]]) -> None:
         """Refuse what cannot be sought, before anything is decoded for it.
 
-        Args:
-            files: name of a file to its headline, its figures and its number of items.
+        `files` are their headline, figures and number of items by name.
 
         Raises:
             UserError: no file has the figures, or one that has them cannot be halved.
@@ -107,42 +102,22 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A setting chosen on one half and measured on the other.
+    """A setting chosen on one half and measured on the other."""
 
-    Attributes:
-        goal: what was sought, the headline by its name.
-        name: of the setting; None if none kept to the limits on the first half.
-        candidates: settings that did.
-        chosen_at: the goal's figure on the half it was chosen by.
-        confirmed: the same on the other half.
-        limits: figures of the limits on the other half, by the limit's text.
-        kept: whether the limits hold on the other half.
-        gain: paired difference to the base on the other half; None for the base itself.
-        base: figure of the base on the other half.
-    """
-
-    goal: Goal
-    name: str | None
-    candidates: int
-    chosen_at: float | None = None
-    confirmed: Estimate | None = None
-    limits: Mapping[str, Estimate | None] | None = None
-    kept: bool = False
-    gain: Estimate | None = None
-    base: Estimate | None = None
+    goal: Goal  # what was sought, the headline by its name
+    name: str | None  # of the setting; None if none kept to the limits on the first half
+    candidates: int  # settings that did
+    chosen_at: float | None = None  # the goal's figure on the half it was chosen by
+    confirmed: Estimate | None = None  # the same on the other half
+    limits: Mapping[str, Estimate | None] | None = None  # figures of the limits on the other half, by the limit's text
+    kept: bool = False  # whether the limits hold on the other half
+    gain: Estimate | None = None  # paired difference to the base on the other half; None for the base itself
+    base: Estimate | None = None  # figure of the base on the other half
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        plain = {name: None if found is None else found.as_dict() for name, found in (self.limits or {}).items()}
-        estimates = {name: getattr(self, name) for name in ("confirmed", "gain", "base")}
-        return {
-            "goal": str(self.goal),
-            "name": self.name,
-            "candidates": self.candidates,
-            "chosen_at": self.chosen_at,
-            "limits": plain,
-            "kept": self.kept,
-        } | {name: None if found is None else found.as_dict() for name, found in estimates.items()}
+        limits = {name: None if found is None else found.as_dict() for name, found in (self.limits or {}).items()}
+        return plain(self) | {"goal": str(self.goal), "limits": limits}
 
     def __str__(self) -> str:
         if self.name is None:
@@ -180,13 +155,7 @@ def choose(
 ) -> Choice:
     """Choose on one half, confirm on the other.
 
-    Args:
-        settings: name to scores, in order; of equal ones the first is chosen.
-        goal: what is sought.
-        base: the setting that the gain is against.
-        headline: what `headline` stands for.
-        seed: of the halves and of the intervals.
-        name: of the file, see `compare_bootstrap`.
+    Of equal settings the first is chosen; `base` is the one that the gain is against.
 
     Raises:
         UserError: no setting has a metric of the goal, or there are too few items.

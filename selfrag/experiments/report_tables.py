@@ -7,44 +7,30 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from selfrag.evaluation.intervals import NONE, Estimate
-from selfrag.evaluation.markdown_table import aligned
 from selfrag.evaluation.metrics.calibration import Bin
+from selfrag.evaluation.tables import aligned
 from selfrag.untrusted import printable
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table.
+    """One table."""
 
-    Attributes:
-        title: its heading.
-        head: names of the columns.
-        rows: cells.
-        notes: what is to be known, one sentence each, without a full stop.
-    """
-
-    title: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...] = ()
+    title: str  # its heading
+    head: tuple[str, ...]  # names of the columns
+    rows: tuple[tuple[str, ...], ...]  # cells
+    notes: tuple[str, ...] = ()  # what is to be known, one sentence each, without a full stop
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What was measured of one intrinsic.
+    """What was measured of one intrinsic."""
 
-    Attributes:
-        name: of the intrinsic, or `flows`.
-        tables: for people.
-        figures: system -> figures, as plain values.
-        items: one record a row and system, as plain values.
-        reliability: system -> bins of a diagram, where there is one.
-    """
-
-    name: str
-    tables: tuple[Table, ...]
-    figures: Mapping[str, Any]
-    items: tuple[Mapping[str, Any], ...] = ()
+    name: str  # of the intrinsic, or `flows`
+    tables: tuple[Table, ...]  # for people
+    figures: Mapping[str, Any]  # system -> figures, as plain values
+    items: tuple[Mapping[str, Any], ...] = ()  # one record a row and system, as plain values
+    # system -> bins of a diagram, where there is one
     reliability: Mapping[str, Sequence[Bin]] = field(default_factory=dict)
 
 

@@ -1,39 +1,120 @@
 """`Capability`: one intrinsic on one executor, typed input to typed result. The base of every intrinsic.
 
-A new intrinsic is a subclass that names itself, says what it needs, has a default codec and reads a reflection.
+A new intrinsic is a subclass that names itself, says what it needs, has a codec and a type of result.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import chain, islice
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from selfrag.decoding.answer import Answer
 from selfrag.errors import UserError
-from selfrag.intrinsics.chat import transcript
-from selfrag.intrinsics.contract import Codec, Executor, Reflection, State, Steps, Teachable
-from selfrag.intrinsics.conversation import Conversation, Passages, read_state
-from selfrag.intrinsics.findings import Code, Diagnostic
-from selfrag.intrinsics.needs import Needs
-from selfrag.intrinsics.running import reflection_steps, reflections
+from selfrag.intrinsics.chat import one_line
+from selfrag.intrinsics.contract import (
+    Code,
+    Codec,
+    Completion,
+    Diagnostic,
+    Executor,
+    Failed,
+    Reflection,
+    Request,
+    Steps,
+    Teachable,
+)
+from selfrag.intrinsics.state import Conversation, Passages, State, read_state
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
 from selfrag.untrusted import printable
+
+
+class Documents(StrEnum):
+    """Whether passages belong to the input."""
+
+    REQUIRED = "required"
+    OPTIONAL = "optional"
+    UNUSED = "unused"
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Input of an intrinsic (Table 1 of arXiv 2504.11704)."""
+
+    ends_with: tuple[str, ...]  # roles that the last turn may have
+    documents: Documents  # whether there must be passages
+    arguments: tuple[str, ...] = ()  # arguments that must be there
+
+    def check(self, name: str, state: State) -> None:
+        """Refuse what makes no sense, before any model is asked.
+
+        Raises:
+            UserError: no turn, wrong last role, empty last turn, no passage with text, or a missing or unknown
+                argument.
+        """
+        if not state.messages:
+            raise UserError(f"{name}: the conversation is empty; give at least one turn")
+        last = state.messages[-1]
+        if last.role not in self.ends_with:
+            wanted = " or ".join(self.ends_with)
+            hint = "; add the reply that is to be judged" if self.ends_with == ("assistant",) else ""
+            raise UserError(f"{name}: the last turn must be of role {wanted}, not {last.role!r}{hint}")
+        if not last.content.strip():
+            what = "response" if last.role == "assistant" else "question"
+            raise UserError(f"{name}: the {what} is empty; the last turn must have text")
+        if self.documents is Documents.REQUIRED and not any(passage.text.strip() for passage in state.passages):
+            count = len(state.passages)
+            why = {0: "there are no passages", 1: "the passage is empty"}.get(count, f"all {count} passages are empty")
+            raise UserError(f"{name}: {why}; give passages=[...]")
+        for argument in self.arguments:
+            value = state.arguments.get(argument)
+            if not isinstance(value, str) or not value.strip():
+                raise UserError(f"{name}: the argument {argument!r} is missing; give {argument}='...'")
+        unknown = sorted(set(state.arguments) - set(self.arguments))
+        if unknown:
+            known = ", ".join(self.arguments) or "none"
+            raise UserError(f"{name}: unknown argument {unknown[0]!r}; known: {known}")
+
+
+def _encoded(codec: Codec, states: Sequence[State], adapter: str | None) -> list[Request]:
+    """The requests of some states; `adapter` replaces the codec's."""
+    requests = [codec.encode(state) for state in states]
+    return requests if adapter is None else [replace(request, adapter=adapter) for request in requests]
+
+
+def _decoded(codec: Codec, requests: Sequence[Request], results: Sequence[Completion | Failed]) -> list[Reflection]:
+    """What came back for requests; one that failed is a reflection without findings and with the reason."""
+    return [
+        Reflection(request.state, diagnostics=(Diagnostic(Code.FAILED, printable(result.reason)),))
+        if isinstance(result, Failed)
+        else codec.decode(request, result)
+        for request, result in zip(requests, results, strict=True)
+    ]
+
+
+def reflections(
+    codec: Codec, executor: Executor, states: Sequence[State], adapter: str | None = None
+) -> list[Reflection]:
+    """One reflection a state, in order; all requests share the executor's batch.
+
+    Raises:
+        UserError: as `Codec.encode` and `Executor.run`.
+    """
+    requests = _encoded(codec, states, adapter)
+    return _decoded(codec, requests, executor.run(requests) if requests else [])
+
 
 R = TypeVar("R", bound="Result")
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What every typed result has.
+    """What every typed result has."""
 
-    Attributes:
-        diagnostics: what was wrong with the model's output; empty if nothing.
-    """
-
-    diagnostics: tuple[Diagnostic, ...]
+    diagnostics: tuple[Diagnostic, ...]  # what was wrong with the model's output; empty if nothing
 
     @property
     def failure(self) -> str | None:
@@ -43,17 +124,41 @@ class Result:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         notes = [{"code": str(note.code), "message": note.message, "site": note.site} for note in self.diagnostics]
-        return {**self._values(), "diagnostics": notes}
+        return {**_plain(self._values()), "diagnostics": notes}
 
     def lines(self) -> tuple[str, ...]:
         """What a person wants to know, a line each; printable."""
-        return tuple(printable(transcript.one_line(line)) for line in self._lines())
+        return tuple(printable(one_line(line)) for line in self._lines())
 
     def _values(self) -> dict[str, Any]:
         return {}
 
     def _lines(self) -> Iterable[str]:
         return ()
+
+
+@dataclass(frozen=True, slots=True)
+class JudgmentResult(Result):
+    """One judgment about the whole conversation."""
+
+    judgment: Judgment | None  # None where undefined
+
+    @classmethod
+    def of(cls, reflection: Reflection) -> Self:
+        """The first judgment that is defined."""
+        return cls(reflection.diagnostics, next(iter(reflection.judgments), None))
+
+    def _lines(self) -> Iterable[str]:
+        return [spread(self.judgment)]
+
+
+def _plain(value: Any) -> Any:
+    """A value with whatever knows its plain form in that form."""
+    if hasattr(value, "as_dict"):
+        return value.as_dict()
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def spread(judgment: Judgment | None) -> str:
@@ -64,20 +169,15 @@ def spread(judgment: Judgment | None) -> str:
     return ", ".join(f"{name} {share:.2f}" for share, name in shares if share >= 0.005)
 
 
-class Capability(ABC, Generic[R]):
-    """An intrinsic that is ready to be called.
+class Capability(Generic[R]):
+    """An intrinsic that is ready to be called."""
 
-    Attributes:
-        name: such as `answerability`.
-        role: role of its judgments.
-        needs: what its input must be.
-        summary: one line for people.
-    """
-
-    name: ClassVar[str]
-    role: ClassVar[Role]
-    needs: ClassVar[Needs]
-    summary: ClassVar[str]
+    name: ClassVar[str]  # such as `answerability`
+    role: ClassVar[Role]  # role of its judgments
+    summary: ClassVar[str]  # one line for people
+    needs: ClassVar[Needs]  # what its input must be
+    chat: ClassVar[Teachable]  # its codec in the default dialect
+    result_type: ClassVar[type[Any]]  # whose `of` makes the typed result of a reflection
 
     def __init__(self, executor: Executor, codec: Codec | None = None, adapter: str | None = None) -> None:
         """An intrinsic on a model.
@@ -92,13 +192,14 @@ class Capability(ABC, Generic[R]):
         self.adapter = adapter
 
     @classmethod
-    @abstractmethod
     def default_codec(cls) -> Teachable:
         """The codec of the default dialect."""
+        return cls.chat
 
-    @abstractmethod
     def result(self, reflection: Reflection) -> R:
         """The typed result of a reflection."""
+        found: R = self.result_type.of(reflection)
+        return found
 
     def __call__(self, conversation: Conversation, passages: Passages | None = None, **arguments: str) -> R:
         """Judge one conversation.
@@ -167,21 +268,23 @@ class Capability(ABC, Generic[R]):
 
     def reflections(self, states: Sequence[State]) -> list[Reflection]:
         """One reflection a state, unchecked, in one batch."""
-        parts = [tuple(self.parts(state)) for state in states]
-        return self._joined(states, parts, reflections(self.codec, self.executor, _flat(parts), self.adapter))
+        parts = [self.parts(state) for state in states]
+        found = reflections(self.codec, self.executor, list(chain.from_iterable(parts)), self.adapter)
+        return self._joined(states, parts, found)
 
     def steps(self, states: Sequence[State]) -> Steps[list[Reflection]]:
         """The same without IO, for an executor over an engine: yields engine requests, as a decoder does."""
-        parts = [tuple(self.parts(state)) for state in states]
+        parts = [self.parts(state) for state in states]
         executor: Any = self.executor
-        found = yield from reflection_steps(self.codec, executor, _flat(parts), self.adapter)
-        return self._joined(states, parts, found)
+        requests = _encoded(self.codec, list(chain.from_iterable(parts)), self.adapter)
+        results = (yield from executor.steps(requests)) if requests else []
+        return self._joined(states, parts, _decoded(self.codec, requests, results))
 
     def _joined(
         self, states: Sequence[State], parts: Sequence[Sequence[State]], found: Sequence[Reflection]
     ) -> list[Reflection]:
         each = iter(found)
-        return [self.joined(state, [next(each) for _ in some]) for state, some in zip(states, parts, strict=True)]
+        return [self.joined(state, list(islice(each, len(some)))) for state, some in zip(states, parts, strict=True)]
 
     def _run(self, states: Sequence[State]) -> list[R]:
         return [self.result(reflection) for reflection in self.reflections(states)]
@@ -191,7 +294,3 @@ class Capability(ABC, Generic[R]):
         passages = state.passages or tuple({p.key: p for p, _ in answer.retrieved}.values())
         turns = state.messages if "assistant" in cls.needs.ends_with else state.messages[:1]
         return State(turns, passages, state.arguments)
-
-
-def _flat(parts: Sequence[Sequence[State]]) -> list[State]:
-    return [state for some in parts for state in some]

@@ -1,4 +1,4 @@
-"""Sentences of messages and passages as sites in the original strings. Knows spaCy's rules and no wire format."""
+"""Places of a conversation that are judged: its sentences, turns and passages, as sites in the original strings."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from retrieval.splitting import SentenceFinder, Span, sentence_finder, sentences
+from selfrag.errors import UserError
 from selfrag.intrinsics.state import Scope, Site, State
 
 # Abbreviations that spaCy's English rules end a sentence after, though a small letter or a figure follows.
@@ -29,6 +30,58 @@ def rules(text: str) -> Sequence[Span]:
         else:
             spans.append((start, end))
     return spans
+
+
+def last_turn(state: State) -> Site:
+    """The last message.
+
+    Raises:
+        UserError: there is none.
+    """
+    return state.in_message(Scope.TURN, last_index(state))
+
+
+def last_query(state: State) -> Site:
+    """The last user message, or the last message where no user spoke.
+
+    Raises:
+        UserError: there is none.
+    """
+    index = state.last("user")
+    return last_turn(state) if index is None else state.in_message(Scope.QUERY, index)
+
+
+def judged_turn(state: State) -> Site:
+    """The last message, as the response or the query that it is.
+
+    Raises:
+        UserError: there is none.
+    """
+    index = last_index(state)
+    scope = {"assistant": Scope.RESPONSE, "user": Scope.QUERY}.get(state.messages[index].role, Scope.TURN)
+    return state.in_message(scope, index)
+
+
+def first_passage(state: State) -> Site:
+    """The first passage; further ones are context.
+
+    Raises:
+        UserError: there is none.
+    """
+    if not state.passages:
+        raise UserError("there is no passage to ask about; give passages=[...]")
+    return state.in_passage(Scope.PASSAGE, 0)
+
+
+def last_index(state: State) -> int:
+    """Index of the last message.
+
+    Raises:
+        UserError: there is none.
+    """
+    if not state.messages:
+        raise UserError("the conversation is empty; give at least one turn")
+    return len(state.messages) - 1
 
 
 def response_sites(state: State, index: int, find: SentenceFinder = rules) -> tuple[Site, ...]:

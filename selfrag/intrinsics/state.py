@@ -1,17 +1,21 @@
 """What an intrinsic looks at: a conversation, passages, arguments; and `Site`, a place in their original strings.
 
-Knows no wire format. Which order of roles makes sense is each intrinsic's matter; that they are roles is checked here.
+Which order of roles makes sense is each intrinsic's matter; that they are roles is checked here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from retrieval.passage import Passage
+from retrieval.readers import read_files
+from retrieval.reading import read_json
+from selfrag.decoding.answer import Answer
 from selfrag.errors import UserError
 from selfrag.untrusted import whole
 
@@ -21,15 +25,10 @@ ROLES = ("user", "assistant", "system", "developer", "tool")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn.
+    """One turn."""
 
-    Attributes:
-        role: one of `ROLES`; in a prompt also a document of a dialect that shows documents as turns, `document 7`.
-        content: untrusted; nothing in it can become a control token or a sentence tag.
-    """
-
-    role: str
-    content: str
+    role: str  # one of `ROLES`; in a prompt also a document of a dialect that shows documents as turns, `document 7`
+    content: str  # untrusted; nothing in it can become a control token or a sentence tag
 
 
 class Scope(StrEnum):
@@ -49,28 +48,24 @@ class Site:
     """A place in the caller's own text: `original[begin:end] == text`, always.
 
     Exactly one of `message` and `passage` is given.
-
-    Attributes:
-        scope: what kind of piece.
-        begin: character offset into the original string.
-        end: character offset, exclusive.
-        text: that slice.
-        message: index into `State.messages`.
-        passage: index into `State.passages`.
     """
 
-    scope: Scope
-    begin: int
-    end: int
-    text: str
-    message: int | None = None
-    passage: int | None = None
+    scope: Scope  # what kind of piece
+    begin: int  # character offset into the original string
+    end: int  # character offset, exclusive
+    text: str  # that slice
+    message: int | None = None  # index into `State.messages`
+    passage: int | None = None  # index into `State.passages`
 
     def __post_init__(self) -> None:
         if (self.message is None) == (self.passage is None):
             raise ValueError("a site is in a message or in a passage")
         if self.end - self.begin != len(self.text) or self.begin < 0:
             raise ValueError(f"site {self.begin}:{self.end} does not hold {len(self.text)} characters")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Offsets and text, ready for JSON."""
+        return {"begin": self.begin, "end": self.end, "text": self.text}
 
     def __str__(self) -> str:
         where = f"message {self.message}" if self.passage is None else f"passage {self.passage}"
@@ -79,18 +74,14 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The input of an intrinsic; never mutated. Lone surrogates in any of its texts are replaced by U+FFFD.
+    """The input of an intrinsic; never mutated. Lone surrogates in any of its texts are replaced by U+FFFD."""
 
-    Attributes:
-        messages: the conversation, oldest first. A role that is none of `ROLES` raises a `UserError`.
-        passages: in the caller's order; empty ones keep their place.
-        arguments: what a template of the intrinsic asks for, such as `requirement`.
-        extra: fields of the caller's chat request that a dialect passes on, such as `temperature`.
-    """
-
+    # the conversation, oldest first. A role that is none of `ROLES` raises a `UserError`.
     messages: tuple[Message, ...]
-    passages: tuple[Passage, ...] = ()
+    passages: tuple[Passage, ...] = ()  # in the caller's order; empty ones keep their place
+    # what a template of the intrinsic asks for, such as `requirement`
     arguments: Mapping[str, str] = field(default_factory=dict)
+    # fields of the caller's chat request that a dialect passes on, such as `temperature`
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -133,14 +124,16 @@ class State:
         end = len(text) if end is None else end
         return Site(scope, begin, end, text[begin:end], passage=index)
 
+    def original(self, site: Site) -> str:
+        """The message or passage that a site lies in; empty where there is none."""
+        if site.passage is not None:
+            return self.passages[site.passage].text if site.passage < len(self.passages) else ""
+        index = site.message or 0
+        return self.messages[index].content if index < len(self.messages) else ""
+
     def holds(self, site: Site) -> bool:
         """Whether the site's text is what this state has there."""
-        if site.passage is not None:
-            original = self.passages[site.passage].text if site.passage < len(self.passages) else ""
-        else:
-            index = site.message or 0
-            original = self.messages[index].content if index < len(self.messages) else ""
-        return original[site.begin : site.end] == site.text
+        return self.original(site)[site.begin : site.end] == site.text
 
 
 def _whole(value: Any) -> Any:
@@ -157,3 +150,124 @@ def _whole(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {_whole(key): _whole(one) for key, one in value.items()}
     return [_whole(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+Conversation: TypeAlias = str | Sequence[Message | Mapping[str, Any]] | Answer | State
+"""A plain question, turns oldest first (`{"role": "user", "content": "..."}`), an `Answer`, or a `State`."""
+
+Passages: TypeAlias = Sequence[Passage | Mapping[str, Any] | str]
+"""Passages, texts, or objects with `text` and optionally `id` (or `doc_id`) and `title`."""
+
+
+def read_state(
+    conversation: Conversation, passages: Passages | None = None, arguments: Mapping[str, str] | None = None
+) -> State:
+    """A conversation with passages and arguments, checked.
+
+    Args:
+        conversation: see `Conversation`. An `Answer` becomes its question and its text.
+        passages: see `Passages`; for an `Answer` the default is what it cites, for a `State` what it has.
+        arguments: what a template of the intrinsic asks for.
+
+    Raises:
+        UserError: not a conversation, a turn without text or with an unknown role, or a passage without text.
+    """
+    given = None if passages is None else read_passages(passages)
+    if isinstance(conversation, State):
+        kept = conversation.passages if given is None else given
+        return State(conversation.messages, kept, arguments or conversation.arguments, conversation.extra)
+    if isinstance(conversation, Answer):
+        if conversation.error is not None:
+            raise UserError(f"this answer failed ({conversation.error}); there is nothing to look at")
+        turns = (Message("user", conversation.question), Message("assistant", conversation.text))
+        return State(turns, conversation.citations if given is None else given, arguments or {})
+    return State(_turns(conversation), given or (), arguments or {})
+
+
+def read_passages(passages: Any) -> tuple[Passage, ...]:
+    """Passages in the caller's order; those without an id are numbered from 1.
+
+    Raises:
+        UserError: not a list, or one of them has no text; names its number.
+    """
+    if isinstance(passages, str | Mapping | Passage) or not isinstance(passages, Iterable):
+        raise UserError(f"passages must be a list, not one {type(passages).__name__}; write [passage]")
+    return tuple(_passage(given, number) for number, given in enumerate(passages, 1))
+
+
+def _turns(conversation: Any) -> tuple[Message, ...]:
+    if isinstance(conversation, str):
+        return (Message("user", conversation),)
+    if not isinstance(conversation, Iterable) or isinstance(conversation, Mapping):
+        raise UserError(
+            f"a conversation is a question, a list of turns or an Answer, not {type(conversation).__name__}"
+        )
+    turns = tuple(_turn(given, number) for number, given in enumerate(conversation, 1))
+    if not turns:
+        raise UserError("the conversation is empty; give at least one turn")
+    return turns
+
+
+def _turn(given: Any, number: int) -> Message:
+    if isinstance(given, Message):
+        return given
+    if not isinstance(given, Mapping):
+        raise UserError(
+            f'turn {number} must be an object like {{"role": "user", "content": "..."}}, not {type(given).__name__}'
+        )
+    role, content = given.get("role"), given.get("content")
+    if not isinstance(role, str) or not role:
+        raise UserError(f"turn {number} has no role; write one of {', '.join(ROLES)}")
+    if not isinstance(content, str):
+        raise UserError(f"turn {number} ({role}): content must be text, not {type(content).__name__}")
+    return Message(role, content)
+
+
+def _passage(given: Any, number: int) -> Passage:
+    if isinstance(given, Passage):
+        return given
+    if isinstance(given, str):
+        return Passage(str(number), given)
+    if not isinstance(given, Mapping):
+        raise UserError(f"passage {number} must be a Passage, text or an object, not {type(given).__name__}")
+    name = given.get("id", given.get("doc_id", str(number)))
+    text, title = given.get("text"), given.get("title", "")
+    if not isinstance(text, str):
+        raise UserError(f"passage {number} has no text")
+    return Passage(str(name), text, title if title is not None else "")
+
+
+def read_conversation(path: Path) -> tuple[tuple[Message, ...], tuple[Passage, ...]]:
+    """Turns and passages of a file.
+
+    Args:
+        path: a JSON list of turns, or an object with `messages` (or `conversation`) and, if it has passages,
+            `documents` (or `passages`).
+
+    Raises:
+        UserError: the file cannot be read, is no JSON, or holds no conversation.
+    """
+    given = read_json(path)
+    passages: Any = ()
+    if isinstance(given, Mapping):
+        passages = _one_of(given, "documents", "passages") or ()
+        given = _one_of(given, "messages", "conversation")
+    if not isinstance(given, list):
+        raise UserError(f'{path}: no conversation; write [{{"role": "user", "content": "..."}}]')
+    try:
+        return read_state(given).messages, read_passages(passages)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def read_passage_files(paths: list[Path]) -> tuple[Passage, ...]:
+    """Passages of `.jsonl`, `.csv`, `.tsv`, `.parquet`, `.txt` and `.md` files, in order.
+
+    Raises:
+        UserError: see `retrieval.readers.read_files`.
+    """
+    return tuple(row.passage for row in read_files(paths)) if paths else ()
+
+
+def _one_of(given: Mapping[str, Any], *names: str) -> Any:
+    return next((given[name] for name in names if name in given), None)

@@ -17,11 +17,10 @@ from scripted_critics import Scripted, distribution, draw, says
 from written import PROMPTING, VOCABULARY, Run, passages, run
 
 from selfrag.cli.ask import render
-from selfrag.decoding.answer import Answer
+from selfrag.decoding.answer import Answer, sweep
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reflectors import Asking, Moment, Verdict
 from selfrag.decoding.requests import Generate, Generated
-from selfrag.decoding.rescore import sweep
 from selfrag.decoding.trace import Trace
 from selfrag.errors import UserError
 from selfrag.intrinsics.labels import FAITHFULNESS, RELEVANCE
@@ -220,7 +219,7 @@ def test_settings_that_need_an_unjudged_candidate_are_approximate() -> None:
         ({"reflectors": ["x", "x"]}, "named twice"),
         ({"reflectors": ["x=issup", "y=issup"]}, "two reflectors replace issup"),
         ({"reflectors": "x>=much"}, "not a number"),
-        ({"reflectors": [3]}, "give a Joined"),
+        ({"reflectors": [3]}, "give a ScoreTerm"),
         ({"reflectors": "issup"}, "no name of a reflector"),
         ({"gates": "ad<0.5"}, "EFFECT"),
         ({"gates": "ad<0.5:explode"}, "none of abstain, write, drop, retrieve"),

@@ -13,8 +13,9 @@ from random_model import random_model, random_search
 from random_policies import policies, seeds, weights
 from written import Run, run
 
+from selfrag.decoding.answer import sweep
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.rescore import replay, sweep
+from selfrag.decoding.rescore import replay
 from selfrag.decoding.trace import UNUSABLE
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.weights import Weights

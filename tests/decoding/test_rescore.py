@@ -9,9 +9,8 @@ import pytest
 from random_model import random_model
 from written import run
 
-from selfrag.decoding.answer import Answer, Usage
+from selfrag.decoding.answer import Answer, Usage, sweep
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.rescore import sweep
 from selfrag.decoding.trace import Trace
 from selfrag.errors import UserError
 from selfrag.reflection.weights import Weights

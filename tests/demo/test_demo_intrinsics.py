@@ -10,10 +10,8 @@ import pytest
 from selfrag.demo.intrinsics import adapter_paths
 from selfrag.demo.model import model_path
 from selfrag.engines.adapters import read_adapter
-from selfrag.intrinsics.catalog import PAPER
-from selfrag.intrinsics.model_library import Library, check_cards
-from selfrag.intrinsics.reflectors.loading import adapters_of
-from selfrag.intrinsics.training.card import AdapterCard
+from selfrag.intrinsics.library import PAPER, AdapterCard, Library, check_cards
+from selfrag.intrinsics.reflectors import adapters_of
 from selfrag.training.journal import fingerprint
 
 MOST_BYTES = 25 * 10**6
@@ -22,8 +20,8 @@ FILES = {"README.md", "adapter_config.json", "adapter_model.safetensors", "intri
 
 def test_the_front_doors_take_what_is_shipped_and_nothing_else() -> None:
     names = [kind.name for kind in PAPER]
-    assert adapters_of(names, demo=True) == {name: str(path) for name, path in adapter_paths().items()}
-    assert adapters_of(names, demo=False) == {}
+    assert adapters_of(names, "demo") == {name: str(path) for name, path in adapter_paths().items()}
+    assert adapters_of(names, "demo-base") == {}
     assert set(adapter_paths()) == set(names)
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from selfrag.intrinsics.training.card import AdapterCard, render
+from selfrag.intrinsics.library import AdapterCard
+from selfrag.training.intrinsics.job import render
 
 SPEC = importlib.util.spec_from_file_location(
     "ship_intrinsics", Path(__file__).parents[2] / "scripts" / "ship_intrinsics.py"

@@ -1,4 +1,4 @@
-"""Making IsRel stricter after training: the threshold by hand, and what moving the row does to a model."""
+"""RowSelection IsRel stricter after training: the threshold by hand, and what moving the row does to a model."""
 
 from __future__ import annotations
 

@@ -34,23 +34,14 @@ class ClassFigures:
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """Figures of a classifier.
+    """Figures of a classifier."""
 
-    Attributes:
-        classes: by name, in the order asked for.
-        accuracy: share of right predictions.
-        weighted_f1: mean F1 weighted by the members of each class.
-        macro_f1: mean F1 of the classes that have members.
-        undefined: items without a prediction.
-        confusion: (truth, predicted or None) -> count; only pairs that occur.
-    """
-
-    classes: Mapping[str, ClassFigures]
-    accuracy: Estimate
-    weighted_f1: Estimate
-    macro_f1: Estimate
-    undefined: int
-    confusion: Mapping[tuple[str, str | None], int]
+    classes: Mapping[str, ClassFigures]  # by name, in the order asked for
+    accuracy: Estimate  # share of right predictions
+    weighted_f1: Estimate  # mean F1 weighted by the members of each class
+    macro_f1: Estimate  # mean F1 of the classes that have members
+    undefined: int  # items without a prediction
+    confusion: Mapping[tuple[str, str | None], int]  # (truth, predicted or None) -> count; only pairs that occur
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

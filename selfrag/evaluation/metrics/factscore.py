@@ -26,7 +26,7 @@ from selfrag.evaluation.metrics.nli import Entailment
 from selfrag.evaluation.metrics.output import Output
 from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.normalisation import abstains, without_marks
-from selfrag.intrinsics.chat.transcript import one_line
+from selfrag.intrinsics.chat import one_line
 from selfrag.intrinsics.contract import ChatPrompt, Completion, Executor, Message, Request, State
 from selfrag.intrinsics.sentences import rules
 from selfrag.jsonl import write_jsonl
@@ -192,14 +192,6 @@ def check(
     A fact is supported if the passages that are found for topic and fact entail it. The official tool searches the
     page of the topic only; here the index decides what there is to find. An abstention states no facts. Every distinct
     pair is asked once, all in one call.
-
-    Args:
-        texts: answers.
-        topics: what each is about; goes into the queries.
-        splitter: finds the facts.
-        retriever: of the knowledge source.
-        judge: decides.
-        passages: found for each fact.
     """
     split = splitter.split(["" if abstains(text) else text for text in texts])
     queries = [[f"{topic} {fact}" for fact in facts or ()] for topic, facts in zip(topics, split, strict=True)]

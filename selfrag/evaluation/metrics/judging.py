@@ -44,7 +44,7 @@ from selfrag.evaluation.metrics.factscore import (
 )
 from selfrag.evaluation.metrics.mauve import Features, as_alce, mauve
 from selfrag.evaluation.metrics.nli import Entailment
-from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.output import OUTPUT, Output
 from selfrag.evaluation.metrics.registry import JUDGED, Part
 from selfrag.evaluation.normalisation import evaluated
 from selfrag.evaluation.records import PACKAGES, file_entry, read_manifest, read_records
@@ -65,7 +65,7 @@ OFFICIAL = "factscore.factscorer"
 Load: TypeAlias = Callable[[Path, str], Mapping[str, Item]]
 """Items by id, of a run's folder and the name of a file in it."""
 _MIDDLE = ".judged."
-_KEYS = ("id", "scores", "error", "text", "cited", "read", "retrieved", "segments", "usage")
+_KEYS = ("id", "scores", "error", *OUTPUT)
 """What is read of a record: its trace may be large."""
 
 
@@ -85,20 +85,14 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Figures of one judge on one file of a run.
+    """Figures of one judge on one file of a run."""
 
-    Attributes:
-        judge: what reports call it.
-        identity: everything that decides its verdicts.
-        parts: metric to id of the item to its part; None where the metric says nothing about the item.
-        undecided: metric to the number of items that lack a verdict.
-        whole: figures of all items together, such as MAUVE; None if undefined.
-    """
-
-    judge: str
-    identity: Mapping[str, Any]
+    judge: str  # what reports call it
+    identity: Mapping[str, Any]  # everything that decides its verdicts
+    # metric to id of the item to its part; None where the metric says nothing about the item
     parts: Mapping[str, Mapping[str, Part | None]] = field(default_factory=dict)
-    undecided: Mapping[str, int] = field(default_factory=dict)
+    undecided: Mapping[str, int] = field(default_factory=dict)  # metric to the number of items that lack a verdict
+    # figures of all items together, such as MAUVE; None if undefined
     whole: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
 
     @property
@@ -231,17 +225,11 @@ def judge_run(
     wanted: Sequence[str] = DEFAULT,
     *,
     only: Sequence[str] | None = None,
-    progress: Callable[[int], object] = lambda pairs: None,
 ) -> dict[str, list[Judged]]:
     """Ask judges about the finished files of a run, and write what they say beside the records.
 
-    Args:
-        folder: of the run.
-        load: items by id, of a run and the name of a file in it.
-        judges: who decides.
-        wanted: some of `FAMILIES`.
-        only: names of files; all by default.
-        progress: called with the number of verdicts that are there.
+    `load` gives items by id, of a run and the name of a file in it; `wanted` are some of `FAMILIES`, `only` names
+    of files.
 
     Raises:
         UserError: no run, one that is being written or judged, an unfinished file, other items than those of the run, a
@@ -252,7 +240,7 @@ def judge_run(
     with locked_directory(folder):
         for name in names:
             task, records = judgeable(folder, name, load)
-            found[name] = [_family(family, records, judges, task, folder, progress) for family in wanted]
+            found[name] = [_family(family, records, judges, task, folder) for family in wanted]
             for judged in _by_judge(found[name]):
                 write_judged(folder, name, judged, about())
     return found
@@ -264,7 +252,6 @@ def _family(
     judges: Judges,
     task: Mapping[str, Any],
     folder: Path,
-    progress: Callable[[int], object],
 ) -> Judged:
     if family == "mauve":
         if judges.features is None:
@@ -272,7 +259,7 @@ def _family(
         return judge_likeness(records, judges.features)
     if judges.entailment is None:
         raise UserError(f"{family} need a judge of entailment; name one with --judge, such as true or nli:MODEL")
-    judge = remembered(judges.entailment, folder, progress)
+    judge = remembered(judges.entailment, folder)
     if family == "citations":
         return judge_citations(records, judge, kind=str(task["kind"]), marked=bool(task.get("marked")))
     if family == "claims":

@@ -10,29 +10,23 @@ from selfrag.decoding.answer import Answer
 from selfrag.errors import UserError
 from selfrag.evaluation.normalisation import marks
 
+OUTPUT = ("text", "cited", "read", "retrieved", "segments", "usage")
+"""Keys of an answer in a record."""
 USAGE = ("requests", "prompt_tokens", "generated_tokens", "searches")
 """Counts that do not depend on what else was in the batch; seconds and cached tokens do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One answer.
+    """One answer."""
 
-    Attributes:
-        text: the answer; of a closed set the option as it was scored.
-        cited: ids of the cited passages in order of first citation, each once.
-        read: ids of the passages the model was shown, each once; empty if it answered without evidence.
-        retrieved: whether evidence was asked for.
-        segments: of a long answer, text and cited passage id of each piece.
-        usage: requests, prompt and generated tokens, searches.
-    """
-
-    text: str
-    cited: tuple[str, ...] = ()
+    text: str  # the answer; of a closed set the option as it was scored
+    cited: tuple[str, ...] = ()  # ids of the cited passages in order of first citation, each once
+    # ids of the passages the model was shown, each once; empty if it answered without evidence
     read: tuple[str, ...] = ()
-    retrieved: bool = False
-    segments: tuple[tuple[str, str | None], ...] = ()
-    usage: Mapping[str, int] = field(default_factory=dict)
+    retrieved: bool = False  # whether evidence was asked for
+    segments: tuple[tuple[str, str | None], ...] = ()  # of a long answer, text and cited passage id of each piece
+    usage: Mapping[str, int] = field(default_factory=dict)  # requests, prompt and generated tokens, searches
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -64,10 +58,8 @@ class Output:
 def output_of(answer: Answer, *, cite_all: bool = False, marked: bool = False) -> Output:
     """What an answer says.
 
-    Args:
-        answer: of any decoder.
-        cite_all: the system makes no citations of its own: every passage it was shown counts as cited.
-        marked: it was told to cite by numbers in brackets, and does so if it makes no citations of another kind.
+    A system that makes no citations of its own cites every passage that it was shown (`cite_all`), or, if it was
+    told to cite by numbers in brackets (`marked`), what these name.
     """
     shown = dict.fromkeys(passage.key for decision in answer.trace.decisions for passage in decision.passages)
     numbered = [name for name, *_ in shown]

@@ -31,25 +31,17 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A named measure of one answer.
+    """A named measure of one answer."""
 
-    Attributes:
-        name: of the column.
-        measure: from item and output to a part, or to a value that is averaged; None where it says nothing of the item.
-        of_failure: part of an item that failed; None leaves it out.
-        unit: a share is shown in percent, a count as it is.
-        needs: the module that the measure imports and the extra that brings it, if it is an optional one.
-        about: what it is, in one line.
-        source: paper or tool that defines it.
-    """
-
-    name: str
+    name: str  # of the column
+    # from item and output to a part, or to a value that is averaged; None where it says nothing of the item
     measure: Measure
-    of_failure: Part | None = (0.0, 1.0)
-    unit: Literal["share", "count"] = "share"
+    of_failure: Part | None = (0.0, 1.0)  # part of an item that failed; None leaves it out
+    unit: Literal["share", "count"] = "share"  # a share is shown in percent, a count as it is
+    # the module that the measure imports and the extra that brings it, if it is an optional one
     needs: tuple[str, str] | None = None
-    about: str = ""
-    source: str = ""
+    about: str = ""  # what it is, in one line
+    source: str = ""  # paper or tool that defines it
 
     def part(self, item: Item, output: Output | None) -> Part | None:
         """This item's part; `output` is None where the item failed.

@@ -21,13 +21,13 @@ from selfrag.evaluation.metrics.classification import (
     joint_figures,
 )
 from selfrag.evaluation.normalisation import abstains
-from selfrag.experiments.intrinsics.subjects import FLOWS, GATING, Subject
+from selfrag.experiments.intrinsics.subjects import PUBLISHED, Subject
 from selfrag.experiments.report_tables import Section, Table, given, percent
 from selfrag.intrinsics.answerability import Answerability
 from selfrag.intrinsics.flows.flow import NAMES, named, run
-from selfrag.intrinsics.flows.writers import Writer
+from selfrag.intrinsics.flows.progress import Writer
 from selfrag.intrinsics.query_rewrite import QueryRewrite
-from selfrag.intrinsics.reflectors.reflecting import Reflecting
+from selfrag.intrinsics.reflectors import IntrinsicReflector
 from selfrag.intrinsics.state import Message, State
 from selfrag.jsonl import read_jsonl
 
@@ -37,38 +37,23 @@ _SHORT = 4  # letters; shorter titles are words of the language as often as name
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A question at the end of a conversation.
+    """A question at the end of a conversation."""
 
-    Attributes:
-        id: of the query, with `/follow-up` where it was made dependent.
-        state: the conversation.
-        gold: the question that stands alone.
-        relevant: ids of its passages.
-        standalone: whether the last turn can be understood by itself.
-        answers: short answers, if known.
-    """
-
-    id: str
-    state: State
-    gold: str
-    relevant: frozenset[str]
-    standalone: bool
-    answers: tuple[str, ...] = ()
+    id: str  # of the query, with `/follow-up` where it was made dependent
+    state: State  # the conversation
+    gold: str  # the question that stands alone
+    relevant: frozenset[str]  # ids of its passages
+    standalone: bool  # whether the last turn can be understood by itself
+    answers: tuple[str, ...] = ()  # short answers, if known
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A corpus with judged queries.
+    """A corpus with judged queries."""
 
-    Attributes:
-        passages: by id.
-        queries: id -> text and short answers, of one split.
-        relevant: id of a query -> ids of its passages.
-    """
-
-    passages: Mapping[str, Passage]
-    queries: Mapping[str, tuple[str, tuple[str, ...]]]
-    relevant: Mapping[str, frozenset[str]]
+    passages: Mapping[str, Passage]  # by id
+    queries: Mapping[str, tuple[str, tuple[str, ...]]]  # id -> text and short answers, of one split
+    relevant: Mapping[str, frozenset[str]]  # id of a query -> ids of its passages
 
 
 def read_collection(folder: Path, split: str) -> Collection:
@@ -184,17 +169,9 @@ def evaluate_flows(
     A question counts as answerable if one of its passages is among those that the flow retrieved, and as answered if
     the text does not say that it does not know. Faithfulness is the mean over sentences by the subject's own
     hallucination detection, not RAGAS.
-
-    Args:
-        followups: questions with known passages.
-        retriever: of their corpus.
-        writer: of the answers.
-        subject: brings rewrite, answerability and hallucination detection.
-        engine: of the subject's executor.
-        seed: of the intervals.
     """
     rewrite, answerable = (
-        Reflecting(kind(subject.executor, subject.codec(kind.name), subject.adapters.get(kind.name)))
+        IntrinsicReflector(kind(subject.executor, subject.codec(kind.name), subject.adapters.get(kind.name)))
         for kind in (QueryRewrite, Answerability)
     )
     lines, figures, items = [], dict[str, Any](), list[dict[str, Any]]()
@@ -234,12 +211,12 @@ def evaluate_flows(
         Table(
             "Published: tables 14 to 16, MT-RAG",
             ("flow", "F1 unans.", "F1 ans.", "responses", "RAGAS-F", "JAFS"),
-            tuple((name, *given(*values, digits=0)) for name, values in FLOWS.items()),
+            tuple((name, *given(*values, digits=0)) for name, values in PUBLISHED["flows"].items()),
         ),
         Table(
             "Published: table 11, MT-RAG",
             ("model", "F1 unans.", "F1 ans.", "R unans.", "R ans.", "RAGAS-F", "JAFS"),
-            tuple((name, *given(*values, digits=0)) for name, values in GATING.items()),
+            tuple((name, *given(*values, digits=0)) for name, values in PUBLISHED["gating"].items()),
         ),
     )
     return Section(FLOWS_PART, tables, figures, tuple(items))

@@ -27,13 +27,12 @@ from selfrag.experiments.intrinsics.measures import (
 )
 from selfrag.experiments.intrinsics.subjects import ADAPTED, PROMPTED, UNTRAINED, Subject, worked
 from selfrag.experiments.report_tables import Section, markdown
-from selfrag.intrinsics.flows.writers import ChatWriter, SelfRAGWriter, Writer
-from selfrag.intrinsics.model_library import DEMO, Library
-from selfrag.intrinsics.training.data import STEMS, find_file
-from selfrag.intrinsics.training.job import ADAPTER, RUN, teachable
-from selfrag.intrinsics.training.own_answers import Answered, own_answers
-from selfrag.intrinsics.training.questions import read_questions
-from selfrag.intrinsics.training.rows import Labelled, read_labelled
+from selfrag.intrinsics.flows.progress import ChatWriter, SelfRAGWriter, Writer
+from selfrag.intrinsics.library import Library
+from selfrag.loading import shipped_adapters
+from selfrag.training.intrinsics.certainty import Answered, own_answers, read_questions
+from selfrag.training.intrinsics.job import ADAPTER, RUN, teachable
+from selfrag.training.intrinsics.rows import STEMS, Labelled, find_file, read_labelled
 
 T = TypeVar("T")
 LABELLED: Mapping[str, Callable[..., Section]] = {
@@ -49,31 +48,19 @@ ANSWER_TOKENS = 64
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What to measure, with what.
+    """What to measure, with what."""
 
-    Attributes:
-        model: `demo`, a directory, or a hub name: the base of the adapters.
-        data: folder with the rows of the intrinsics (or with `intrinsics/`).
-        adapters: folder with an adapter, or a job, of each intrinsic; None for the demo's own, or for none.
-        corpus: folder with corpus, queries and qrels, for recall and flows; None leaves them out.
-        parts: of `PARTS`; flows are slow.
-        engine: as `Library.from_pretrained`.
-        limit: rows of each intrinsic at most; None for all.
-        flows: questions of the flows.
-        shots: worked examples of the prompted baseline; 0 leaves it out.
-        seed: of samples and intervals.
-    """
-
-    model: str
-    data: Path
+    model: str  # `demo`, a directory, or a hub name: the base of the adapters
+    data: Path  # folder with the rows of the intrinsics (or with `intrinsics/`)
+    # folder with an adapter, or a job, of each intrinsic; None for the demo's own, or for none
     adapters: Path | None = None
-    corpus: Path | None = None
-    parts: tuple[str, ...] = PARTS[:-1]
-    engine: str | None = None
-    limit: int | None = None
-    flows: int = 60
-    shots: int = 3
-    seed: int = 0
+    corpus: Path | None = None  # folder with corpus, queries and qrels, for recall and flows; None leaves them out
+    parts: tuple[str, ...] = PARTS[:-1]  # of `PARTS`; flows are slow
+    engine: str | None = None  # as `Library.from_pretrained`
+    limit: int | None = None  # rows of each intrinsic at most; None for all
+    flows: int = 60  # questions of the flows
+    shots: int = 3  # worked examples of the prompted baseline; 0 leaves it out
+    seed: int = 0  # of samples and intervals
 
     def __post_init__(self) -> None:
         if unknown := [one for one in self.parts if one not in PARTS]:
@@ -201,12 +188,10 @@ def _share_right(settings: Settings) -> float | None:
     """How often the base was right in the adapter's training."""
     import json
 
-    from selfrag.demo.intrinsics import adapter_paths
-
     if settings.adapters is not None:
         folder = settings.adapters / UNCERTAINTY_PART
-    elif settings.model == DEMO and UNCERTAINTY_PART in adapter_paths():
-        folder = adapter_paths()[UNCERTAINTY_PART]
+    elif UNCERTAINTY_PART in (shipped := shipped_adapters(settings.model)):
+        folder = shipped[UNCERTAINTY_PART]
     else:
         return None
     for place in (folder / RUN / "manifest.json", folder / "training.json"):

@@ -1,25 +1,319 @@
 """`EndpointExecutor`: requests of codecs on any OpenAI-compatible server, with its adapters or with prompts alone.
 
-Works with text, so labels are less exact than on an engine (`endpoint_slots`). A `vllm serve` of one's own is better
-driven by `EngineExecutor` over the http engine, which sends token ids.
+Such a server tokenises what it is sent, and nobody here knows which control tokens the model has. So what a caller or
+a passage wrote is sent with look-alikes of such tokens broken up (`selfrag.untrusted.unmarked`). Labels are less exact
+than on an engine: a `vllm serve` of one's own is better driven by `EngineExecutor` over the http engine.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+import json
+import math
+import re
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import partial
+from itertools import groupby
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
-from selfrag.engines.http import patiently
-from selfrag.engines.http_wire import server_message
-from selfrag.intrinsics.contract import Completion, Failed, Request
-from selfrag.intrinsics.execution import endpoint_slots
-from selfrag.intrinsics.execution.endpoint_config import EndpointConfig, Holding
-from selfrag.intrinsics.execution.endpoint_wire import BadReplyError, Call, body, parse
-from selfrag.intrinsics.execution.obeying import obeys
+from retrieval.checks import web_address, whole
+from selfrag.engines.http import ServerConfig, patiently
+from selfrag.engines.http_wire import BadReplyError, server_message
+from selfrag.errors import EngineError
+from selfrag.intrinsics.contract import (
+    ChatPrompt,
+    Completion,
+    Constraint,
+    Failed,
+    Request,
+    Slot,
+    TextPrompt,
+    TokenLogprob,
+)
+from selfrag.intrinsics.dialects.output import certain, likelihood
+from selfrag.untrusted import markers, unmarked
+
+
+class ConstraintMode(StrEnum):
+    """How an endpoint is made to hold to a constraint."""
+
+    AUTO = "auto"  # the first of the others that it takes and obeys
+    STRUCTURED = "structured_outputs"  # vLLM: schema, pattern or choice; replies can be begun for the model
+    SCHEMA = "response_format"  # OpenAI: a JSON schema
+    NONE = "none"  # nothing but the prompt; replies are read as they come
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointConfig(ServerConfig):
+    """How to reach an endpoint; its `url` is such as `http://127.0.0.1:8000/v1`, without a path `/v1` is added."""
+
+    model: str  # its name there; a request's adapter takes its place, as `vllm serve --lora-modules` has it
+    constraint_mode: ConstraintMode = ConstraintMode.AUTO  # how constraints are sent
+    top_logprobs: int = 20  # most alternatives that the endpoint returns a token; 0 if it returns none
+
+    def __post_init__(self) -> None:
+        web_address(self.url, "http://127.0.0.1:8000/v1")
+        ServerConfig.__post_init__(self)
+        if not self.model.strip():
+            raise EngineError("the name of the model is empty; give the name that the endpoint knows")
+        whole("top_logprobs", self.top_logprobs, 0, 20)
+
+    @property
+    def base(self) -> str:
+        """Address before the routes."""
+        bare = self.url.rstrip("/")
+        return bare if urlsplit(bare).path else f"{bare}/v1"
+
+
+CHAT, TEXT = "/chat/completions", "/completions"
+
+_RENDERED = ("tools", "functions", "chat_template_kwargs")
+"""Fields of a caller's request, beside messages and documents, that a chat template shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a server."""
+
+    prompt: TextPrompt | ChatPrompt  # as the codec made it
+    max_tokens: int  # most new tokens
+    begun: str = ""  # text with which the reply begins, written for the model
+    temperature: float | None = 0.0  # None leaves it to the server
+    constraint: Constraint | None = None  # of the text
+    top_logprobs: int = 0  # alternatives a token; 0 for no log-probabilities
+    adapter: str | None = None  # name that takes the model's place
+
+    @property
+    def route(self) -> str:
+        """Where it goes."""
+        return TEXT if isinstance(self.prompt, TextPrompt) else CHAT
+
+
+def body(call: Call, model: str, constraint_mode: ConstraintMode) -> dict[str, Any]:
+    """The JSON of a call."""
+    content: dict[str, Any] = {"model": call.adapter or model, "max_tokens": call.max_tokens}
+    if call.temperature is not None:
+        content["temperature"] = call.temperature
+    if isinstance(call.prompt, TextPrompt):
+        content["prompt"] = _text(call.prompt) + _begun(call.begun)
+        if call.top_logprobs:
+            content["logprobs"] = call.top_logprobs
+    else:
+        rendered = {key: _broken(value) for key, value in call.prompt.extra.items() if key in _RENDERED}
+        content = {**call.prompt.extra, **rendered, **content, **_chat(call.prompt, call.begun, constraint_mode)}
+        if call.top_logprobs:
+            content |= {"logprobs": True, "top_logprobs": call.top_logprobs}
+    return content | _constraint_fields(call.constraint, constraint_mode)
+
+
+def _chat(prompt: ChatPrompt, begun: str, constraint_mode: ConstraintMode) -> dict[str, Any]:
+    own = markers(prompt.own)
+    turns = [{"role": unmarked(m.role), "content": unmarked(m.content, own)} for m in prompt.messages]
+    content: dict[str, Any] = {"messages": turns}
+    if prompt.documents:
+        content["documents"] = [_broken(document) for document in prompt.documents]
+    if begun and constraint_mode is ConstraintMode.STRUCTURED:
+        turns.append({"role": "assistant", "content": _begun(begun)})
+        content |= {"add_generation_prompt": False, "continue_final_message": True}
+    elif begun:
+        asked = f"\n\nYour reply begins like this; write only what comes next, without repeating it:\n{_begun(begun)}"
+        turns[-1] = {**turns[-1], "content": turns[-1]["content"] + asked}
+    return content
+
+
+def _text(prompt: TextPrompt) -> str:
+    """Control pieces as they are; neighbouring text pieces are one text, so that halves in two of them do not join."""
+    own = markers(prompt.own)
+    runs = [(control, "".join(p.text for p in run)) for control, run in groupby(prompt.pieces, lambda p: p.control)]
+    return "".join(text if control else unmarked(text, own) for control, text in runs)
+
+
+def _begun(text: str) -> str:
+    """The beginning of a reply, which may end with an open bracket of the codec's own."""
+    return unmarked(text) if text.endswith(" ") else unmarked(text).removesuffix(" ")
+
+
+def _broken(value: Any) -> Any:
+    """A JSON value with every text in it `unmarked`, names of fields included."""
+    if isinstance(value, str):
+        return unmarked(value)
+    if isinstance(value, Mapping):
+        return {_broken(key): _broken(one) for key, one in value.items()}
+    return [_broken(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _constraint_fields(constraint: Constraint | None, mode: ConstraintMode) -> dict[str, Any]:
+    if constraint is None or mode is ConstraintMode.NONE:
+        return {}
+    schema = None if constraint.json_schema is None else dict(constraint.json_schema)
+    if mode is ConstraintMode.SCHEMA:
+        form = {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": schema}}
+        return {} if schema is None else {"response_format": form}
+    if schema is not None:
+        return {"structured_outputs": {"json": schema}}
+    if constraint.regex is not None:
+        return {"structured_outputs": {"regex": constraint.regex}}
+    return {"structured_outputs": {"choice": list(constraint.choice or ())}}
+
+
+def parse(content: bytes, call: Call) -> Completion:
+    """The completion in a reply.
+
+    Raises:
+        BadReplyError: it is not JSON, or has no text; nothing is ever filled in.
+    """
+    try:
+        reply = json.loads(content)
+    except (ValueError, RecursionError):
+        raise BadReplyError(f"the reply is not JSON: {content[:80]!r}") from None
+    match reply:
+        case {"choices": [{"message": {"content": str() | None as text}} as choice, *_]} if call.route == CHAT:
+            tokens = _chat_tokens(choice)
+        case {"choices": [{"text": str(text)} as choice, *_]} if call.route == TEXT:
+            tokens = _text_tokens(choice)
+        case _:
+            raise BadReplyError("the reply lacks choices[0] with its text")
+    finish, usage = choice.get("finish_reason"), reply.get("usage")
+    counts = usage if isinstance(usage, dict) else {}
+    details = counts.get("prompt_tokens_details")
+    return Completion(
+        text or "",
+        finish if isinstance(finish, str) else None,
+        tokens,
+        prompt_tokens=_count(counts, "prompt_tokens"),
+        cached_tokens=_count(details if isinstance(details, dict) else {}, "cached_tokens"),
+        generated_tokens=_count(counts, "completion_tokens"),
+    )
+
+
+def _count(usage: Mapping[str, Any], name: str) -> int:
+    value = usage.get(name)
+    return value if isinstance(value, int) and value >= 0 else 0
+
+
+def _chat_tokens(choice: Mapping[str, Any]) -> tuple[TokenLogprob, ...] | None:
+    match choice:
+        case {"logprobs": {"content": [*rows]}} if rows:
+            found = [_token(row) for row in rows]
+            return tuple(token for token in found if token is not None) if all(found) else None
+        case _:
+            return None
+
+
+def _token(row: Any) -> TokenLogprob | None:
+    match row:
+        case {"token": str(text), "logprob": float() | int() as value} if _sound(value):
+            others = row.get("top_logprobs")
+            top = [one for one in others if isinstance(one, dict)] if isinstance(others, list) else []
+            pairs = [(one.get("token"), one.get("logprob")) for one in top]
+            return TokenLogprob(text, float(value), _top(pairs))
+        case _:
+            return None
+
+
+def _text_tokens(choice: Mapping[str, Any]) -> tuple[TokenLogprob, ...] | None:
+    match choice:
+        case {"logprobs": {"tokens": [*texts], "token_logprobs": [*values]} as given} if len(texts) == len(values):
+            pass
+        case _:
+            return None
+    others = given.get("top_logprobs")
+    tops = others if isinstance(others, list) and len(others) == len(texts) else [None] * len(texts)
+    found = []
+    for text, value, top in zip(texts, values, tops, strict=True):
+        if not isinstance(text, str) or not isinstance(value, float | int) or not _sound(value):
+            return None
+        found.append(TokenLogprob(text, float(value), _top(list(top.items()) if isinstance(top, dict) else [])))
+    return tuple(found) or None
+
+
+def _top(pairs: Sequence[tuple[Any, Any]]) -> tuple[tuple[str, float], ...]:
+    """Alternatives that are log-probabilities, best first; servers write -9999 for what a constraint forbids."""
+    kept = [
+        (text, float(value))
+        for text, value in pairs
+        if isinstance(text, str) and isinstance(value, float | int) and _sound(value) and value > -9998
+    ]
+    return tuple(sorted(kept, key=lambda pair: -pair[1]))
+
+
+def _sound(value: float) -> bool:
+    return math.isfinite(value) and value <= 1e-3
+
+
+_FIELD = "label"
+
+
+def slot_call(request: Request, slot: Slot, top_logprobs: int, constraint_mode: ConstraintMode) -> Call:
+    """The call that has a slot's label written."""
+    words = [surface.strip() for surface in slot.surfaces]
+    longest = max(map(len, slot.surfaces))
+    made = Call(
+        request.prompt,
+        longest + 8,  # a token is a character at least
+        slot.prefill,
+        constraint=Constraint(choice=slot.surfaces),
+        top_logprobs=top_logprobs,
+        adapter=request.adapter,
+    )
+    if constraint_mode is not ConstraintMode.SCHEMA:
+        return made
+    schema = {
+        "type": "object",
+        "properties": {_FIELD: {"type": "string", "enum": words}},
+        "required": [_FIELD],
+        "additionalProperties": False,
+    }
+    return replace(made, max_tokens=longest + 32, constraint=Constraint(json_schema=schema))
+
+
+def slot_logprobs(slot: Slot, completion: Completion) -> tuple[float, ...] | None:
+    """Natural log-probability of each surface, read off the alternatives; None if what was written is no label.
+
+    What is not among the returned alternatives is unknown and lowers the coverage. Without log-probabilities the
+    written label is taken as certain.
+    """
+    text = completion.text
+    forms = [surface.strip() for surface in slot.surfaces]
+    begin = _begin(text)
+    if begin is None:
+        return None
+    # Longer labels first: none is the beginning of another, but stripped ones may be.
+    order = sorted(range(len(forms)), key=lambda index: -len(forms[index]))
+    rest = text[begin:].casefold()
+    index = next((i for i in order if rest.startswith(forms[i].casefold()) and _ends(rest, len(forms[i]))), None)
+    if index is None:
+        return None
+    found = None
+    if completion.tokens and any(token.top for token in completion.tokens):
+        found = likelihood(completion.tokens, text, (begin, begin + len(forms[index])), forms)
+    if found is None:
+        found = certain(index, len(forms))
+    # The label that was written is all that is known for certain; a coverage of 1 says so.
+    return tuple(math.log(p * found.coverage) if p > 0 else -math.inf for p in found.distribution)
+
+
+def _begin(text: str) -> int | None:
+    """Where the label stands: at the beginning, or as the value of the one field."""
+    bare = text.lstrip()
+    if not bare:
+        return None
+    if not bare.startswith("{"):
+        return len(text) - len(bare)
+    mark = json.dumps(_FIELD)
+    after = text.find(mark)
+    quote = -1 if after < 0 else text.find('"', text.find(":", after + len(mark)))
+    return None if quote < 0 else quote + 1
+
+
+def _ends(text: str, size: int) -> bool:
+    """Whether the label stops there: `rel` is not what `relevant` says."""
+    return size == len(text) or not text[size].isalnum()
+
 
 T = TypeVar("T")
 
@@ -29,7 +323,7 @@ REFUSED = (400, 404, 422, 501)
 
 _JSON_BEGINS = ("", *'{["-0123456789tfn')
 
-_DESCENT = (Holding.STRUCTURED, Holding.SCHEMA, Holding.NONE)
+_DESCENT = (ConstraintMode.STRUCTURED, ConstraintMode.SCHEMA, ConstraintMode.NONE)
 
 
 class EndpointExecutor:
@@ -37,12 +331,12 @@ class EndpointExecutor:
 
     Attributes:
         config: how to reach it.
-        holding: how constraints are sent; AUTO until the first one was.
+        constraint_mode: how constraints are sent; AUTO until the first one was.
     """
 
     def __init__(self, config: EndpointConfig) -> None:
         self.config = config
-        self.holding = config.holding
+        self.constraint_mode = config.constraint_mode
         self._limit_name = "max_tokens"
 
     def run(self, requests: Sequence[Request]) -> list[Completion | Failed]:
@@ -72,7 +366,7 @@ class _Connection:
 
     async def request(self, request: Request) -> Completion | Failed:
         most = self._owner.config.top_logprobs
-        jobs = [self._call(partial(endpoint_slots.call, request, slot, most)) for slot in request.slots]
+        jobs = [self._call(partial(slot_call, request, slot, most)) for slot in request.slots]
         if request.max_tokens > 0:
             text = Call(
                 request.prompt,
@@ -92,44 +386,47 @@ class _Connection:
         scored = zip(request.slots, results, strict=False)
         return replace(
             written or Completion(),
-            scores=tuple(endpoint_slots.scores(s, r) if isinstance(r, Completion) else None for s, r in scored),
+            scores=tuple(slot_logprobs(s, r) if isinstance(r, Completion) else None for s, r in scored),
             prompt_tokens=sum(result.prompt_tokens for result in served),
             cached_tokens=sum(result.cached_tokens for result in served),
             generated_tokens=sum(result.generated_tokens for result in served),
         )
 
-    async def _call(self, make: Callable[[Holding], Call]) -> Completion | Failed:
-        if self._owner.holding is Holding.AUTO and make(Holding.STRUCTURED).constraint is not None:
+    async def _call(self, make: Callable[[ConstraintMode], Call]) -> Completion | Failed:
+        if (
+            self._owner.constraint_mode is ConstraintMode.AUTO
+            and make(ConstraintMode.STRUCTURED).constraint is not None
+        ):
             async with self._settling:
-                if self._owner.holding is Holding.AUTO:
+                if self._owner.constraint_mode is ConstraintMode.AUTO:
                     return await self._settle(make)
-        holding = self._owner.holding
-        return (await self._send(make(holding), holding))[0]
+        constraint_mode = self._owner.constraint_mode
+        return (await self._send(make(constraint_mode), constraint_mode))[0]
 
-    async def _settle(self, make: Callable[[Holding], Call]) -> Completion | Failed:
+    async def _settle(self, make: Callable[[ConstraintMode], Call]) -> Completion | Failed:
         """Find the strictest way that the server takes and obeys, by the first constrained call.
 
         A server that does not know a way refuses the call, or ignores the constraint and says nothing.
         """
-        for holding in _DESCENT:
-            call = make(holding)
-            result, status = await self._send(call, holding)
+        for constraint_mode in _DESCENT:
+            call = make(constraint_mode)
+            result, status = await self._send(call, constraint_mode)
             taken = isinstance(result, Completion)
-            if holding is Holding.NONE or (not taken and status not in REFUSED):
+            if constraint_mode is ConstraintMode.NONE or (not taken and status not in REFUSED):
                 if taken:
-                    self._owner.holding = holding
+                    self._owner.constraint_mode = constraint_mode
                 return result
-            if isinstance(result, Completion) and _held(result, call, holding):
-                self._owner.holding = holding
+            if isinstance(result, Completion) and _followed(result, call, constraint_mode):
+                self._owner.constraint_mode = constraint_mode
                 return result
         raise AssertionError("unreachable: the last way returns")
 
-    async def _send(self, call: Call, holding: Holding) -> tuple[Completion | Failed, int]:
+    async def _send(self, call: Call, constraint_mode: ConstraintMode) -> tuple[Completion | Failed, int]:
         """What came back, and the status; 0 for none."""
         import httpx
 
         config, owner = self._owner.config, self._owner
-        content = body(call, config.model, holding)
+        content = body(call, config.model, constraint_mode)
         async with self._slots:
             for _ in range(2):
                 content[owner._limit_name] = content.pop("max_tokens", call.max_tokens)
@@ -154,10 +451,10 @@ class _Connection:
             return Failed(f"{config.url}: {error}"), 200
 
 
-def _held(completion: Completion, call: Call, holding: Holding) -> bool:
+def _followed(completion: Completion, call: Call, constraint_mode: ConstraintMode) -> bool:
     """Whether a reply follows its constraint, as far as it was sent and the reply is whole."""
     constraint = call.constraint
-    if constraint is None or (holding is Holding.SCHEMA and constraint.json_schema is None):
+    if constraint is None or (constraint_mode is ConstraintMode.SCHEMA and constraint.json_schema is None):
         return True
     if completion.finish == "length" and constraint.choice is None:
         return constraint.json_schema is None or completion.text.lstrip()[:1] in _JSON_BEGINS
@@ -172,3 +469,18 @@ def _finish(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return asyncio.run(make())
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(lambda: asyncio.run(make())).result()
+
+
+def obeys(text: str, constraint: Constraint) -> bool:
+    """Whether the whole text is what the constraint allows; white space around a choice does not matter."""
+    import jsonschema
+
+    if constraint.choice is not None:
+        return text.strip() in [choice.strip() for choice in constraint.choice]
+    if constraint.regex is not None:
+        return re.fullmatch(constraint.regex, text) is not None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return bool(jsonschema.Draft202012Validator(dict(constraint.json_schema or {})).is_valid(value))

@@ -5,18 +5,171 @@ All slots and all texts of all requests go out as one batch, so adapters mix and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from selfrag.decoding.requests import Failed, Generate, Generated
+from selfrag.decoding.options import option_logprobs, option_requests
+from selfrag.decoding.requests import Constraint as Mask
+from selfrag.decoding.requests import Failed, Finish, Generate, Generated
 from selfrag.decoding.sessions import close
 from selfrag.engines.base import Engine, pump
+from selfrag.engines.prefixes import common_length
 from selfrag.errors import EngineError, UserError
-from selfrag.intrinsics.contract import Completion, Request, Steps
-from selfrag.intrinsics.execution.generated import ENDED, label_ids, mask, tokens
-from selfrag.intrinsics.execution.slots import SlotPlan, plan
+from selfrag.intrinsics.contract import Completion, Constraint, Request, Slot, Steps, TokenLogprob
+from selfrag.intrinsics.dialects.output import logsumexp
 from selfrag.intrinsics.rendering import Renderer
+from selfrag.tokenization import TextCodec
+
+LONGEST = 4
+"""Bytes of a character, so tokens that may go by without text."""
+
+WINDOW = 8
+"""Earlier pieces of text with which a token is decoded, because its text depends on what stands before it."""
+
+ENDED = {Finish.STOP: "stop", Finish.EOS: "stop", Finish.BUDGET: "length", Finish.CONTEXT: "length"}
+"""The words of OpenAI-compatible servers."""
+
+
+def mask(constraint: Constraint | None) -> Mask | None:
+    """A codec's constraint in the engines' form."""
+    if constraint is None:
+        return None
+    if constraint.json_schema is not None:
+        return Mask.json(constraint.json_schema)
+    return Mask.regex(constraint.regex) if constraint.regex is not None else Mask.choice(constraint.choice or ())
+
+
+def tokens(
+    codec: TextCodec, ids: Sequence[int], generated: Generated, watch: Sequence[int]
+) -> tuple[TokenLogprob, ...]:
+    """One entry a token of the text; `ids` are the generated ones up to where the text ends.
+
+    A token that ends in the middle of a character has no text of its own; the token that completes it has the whole.
+    """
+    found = []
+    done = [0]  # places at which all text before was out; a window begins at one, never inside a character
+    for at, token_id in enumerate(ids):
+        begin = done[max(0, len(done) - WINDOW)]
+        said = codec.decode(ids[begin : done[-1]])
+        whole = codec.decode(ids[begin : at + 1])
+        waits = whole.endswith("\ufffd") and at - done[-1] < LONGEST - 1
+        text = "" if waits else _rest(said, whole)
+        row = zip(watch, generated.watched[at].tolist(), strict=True)
+        others = {
+            _rest(said, codec.decode([*ids[begin:at], other])): value
+            for other, value in row
+            if value > -math.inf and other != token_id
+        }
+        top = {**others, text: generated.token_logprobs[at]}
+        ranked = sorted(top.items(), key=lambda pair: -pair[1]) if watch else ()
+        found.append(TokenLogprob(text, generated.token_logprobs[at], tuple(ranked)))
+        if not waits:
+            done.append(at + 1)
+    return tuple(found)
+
+
+def _rest(said: str, whole: str) -> str:
+    """What `whole` adds to it."""
+    return whole[len(said) :] if whole.startswith(said) else whole
+
+
+def label_ids(codec: TextCodec, constraint: Constraint | None, most: int) -> tuple[int, ...]:
+    """Ids that can be part of a label that a constraint enumerates, for watching while text is generated.
+
+    Args:
+        codec: tokenises the labels, with and without what may stand before them.
+        constraint: its enumerations and booleans are the labels.
+        most: ids at most; those that can begin a label come first.
+    """
+    forms = [constraint.choice] if constraint is not None and constraint.choice else []
+    texts = [form for some in forms for form in some]
+    if constraint is not None and constraint.json_schema is not None:
+        texts = [json.dumps(value, ensure_ascii=False) for value in _labels(constraint.json_schema)]
+    written = [w for text in dict.fromkeys(texts) for w in (text, f" {text}", text.removeprefix('"'))]
+    # A label need not be written in its usual tokens: `y` and `es` are allowed where `yes` is.
+    beginnings = [codec.encode(one[:end]) for one in written for end in range(1, len(one) + 1)]
+    firsts = [ids[0] for ids in beginnings if len(ids) == 1]
+    rest = [token_id for one in written for token_id in codec.encode(one)]
+    return tuple(dict.fromkeys((*firsts, *rest)))[:most]
+
+
+def _labels(schema: Any) -> Iterator[Any]:
+    """Values of all enumerations of a JSON schema, in order."""
+    if isinstance(schema, Mapping):
+        if isinstance(schema.get("enum"), Sequence):
+            yield from schema["enum"]
+        if schema.get("type") == "boolean":
+            yield from (True, False)
+        for value in schema.values():
+            yield from _labels(value)
+    elif isinstance(schema, Sequence) and not isinstance(schema, str):
+        for value in schema:
+            yield from _labels(value)
+
+
+Ids = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SlotPlan:
+    """How one slot is scored."""
+
+    prefix: Ids  # everything before the surfaces
+    paths: tuple[Ids, ...]  # token sequences, none the beginning of another
+    owners: tuple[int, ...]  # for each path the number of the surface that it writes
+    requests: tuple[Generate, ...]  # one a node of the trie; more where more ids part than an engine can watch
+
+    def scores(self, results: Sequence[Generated | Failed]) -> tuple[float, ...] | None:
+        """Natural log-probability of each surface; None if a request failed or a value is no probability."""
+        served = [result for result in results if isinstance(result, Generated)]
+        if len(served) < len(self.requests):
+            return None
+        logprobs = option_logprobs(self.requests, served, self.prefix, self.paths)
+        if any(math.isnan(value) for value in logprobs):
+            return None
+        surfaces = range(max(self.owners) + 1)
+        return tuple(
+            logsumexp([value for value, owner in zip(logprobs, self.owners, strict=True) if owner == surface])
+            for surface in surfaces
+        )
+
+
+def plan(renderer: Renderer, slot: Slot, prompt: Ids, *, adapter: str | None, most_watched: int) -> SlotPlan:
+    """The requests of a slot after a prompt.
+
+    Raises:
+        UserError: the tokenizer cannot tell the surfaces apart.
+    """
+    found = renderer.slot(slot)
+    before = tuple(renderer.text.encode(slot.prefill))
+    border = common_length(found.shared, before)
+    paths = {(*found.shared[border:], *path): owner for owner, path in enumerate(found.paths)}
+    if border < len(before):
+        paths |= _seams(renderer, slot, before, border, taken=paths)
+    prefix = (*prompt, *before[:border])
+    requests = option_requests(prefix, list(paths), adapter=adapter, most_watched=most_watched)
+    return SlotPlan(prefix, tuple(paths), tuple(paths.values()), tuple(requests))
+
+
+def _seams(renderer: Renderer, slot: Slot, before: Ids, border: int, *, taken: dict[Ids, int]) -> dict[Ids, int]:
+    """Ways of writing that keep the seam: the prefill's own tokens, then the surface by itself."""
+    found: dict[Ids, int] = {}
+    for owner, surface in enumerate(slot.surfaces):
+        ids = (*before, *renderer.text.encode(surface))
+        path = ids[border:]
+        # A tokenizer may put a space before a text that stands alone; such a path would write something else.
+        if path not in taken and renderer.text.decode(ids) == renderer.text.decode(
+            (*before[:border], *_of(taken, owner))
+        ):
+            found[path] = owner
+    return found
+
+
+def _of(paths: dict[Ids, int], owner: int) -> Ids:
+    return next(path for path, number in paths.items() if number == owner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +187,7 @@ class _Plan:
 
 
 class EngineExecutor:
-    """A `SteppedExecutor` over an engine.
+    """An `Executor` over an engine, which can also run inside a decoder (`steps`).
 
     Attributes:
         engine: where requests run.

@@ -6,10 +6,21 @@ stages is a `Flow`. A flow is sans-IO like a decoder, so many conversations shar
 
 from __future__ import annotations
 
-from selfrag.intrinsics.flows.after import CertaintyFilter, Cite, HallucinationFilter
-from selfrag.intrinsics.flows.flow import Flow, named, run
-from selfrag.intrinsics.flows.stages import AnswerabilityGate, RelevanceFilter, Rewrite, Search, Take, Write
-from selfrag.intrinsics.flows.writers import ChatWriter, SelfRAGWriter
+from selfrag.intrinsics.flows.flow import (
+    AnswerabilityGate,
+    CertaintyFilter,
+    Cite,
+    Flow,
+    HallucinationFilter,
+    RelevanceFilter,
+    Rewrite,
+    Search,
+    Take,
+    Write,
+    named,
+    run,
+)
+from selfrag.intrinsics.flows.progress import ChatWriter, SelfRAGWriter
 
 __all__ = [
     "AnswerabilityGate",

@@ -2,22 +2,204 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
+from retrieval.checks import choice, whole
 from retrieval.passage import Retriever
-from selfrag.decoding.answer import Answer
+from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.batcher import Service
 from selfrag.decoding.driver import Answered, Broken, drive
+from selfrag.decoding.requests import Failed, Retrieve, Retrieved
 from selfrag.decoding.sessions import Serving
-from selfrag.decoding.tree import Decoder
-from selfrag.errors import UserError
-from selfrag.intrinsics.contract import Reflector, State
-from selfrag.intrinsics.conversation import Conversation, read_state
-from selfrag.intrinsics.flows.progress import ABSTENTION, Run, Stage, begin
-from selfrag.intrinsics.flows.stages import AnswerabilityGate, Rewrite, Search, Sees, Write
-from selfrag.intrinsics.flows.writers import Writer
+from selfrag.decoding.tree import Decoder, distinct
+from selfrag.errors import DecodingError, UserError
+from selfrag.intrinsics.contract import Finding, Message, Reflection, Reflector, State
+from selfrag.intrinsics.flows.progress import (
+    ABSTENTION,
+    Progress,
+    ReflectorStage,
+    Run,
+    Stage,
+    Staging,
+    Writer,
+    abstention,
+    begin,
+    first_score,
+    taken,
+)
+from selfrag.intrinsics.query_rewrite import same_question
+from selfrag.intrinsics.sentences import response_sites
+from selfrag.intrinsics.state import Conversation, read_state
+from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.labels import Role
+
+Sees = Literal["retrieval", "conversation", "alone"]
+
+
+@dataclass(frozen=True)
+class Rewrite(ReflectorStage):
+    """Rewrites the last user turn so that it stands alone (QR)."""
+
+    role = Role.REWRITE
+    # what the rewrite changes. `retrieval`: the search alone (the paper). `conversation`: gates and writer see it in
+    # place of the last user turn (granite-io). `alone`: they see nothing else, for models that were trained on single
+    # exchanges.
+    rewrite_scope: Sees = "retrieval"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choice("rewrite_scope", self.rewrite_scope, ("retrieval", "conversation", "alone"))
+
+    def run(self, progress: Progress, run: Run) -> Staging[Progress]:
+        """Set the query; where the model wrote no rewrite, the question stays."""
+        (reflection,) = yield from run.reflect(self.reflector, [State(progress.seen.messages)])
+        text = reflection.text
+        if text is None or not text.strip():
+            why = reflection.diagnostics[0].message if reflection.diagnostics else "nothing was written"
+            return progress.noted("rewrite", f"kept as asked: {why}")
+        changed = "unchanged" if same_question(progress.query, text) else text
+        seen = self._seen(progress.seen, text)
+        return progress.noted("rewrite", changed, reflection.judgments, query=text, seen=seen)
+
+    def _seen(self, seen: State, text: str) -> State:
+        index = seen.last("user")
+        if self.rewrite_scope == "retrieval" or index is None:
+            return seen
+        if self.rewrite_scope == "alone":
+            return replace(seen, messages=(Message("user", text),))
+        turns = [Message("user", text) if i == index else turn for i, turn in enumerate(seen.messages)]
+        return replace(seen, messages=tuple(turns))
+
+
+@dataclass(frozen=True)
+class Search(Stage):
+    """Searches for evidence."""
+
+    k: int = 5  # passages of a search
+    # `question`: one search for the query. `answer`: one for each sentence of the first answer, after the query, for
+    # citing what somebody else wrote.
+    by: Literal["question", "answer"] = "question"
+
+    def __post_init__(self) -> None:
+        whole("k", self.k)
+        choice("by", self.by, ("question", "answer"))
+
+    def run(self, progress: Progress, run: Run) -> Staging[Progress]:
+        """Set the passages; those that came with the conversation make a search needless.
+
+        A search that fails after an answer was written finds nothing, and the answer stays.
+
+        Raises:
+            DecodingError: the retriever failed before anything was written.
+        """
+        if progress.seen.passages:
+            return progress.noted("search", f"{len(progress.seen.passages)} given", passages=progress.seen.passages)
+        queries = list(dict.fromkeys(self._queries(progress)))
+        results = yield [Retrieve(query, self.k) for query in queries]
+        run.usage = replace(run.usage, searches=run.usage.searches + len(queries))
+        passages = distinct([p for result in results if isinstance(result, Retrieved) for p in result.passages])
+        failures = [f"search failed: {result.reason}" for result in results if isinstance(result, Failed)]
+        if failures and not progress.answers:
+            raise DecodingError(failures[0])
+        outcome = "; ".join([f"{len(passages)} for {'; '.join(queries)}", *failures])
+        return progress.noted("search", outcome, passages=passages)
+
+    def _queries(self, progress: Progress) -> list[str]:
+        if self.by == "question" or not progress.answers:
+            return [progress.query]
+        state = State((Message("assistant", progress.answers[0].text),))
+        return [f"{progress.query} {site.text}" for site in response_sites(state, 0)] or [progress.query]
+
+
+@dataclass(frozen=True)
+class RelevanceFilter(ReflectorStage):
+    """Leaves out passages that do not help."""
+
+    role = Role.RELEVANCE
+    threshold: float = 0.5  # passages with a score below it are left out; an undefined judgment leaves nothing out
+
+    def run(self, progress: Progress, run: Run) -> Staging[Progress]:
+        """Shorten the passages."""
+        passages = progress.evidence or ()
+        states = [State(progress.seen.messages, (passage,)) for passage in passages]
+        reflections = (yield from run.reflect(self.reflector, states)) if states else []
+        found = [first_score(one) for one in reflections]
+        pairs = list(zip(passages, found, strict=True))
+        kept = tuple(p for p, judgment in pairs if judgment is None or judgment.score >= self.threshold)
+        judgments = [judgment for judgment in found if judgment is not None]
+        return progress.noted("relevance", f"{len(kept)} of {len(passages)} kept", judgments, passages=kept)
+
+
+@dataclass(frozen=True)
+class AnswerabilityGate(ReflectorStage):
+    """Ends the flow with a fixed text where the passages do not answer the question (AD)."""
+
+    role = Role.ANSWERABLE
+    threshold: float = 0.5  # least probability of answerable to go on; an undefined judgment goes on
+    text: str = ABSTENTION  # the fixed text
+
+    def run(self, progress: Progress, run: Run) -> Staging[Progress]:
+        """Go on, or end; without any passage there is nothing to answer from."""
+        if not progress.evidence:
+            why = "no passages"
+            return progress.noted("answerability", why, over=abstention(progress, self.text, why))
+        (reflection,) = yield from run.reflect(self.reflector, [progress.state()])
+        judgment = first_score(reflection)
+        if judgment is None:
+            return progress.noted("answerability", "undefined")
+        outcome = f"answerable {judgment.score:.2f}"
+        over = abstention(progress, self.text, outcome) if judgment.score < self.threshold else None
+        return progress.noted("answerability", outcome, [judgment], over=over)
+
+
+@dataclass(frozen=True)
+class Write(Stage):
+    """Writes the answer."""
+
+    writer: Writer  # who writes
+    samples: int = 1  # answers to write
+
+    def __post_init__(self) -> None:
+        whole("samples", self.samples)
+
+    def run(self, progress: Progress, run: Run) -> Staging[Progress]:
+        """Set the answers.
+
+        Raises:
+            UserError: the conversation does not end with a question.
+            DecodingError: nothing could be written.
+        """
+        if progress.seen.messages[-1].role != "user":
+            raise UserError("the conversation must end with the user's turn; the last one is of another role")
+        answers = yield from self.writer.write(progress, run, self.samples)
+        return progress.noted("write", f"{len(answers)} written", answers=tuple(answers))
+
+    def services(self, engine: Any) -> Mapping[str, Service]:
+        """The writer's."""
+        return self.writer.services(engine)
+
+
+@dataclass(frozen=True)
+class Take(Stage):
+    """Takes the answer that the conversation ends with, whoever wrote it, in place of writing one."""
+
+    def run(self, progress: Progress, run: Run) -> Staging[Progress]:
+        """Set the answer.
+
+        Raises:
+            UserError: the conversation does not end with an answer.
+        """
+        del run
+        last = progress.given.messages[-1]
+        if last.role != "assistant" or not last.content.strip():
+            raise UserError("the conversation must end with the assistant turn that is to be looked at")
+        seen = replace(progress.seen, messages=progress.seen.messages[:-1])
+        answer = taken(progress.question, last.content, seen.passages)
+        return progress.noted("take", "the answer given", seen=seen, answers=(answer,))
+        yield []  # a generator, as every stage
+
 
 NAMES = ("none", "qr", "ad", "qr+ad")
 """The flows of section 7 of the paper."""
@@ -25,15 +207,10 @@ NAMES = ("none", "qr", "ad", "qr+ad")
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Stages, one after the other, until one ends the flow or none is left.
+    """Stages, one after the other, until one ends the flow or none is left."""
 
-    Attributes:
-        stages: in order; somewhere there must be one that writes or takes an answer.
-        name: for reports.
-    """
-
-    stages: tuple[Stage, ...]
-    name: str = ""
+    stages: tuple[Stage, ...]  # in order; somewhere there must be one that writes or takes an answer
+    name: str = ""  # for reports
 
     def then(self, *stages: Stage) -> Flow:
         """The flow with more stages after it."""
@@ -96,13 +273,15 @@ def named(
     stages: list[Stage] = []
     if "qr" in wanted:
         if rewrite is None:
-            raise UserError(f"the flow {wanted} needs rewrite=.., such as Reflecting(QueryRewrite(executor))")
+            raise UserError(f"the flow {wanted} needs rewrite=.., such as IntrinsicReflector(QueryRewrite(executor))")
         stages.append(Rewrite(rewrite, rewrite_scope))
     if k is not None:
         stages.append(Search(k))
     if "ad" in wanted:
         if answerability is None:
-            raise UserError(f"the flow {wanted} needs answerability=.., such as Reflecting(Answerability(executor))")
+            raise UserError(
+                f"the flow {wanted} needs answerability=.., such as IntrinsicReflector(Answerability(executor))"
+            )
         if k is None:
             raise UserError(f"the flow {wanted} judges what was found; give k=5, say")
         stages.append(AnswerabilityGate(answerability, threshold, text))
@@ -130,3 +309,98 @@ def run(
         if isinstance(event, Answered | Broken):
             results[event.index] = event.answer if isinstance(event, Answered) else event.error
     return [results[index] for index in range(len(states))]
+
+
+@dataclass(frozen=True)
+class CertaintyFilter(ReflectorStage):
+    """Keeps the answers that the model is certain of, the most certain first; the fixed text where there is none."""
+
+    role = Role.CERTAINTY
+    threshold: float = 0.85  # least certainty, on the paper's scale from 0.05 to 0.95 (granite-io's 0.75 is 0.85 here)
+    # `decile`: the most probable one, which is what was calibrated; or the `expectation`
+    by: Literal["decile", "expectation"] = "decile"
+    text: str = ABSTENTION  # the fixed text
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choice("by", self.by, ("decile", "expectation"))
+
+    def run(self, progress: Progress, run: Run) -> Staging[Progress]:
+        """Keep, order, or end; an undefined judgment keeps nothing."""
+        states = [progress.state(answer.text) for answer in progress.answers]
+        found = [first_score(one) for one in (yield from run.reflect(self.reflector, states))]
+        sure = {i: self._certainty(judgment) for i, judgment in enumerate(found) if judgment is not None}
+        kept = sorted((i for i, value in sure.items() if value >= self.threshold - 1e-9), key=lambda i: -sure[i])
+        best = f", best {max(sure.values()):.2f}" if sure else ""
+        outcome = f"{len(kept)} of {len(found)} at least {self.threshold:g}{best}"
+        judgments = [judgment for judgment in found if judgment is not None]
+        if not kept:
+            over = abstention(progress, self.text, outcome)
+            return progress.noted("certainty", outcome, judgments, over=over)
+        return progress.noted("certainty", outcome, judgments, answers=tuple(progress.answers[i] for i in kept))
+
+    def _certainty(self, judgment: Judgment) -> float:
+        return judgment.score if self.by == "expectation" else judgment.mode
+
+
+@dataclass(frozen=True)
+class HallucinationFilter(ReflectorStage):
+    """Keeps the answers in which no sentence is unfaithful (section 5.3 of the paper); else the fixed text."""
+
+    role = Role.SUPPORT
+    threshold: float = 0.1  # an answer goes if its worst sentence is below this; undefined sentences do not count
+    text: str = ABSTENTION  # the fixed text
+
+    def run(self, progress: Progress, run: Run) -> Staging[Progress]:
+        """Keep or end."""
+        if not progress.evidence:
+            return progress.noted("faithfulness", "no passages to compare with")
+        states = [progress.state(answer.text) for answer in progress.answers]
+        found = yield from run.reflect(self.reflector, states)
+        worst = [_lowest(reflection) for reflection in found]
+        kept = [a for a, low in zip(progress.answers, worst, strict=True) if low is None or low >= self.threshold]
+        shown = ", ".join("undefined" if low is None else f"{low:.2f}" for low in worst)
+        outcome = f"{len(kept)} of {len(found)} kept, worst sentences {shown}"
+        judgments = [judgment for reflection in found for judgment in reflection.judgments]
+        if not kept:
+            return progress.noted("faithfulness", outcome, judgments, over=abstention(progress, self.text, outcome))
+        return progress.noted("faithfulness", outcome, judgments, answers=tuple(kept))
+
+
+@dataclass(frozen=True)
+class Cite(ReflectorStage):
+    """Cites the passages for an answer after it was written, by whomever (CG); each sentence becomes a segment."""
+
+    role = Role.CITATION
+
+    def run(self, progress: Progress, run: Run) -> Staging[Progress]:
+        """Give each answer its citations; where nothing is defined it keeps those it has."""
+        if not progress.evidence:
+            return progress.noted("cite", "no passages to cite")
+        states = [progress.state(answer.text) for answer in progress.answers]
+        found = yield from run.reflect(self.reflector, states)
+        answers = tuple(cited(answer, one) for answer, one in zip(progress.answers, found, strict=True))
+        judgments = [judgment for reflection in found for judgment in reflection.judgments]
+        spans = sum(len(finding.citations) for reflection in found for finding in reflection.findings)
+        return progress.noted("cite", f"{spans} spans cited", judgments, answers=answers)
+
+
+def cited(answer: Answer, reflection: Reflection) -> Answer:
+    """The answer with a segment for each sentence and its most probable passage as citation."""
+    segments = tuple(_segment(answer, reflection.state, finding) for finding in reflection.findings)
+    return replace(answer, segments=segments) if segments and reflection.judgments else answer
+
+
+def _segment(answer: Answer, state: State, finding: Finding) -> Segment:
+    site = finding.site
+    owner = next((s for s in answer.segments if s.start <= site.begin < s.end), answer.segments[-1])
+    ranked = sorted(finding.citations, key=lambda one: -(one.probability or 0.0))
+    first = next((one.site.passage for one in ranked if one.site.passage is not None), None)
+    citation = None if first is None else state.passages[first]
+    judgments = {**owner.judgments, Role.CITATION: finding.judgment}
+    return Segment(site.text, site.begin, site.end, citation, judgments, owner.score, owner.node)
+
+
+def _lowest(reflection: Reflection) -> float | None:
+    scores: Sequence[float] = [judgment.score for judgment in reflection.judgments if judgment.defined]
+    return min(scores, default=None)

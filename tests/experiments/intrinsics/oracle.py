@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 
 from selfrag.intrinsics.contract import Completion, Request
-from selfrag.intrinsics.training.gold import gold_of
-from selfrag.intrinsics.training.job import teachable
-from selfrag.intrinsics.training.rows import Labelled
+from selfrag.training.intrinsics.job import teachable
+from selfrag.training.intrinsics.rows import Labelled, gold_of
 
 
 class Oracle:

@@ -1,0 +1,1 @@
+"""Recorded cases of the public intrinsics libraries through our codecs."""

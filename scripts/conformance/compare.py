@@ -1,0 +1,222 @@
+"""Are two plain results the same? Floats within a tolerance, texts and offsets exactly or for a named reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from retrieval.splitting import Span
+from selfrag.intrinsics.contract import Reflection, Request
+
+
+class Deviation(StrEnum):
+    """Names of the deviations."""
+
+    DECILE = "decile"
+    UNDEFINED = "undefined"
+    BOOLEAN = "boolean-label"
+    OFFSETS = "original-offsets"
+    DUPLICATES = "duplicates"
+    SPLITTER = "splitter"
+    RECOVERED = "recovered"
+    LOOKALIKE = "tag-lookalike"
+    WHITESPACE = "white-space"
+    NEGATIVE = "negative-number"
+    FIRST_LABEL = "first-label"
+
+
+REASONS: dict[Deviation, str] = {
+    Deviation.DECILE: "digit d means 0.05 + 0.1 d (paper, section 3.2); upstream returns 0.1 d",
+    Deviation.UNDEFINED: "unreadable output is undefined with a diagnostic; upstream returns it as a value",
+    Deviation.BOOLEAN: "the label's true probability; upstream compares 'False' with 'false' and gets 0 or 1",
+    Deviation.OFFSETS: "offsets into the caller's text; upstream's are into sentences joined by one space",
+    Deviation.DUPLICATES: "duplicate records are dropped; upstream's rule for it does nothing",
+    Deviation.SPLITTER: "sentences as recorded; the splitter here cuts this text elsewhere",
+    Deviation.RECOVERED: "the good records and a diagnostic; upstream raises on the whole reply",
+    Deviation.LOOKALIKE: "what looks like a sentence tag in a text is text; upstream cuts there when it reads",
+    Deviation.WHITESPACE: "white space around a sentence is no part of it; upstream's first one has it",
+    Deviation.NEGATIVE: "a negative number names no sentence and costs its record; upstream counts it from the end",
+    Deviation.FIRST_LABEL: "a token counts for the one label it fits; upstream takes the first label or certainty",
+}
+
+
+_TAG = re.compile(r"<[a-z]+\d+> ")
+TOLERANCE = 0.005
+"""The libraries round to two digits."""
+
+
+class MismatchError(Exception):
+    """Two values differ, and no reason is known. The message says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejoined:
+    """Where the public libraries see a span: in the sentences of a text joined by one space."""
+
+    texts: tuple[tuple[str, tuple[Span, ...]], ...]  # each original with the spans of its numbered sentences
+
+    @classmethod
+    def of(cls, request: Request) -> Rejoined:
+        """The numbered sentences of a request."""
+        spans: dict[tuple[int | None, int | None], list[Span]] = {}
+        for site in (*request.sites, *request.sources):
+            spans.setdefault((site.message, site.passage), []).append((site.begin, site.end))
+        state = request.state
+        return cls(
+            tuple(
+                (state.messages[m].content if m is not None else state.passages[p or 0].text, tuple(sorted(set(found))))
+                for (m, p), found in spans.items()
+            )
+        )
+
+    def holds(self, begin: int, end: int, text: str) -> bool:
+        """Whether a span of ours is what it says, in some original."""
+        return any(original[begin:end] == text for original, _ in self.texts)
+
+    def untrimmed(self, wide_begin: int, wide_end: int, begin: int, end: int) -> bool:
+        """Whether a span is ours with white space around it, in some original."""
+        return any(
+            wide_begin <= begin < end <= wide_end
+            and not f"{original[wide_begin:begin]}{original[end:wide_end]}".strip()
+            and wide_end <= len(original)
+            for original, _ in self.texts
+        )
+
+    def forged(self, begin: int, end: int, text: str) -> bool:
+        """Whether a span of ours is in an original that holds what looks like a sentence tag."""
+        return any(original[begin:end] == text and _TAG.search(original) for original, _ in self.texts)
+
+    def upstream(self, begin: int, end: int, text: str) -> Iterable[Span]:
+        """What upstream's offsets of our span are; one for each original that has this text there."""
+        for original, spans in self.texts:
+            starts, ends = [b for b, _ in spans], [e for _, e in spans]
+            if original[begin:end] == text and begin in starts and end in ends:
+                lengths = [e - b + 1 for b, e in spans]
+                lengths[0] += len(original) - len(original.lstrip())
+                lengths[-1] -= 1  # no space after the last one
+                first, last = starts.index(begin), ends.index(end)
+                yield sum(lengths[:first]), sum(lengths[: last + 1])
+
+
+def compare(ours: Any, theirs: Any, joined: Rejoined, *, subset: bool = False, at: str = "result") -> set[Deviation]:
+    """Reasons for which two results differ; empty if they do not.
+
+    Args:
+        ours: our plain result.
+        theirs: the recorded one.
+        joined: the numbered sentences, for offsets.
+        subset: whether fields of ours that are not recorded are fine.
+        at: where in the result, for the message.
+
+    Raises:
+        MismatchError: they differ without a reason.
+    """
+    if isinstance(theirs, list) and isinstance(ours, list):
+        return _lists(ours, theirs, joined, subset, at)
+    if isinstance(theirs, Mapping) and isinstance(ours, Mapping):
+        return _records(ours, theirs, joined, subset, at)
+    if _number(ours) and _number(theirs):
+        if abs(float(ours) - float(theirs)) <= TOLERANCE:
+            return set()
+    elif type(ours) is type(theirs) and ours == theirs:
+        return set()
+    raise MismatchError(f"{at}: {ours!r:.120} where {theirs!r:.120} was recorded")
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _lists(ours: list[Any], theirs: list[Any], joined: Rejoined, subset: bool, at: str) -> set[Deviation]:
+    found: set[Deviation] = set()
+    distinct = [one for index, one in enumerate(theirs) if one not in theirs[:index]]
+    if len(distinct) < len(theirs) and len(ours) == len(distinct):
+        theirs, found = distinct, {Deviation.DUPLICATES}
+    if len(ours) != len(theirs):
+        raise MismatchError(f"{at}: {len(ours)} entries where {len(theirs)} were recorded")
+    for index, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        found |= compare(a, b, joined, subset=subset, at=f"{at}[{index}]")
+    return found
+
+
+def _records(
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], joined: Rejoined, subset: bool, at: str
+) -> set[Deviation]:
+    missing = sorted(set(theirs) - set(ours))
+    added = [] if subset else sorted(set(ours) - set(theirs))
+    if missing or added:
+        raise MismatchError(f"{at}: fields {missing or 'none'} are missing, {added or 'none'} are too many")
+    found: set[Deviation] = set()
+    spans = [name.removesuffix("_begin") for name in theirs if name.endswith("_begin") and f"{name[:-6]}_end" in theirs]
+    for stem in spans:
+        found |= _span(ours, theirs, stem, joined, at)
+    covered = {f"{stem}_{part}" for stem in spans for part in ("begin", "end", "text")}
+    for name in theirs.keys() - covered:
+        found |= compare(ours[name], theirs[name], joined, subset=subset, at=f"{at}.{name}")
+    return found
+
+
+def _span(ours: Mapping[str, Any], theirs: Mapping[str, Any], stem: str, joined: Rejoined, at: str) -> set[Deviation]:
+    """Equal offsets and text, or the offsets that upstream makes of ours."""
+    begin, end, text = (ours[f"{stem}_{part}"] for part in ("begin", "end", "text"))
+    recorded = (theirs[f"{stem}_begin"], theirs[f"{stem}_end"], theirs.get(f"{stem}_text", text))
+    if not joined.holds(begin, end, text):
+        raise MismatchError(f"{at}.{stem}: {text!r:.80} is not at {begin}:{end} of any original")
+    if (begin, end, text) == recorded:
+        return set()
+    if text.split() == recorded[2].split():
+        if recorded[:2] in list(joined.upstream(begin, end, text)):
+            return {Deviation.OFFSETS}
+        if joined.untrimmed(recorded[0], recorded[1], begin, end):
+            return {Deviation.WHITESPACE}
+    if joined.forged(begin, end, text):
+        return {Deviation.LOOKALIKE}
+    raise MismatchError(f"{at}.{stem}: {begin}:{end} {text!r:.80} where {recorded!r:.120} was recorded")
+
+
+def difference(name: str, ours: str, theirs: str) -> str:
+    """Where two texts part."""
+    at = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
+    shown = slice(max(0, at - 20), at + 40)
+    return f"{name}: at {at}: {ours[shown]!r} where {theirs[shown]!r} was recorded"
+
+
+def first_difference(ours: Any, theirs: Any, at: str = "request") -> str:
+    """The first place where two JSON values differ."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for name in sorted({*ours, *theirs}):
+            if ours.get(name) != theirs.get(name):
+                return first_difference(ours.get(name), theirs.get(name), f"{at}.{name}")
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        for index, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+            if a != b:
+                return first_difference(a, b, f"{at}[{index}]")
+    if isinstance(ours, str) and isinstance(theirs, str):
+        return difference(at, ours, theirs)
+    return f"{at}: {ours!r:.160} where {theirs!r:.160} was recorded"
+
+
+def whole(value: Any, letters: Collection[str]) -> Any:
+    """The value with broken-up look-alikes of sentence tags whole again in every string: `< c1>` as `<c1>`."""
+    if isinstance(value, str):
+        return re.sub(rf"< (?=[{''.join(sorted(letters))}]\d+>)", "<", value) if letters else value
+    if isinstance(value, list):
+        return [whole(one, letters) for one in value]
+    if isinstance(value, dict):
+        return {key: whole(one, letters) for key, one in value.items()}
+    return value
+
+
+def sound(reflection: Reflection) -> None:
+    """Every place is what the caller's own text has there.
+
+    Raises:
+        MismatchError: a site holds another text.
+    """
+    for finding in reflection.findings:
+        for site in (finding.site, *(citation.site for citation in finding.citations)):
+            if not reflection.state.holds(site):
+                raise MismatchError(f"{site} does not hold {site.text!r:.60}")

@@ -1,0 +1,363 @@
+"""The default dialect: each intrinsic as one plain user turn, for any chat model, whose labels are scored by place.
+
+Whatever a caller or a passage wrote cannot begin a line at the margin: sentences are put on one line, other text is
+indented. So no text can pose as a number, a turn or a task.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import Any, ClassVar, TypeAlias
+
+from retrieval.splitting import SentenceFinder
+from selfrag.errors import UserError
+from selfrag.intrinsics.contract import (
+    ChatPrompt,
+    Citation,
+    Code,
+    Completion,
+    Constraint,
+    Diagnostic,
+    Finding,
+    Gold,
+    Reflection,
+    Request,
+    Slot,
+    Target,
+)
+from selfrag.intrinsics.dialects.output import logsumexp, shown, slot_judgment, slot_scores, understand
+from selfrag.intrinsics.labels import CITED
+from selfrag.intrinsics.sentences import last_index, last_query, merged, response_sites, rules, source_sites
+from selfrag.intrinsics.state import Message, Site, State
+from selfrag.reflection.judgment import Judgment, Source
+from selfrag.reflection.labels import LabelSet
+
+DIALECT = "chat"
+"""Name of this dialect."""
+
+
+def one_line(text: str) -> str:
+    """The text with every run of white space as one space."""
+    return " ".join(text.split())
+
+
+def indented(text: str) -> str:
+    """The text with all lines but the first indented by two spaces."""
+    return "\n  ".join(text.splitlines())
+
+
+def numbers(count: int) -> tuple[str, ...]:
+    """Numbers 0 to `count` of one width, so that none begins another: `00` (nothing), `01`, `02`, ..."""
+    width = max(2, len(str(count)))
+    return tuple(f"{number:0{width}d}" for number in range(count + 1))
+
+
+def numbered_documents(state: State, sources: Sequence[Site]) -> str:
+    """The passages with a number before each sentence, counted from 1 across passages; empty ones keep their place."""
+    names = numbers(len(sources))
+    lines = ["Documents:"]
+    counted = zip(names[1:], sources, strict=True)
+    held = {index: list(group) for index, group in groupby(counted, key=lambda pair: pair[1].passage)}
+    for index in range(len(state.passages)):
+        lines.append(_heading(state, index))
+        lines += [f"[{name}] {one_line(site.text)}" for name, site in held.get(index, [])]
+    return "\n".join(lines)
+
+
+def plain_document(state: State, index: int) -> str:
+    """One passage with its title, without numbers."""
+    return f"{_heading(state, index)}\n  {indented(state.passages[index].text.strip())}"
+
+
+def conversation(messages: Sequence[Message]) -> str:
+    """The turns, each beginning with its role."""
+    return "\n".join(
+        ["Conversation:", *(f"{one_line(m.role).capitalize()}: {indented(m.content.strip())}" for m in messages)]
+    )
+
+
+def arguments(given: Mapping[str, str], names: Sequence[str]) -> str:
+    """The arguments of a task, each beginning with its name."""
+    return "\n".join(f"{name.capitalize()}: {indented(given.get(name, '').strip())}" for name in names)
+
+
+def turn(*parts: str) -> str:
+    """Parts that are not empty, a blank line between them."""
+    return "\n\n".join(part for part in parts if part)
+
+
+def _heading(state: State, index: int) -> str:
+    title = one_line(state.passages[index].title)
+    return f"Document {index + 1}: {title}" if title else f"Document {index + 1}"
+
+
+def _request(
+    state: State, task: str, sites: tuple[Site, ...], sources: tuple[Site, ...] | None, arguments: str = "", **more: Any
+) -> Request:
+    """A request of one user turn: documents (without `sources` none), conversation, arguments and task."""
+    prompt = turn(
+        "" if sources is None or not state.passages else numbered_documents(state, sources),
+        conversation(state.messages),
+        arguments,
+        f"Task: {task}",
+    )
+    return Request(state, ChatPrompt((Message("user", prompt),)), sites=sites, sources=sources or (), **more)
+
+
+Judged: TypeAlias = tuple[Finding, tuple[Diagnostic, ...]]
+
+
+def _reflection(
+    request: Request, completion: Completion, finding: Callable[[int, Slot, Sequence[float] | None], Judged]
+) -> Reflection:
+    """One finding a slot."""
+    scored = zip(request.slots, slot_scores(request, completion), strict=True)
+    found = [finding(number, slot, scores) for number, (slot, scores) in enumerate(scored)]
+    notes = tuple(note for _, some in found for note in some)
+    return Reflection(request.state, tuple(one for one, _ in found), None, completion.text, notes)
+
+
+@dataclass(frozen=True)
+class LabelCodec:
+    """One label on a turn or a passage, scored at one place: a `Teachable` codec for any label set and any question."""
+
+    intrinsic: str  # its name
+    labels: LabelSet  # what is distributed; `Label.token` is what the model writes
+    task: str | Callable[[State], str]  # the question at the end of the user turn
+    place: Callable[[State], Site]  # the site that is judged, for a state
+    prefill: str = ""  # beginning of the reply, up to the label
+    documents: bool = True  # whether the model sees the passages
+    arguments: tuple[str, ...] = ()  # names of arguments that the model sees
+    find: SentenceFinder = rules  # sentence splitter for the passages
+    dialect: ClassVar[str] = DIALECT
+
+    def encode(self, state: State) -> Request:
+        """Documents, conversation, arguments and task in one user turn; one slot.
+
+        Raises:
+            UserError: there is no message, or nothing at the place that is judged.
+        """
+        last_index(state)
+        site = self.place(state)
+        task = self.task if isinstance(self.task, str) else self.task(state)
+        sources = source_sites(state, self.find) if self.documents else None
+        slot = Slot(self.labels.tokens, site, self.prefill, self.labels)
+        return _request(state, task, (site,), sources, arguments(state.arguments, self.arguments), slots=(slot,))
+
+    def decode(self, request: Request, completion: Completion) -> Reflection:
+        """One finding."""
+        return _reflection(request, completion, partial(_labelled, request, self.labels))
+
+    def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
+        """The written form of the one label.
+
+        Raises:
+            UserError: not one label, or an unknown one.
+        """
+        if len(gold.labels) != 1:
+            raise UserError(f"{self.intrinsic}: {len(gold.labels)} gold labels where one is needed")
+        return _label_targets(request, gold, self.labels)
+
+
+def _labelled(request: Request, labels: LabelSet, number: int, slot: Slot, scores: Sequence[float] | None) -> Judged:
+    judgment, notes = slot_judgment(labels, scores, slot.site, request, number)
+    return Finding(slot.site, judgment), notes
+
+
+def _label_targets(request: Request, gold: Gold, labels: LabelSet) -> tuple[Target, ...]:
+    return tuple(
+        Target(slot.prefill, slot.surfaces[labels.index(label)])
+        for slot, label in zip(request.slots, gold.labels, strict=True)
+        if label is not None
+    )
+
+
+@dataclass(frozen=True)
+class SentenceCodec:
+    """One label for each sentence of the response, each scored at its own place: a `Teachable` codec."""
+
+    intrinsic: str  # its name
+    labels: LabelSet  # what is distributed for each sentence; `Label.token` is what the model writes
+    task: str  # the question at the end of the user turn
+    asking: str  # text between a sentence and its label
+    find: SentenceFinder = rules  # sentence splitter
+    dialect: ClassVar[str] = DIALECT
+
+    def encode(self, state: State) -> Request:
+        """Documents, conversation and task in one user turn; the reply quotes a sentence before each slot.
+
+        Raises:
+            UserError: there is no message.
+        """
+        sites = response_sites(state, last_index(state), self.find)
+        surfaces = tuple(f" {label.token}" for label in self.labels)
+        slots = _sentence_slots(sites, surfaces, self.asking, self.labels)
+        return _request(state, self.task, sites, source_sites(state, self.find), slots=slots)
+
+    def decode(self, request: Request, completion: Completion) -> Reflection:
+        """One finding a sentence."""
+        return _reflection(request, completion, partial(_labelled, request, self.labels))
+
+    def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
+        """The written form of each known label.
+
+        Raises:
+            UserError: not one label a sentence, or an unknown one.
+        """
+        if len(gold.labels) != len(request.slots):
+            raise UserError(f"{self.intrinsic}: {len(gold.labels)} gold labels for {len(request.slots)} sentences")
+        return _label_targets(request, gold, self.labels)
+
+
+def _sentence_slots(
+    sites: Sequence[Site], surfaces: tuple[str, ...], asking: str, labels: LabelSet | None = None
+) -> tuple[Slot, ...]:
+    return tuple(
+        Slot(surfaces, site, f"Sentence {number}: {one_line(site.text)}\n{asking}", labels)
+        for number, site in enumerate(sites, 1)
+    )
+
+
+@dataclass(frozen=True)
+class TextCodec:
+    """A text in a JSON object with one field, for intrinsics that write: a `Teachable` codec."""
+
+    intrinsic: str  # its name
+    key: str  # field of the JSON object
+    task: str  # the question at the end of the user turn
+    labels: LabelSet  # what the text amounts to
+    label: Callable[[State, str], str]  # name of the label for a state and the text written
+    documents: bool = False  # whether the model sees the passages
+    max_tokens: int = 128  # of the reply
+    find: SentenceFinder = rules  # sentence splitter for the passages
+    dialect: ClassVar[str] = DIALECT
+
+    def encode(self, state: State) -> Request:
+        """Conversation and task in one user turn; the reply is constrained to the JSON object."""
+        schema = {
+            "type": "object",
+            "properties": {self.key: {"type": "string"}},
+            "required": [self.key],
+            "additionalProperties": False,
+        }
+        return _request(
+            state,
+            f"{self.task} Reply with JSON: {json.dumps({self.key: '...'})}",
+            (last_query(state),),
+            source_sites(state, self.find) if self.documents else None,
+            max_tokens=self.max_tokens,
+            constraint=Constraint(json_schema=schema),
+        )
+
+    def decode(self, request: Request, completion: Completion) -> Reflection:
+        """The text, on one line, and a hard judgment on it; both undefined if no whole text was written."""
+        output = understand(request, completion)
+        root = output.json.root
+        node = None if root is None else root if root.members is None else root.members.get(self.key)
+        text: str | None = None
+        if root is not None and (node is None or not isinstance(node.value, str)):
+            output.say(Code.INVALID, f"no text in the field {self.key!r} of {shown(completion.text)}")
+        elif node is not None and node.complete:
+            text = one_line(node.value) or None
+            if text is None:
+                output.say(Code.EMPTY, f"the field {self.key!r} is empty")
+        (site,) = request.sites
+        judgment = None if text is None else self._judgment(request.state, text, str(site))
+        findings = (Finding(site, judgment),)
+        return Reflection(request.state, findings, text, completion.text, tuple(output.diagnostics))
+
+    def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
+        """The JSON object.
+
+        Raises:
+            UserError: no text.
+        """
+        if gold.text is None or not gold.text.strip():
+            raise UserError(f"{self.intrinsic}: the gold has no text")
+        return (Target("", json.dumps({self.key: one_line(gold.text)}, ensure_ascii=False)),)
+
+    def _judgment(self, state: State, text: str, site: str) -> Judgment:
+        name = self.label(state, text)
+        distribution = tuple(float(label == name) for label in self.labels.names)
+        return Judgment(self.labels, site, distribution, 1.0, Source.HARD)
+
+
+TASK = (
+    "For each sentence of the last reply, name the number of a document sentence that it rests on,"
+    " such as [07]. Write [{none}] if it rests on none."
+)
+
+
+@dataclass(frozen=True)
+class CitationCodec:
+    """Which numbered document sentences each response sentence rests on, as a distribution over their numbers.
+
+    `[00]` stands for none. All numbers have one width, so they are scored along a small trie, without terminators.
+    """
+
+    intrinsic: str = "citation_generation"  # its name
+    share: float = 0.5  # a sentence is cited if it has this share of the most probable one's probability
+    most: int = 3  # document sentences cited for one response sentence, at most
+    find: SentenceFinder = rules  # sentence splitter
+    dialect: ClassVar[str] = DIALECT
+
+    def encode(self, state: State) -> Request:
+        """Numbered documents, conversation and task in one user turn; one slot a response sentence.
+
+        Raises:
+            UserError: there is no message.
+        """
+        sites, sources = response_sites(state, last_index(state), self.find), source_sites(state, self.find)
+        names = numbers(len(sources))
+        slots = _sentence_slots(sites, names, "Rests on [")
+        return _request(state, TASK.format(none=names[0]), sites, sources, slots=slots)
+
+    def decode(self, request: Request, completion: Completion) -> Reflection:
+        """One finding a response sentence: cited or not, and from where."""
+        return _reflection(request, completion, partial(self._finding, request))
+
+    def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
+        """One target for each cited sentence, together of weight 1; `[00]` where nothing is cited.
+
+        Raises:
+            UserError: not one list a sentence, or a number that names no document sentence.
+        """
+        if len(gold.sources) != len(request.slots):
+            raise UserError(f"{self.intrinsic}: {len(gold.sources)} gold lists for {len(request.slots)} sentences")
+        targets: list[Target] = []
+        for slot, cited in zip(request.slots, gold.sources, strict=True):
+            if cited is None:
+                continue
+            if any(not 0 <= index < len(request.sources) for index in cited):
+                raise UserError(f"{self.intrinsic}: gold {cited} outside of {len(request.sources)} document sentences")
+            numbers = [index + 1 for index in cited] or [0]
+            targets += [Target(slot.prefill, slot.surfaces[number], 1 / len(numbers)) for number in numbers]
+        return tuple(targets)
+
+    def _finding(self, request: Request, number: int, slot: Slot, scores: Sequence[float] | None) -> Judged:
+        cited = None if scores is None else (min(logsumexp(scores[1:]), 0.0), scores[0])
+        judgment, notes = slot_judgment(CITED, cited, slot.site, request, number)
+        if scores is None or judgment is None or judgment.label != "cited":
+            return Finding(slot.site, judgment), notes
+        return Finding(slot.site, judgment, self._citations(request, scores)), notes
+
+    def _citations(self, request: Request, scores: Sequence[float]) -> tuple[Citation, ...]:
+        """The most probable sentences, neighbours merged; in the order of the documents."""
+        total = logsumexp(scores)
+        ranked = sorted(range(len(request.sources)), key=lambda index: -scores[index + 1])[: self.most]
+        floor = scores[ranked[0] + 1] + math.log(self.share)
+        chosen = {index: math.exp(scores[index + 1] - total) for index in ranked if scores[index + 1] >= floor}
+        joined = merged(request.state, [request.sources[index] for index in sorted(chosen)])
+        return tuple(
+            Citation(site, math.fsum(p for index, p in chosen.items() if _within(request.sources[index], site)))
+            for site in joined
+        )
+
+
+def _within(inner: Site, outer: Site) -> bool:
+    return inner.passage == outer.passage and outer.begin <= inner.begin and inner.end <= outer.end

@@ -1,0 +1,236 @@
+"""`ChatCodec`: an intrinsic of granite-common or mellea on the wire. Pure.
+
+The order is that of the public libraries: tags, documents as turns, instruction, parameters, schema, log-probabilities.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from retrieval.checks import whole
+from retrieval.splitting import SentenceFinder
+from selfrag.errors import UserError
+from selfrag.intrinsics.contract import (
+    ChatPrompt,
+    Completion,
+    Constraint,
+    Gold,
+    Message,
+    Reflection,
+    Request,
+    State,
+    Target,
+)
+from selfrag.intrinsics.dialects.io_yaml import Spec, records
+from selfrag.intrinsics.dialects.numbering import Document, NumberedState, number_sentences
+from selfrag.intrinsics.dialects.output import Output, understand
+from selfrag.intrinsics.dialects.replies import TOP_LOGPROBS, Binding, from_scores, reflection_of, targets, with_scores
+
+ONE_DOCUMENT = "{document_content}"
+_SERVER_DOCUMENTS = "documents"
+
+
+def arguments(spec: Spec, state: State, seen: NumberedState, defaults: Mapping[str, str]) -> dict[str, str]:
+    """What the instruction's template is filled with: the caller's arguments over the defaults, the last turn."""
+    filled = {**defaults, **state.arguments}
+    if asks_of_one(spec, state):
+        filled["document_content"] = only_passage(spec, state)
+    if seen.messages:
+        filled["last_message"] = seen.messages[-1].content
+    return filled
+
+
+def asks_of_one(spec: Spec, state: State) -> bool:
+    """Whether the document is part of the instruction, and to be taken from the passages."""
+    return ONE_DOCUMENT in (spec.instruction or "") and "document_content" not in state.arguments
+
+
+def only_passage(spec: Spec, state: State) -> str:
+    """Title and text of the one passage.
+
+    Raises:
+        UserError: there are several, or none.
+    """
+    given = [passage for passage in state.passages if passage.text.strip()]
+    if len(given) != 1:
+        raise UserError(f"{spec.name} asks about one passage at a time, not {len(given)}; give it one")
+    return f"{given[0].title}\n{given[0].text}" if given[0].title else given[0].text
+
+
+def instruction(spec: Spec, filled: Mapping[str, str]) -> str | None:
+    """The last user turn; None if the dialect has none. Values are filled in once, so braces in them stay text.
+
+    Raises:
+        UserError: an argument of the template is not given.
+    """
+    if spec.instruction is None:
+        return None
+    try:
+        return spec.instruction.format(**filled)
+    except KeyError as error:
+        raise UserError(f"{spec.name} needs the argument {error.args[0]!r}") from error
+
+
+def body(spec: Spec, state: State, seen: NumberedState, defaults: Mapping[str, str]) -> dict[str, Any]:
+    """The request in the form of an OpenAI client: known fields at the top, the server's own under `extra_body`.
+
+    Fields of `state.extra` are kept; parameters of the spec win over them.
+    """
+    messages = [{"content": m.content, "role": m.role} for m in seen.messages]
+    extra_body = copy.deepcopy(dict(state.extra.get("extra_body") or {}))
+    listed = bool(seen.documents) or extra_body.get(_SERVER_DOCUMENTS) is not None
+    if seen.documents or spec.documents_as is not None:
+        extra_body.pop(_SERVER_DOCUMENTS, None)
+    if spec.documents_as is None:
+        if seen.documents and not asks_of_one(spec, state):
+            extra_body = {_SERVER_DOCUMENTS: _listed(seen.documents), **extra_body}
+    else:
+        messages = [*(_turns(spec.documents_as, seen) if listed else ()), *messages]
+    text = instruction(spec, arguments(spec, state, seen, defaults))
+    if text is not None:
+        messages.append({"content": text, "role": "user"})
+    parameters = copy.deepcopy(dict(spec.parameters))
+    extra_body |= parameters.pop("extra_body", None) or {}
+    if spec.schema is not None:
+        extra_body["structured_outputs"] = {"json": copy.deepcopy(dict(spec.schema))}
+    given = {k: copy.deepcopy(v) for k, v in state.extra.items() if k not in ("messages", "extra_body")}
+    made: dict[str, Any] = {"messages": messages, **given, **parameters}
+    if spec.model is not None:
+        made["model"] = spec.model
+    if extra_body:
+        made["extra_body"] = extra_body
+    if spec.likelihood:
+        made |= {"logprobs": True, "top_logprobs": TOP_LOGPROBS}
+    return made
+
+
+def _listed(documents: Sequence[Document]) -> list[dict[str, str]]:
+    return [{"text": d.text, "doc_id": d.id} if d.id else {"text": d.text} for d in documents]
+
+
+def _turns(form: str, seen: NumberedState) -> list[dict[str, str]]:
+    """Documents as turns in front of the conversation; one without an id is called None, as the adapters know it."""
+    if form == "json":
+        return [{"content": json.dumps(_listed(seen.documents)), "role": "user"}]
+    if form == "roles":
+        return [{"content": document.text, "role": f"document {document.id or None}"} for document in seen.documents]
+    texts = "\n\n".join(f"[Document {document.id or None}]\n{document.text}" for document in seen.documents)
+    return [{"content": f"You have access to the following documents:\n\n{texts}", "role": "user"}]
+
+
+_DEFAULT_TOKENS = 1024
+_LIMITS = ("max_completion_tokens", "max_tokens")
+_OWN = frozenset(
+    {
+        *_LIMITS,
+        "messages",
+        "documents",
+        "structured_outputs",
+        "extra_body",
+        "model",
+        "temperature",
+        "logprobs",
+        "top_logprobs",
+    }
+)
+"""Fields of the body that a `Request` has a place for."""
+
+
+@dataclass(frozen=True)
+class ChatCodec:
+    """One adapter of a chat dialect."""
+
+    dialect: str  # name of the dialect
+    spec: Spec  # the adapter's published configuration
+    binding: Binding | None  # what its reply means; None for a configuration that is only sent and tabulated
+    find: SentenceFinder  # sentence splitter; the adapters were trained with `punkt`
+    # score a label that stands right behind the prompt as a slot, and ask for log-probabilities of others; False sends
+    # the request exactly as published
+    exact: bool = True
+    adapter: str | None = None  # name of the adapter on the server; None for the base model
+
+    @property
+    def intrinsic(self) -> str:
+        """Name of the intrinsic."""
+        return self.binding.intrinsic if self.binding else self.spec.name
+
+    def wire(self, state: State) -> dict[str, Any]:
+        """The published request, in the form of an OpenAI client: the server's own fields are under `extra_body`.
+
+        Raises:
+            UserError: there is no message, or an argument of the instruction is missing.
+        """
+        return self._seen(state)[0]
+
+    def encode(self, state: State) -> Request:
+        """The request; see `exact`.
+
+        Raises:
+            UserError: as `wire`, or the limit of tokens is no whole number.
+        """
+        made, seen = self._seen(state)
+        extra_body = made.get("extra_body", {})
+        schema = extra_body.get("structured_outputs", {}).get("json")
+        prompt = ChatPrompt(
+            tuple(Message(turn["role"], turn["content"]) for turn in made["messages"]),
+            tuple(extra_body.get("documents", ())),
+            {key: value for key, value in {**made, **extra_body}.items() if key not in _OWN},
+            self.spec.instruction or "",
+        )
+        request = Request(
+            state,
+            prompt,
+            max_tokens=_limit(made),
+            temperature=made.get("temperature"),
+            constraint=None if schema is None else Constraint(json_schema=schema),
+            sites=seen.sites,
+            sources=seen.sources,
+            top_logprobs=made.get("top_logprobs", 0),
+            adapter=self.adapter or self.spec.model,
+        )
+        return with_scores(self.binding, self.spec.schema, request) if self.exact and self.binding else request
+
+    def decode(self, request: Request, completion: Completion) -> Reflection:
+        """Findings, and in `values` the records of the public library."""
+        if self.binding is None:
+            output = understand(request, completion)
+            values = records(self.spec.rules, output)
+            return Reflection(request.state, (), None, completion.text, tuple(output.diagnostics), values)
+        if request.slots:
+            return from_scores(self.binding, request, completion, self._records)
+        output = understand(request, completion)
+        return reflection_of(self.binding, output, self._records(output))
+
+    def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
+        """What a perfect adapter replies.
+
+        Raises:
+            UserError: the gold does not fit the request, or nobody knows what the reply means.
+        """
+        if self.binding is None:
+            raise UserError(f"{self.spec.name}: no meaning known for its reply; nothing to teach")
+        return targets(self.binding, request, gold)
+
+    def _seen(self, state: State) -> tuple[dict[str, Any], NumberedState]:
+        if not state.messages:
+            raise UserError(f"{self.spec.name}: the conversation is empty; give at least one turn")
+        seen = number_sentences(self.spec.tags, state, self.find)
+        return body(self.spec, state, seen, self.binding.defaults if self.binding else {}), seen
+
+    def _records(self, output: Output) -> Any:
+        # The rules find the same faults as the findings do, in other words.
+        return records(self.spec.rules, replace(output, diagnostics=[]))
+
+
+def _limit(made: Mapping[str, Any]) -> int:
+    """Tokens that may be generated, by whichever name the contract or the caller gave them."""
+    name = next((name for name in _LIMITS if made.get(name) is not None), None)
+    if name is None:
+        return _DEFAULT_TOKENS
+    limit: int = made[name]
+    whole(name, limit)
+    return limit

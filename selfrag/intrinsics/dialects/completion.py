@@ -1,0 +1,257 @@
+"""`CompletionCodec`: an intrinsic of Granite 3.2 or 3.3, whose prompt the client renders. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any
+
+from retrieval.splitting import SentenceFinder
+from selfrag.errors import UserError
+from selfrag.intrinsics.contract import (
+    Completion,
+    Constraint,
+    Gold,
+    Message,
+    Piece,
+    Reflection,
+    Request,
+    State,
+    Target,
+    TextPrompt,
+)
+from selfrag.intrinsics.dialects.numbering import Document, NumberedState, number_sentences
+from selfrag.intrinsics.dialects.output import bare, understand
+from selfrag.intrinsics.dialects.replies import (
+    Binding,
+    Shape,
+    from_scores,
+    plain_values,
+    reflection_of,
+    targets,
+    with_scores,
+)
+
+_FIELD = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A turn that the dialect puts behind the conversation."""
+
+    role: str  # its role; `{document}` stands for the one document as a turn of its own
+    text: str  # its text, with fields
+    end: str  # `open` (the model completes the role), `turn`, or `last` (closed, without a new line)
+
+    def fields(self) -> list[str]:
+        """Names of the fields in the text."""
+        return _FIELD.findall(self.text)
+
+    def filled(self, values: Mapping[str, str]) -> str:
+        """The text with its fields filled in once; braces in values stay text."""
+        return _FIELD.sub(lambda match: values[match.group(1)], self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionSpec:
+    """One adapter on the wire."""
+
+    adapter: str | None  # published name; None for the base model
+    documents: bool  # whether the passages are shown in front of the conversation
+    turns: tuple[Turn, ...]  # behind the conversation
+    max_tokens: int  # most new tokens
+    tags: Mapping[str, str] = field(default_factory=dict)  # letter of the sentence tags by what carries them
+    constraint: Constraint | None = None  # form of the reply; None for free text
+
+
+@cache
+def completion_specs(dialect: str) -> Mapping[str, CompletionSpec]:
+    """The intrinsics of `granite-3.2` or `granite-3.3`, by name."""
+    text = files("selfrag.intrinsics.dialects").joinpath("data", f"{dialect}.json").read_text(encoding="utf-8")
+    return MappingProxyType({name: _spec(raw) for name, raw in json.loads(text)["intrinsics"].items()})
+
+
+def _spec(raw: Mapping[str, Any]) -> CompletionSpec:
+    form = raw.get("constraint") or {}
+    constraint = None
+    if form:
+        choice = form.get("choice")
+        constraint = Constraint(form.get("json"), form.get("regex"), None if choice is None else tuple(choice))
+    return CompletionSpec(
+        adapter=raw["adapter"],
+        documents=raw["documents"],
+        turns=tuple(Turn(turn["role"], turn["text"], turn["end"]) for turn in raw["turns"]),
+        max_tokens=raw["max_tokens"],
+        tags=MappingProxyType(dict(raw.get("tags", {}))),
+        constraint=constraint,
+    )
+
+
+OPEN, CLOSE, END = "<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"
+
+_GROUNDED = (
+    "Write the response to the user's input by strictly aligning with the facts in the provided documents. If the "
+    "information needed to answer the question is not available in the documents, inform the user that the question "
+    "cannot be answered based on the available data."
+)
+
+
+class System(StrEnum):
+    """What stands in the system turn where the conversation brings none."""
+
+    DEFAULT = "default"  # the template's own text, as in all recorded traffic
+    EMPTY = "empty"  # a system turn without text
+    NONE = "none"  # no system turn
+
+
+def closed_turn(role: str, text: str, newline: bool = True) -> Iterator[Piece]:
+    """A closed turn."""
+    yield from opened(role)
+    if text:
+        yield Piece(text)
+    yield Piece(END, control=True)
+    if newline:
+        yield Piece("\n")
+
+
+def opened(role: str) -> Iterator[Piece]:
+    """A role that the model completes."""
+    yield Piece(OPEN, control=True)
+    yield Piece(role)
+    yield Piece(CLOSE, control=True)
+
+
+def head(date: str, system: System, grounded: bool, joined: bool) -> Iterator[Piece]:
+    """The system turn.
+
+    Args:
+        date: today, as in `April 1, 2025`; the clock is never read.
+        system: what to write.
+        grounded: whether documents follow.
+        joined: as `documents`; Granite 3.2 forgets a space before the text on documents.
+    """
+    if system is System.NONE:
+        return
+    about = f"{'' if joined else ' '}{_GROUNDED}" if grounded else " You are a helpful AI assistant."
+    text = f"Knowledge Cutoff Date: April 2024.\nToday's Date: {date}.\nYou are Granite, developed by IBM.{about}"
+    yield from closed_turn("system", text if system is System.DEFAULT else "")
+
+
+def documents(shown: Sequence[Document], joined: bool) -> Iterator[Piece]:
+    """The documents, blank ones too: all in one turn, numbered, or a turn for each with its id in the role."""
+    if joined and shown:
+        yield from closed_turn("documents", "\n\n".join(f"Document {d.index}\n{d.text}" for d in shown))
+    for document in () if joined else shown:
+        name = json.dumps({"document_id": document.id}, ensure_ascii=False)
+        yield from closed_turn(f"document {name}", f"\n{document.text}")
+
+
+def conversation(messages: Iterable[Message]) -> Iterator[Piece]:
+    """The turns of the caller."""
+    for message in messages:
+        yield from closed_turn(message.role, message.content)
+
+
+DATE = "April 1, 2025"
+"""The date in the recorded traffic of both dialects."""
+
+
+@dataclass(frozen=True)
+class CompletionCodec:
+    """One adapter of a completion dialect."""
+
+    dialect: str  # name of the dialect
+    spec: CompletionSpec  # the adapter's prompt
+    binding: Binding  # what its reply means
+    joined: bool  # all documents in one turn (Granite 3.2); else a turn for each (3.3)
+    find: SentenceFinder  # sentence splitter; the adapters were trained with `punkt`
+    # score a label that stands right behind the prompt as a slot, and ask for log-probabilities of others; False sends
+    # the request exactly as published
+    exact: bool = True
+    adapter: str | None = None  # name of the adapter on the server; None for the base model
+    date: str = DATE  # what the system turn calls today
+    system: System = System.DEFAULT  # what stands in the system turn where the conversation does not begin with one
+
+    @property
+    def intrinsic(self) -> str:
+        """Name of the intrinsic."""
+        return self.binding.intrinsic
+
+    def encode(self, state: State) -> Request:
+        """The request; see `exact`.
+
+        Raises:
+            UserError: there is no message, an argument is missing, or several documents where one is asked about.
+        """
+        if not state.messages:
+            raise UserError(f"{self.intrinsic}: the conversation is empty; give at least one turn")
+        seen = number_sentences(self.spec.tags, state, self.find)
+        request = Request(
+            state,
+            TextPrompt(
+                tuple(self._pieces(state, seen)), "\n".join(f"{one.role} {one.text}" for one in self.spec.turns)
+            ),
+            max_tokens=self.spec.max_tokens,
+            temperature=state.extra.get("temperature", 0.0),
+            constraint=self.spec.constraint,
+            sites=seen.sites,
+            sources=seen.sources,
+            adapter=self.adapter,
+        )
+        return with_scores(self.binding, None, request) if self.exact else request
+
+    def decode(self, request: Request, completion: Completion) -> Reflection:
+        """Findings, and in `values` what the public library returns, corrected."""
+        if request.slots:
+            reflection = from_scores(self.binding, request, completion, lambda output: None)
+        else:
+            free = self.binding.shape in (Shape.WORD, Shape.FREE)
+            reflection = reflection_of(self.binding, (bare if free else understand)(request, completion))
+        return replace(reflection, values=plain_values(self.binding, request, reflection))
+
+    def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
+        """What a perfect adapter replies.
+
+        Raises:
+            UserError: the gold does not fit the request.
+        """
+        return targets(self.binding, request, gold)
+
+    def _pieces(self, state: State, seen: NumberedState) -> Iterator[Piece]:
+        messages, shown = list(seen.messages), seen.documents if self.spec.documents else ()
+        if messages[0].role == "system":
+            yield from conversation(messages[:1])
+            messages = messages[1:]
+        else:
+            yield from head(self.date, self.system, bool(shown), self.joined)
+        yield from documents(shown, self.joined)
+        yield from conversation(messages)
+        for behind in self.spec.turns:
+            yield from self._turn(behind, state, seen)
+
+    def _turn(self, behind: Turn, state: State, seen: NumberedState) -> Iterator[Piece]:
+        if behind.role == "{document}":
+            yield from documents((self._only(seen),), joined=False)
+        elif behind.end == "open":
+            yield from opened(behind.role)
+        else:
+            yield from closed_turn(behind.role, behind.filled(self._values(behind, state)), behind.end == "turn")
+
+    def _only(self, seen: NumberedState) -> Document:
+        given = [document for document in seen.documents if document.text.strip()]
+        if len(given) != 1:
+            raise UserError(f"{self.intrinsic} asks about one passage at a time, not {len(given)}; give it one")
+        return given[0]
+
+    def _values(self, behind: Turn, state: State) -> dict[str, str]:
+        values = {"query": state.query or state.messages[-1].content, **state.arguments}
+        for name in behind.fields():
+            if name not in values:
+                raise UserError(f"{self.intrinsic} needs the argument {name!r}")
+        return values

@@ -1,0 +1,122 @@
+"""What a model sees of a state: turns and documents with tagged sentences (`<r0> `), and the places behind the tags.
+
+A tag is never read out of text: what a model names by number is looked up in the list of places made here, so no text
+can forge a place. What a caller or a passage wrote is made unable to look like a tag before it is sent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from retrieval.splitting import SentenceFinder, Span
+from selfrag.intrinsics.contract import Message, Scope, Site, State
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """A text with a tag in front of each sentence."""
+
+    text: str  # what the model reads; sentences are joined by one space
+    spans: tuple[Span, ...]  # offsets of the sentences in the original text; entry i carries the tag number `first + i`
+    first: int  # number of the first tag
+
+
+def tag(
+    text: str, letter: str, first: int, find: SentenceFinder, *, letters: Collection[str], title: str = ""
+) -> Tagged:
+    r"""Tag the sentences of a text.
+
+    Args:
+        text: the original.
+        letter: `r`, `c` or `i`.
+        first: number of the first sentence.
+        find: gives the sentences of a text as spans.
+        letters: every letter that is a tag somewhere in the request.
+        title: goes in front of the first sentence as `{title}\n`, behind its tag; no part of any span.
+    """
+    found = [(begin, end) for begin, end in (find(text) if text.strip() else ()) if text[begin:end].strip()]
+    # A splitter may leave white space in front of a text to its first sentence; the model sees it, the span does not.
+    sentences = [plain(text[begin:end].rstrip(), letters) for begin, end in found]
+    if title and sentences:
+        sentences[0] = f"{plain(title, letters)}\n{sentences[0]}"
+    tagged = " ".join(f"<{letter}{first + i}> {sentence}" for i, sentence in enumerate(sentences))
+    return Tagged(tagged, tuple(_trimmed(text, begin, end) for begin, end in found), first)
+
+
+def _trimmed(text: str, begin: int, end: int) -> Span:
+    body = text[begin:end]
+    return begin + len(body) - len(body.lstrip()), begin + len(body.rstrip())
+
+
+def plain(text: str, letters: Collection[str]) -> str:
+    """The text with a space in whatever looks like a tag of this request: `<c1>` becomes `< c1>`."""
+    if not letters or "<" not in text:
+        return text
+    return re.sub(rf"<(?=[{''.join(sorted(letters))}]\d+>)", "< ", text)
+
+
+def number_of(name: object) -> int | None:
+    """The number of a tag that a model wrote as `<c7>`, `c7`, `"7"` or 7; None for anything else."""
+    if isinstance(name, int) and not isinstance(name, bool):
+        return name
+    match = re.fullmatch(r"\s*<?[a-z]?(-?\d{1,9})>?\s*", name) if isinstance(name, str) else None
+    return int(match.group(1)) if match else None
+
+
+LAST, DOCUMENTS, EARLIER = "last_message", "documents", "all_but_last_message"
+"""What can carry sentence tags."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A passage that is shown."""
+
+    index: int  # its place in `State.passages`
+    id: str  # its id
+    text: str  # title and text, tagged where the dialect says so; a blank passage is shown without its title
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedState:
+    """A state as a request shows it."""
+
+    messages: tuple[Message, ...]  # turns of the caller
+    documents: tuple[Document, ...]  # every passage, blank ones too
+    sites: tuple[Site, ...]  # sentences that the model calls by number, of the last turn
+    sources: tuple[Site, ...]  # sentences that it may cite by number
+
+
+def number_sentences(tags: Mapping[str, str], state: State, find: SentenceFinder) -> NumberedState:
+    """Number the sentences: of documents first, of earlier turns with the same counter, of the last turn from 0.
+
+    Args:
+        tags: letter by what carries tags.
+        state: never changed.
+        find: sentence splitter.
+    """
+    letters = frozenset(tags.values())
+    sources: list[Site] = []
+    documents: list[Document] = []
+    for index, passage in enumerate(state.passages):
+        if DOCUMENTS in tags:
+            done = tag(passage.text, tags[DOCUMENTS], len(sources), find, letters=letters, title=passage.title)
+            sources += [state.in_passage(Scope.SOURCE, index, *span) for span in done.spans]
+            documents.append(Document(index, passage.id, done.text))
+        else:
+            whole = f"{passage.title}\n{passage.text}" if passage.title and passage.text.strip() else passage.text
+            documents.append(Document(index, passage.id, plain(whole, letters)))
+    messages = [replace(message, content=plain(message.content, letters)) for message in state.messages]
+    last = len(messages) - 1
+    if EARLIER in tags:
+        for index in range(last):
+            done = tag(state.messages[index].content, tags[EARLIER], len(sources), find, letters=letters)
+            sources += [state.in_message(Scope.SOURCE, index, *span) for span in done.spans]
+            messages[index] = replace(messages[index], content=done.text)
+    sites: tuple[Site, ...] = ()
+    if LAST in tags and messages:
+        done = tag(state.messages[last].content, tags[LAST], 0, find, letters=letters)
+        sites = tuple(state.in_message(Scope.SENTENCE, last, *span) for span in done.spans)
+        messages[last] = replace(messages[last], content=done.text)
+    return NumberedState(tuple(messages), tuple(documents), sites, tuple(sources))

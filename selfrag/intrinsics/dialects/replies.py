@@ -1,0 +1,467 @@
+"""What a reply of a published adapter means (`Binding`): read as findings, scored as a slot, written for training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from selfrag.errors import UserError
+from selfrag.intrinsics.contract import (
+    Citation,
+    Code,
+    Completion,
+    Finding,
+    Gold,
+    Reflection,
+    Request,
+    Scope,
+    Site,
+    Slot,
+    Target,
+)
+from selfrag.intrinsics.dialects.lenient_json import Node, Path, read
+from selfrag.intrinsics.dialects.numbering import number_of
+from selfrag.intrinsics.dialects.output import (
+    Likelihood,
+    Output,
+    certain,
+    distribution,
+    judgment,
+    shown,
+    slot_judgment,
+    slot_scores,
+    word_distribution,
+)
+from selfrag.intrinsics.labels import CITED
+from selfrag.intrinsics.sentences import judged_turn, last_query, merged
+from selfrag.intrinsics.state import State
+from selfrag.reflection.labels import LabelSet, Role
+
+
+class Shape(StrEnum):
+    """What a reply looks like."""
+
+    WORD = "word"  # one label, bare
+    LABEL = "label"  # one label inside JSON
+    SENTENCES = "sentences"  # a label for each numbered sentence
+    CITATIONS = "citations"  # numbers of sources for each numbered sentence
+    TEXT = "text"  # a text inside JSON
+    FREE = "free"  # whatever the model says
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """How one reply is read."""
+
+    intrinsic: str  # name of the intrinsic
+    shape: Shape  # what the reply looks like
+    # the labels; for texts, whether something was written (see `quiet`); None where nothing is judged
+    labels: LabelSet | None = None
+    written: tuple[Any, ...] = ()  # each label as a JSON value, in label order; its token by default
+    path: Path = ()  # to the label or the text
+    scope: Scope = Scope.QUERY  # what is judged
+    number: str | None = None  # field of the sentence's number; None if records are `{"<r0>": ...}`
+    value: str = ""  # field of the label or the sources in a record
+    note: str | None = None  # field of the model's explanation
+    note_first: bool = False  # whether the explanation comes before the label
+    quiet: str | None = None  # a text that stands for no text (`CLEAR`, `none`)
+    fenced: bool = False  # the JSON stands in a code fence
+    doubled: bool = False  # the JSON stands in a JSON string
+    ranked: bool = False  # sources come in order of importance and are not merged
+    defaults: Mapping[str, str] = field(default_factory=dict)  # arguments of the template that a caller may leave out
+
+    def __post_init__(self) -> None:
+        if self.labels is None or self.shape not in (Shape.WORD, Shape.LABEL, Shape.SENTENCES):
+            return
+        if not self.written:
+            object.__setattr__(self, "written", self.labels.tokens)
+        if len(self.written) != len(self.labels):
+            raise ValueError(f"{self.intrinsic}: {len(self.written)} written forms for {len(self.labels)} labels")
+
+
+def reflection_of(binding: Binding, output: Output, values: Any = None) -> Reflection:
+    """The reflection of an output.
+
+    Args:
+        binding: what the reply means.
+        output: what was written, read once.
+        values: the plain result in the dialect's own form.
+    """
+    findings, text = _READ[binding.shape](binding, output)
+    notes = tuple(output.diagnostics)
+    return Reflection(output.request.state, findings, text, output.completion.text, notes, values)
+
+
+def place(scope: Scope, state: State) -> Site:
+    """The site of an intrinsic that judges one thing."""
+    if scope is Scope.PASSAGE and state.passages:
+        return state.in_passage(Scope.PASSAGE, 0)
+    return last_query(state) if scope in (Scope.QUERY, Scope.PASSAGE) else judged_turn(state)
+
+
+def _word(binding: Binding, output: Output) -> tuple[tuple[Finding, ...], str | None]:
+    site = place(binding.scope, output.request.state)
+    found = word_distribution(output, binding.written)
+    return (_finding(binding, output, found, site),), None
+
+
+def _finding(
+    binding: Binding, output: Output, found: Likelihood | None, site: Site, note: str | None = None
+) -> Finding:
+    if found is None or binding.labels is None:
+        return Finding(site, None, explanation=note)
+    return Finding(site, judgment(output, binding.labels, found, site), explanation=note)
+
+
+def _label(binding: Binding, output: Output) -> tuple[tuple[Finding, ...], str | None]:
+    site = place(binding.scope, output.request.state)
+    root = output.json.root
+    for path, node in root.at(binding.path) if root is not None else ():
+        found = distribution(output, node, binding.written, None)
+        note = _text_of(root, (*path[:-1], binding.note)) if binding.note and path else None
+        return (_finding(binding, output, found, site, note),), None
+    _nothing_at(binding, output)
+    return (Finding(site, None),), None
+
+
+def _nothing_at(binding: Binding, output: Output) -> None:
+    if output.json.root is not None:
+        where = ".".join(map(str, binding.path)) or "the top"
+        output.say(Code.INVALID, f"nothing at {where} of {shown(output.json.root.value)}")
+
+
+def _records(binding: Binding, output: Output) -> Iterator[tuple[int, Node | None, str | None]]:
+    """Number, value and note of each known sentence, the first of several."""
+    seen: set[int] = set()
+    for raw, value, note in _raw_records(binding, output):
+        number = number_of(raw)
+        if number is None or not 0 <= number < len(output.request.sites):
+            output.say(Code.OUT_OF_RANGE, f"{shown(raw)} names no sentence of {len(output.request.sites)}")
+        elif number in seen:
+            output.say(Code.DUPLICATE, f"sentence {number} came twice; the first counts", number)
+        else:
+            seen.add(number)
+            yield number, value, note
+
+
+def _raw_records(binding: Binding, output: Output) -> Iterator[tuple[Any, Node | None, str | None]]:
+    root = output.json.root
+    if root is None:
+        return
+    if binding.number is None:
+        if root.members is None:
+            output.say(Code.INVALID, f"an object was asked for, not {shown(root.value)}")
+        yield from ((key, node, None) for key, node in (root.members or {}).items())
+        return
+    if root.items is None:
+        output.say(Code.INVALID, f"a list was asked for, not {shown(root.value)}")
+    for item in root.items if root.items is not None else (root,):
+        members = item.members or {}
+        if binding.number in members:
+            note = _text_of(item, (binding.note,)) if binding.note else None
+            yield members[binding.number].value, members.get(binding.value), note
+        elif item.complete:
+            output.say(Code.INVALID, f"{shown(item.value)} has no field {binding.number!r}")
+
+
+def _text_of(node: Node | None, path: tuple[Any, ...]) -> str | None:
+    for _, found in node.at(path) if node is not None else ():
+        return found.value if isinstance(found.value, str) else None
+    return None
+
+
+def _sentences(binding: Binding, output: Output) -> tuple[tuple[Finding, ...], str | None]:
+    findings: dict[int, Finding] = {}
+    for number, value, note in _records(binding, output):
+        found = None
+        if value is not None:
+            found = distribution(output, value, binding.written, number)
+        else:
+            output.say(Code.INVALID, f"sentence {number} has no label", number)
+        findings[number] = _finding(binding, output, found, output.request.sites[number], note)
+    return _in_order(output, findings), None
+
+
+def _in_order(output: Output, findings: dict[int, Finding]) -> tuple[Finding, ...]:
+    for number in range(len(output.request.sites)):
+        if number not in findings:
+            output.say(Code.MISSING, f"sentence {number} was left out", number)
+    return tuple(findings.get(i) or Finding(site, None) for i, site in enumerate(output.request.sites))
+
+
+def _citations(binding: Binding, output: Output) -> tuple[tuple[Finding, ...], str | None]:
+    findings: dict[int, Finding] = {}
+    for number, value, _ in _records(binding, output):
+        site = output.request.sites[number]
+        if value is None or value.items is None:
+            output.say(Code.INVALID, f"sentence {number} has no list of sources", number)
+            continue
+        cited = _sources(output, value.value, number)
+        if not cited and value.value:
+            findings[number] = Finding(site, None)  # it cites, but nothing that exists
+            continue
+        if not binding.ranked:
+            cited = list(merged(output.request.state, cited))
+        found = judgment(output, CITED, certain(0 if cited else 1, len(CITED)), site)
+        findings[number] = Finding(site, found, tuple(Citation(source) for source in cited))
+    return _in_order(output, findings), None
+
+
+def _sources(output: Output, numbers: Sequence[Any], sentence: int) -> list[Site]:
+    """The sources that exist, each once, in the order they came."""
+    places = output.request.sources
+    found: dict[int, Site] = {}
+    for raw in numbers:
+        number = number_of(raw)
+        if number is None or not 0 <= number < len(places):
+            there = f"there are {len(places)}" if places else "there are none"
+            output.say(Code.OUT_OF_RANGE, f"source {shown(raw)} does not exist; {there}", sentence)
+        elif number in found:
+            output.say(Code.DUPLICATE, f"source {number} came twice", sentence)
+        else:
+            found[number] = places[number]
+    return list(found.values())
+
+
+def _text(binding: Binding, output: Output) -> tuple[tuple[Finding, ...], str | None]:
+    text = None
+    for _, node in output.json.root.at(binding.path) if output.json.root is not None else ():
+        if isinstance(node.value, str) and node.value.strip() and node.complete:
+            text = node.value.strip()
+    if text is None:
+        _nothing_at(binding, output)
+    site = place(binding.scope, output.request.state)
+    if binding.labels is None:
+        return (), text
+    found = None if text is None else certain(0 if _first(binding, site, text) else 1, len(binding.labels))
+    return (_finding(binding, output, found, site),), text
+
+
+def _first(binding: Binding, site: Site, text: str) -> bool:
+    """Whether the first label is meant: the quiet text was written, or, where there is none, something new."""
+    if binding.quiet is not None:
+        return text.strip(" .\"'").casefold() == binding.quiet.casefold()
+    return text.casefold().split() != site.text.casefold().split()
+
+
+def _free(binding: Binding, output: Output) -> tuple[tuple[Finding, ...], str | None]:
+    return (), output.completion.text
+
+
+_READ = {
+    Shape.WORD: _word,
+    Shape.LABEL: _label,
+    Shape.SENTENCES: _sentences,
+    Shape.CITATIONS: _citations,
+    Shape.TEXT: _text,
+    Shape.FREE: _free,
+}
+
+
+TOP_LOGPROBS = 10
+"""Alternatives asked for where a label stands in the middle of generated text."""
+
+
+def with_scores(binding: Binding, schema: Mapping[str, Any] | None, request: Request) -> Request:
+    """The request with its label as a slot, or with log-probabilities of what is generated where it has none."""
+    if binding.labels is None or not binding.written:
+        return request
+    site = place(binding.scope, request.state)
+    found = slot(binding, schema, site)
+    if found is None:
+        return replace(request, top_logprobs=TOP_LOGPROBS)
+    return replace(request, slots=(found,), sites=(site,), max_tokens=0, constraint=None, top_logprobs=0)
+
+
+def from_scores(
+    binding: Binding, request: Request, completion: Completion, values: Callable[[Output], Any]
+) -> Reflection:
+    """The reflection of a request with one slot.
+
+    Args:
+        binding: what the reply means.
+        request: with its slot.
+        completion: with the slot's scores.
+        values: the plain result, from the reply that the most probable label would be.
+    """
+    (asked,), (scores,) = request.slots, slot_scores(request, completion)
+    if binding.labels is None:
+        raise ValueError(f"{binding.intrinsic}: a slot without labels")
+    found, notes = slot_judgment(binding.labels, scores, asked.site, request, 0)
+    plain = None
+    if found is not None:
+        text = reply(binding, found.distribution.index(max(found.distribution)))
+        known = Likelihood(found.distribution, found.coverage)
+        plain = values(Output(request, Completion(text), read(text), known))
+    return Reflection(request.state, (Finding(asked.site, found),), None, completion.text, notes, plain)
+
+
+def slot(binding: Binding, schema: Mapping[str, Any] | None, site: Site) -> Slot | None:
+    """The slot of a reply whose first free choice is the label; None if something else is written before it."""
+    if binding.shape is Shape.WORD:
+        return Slot(tuple(map(str, binding.written)), site, "", binding.labels)
+    if binding.shape is not Shape.LABEL or len(binding.path) > 1 or binding.note is not None:
+        return None
+    prefill = ""
+    if binding.path:
+        if schema is not None and list(schema.get("properties", {})) != [binding.path[0]]:
+            return None
+        prefill = f"{{{json.dumps(binding.path[0])}: "
+        if binding.fenced:
+            prefill = f"```json\n{{\n    {json.dumps(binding.path[0])}: "
+    forms = [json.dumps(form, ensure_ascii=False) for form in binding.written]
+    if all(isinstance(form, str) for form in binding.written):
+        return Slot(tuple(form[1:] for form in forms), site, f'{prefill}"', binding.labels)
+    return Slot(tuple(forms), site, prefill, binding.labels)
+
+
+def reply(binding: Binding, index: int) -> str:
+    """What a model that writes label `index` replies."""
+    form = binding.written[index]
+    return str(form) if binding.shape is Shape.WORD else json.dumps(_nested(binding, form), ensure_ascii=False)
+
+
+def plain_values(binding: Binding, request: Request, reflection: Reflection) -> Any:
+    """The result in the fields of the public library, corrected where it errs; None where undefined.
+
+    Certainty is 0.05 + 0.1 d, not 0.1 d; faithfulness stands beside the risk that upstream makes of it.
+    """
+    if binding.shape in (Shape.TEXT, Shape.FREE):
+        return reflection.text
+    if binding.shape is Shape.CITATIONS:
+        return [row for finding in reflection.findings for row in _citation_rows(binding, request, finding)]
+    if binding.shape is Shape.SENTENCES:
+        known = [finding for finding in reflection.findings if finding.judgment is not None]
+        return [_sentence_row(binding, number, finding) for number, finding in enumerate(known)]
+    judgment = reflection.findings[0].judgment if reflection.findings else None
+    if judgment is None:
+        return None
+    return judgment.mode if judgment.role is Role.CERTAINTY else judgment.label
+
+
+def _sentence_row(binding: Binding, number: int, finding: Finding) -> dict[str, Any]:
+    label = finding.judgment.label if finding.judgment is not None else ""
+    row = {
+        "hallucination_id": str(number),
+        "faithfulness": label,
+        "risk": _risk(label) if binding.number is None else label,
+        **_span("response", finding.site),
+    }
+    return row if finding.explanation is None else {**row, "reasoning": finding.explanation}
+
+
+def _risk(label: str) -> str:
+    """A faithfulness range turned upside down; other labels as they are."""
+    ends = label.split("-")
+    if len(ends) != 2 or not all(end.replace(".", "", 1).isdigit() for end in ends):
+        return label
+    low, high = sorted(round(1 - float(end), 1) for end in ends)
+    return f"{low:g}-{high:g}"
+
+
+def _citation_rows(binding: Binding, request: Request, finding: Finding) -> list[dict[str, Any]]:
+    """One row a cited span; the older dialect does not merge neighbours."""
+    spans = [citation.site for citation in finding.citations]
+    if binding.number is None:
+        spans = [
+            source
+            for span in spans
+            for source in request.sources
+            if source.passage == span.passage and span.begin <= source.begin and source.end <= span.end
+        ]
+    names = [None if span.passage is None else request.state.passages[span.passage].id for span in spans]
+    return [
+        {**_span("context", span), "doc_id": name, **_span("response", finding.site)}
+        for span, name in zip(spans, names, strict=True)
+    ]
+
+
+def _span(name: str, site: Site) -> dict[str, Any]:
+    return {f"{name}_{key}": value for key, value in site.as_dict().items()}
+
+
+def targets(binding: Binding, request: Request, gold: Gold) -> tuple[Target, ...]:
+    """The training targets of a request; decoding them gives the gold back.
+
+    Explanations are left empty: nobody wrote them down. A reply speaks of all sentences, so one unknown sentence leaves
+    nothing to teach.
+
+    Raises:
+        UserError: the gold does not fit the request.
+    """
+    if binding.shape in (Shape.WORD, Shape.LABEL):
+        return _label_targets(binding, request, gold)
+    if binding.shape is Shape.SENTENCES:
+        return _sentence_targets(binding, request, gold)
+    if binding.shape is Shape.CITATIONS:
+        return _citation_targets(binding, request, gold)
+    if gold.text is None or not gold.text.strip():
+        raise UserError(f"{binding.intrinsic}: the gold has no text")
+    if binding.shape is Shape.FREE:
+        return (Target("", gold.text),)
+    return (Target("", _json(binding, _nested(binding, gold.text.strip()))),)
+
+
+def _nested(binding: Binding, value: Any) -> Any:
+    """A value at the binding's place in an object."""
+    for key in reversed(binding.path):
+        value = {key: value}
+    return value
+
+
+def _json(binding: Binding, value: Any) -> str:
+    if binding.fenced:
+        return f"```json\n{json.dumps(value, ensure_ascii=False, indent=4)}\n```"
+    text = json.dumps(value, ensure_ascii=False)
+    return json.dumps(text, ensure_ascii=False) if binding.doubled else text
+
+
+def _label_targets(binding: Binding, request: Request, gold: Gold) -> tuple[Target, ...]:
+    if len(gold.labels) != 1 or binding.labels is None:
+        raise UserError(f"{binding.intrinsic}: {len(gold.labels)} gold labels where one is needed")
+    if gold.labels[0] is None:
+        return ()
+    index = binding.labels.index(gold.labels[0])
+    if request.slots:
+        (slot,) = request.slots
+        return (Target(slot.prefill, slot.surfaces[index]),)
+    if binding.note is not None:
+        raise UserError(f"{binding.intrinsic}: its reply explains itself first, and the gold has no explanation")
+    return (Target("", reply(binding, index)),)
+
+
+def _sentence_targets(binding: Binding, request: Request, gold: Gold) -> tuple[Target, ...]:
+    if len(gold.labels) != len(request.sites) or binding.labels is None:
+        raise UserError(f"{binding.intrinsic}: {len(gold.labels)} gold labels for {len(request.sites)} sentences")
+    if not gold.labels or any(label is None for label in gold.labels):
+        return ()
+    known = {i: binding.written[binding.labels.index(str(label))] for i, label in enumerate(gold.labels)}
+    if binding.number is None:
+        return (Target("", _json(binding, {f"<r{number}>": form for number, form in known.items()})),)
+    records = [_record(binding, number, form) for number, form in known.items()]
+    return (Target("", _json(binding, records)),)
+
+
+def _record(binding: Binding, number: int, form: Any) -> dict[str, Any]:
+    note = {} if binding.note is None else {binding.note: ""}
+    label = {binding.value: form}
+    return {str(binding.number): number, **(note if binding.note_first else {}), **label, **note}
+
+
+def _citation_targets(binding: Binding, request: Request, gold: Gold) -> tuple[Target, ...]:
+    if len(gold.sources) != len(request.sites):
+        raise UserError(f"{binding.intrinsic}: {len(gold.sources)} gold lists for {len(request.sites)} sentences")
+    if not gold.sources or any(cited is None for cited in gold.sources):
+        return ()
+    known = {number: list(cited or ()) for number, cited in enumerate(gold.sources)}
+    for cited in known.values():
+        if any(not 0 <= index < len(request.sources) for index in cited):
+            raise UserError(f"{binding.intrinsic}: gold {cited} outside of {len(request.sources)} sources")
+    if binding.number is None:
+        named = {f"<r{number}>": [f"<c{index}>" for index in cited] for number, cited in known.items()}
+        return (Target("", _json(binding, named)),)
+    records = [{binding.number: number, binding.value: cited} for number, cited in known.items()]
+    return (Target("", _json(binding, records)),)

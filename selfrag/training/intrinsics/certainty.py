@@ -1,0 +1,358 @@
+"""Rows of the uncertainty adapter: a model's own answers, and how often it is right by a calibrator out of fold.
+
+After Thermometer (arXiv 2403.08819), which the paper's uncertainty adapter imitates: calibrate the base model's answers
+afterwards, without changing them, then teach an adapter what the calibrator says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from selfrag.errors import UserError, require
+from selfrag.intrinsics.contract import ChatPrompt
+from selfrag.intrinsics.rendering import Renderer
+from selfrag.intrinsics.state import Message, State
+from selfrag.jsonl import read_identified, write_jsonl
+from selfrag.training.intrinsics.rows import CERTAINTIES, Labelled
+from selfrag.training.rows import MASKED, Example, Group
+
+if TYPE_CHECKING:
+    from selfrag.training.model import Trainee
+
+
+Floats: TypeAlias = NDArray[np.float64]
+FOLDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrator:
+    """A fitted calibrator."""
+
+    temperature: float  # the options' log-probabilities are divided by it
+    confidence: tuple[float, ...] = ()  # borders of the isotonic steps, rising [n]; empty for temperature alone
+    accuracy: tuple[float, ...] = ()  # the share of right answers there [n]
+
+    def __call__(self, logprobs: Sequence[Sequence[float]]) -> Floats:
+        """Certainty that the most probable option is right, for each question [n]."""
+        found = top_probability(logprobs, self.temperature)
+        return np.interp(found, self.confidence, self.accuracy) if self.confidence else found
+
+
+def fit(logprobs: Sequence[Sequence[float]], right: Sequence[int], *, isotonic: bool = True) -> Calibrator:
+    """Fit one calibrator on all rows.
+
+    Args:
+        logprobs: of each question's options.
+        right: index of the right option of each.
+        isotonic: map what the temperature leaves through a rising step function.
+
+    Raises:
+        UserError: too few rows.
+        MissingExtraError: scikit-learn or scipy is not installed.
+    """
+    if len(logprobs) < FOLDS:
+        raise UserError(f"{len(logprobs)} questions are too few to calibrate on; give at least {FOLDS}")
+    temperature = _temperature(logprobs, right)
+    if not isotonic:
+        return Calibrator(temperature)
+    require("sklearn", extra="eval")
+    from sklearn.isotonic import IsotonicRegression
+
+    correct = [float(int(np.argmax(row)) == one) for row, one in zip(logprobs, right, strict=True)]
+    fitted = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
+    fitted.fit(top_probability(logprobs, temperature), correct)
+    return Calibrator(temperature, tuple(fitted.X_thresholds_.tolist()), tuple(fitted.y_thresholds_.tolist()))
+
+
+def out_of_fold(
+    logprobs: Sequence[Sequence[float]],
+    right: Sequence[int],
+    groups: Sequence[str],
+    *,
+    isotonic: bool = True,
+    folds: int = FOLDS,
+    seed: int = 0,
+) -> Floats:
+    """Certainty of each question [n] by a calibrator that has not seen it.
+
+    Args:
+        logprobs: of each question's options.
+        right: index of the right option of each.
+        groups: data set of each question; each has its own calibrator, because models err differently on each.
+        isotonic: as `fit`.
+        folds: parts of a data set; each is judged by a calibrator of the others.
+        seed: of the parts.
+
+    Raises:
+        UserError: a data set is too small.
+    """
+    result = np.zeros(len(logprobs))
+    for group in sorted(set(groups)):
+        members = np.array([i for i, one in enumerate(groups) if one == group])
+        if len(members) < folds * FOLDS:
+            raise UserError(f"{group}: {len(members)} questions are too few for {folds} folds; give {folds * FOLDS}")
+        order = np.random.default_rng(seed).permutation(members)
+        for part in np.array_split(order, folds):
+            held = set(part.tolist())
+            others = [i for i in members.tolist() if i not in held]
+            fitted = fit([logprobs[i] for i in others], [right[i] for i in others], isotonic=isotonic)
+            result[part] = fitted([logprobs[i] for i in part])
+    return result
+
+
+def top_probability(logprobs: Sequence[Sequence[float]], temperature: float) -> Floats:
+    """Probability of each question's most probable option after dividing log-probabilities by `temperature` [n]."""
+    return np.array([_softmax(row, temperature).max() for row in logprobs])
+
+
+def decile(certainty: float) -> int:
+    """0 to 9; digit d means (5 + 10 d) percent."""
+    return min(9, max(0, int(certainty * 10)))
+
+
+def _temperature(logprobs: Sequence[Sequence[float]], right: Sequence[int]) -> float:
+    """The temperature under which the right options are most probable (Guo et al., arXiv 1706.04599)."""
+    require("scipy", extra="eval")
+    from scipy.optimize import minimize_scalar
+
+    def loss(log_temperature: float) -> float:
+        chances = [_softmax(row, np.exp(log_temperature))[one] for row, one in zip(logprobs, right, strict=True)]
+        return -float(np.mean(np.log(np.maximum(chances, 1e-12))))
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded").x))
+
+
+def _softmax(row: Sequence[float], temperature: float) -> Floats:
+    scaled = np.asarray(row, dtype=np.float64) / temperature
+    shares: Floats = np.exp(scaled - scaled.max())
+    return np.asarray(shares / shares.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One row."""
+
+    id: str  # unique in its file
+    dataset: str  # where it is from
+    question: str  # what is asked
+    options: tuple[str, ...]  # possible answers, distinct
+    right: int  # index of the right one
+
+
+def read_questions(path: str | Path) -> list[Question]:
+    """Read a JSONL file (`.gz` allowed): id, dataset, question, options and label, which is a letter.
+
+    Raises:
+        UserError: the file cannot be read, or a line is no such row, by `file:line`.
+    """
+    return list(read_identified(path, parse_question))
+
+
+def unseen(questions: list[Question], seen: Collection[str]) -> list[Question]:
+    """Questions none of `seen` contains; a model is too sure of what it was trained on."""
+    known = [" ".join(text.casefold().split()) for text in seen]
+    joined = "\n".join(known)
+    return [one for one in questions if " ".join(one.question.casefold().split()) not in joined]
+
+
+def parse_question(record: Mapping[str, Any]) -> Question:
+    """Check one object. An option that is given twice is one option.
+
+    Raises:
+        UserError: a field is missing or of the wrong type, two options are not different, or the label names none.
+    """
+    for key in ("id", "dataset", "question", "label"):
+        if not isinstance(record.get(key), str) or not record[key].strip():
+            raise UserError(f"{key!r} must be text that is not empty, not {record.get(key)!r:.80}")
+    options = record.get("options")
+    if not isinstance(options, list) or not all(isinstance(one, str) and one.strip() for one in options):
+        raise UserError("'options' must be a list of texts that are not empty")
+    stripped = [one.strip() for one in options]
+    distinct = tuple(dict.fromkeys(stripped))
+    if len(distinct) < 2:
+        raise UserError("'options' must be at least two different texts")
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[: len(stripped)]
+    if record["label"] not in letters:
+        raise UserError(f"label {record['label']!r} names none of the {len(stripped)} options; write A, B, ...")
+    right = distinct.index(stripped[letters.index(record["label"])])
+    return Question(record["id"], record["dataset"], record["question"], distinct, right)
+
+
+LOAD_TOKENS = 4096
+"""Tokens of one forward."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A question with the model's view of its options."""
+
+    id: str  # of the question
+    question: Question  # as asked
+    # mean natural log-probability of a token of each option; the highest is the model's answer
+    logprobs: tuple[float, ...]
+
+    @property
+    def chosen(self) -> int:
+        """Index of the model's answer."""
+        return self.logprobs.index(max(self.logprobs))
+
+    @property
+    def is_right(self) -> bool:
+        """Whether it is the right one."""
+        return self.chosen == self.question.right
+
+
+def own_answers(questions: Sequence[Question], base_dir: Path, kept: Path, *, device: str = "cpu") -> list[Answered]:
+    """The model's answers, from `kept` if it holds those of this model and these questions.
+
+    Args:
+        questions: distinct ids.
+        base_dir: checkpoint of the model.
+        kept: file to write, or to read.
+        device: where to compute.
+
+    Raises:
+        UserError: the model cannot be loaded, or has no chat template.
+    """
+    from selfrag.training.journal import fingerprint
+
+    content = json.dumps([asdict(one) for one in questions], ensure_ascii=False, sort_keys=True)
+    key = hashlib.sha256((fingerprint(*sorted(base_dir.glob("*.safetensors"))) + content).encode()).hexdigest()
+    if kept.exists():
+        found = {one.id: one for one in read_identified(kept, _Kept.parse)}
+        if all(one.key == key for one in found.values()) and len(found) == len(questions):
+            return [Answered(one.id, one, found[one.id].logprobs) for one in questions]
+    made = _ask(questions, base_dir, device)
+    write_jsonl(kept, ({"id": one.id, "key": key, "logprobs": one.logprobs} for one in made))
+    return made
+
+
+def option_examples(question: Question, renderer: Renderer) -> list[Example]:
+    """One example an option: the chat prompt is read, the option is measured."""
+    prompt = renderer.prompt(ChatPrompt((Message("user", question.question),)))
+    found = []
+    for option in question.options:
+        ids = tuple(renderer.text.encode(option))
+        labels = (*[MASKED] * len(prompt), *ids)
+        found.append(Example((*prompt, *ids), labels, (int(Group.TEXT),) * len(labels)))
+    return found
+
+
+def _ask(questions: Sequence[Question], base_dir: Path, device: str) -> list[Answered]:
+    from tqdm import tqdm
+
+    from selfrag.training.model import load_trainee
+    from selfrag.training.settings import Lora, Reach
+
+    # A new adapter adds nothing, so this is the base model.
+    trainee = load_trainee(base_dir, lora=Lora(rank=1), reach=Reach(token_rows=False, last_layers=1), device=device)
+    renderer = Renderer.of(trainee.tokenizer)
+    examples = [(number, one) for number, q in enumerate(questions) for one in option_examples(q, renderer)]
+    values: list[list[float]] = [[] for _ in questions]
+    with tqdm(total=len(examples), desc="own answers", unit="option", disable=None) as bar:
+        for load in _loads(examples):
+            for (number, _), value in zip(load, _means(trainee, [one for _, one in load]), strict=True):
+                values[number].append(value)
+            bar.update(len(load))
+    return [Answered(q.id, q, tuple(found)) for q, found in zip(questions, values, strict=True)]
+
+
+def _means(trainee: Trainee, examples: Sequence[Example]) -> list[float]:
+    import torch
+
+    from selfrag.training.packing import pack
+    from selfrag.training.settings import Weighting
+
+    counts = [sum(label != MASKED for label in one.labels) for one in examples]
+    with torch.no_grad():
+        losses, _ = trainee.losses(pack(examples, Weighting.uniform()))
+    return [-float(part.mean()) for part in torch.split(losses.cpu(), counts)]
+
+
+def _loads(examples: Sequence[tuple[int, Example]]) -> Iterator[list[tuple[int, Example]]]:
+    load: list[tuple[int, Example]] = []
+    room = LOAD_TOKENS
+    for one in examples:
+        if load and len(one[1]) > room:
+            yield load
+            load, room = [], LOAD_TOKENS
+        load.append(one)
+        room -= len(one[1])
+    if load:
+        yield load
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    id: str
+    key: str
+    logprobs: tuple[float, ...]
+
+    @classmethod
+    def parse(cls, record: dict[str, Any]) -> _Kept:
+        try:
+            return cls(str(record["id"]), str(record["key"]), tuple(float(one) for one in record["logprobs"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"no answer of a model: {error!r}; delete the file and start again") from error
+
+
+def conversation(answered: Answered, *, after: bool) -> tuple[Message, ...]:
+    """The question, and the model's answer to it where the certainty is asked for afterwards."""
+    question = Message("user", answered.question.question)
+    said = Message("assistant", answered.question.options[answered.chosen])
+    return (question, said) if after else (question,)
+
+
+def certainty_rows(
+    answers: Sequence[Answered], *, isotonic: bool = True, before: bool = True, seed: int = 0
+) -> list[Labelled]:
+    """Rows with calibrated deciles; each question is judged by a calibrator that has not seen it.
+
+    Args:
+        answers: of one model, several data sets.
+        isotonic: see `fit`.
+        before: rows of the question alone, too.
+        seed: of the folds.
+
+    Raises:
+        UserError: a data set is too small to calibrate on.
+    """
+    certainties = out_of_fold(
+        [one.logprobs for one in answers],
+        [one.question.right for one in answers],
+        [one.question.dataset for one in answers],
+        isotonic=isotonic,
+        seed=seed,
+    )
+    rows = []
+    for answered, certainty in zip(answers, certainties.tolist(), strict=True):
+        label = CERTAINTIES[decile(certainty)]
+        for moment in ("after", "before") if before else ("after",):
+            state = State(conversation(answered, after=moment == "after"))
+            group = answered.question.question
+            rows.append(Labelled(f"{answered.id}/{moment}", f"{moment}/{label}", group, state, label=label))
+    return rows
+
+
+def facts(answers: Sequence[Answered], rows: Sequence[Labelled], *, isotonic: bool = True) -> dict[str, Any]:
+    """How often the model was right and what calibrates it, by data set; how often each decile was given."""
+    names = sorted({one.question.dataset for one in answers})
+    sets = {name: [one for one in answers if one.question.dataset == name] for name in names}
+    fitted = {
+        name: fit([a.logprobs for a in found], [a.question.right for a in found], isotonic=isotonic)
+        for name, found in sets.items()
+    }
+    return {
+        "own_accuracy": {name: sum(a.is_right for a in found) / len(found) for name, found in sets.items()},
+        "questions": {name: len(found) for name, found in sets.items()},
+        "calibrators": {name: asdict(calibrator) for name, calibrator in fitted.items()},
+        "deciles": {name: sum(row.label == name for row in rows) for name in CERTAINTIES},
+    }

@@ -1,0 +1,280 @@
+"""Training one adapter: labelled rows, base model and settings in; run, adapter with `intrinsic.json` and card out.
+
+Optimiser, checkpoints and resumption are `selfrag.training.run`'s.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from retrieval.atomic import write_text
+from retrieval.reading import read_json
+from selfrag.errors import UserError, require
+from selfrag.intrinsics.chat import DIALECT
+from selfrag.intrinsics.contract import Teachable
+from selfrag.intrinsics.library import AdapterCard, codec_of, find
+from selfrag.intrinsics.rendering import Renderer
+from selfrag.training.intrinsics.certainty import certainty_rows, facts, own_answers, read_questions, unseen
+from selfrag.training.intrinsics.examples import Made, invocation_of, make_examples
+from selfrag.training.intrinsics.presets import RowSelection
+from selfrag.training.intrinsics.rows import (
+    Labelled,
+    asked_alone,
+    evenly,
+    read_labelled,
+    training_file,
+    with_derived,
+    without_evidence,
+)
+from selfrag.untrusted import printable
+
+if TYPE_CHECKING:
+    from selfrag.training.run import Prepared
+    from selfrag.training.settings import TrainingConfig
+
+
+def write_card(directory: Path, card: AdapterCard, run_dir: Path, *, base: str, preset: str) -> None:
+    """Write README.md and training.json (the run's manifest) into the adapter's folder.
+
+    Raises:
+        UserError: the run's manifest or log is missing or bad.
+    """
+    from selfrag.training.card import read_log
+
+    run: dict[str, Any] = read_json(run_dir / "manifest.json", nan=True)
+    write_text(directory / "training.json", json.dumps(run, indent=2) + "\n")
+    write_text(directory / "README.md", render(card, run, read_log(run_dir / "log.jsonl"), base=base, preset=preset))
+
+
+def render(card: AdapterCard, run: dict[str, Any], log: list[dict[str, Any]], *, base: str, preset: str) -> str:
+    """The card as Markdown."""
+    facts, config = run["facts"], run["config"]
+    looks = [(one["step"], one["validation"]) for one in log if "validation" in one]
+    best = min(looks, key=lambda one: (one[1]["loss"], one[0]), default=None)
+    seconds, tokens = sum(one["seconds"] for one in log), sum(one["tokens"] for one in log)
+    held = "nothing was held out"
+    if best is not None:
+        accuracy = best[1]["groups"]["text"]["accuracy"]
+        held = (
+            f"best of {len(looks)} looks at {facts['held_out']} held-out examples after step {best[0]}: loss"
+            f" {best[1]['loss']:.3f}, {accuracy:.1%} of the tokens of the answer most probable"
+        )
+    begun = f"\n- **Begun with** an adapter, SHA-256 `{start}`." if (start := run["inputs"].get("start")) else ""
+    sources = "\n".join(f"| {_cell(name)} | {count} |" for name, count in facts["sources"].items())
+    kind = "activated LoRA (aLoRA)" if card.invocation else "LoRA"
+    layers = config["reach"]["last_layers"]
+    return f"""---
+library_name: peft
+tags: [retrieval-augmented-generation, intrinsic]
+---
+# {card.intrinsic}: {kind} for {_cell(base)}
+
+Dialect `{card.dialect}`, rank {card.rank}, {"all layers" if layers is None else f"the last {layers} layers"}.
+
+- **Base**: {_cell(base)}, SHA-256 of its weights `{run["inputs"]["base"]}`.{begun}
+- **Run**: settings `{_cell(preset)}`, {len(log)} steps, {tokens} tokens in {seconds / 60:.1f} minutes of computing
+  ({tokens / max(seconds, 1e-9):.0f} tokens a second); all settings, versions and the commit: `training.json`.
+- **Held out**: {held}.
+
+## Rows
+
+| source | examples |
+|---|---|
+{sources}
+
+What it is good for, `selfrag eval intrinsics` measures on rows that were not trained on.
+"""
+
+
+def _cell(text: str) -> str:
+    return " ".join(printable(text).split()).replace("|", "\\|").replace("`", "'").replace("<", "&lt;")
+
+
+RUN, ADAPTER = "run", "adapter"
+"""Folders below a job's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterJob:
+    """What to train, from what, and where to."""
+
+    intrinsic: str  # its name
+    data: Path  # folder with the intrinsic's training file, or the file
+    base: Path  # directory of the base checkpoint
+    out: Path  # folder of the job
+    config: TrainingConfig  # what decides the result, next to the files
+    selection: RowSelection = field(default_factory=RowSelection)  # choice of rows
+    dialect: str = DIALECT  # whose codec the adapter speaks
+    activated: bool = False  # an activated LoRA, switched on by the start of the assistant's turn
+    preset: str = ""  # name of the settings, for the card
+    # for uncertainty: a file of rows the base model was trained on; questions in it are left out
+    seen: Path | None = None
+    base_name: str = ""  # what the card calls the base; the name of its directory by default
+    # adapter, or finished run, to begin with: of the same size, and on a base that is no stranger to it
+    start: Path | None = None
+
+    @property
+    def adapter(self) -> Path:
+        """Where the adapter goes."""
+        return self.out / ADAPTER
+
+    @property
+    def run_dir(self) -> Path:
+        """Manifest, log, checkpoints and plot."""
+        return self.out / RUN
+
+
+def run(job: AdapterJob) -> Path:
+    """Train, or go on, and write what comes out. Started again after its end, it only writes what is missing.
+
+    Returns:
+        Folder of the adapter.
+
+    Raises:
+        UserError: rows, base or settings cannot be used, or the folder holds another run.
+    """
+    from selfrag.loading import load_tokenizer
+    from selfrag.training.card import plot_log
+    from selfrag.training.export import save_adapter, shape
+    from selfrag.training.run import fit
+
+    require("matplotlib", extra="train")  # for the plot at the end; better said before hours of training
+    if job.intrinsic == "uncertainty":
+        require("scipy", extra="eval")  # its answers are calibrated after hours of asking
+    codec = teachable(job.intrinsic, job.dialect)
+    rows, more = load_rows(job)
+    config = job.config
+    if job.activated:
+        invocation = invocation_of(Renderer.of(load_tokenizer(job.base)))
+        config = replace(config, reach=replace(config.reach, token_rows=False, invocation=invocation))
+    if config.reach.token_rows:
+        raise UserError("an adapter of an intrinsic leaves the vocabulary as it is: set token_rows = false")
+
+    def prepare(tokenizer: Any) -> Prepared:
+        return prepared(rows, codec, Renderer.of(tokenizer), replace(job, config=config), more)
+
+    trainee = fit(prepare, job.base, job.run_dir, config, start=job.start)
+    card = AdapterCard.of(codec, rank=config.lora.rank, base=shape(trainee.causal), invocation=config.reach.invocation)
+    if not job.adapter.exists():
+        save_adapter(trainee, job.adapter, beside={AdapterCard.FILE: card.as_dict()})
+    plot_log(job.run_dir / "log.jsonl", job.run_dir / "loss.png")
+    write_card(job.adapter, card, job.run_dir, base=job.base_name or job.base.resolve().name, preset=job.preset)
+    return job.adapter
+
+
+def base_name(given: str) -> str:
+    """What a card calls the base that was asked for by this name: no path of a machine, no folder of a cache."""
+    if given == "demo":
+        return "the demo model of selfrag"
+    return Path(given).resolve().name if Path(given).exists() else given
+
+
+def teachable(intrinsic: str, dialect: str = DIALECT) -> Teachable:
+    """The codec to train with.
+
+    Raises:
+        UserError: unknown, or the dialect cannot say what a perfect model would answer.
+    """
+    codec = codec_of(find(intrinsic), dialect)
+    if not callable(getattr(codec, "teach", None)):
+        raise UserError(f"the dialect {dialect!r} has no training targets for {intrinsic}; train with {DIALECT!r}")
+    return codec  # type: ignore[return-value]  # checked above; protocols cannot say it
+
+
+def load_rows(job: AdapterJob) -> tuple[list[Labelled], dict[str, Any]]:
+    """All rows of a job, and facts about how they came about.
+
+    Raises:
+        UserError: as `rows.read_labelled`; for uncertainty, as `own_answers` and `certainty_rows`.
+    """
+    train = training_file(job.intrinsic, job.data)
+    if job.intrinsic != "uncertainty":
+        rows = with_derived(read_labelled(train, job.intrinsic), without_evidence, job.selection.uncited)
+        return with_derived(rows, asked_alone, job.selection.standalone), {}
+    questions = read_questions(train)
+    if job.seen is not None:
+        questions = unseen(questions, _texts(job.seen))
+    if job.selection.most_rows is not None:  # two rows a question
+        questions = evenly(questions, -(-job.selection.most_rows // 2))
+    answers = own_answers(questions, job.base, job.out / "answers.jsonl", device=job.config.device)
+    rows = certainty_rows(answers, isotonic=job.selection.isotonic, seed=job.config.seed)
+    return rows, facts(answers, rows, isotonic=job.selection.isotonic)
+
+
+def chosen(rows: Sequence[Labelled], most: int | None, seed: int, *, even: bool = False) -> list[Labelled]:
+    """At most `most` rows, in the order of the file.
+
+    Args:
+        rows: to choose from.
+        most: None for all.
+        seed: of the choice.
+        even: as many rows of each source as of any other, as far as it has them; else every source in proportion.
+    """
+    if most is None or len(rows) <= most:
+        return list(rows)
+    order = sorted(range(len(rows)), key=lambda at: random.Random(f"{seed}/{rows[at].id}").random())  # noqa: S311
+    places: Counter[str] = Counter()
+    ranks = []
+    sizes = Counter(row.source for row in rows)
+    for at in order:
+        ranks.append((places[rows[at].source] / (1 if even else sizes[rows[at].source]), at))
+        places[rows[at].source] += 1
+    kept = {at for _, at in sorted(ranks)[:most]}
+    return [row for at, row in enumerate(rows) if at in kept]
+
+
+def prepared(
+    rows: Sequence[Labelled], codec: Teachable, renderer: Renderer, job: AdapterJob, more: dict[str, Any]
+) -> Prepared:
+    """Examples of a run, a share of them held out with whole groups.
+
+    Rows that are too long or have no label are out before any are chosen, so none is chosen in vain.
+    """
+    from selfrag.training.run import Prepared, held_out
+
+    made = make_examples(
+        rows,
+        codec,
+        renderer,
+        max_length=job.config.max_length,
+        most_slots=job.selection.most_slots,
+        seed=job.config.seed,
+    )
+    if not made.examples:
+        raise UserError(f"no row gives an example of at most {job.config.max_length} tokens: {made.skipped}")
+    giving = list({row.id: row for row in made.rows}.values())
+    rows = chosen(giving, job.selection.most_rows, job.config.seed, even=job.selection.even)
+    made = made.of(rows)
+    out = held_out(made.groups, job.selection.held_out, job.config.seed)
+    learned = [at for at in range(len(made.examples)) if at not in out]
+    digest = hashlib.sha256(json.dumps([(e.ids, e.labels) for e in made.examples]).encode()).hexdigest()
+    return Prepared(
+        [made.examples[at] for at in learned],
+        [made.sources[at] for at in learned],
+        {"examples": digest},
+        _facts(rows, made, learned) | more,
+        [made.examples[at] for at in sorted(out)],
+    )
+
+
+def _facts(rows: Sequence[Labelled], made: Made, learned: Sequence[int]) -> dict[str, Any]:
+    return {
+        "rows": len(rows),
+        "examples": len(learned),
+        "held_out": len(made.examples) - len(learned),
+        "sources": dict(sorted(Counter(made.sources[at] for at in learned).items())),
+        "skipped": made.skipped,
+    }
+
+
+def _texts(path: Path) -> list[str]:
+    from selfrag.jsonl import read_jsonl
+
+    return [str(text) for text in read_jsonl(path, lambda record: record.get("instruction", ""))]

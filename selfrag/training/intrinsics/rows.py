@@ -1,0 +1,303 @@
+"""Labelled conversations: one JSON object a line, for each intrinsic in the form in which such data come.
+
+Character offsets are the annotator's; which sentence of a codec they mean is decided in `gold_of`. Read strictly: a bad
+row is named by file and line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+from retrieval.passage import Passage
+from selfrag.errors import UserError
+from selfrag.intrinsics.contract import Gold, Request
+from selfrag.intrinsics.query_rewrite import same_question
+from selfrag.intrinsics.state import Message, Site, State, read_state
+from selfrag.jsonl import read_identified
+
+T = TypeVar("T")
+Span: TypeAlias = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """What is right about one state."""
+
+    id: str  # unique in its file
+    source: str  # data set and label, such as `squad2/answerable`; training spreads by it, reports go by it
+    group: str  # rows of one group belong together when rows are held out
+    state: State  # conversation and passages
+    label: str | None = None  # name of the one label
+    text: str | None = None  # what is to be written
+    spans: tuple[tuple[Span, str], ...] | None = None  # labels of stretches of the last message
+    response: str | None = None  # label of the whole last message, where nobody judged its sentences
+    # stretches of the last message, each with the passage's index and the stretch of it
+    citations: tuple[tuple[Span, int, Span], ...] | None = None
+
+
+Parse: TypeAlias = Callable[[dict[str, Any]], Labelled]
+
+
+def read_labelled(path: str | Path, intrinsic: str) -> list[Labelled]:
+    """Read a JSONL file (`.gz` allowed) of rows of one intrinsic.
+
+    Raises:
+        UserError: unknown intrinsic; the file cannot be read, or a line is no such row, by `file:line`.
+    """
+    return list(read_identified(path, parser(intrinsic)))
+
+
+def evenly(rows: Sequence[T], wanted: int) -> list[T]:
+    """`wanted` of the rows, all if there are no more, at equal distances."""
+    wanted = min(wanted, len(rows))
+    return [rows[at * len(rows) // wanted] for at in range(wanted)]
+
+
+def parser(intrinsic: str) -> Parse:
+    """What reads the rows of an intrinsic.
+
+    Raises:
+        UserError: no rows are known for it.
+    """
+    try:
+        return PARSERS[intrinsic]
+    except KeyError:
+        raise UserError(f"no training rows are known for {intrinsic!r}; known: {', '.join(sorted(PARSERS))}") from None
+
+
+def _rewrite(record: dict[str, Any]) -> Labelled:
+    text, changed = _text(record, "rewrite"), record.get("changed")
+    if not isinstance(changed, bool):
+        raise UserError(f"'changed' must be true or false, not {changed!r}")
+    state = _state(record, "user")
+    kind = "changed" if changed else "unchanged"
+    return Labelled(_text(record, "id"), _source(record, kind), state.messages[0].content, state, text=text)
+
+
+def _answerability(record: dict[str, Any]) -> Labelled:
+    label = _text(record, "label")
+    if label not in ("answerable", "unanswerable"):
+        raise UserError(f"unknown label {label!r}; known: answerable, unanswerable")
+    state = _state(record, "user")
+    return Labelled(_text(record, "id"), _source(record, label), _passages(state), state, label=label)
+
+
+def _hallucination(record: dict[str, Any]) -> Labelled:
+    state = _state(record, "assistant")
+    level = record.get("label_level")
+    if level not in ("sentence", "response"):
+        raise UserError(f"'label_level' must be sentence or response, not {level!r}")
+    spans = [
+        (_span(one, "begin", "end", len(state.messages[-1].content)), _text(one, "label"))
+        for one in _list(record, "sentences")
+    ]
+    if unknown := {label for _, label in spans} - set(WORSE):
+        raise UserError(f"unknown label {min(unknown)!r}; known: {', '.join(WORSE)}")
+    worst = max((label for _, label in spans), key=WORSE.index, default="NA")
+    given: dict[str, Any] = {"spans": tuple(spans)} if level == "sentence" else {"response": worst}
+    return Labelled(_text(record, "id"), _source(record, f"{worst} {level}"), _passages(state), state, **given)
+
+
+def _citations(record: dict[str, Any]) -> Labelled:
+    state = _state(record, "assistant")
+    index = {passage.id: number for number, passage in enumerate(state.passages)}
+    found = []
+    for one in _list(record, "citations"):
+        passage = index.get(_text(one, "doc_id"))
+        if passage is None:
+            raise UserError(f"a citation of {one['doc_id']!r}, which is no document of this row")
+        response = _span(one, "response_begin", "response_end", len(state.messages[-1].content))
+        evidence = _span(one, "doc_begin", "doc_end", len(state.passages[passage].text))
+        found.append((response, passage, evidence))
+    source = _source(record, "cited" if found else "uncited")
+    return Labelled(_text(record, "id"), source, _passages(state), state, citations=tuple(found))
+
+
+def _certainty(record: dict[str, Any]) -> Labelled:
+    state = _state(record, "user", "assistant")
+    moment = "after" if state.messages[-1].role == "assistant" else "before"
+    label = _text(record, "certainty")
+    if label not in CERTAINTIES:
+        raise UserError(f"unknown certainty {label!r}; known: {', '.join(CERTAINTIES)}")
+    return Labelled(_text(record, "id"), f"{moment}/{label}", state.messages[0].content, state, label=label)
+
+
+WORSE = ("NA", "faithful", "partial", "unfaithful")
+"""Labels of sentences; a response is as bad as its worst one."""
+
+CERTAINTIES = tuple(f"{5 + 10 * decile}%" for decile in range(10))
+
+PARSERS: Mapping[str, Parse] = {
+    "query_rewrite": _rewrite,
+    "answerability": _answerability,
+    "hallucination_detection": _hallucination,
+    "citation_generation": _citations,
+    "uncertainty": _certainty,
+}
+"""Rows of `uncertainty` are made from a model's own answers; see `own_answers`."""
+
+
+def _state(record: Mapping[str, Any], *last: str) -> State:
+    documents = record.get("documents") or []
+    if not isinstance(documents, list):
+        raise UserError(f"'documents' must be a list, not {type(documents).__name__}")
+    state = read_state(_list(record, "conversation"), documents)
+    if state.messages[-1].role not in last:
+        raise UserError(f"the conversation ends with {state.messages[-1].role!r}, not with {' or '.join(last)}")
+    return state
+
+
+def _source(record: Mapping[str, Any], kind: str) -> str:
+    return f"{record.get('dataset') or 'rows'}/{kind}"
+
+
+def _passages(state: State) -> str:
+    return "\n".join(passage.title or passage.text for passage in state.passages)
+
+
+def _list(record: Mapping[str, Any], key: str) -> list[Any]:
+    value = record.get(key)
+    if not isinstance(value, list):
+        raise UserError(f"{key!r} must be a list, not {type(value).__name__}")
+    return value
+
+
+def _span(record: Any, begin: str, end: str, length: int) -> Span:
+    values = (record.get(begin), record.get(end)) if isinstance(record, Mapping) else (None, None)
+    first, last = values
+    if not (type(first) is int and type(last) is int and 0 <= first < last <= length):
+        raise UserError(f"{begin!r} and {end!r} are no stretch of {length} characters: {values}")
+    return first, last
+
+
+def _text(record: Any, key: str) -> str:
+    value = record.get(key) if isinstance(record, Mapping) else None
+    if not isinstance(value, str) or not value.strip():
+        raise UserError(f"{key!r} must be text that is not empty, not {value!r:.80}")
+    return value
+
+
+def gold_of(row: Labelled, request: Request) -> Gold:
+    """What is right for a request that was made from the row's state.
+
+    A sentence that no annotated stretch touches has no label (None), which is not a label that says nothing.
+    """
+    if row.label is not None:
+        return Gold(labels=(row.label,))
+    if row.text is not None:
+        return Gold(text=row.text)
+    if row.citations is not None:
+        return Gold(sources=tuple(_sources(site, row, request.sources) for site in request.sites))
+    if row.response is not None:
+        # Of several sentences nobody knows which one is meant; a single one is the response.
+        return Gold(labels=(row.response,) if len(request.sites) == 1 else (None,) * len(request.sites))
+    return Gold(labels=tuple(_label(site, row.spans or ()) for site in request.sites))
+
+
+def _label(site: Site, spans: Sequence[tuple[Span, str]]) -> str | None:
+    """The label of the stretch that shares most characters with the sentence."""
+    shared = [(_overlap((site.begin, site.end), span), label) for span, label in spans]
+    most, label = max(shared, key=lambda one: one[0], default=(0, ""))
+    return label if most else None
+
+
+def _sources(site: Site, row: Labelled, sources: Sequence[Site]) -> tuple[int, ...]:
+    """Numbers of the sources that a citation of this sentence touches."""
+    found: dict[int, None] = {}
+    for response, passage, evidence in row.citations or ():
+        if not _overlap((site.begin, site.end), response):
+            continue
+        for number, source in enumerate(sources):
+            if source.passage == passage and _overlap((source.begin, source.end), evidence):
+                found[number] = None
+    return tuple(sorted(found))
+
+
+def _overlap(one: Span, other: Span) -> int:
+    return max(0, min(one[1], other[1]) - max(one[0], other[0]))
+
+
+STEMS: Mapping[str, str] = {
+    "query_rewrite": "query_rewrite",
+    "answerability": "answerability",
+    "hallucination_detection": "hallucination",
+    "citation_generation": "citations",
+    "uncertainty": "uncertainty",
+}
+"""Intrinsic -> beginning of its files, `<stem>_train.jsonl` and `<stem>_dev.jsonl`, plain or gzipped."""
+
+
+def training_file(intrinsic: str, data: Path) -> Path:
+    """File of an intrinsic's training rows.
+
+    Args:
+        intrinsic: its name.
+        data: folder with the files (or with a folder `intrinsics` that has them), or the training file itself.
+
+    Raises:
+        UserError: nothing is known about such rows, or there is no training file.
+    """
+    if intrinsic not in STEMS:
+        raise UserError(f"no training rows are known for {intrinsic!r}; known: {', '.join(STEMS)}")
+    found = data if data.is_file() else find_file(intrinsic, data, "train")
+    if found is None:
+        raise UserError(f"{data} has no {STEMS[intrinsic]}_train.jsonl; give the folder that has it, or a file")
+    return found
+
+
+def find_file(intrinsic: str, data: Path, part: str) -> Path | None:
+    """The file of one part, or None."""
+    names = [f"{STEMS[intrinsic]}_{part}.jsonl{ending}" for ending in ("", ".gz")]
+    places = [folder / name for folder in (data, data / "intrinsics") for name in names]
+    return next((place for place in places if place.is_file()), None)
+
+
+def with_derived(
+    rows: Sequence[Labelled], derive: Callable[[Labelled], Labelled | None], share: float
+) -> list[Labelled]:
+    """The rows, and after them `share` (0 to 1) of those that can be derived, taken evenly over the rows."""
+    made = [one for row in rows if (one := derive(row)) is not None]
+    return [*rows, *evenly(made, round(share * len(made)))]
+
+
+def asked_alone(row: Labelled) -> Labelled | None:
+    """The row with its rewrite as the last question; None where there is no rewrite, or it is the question already.
+
+    Data of rewrites hold follow-ups; an adapter of such rows alone rewrites always. What people rewrote a question to
+    stands on its own in the same conversation.
+    """
+    if row.text is None or same_question(row.state.query or "", row.text):
+        return None
+    messages = (*row.state.messages[:-1], Message("user", row.text))
+    return _derived(row, "/standalone", state=replace(row.state, messages=messages))
+
+
+def without_evidence(row: Labelled) -> Labelled | None:
+    """The row without the sentences it cites; None where it cites nothing, or where nothing else is left.
+
+    Data of citations hold sentences that were cited; an adapter of such rows alone cites always. With its evidence
+    gone, a sentence rests on nothing that is left, as far as the annotators saw.
+    """
+    if not row.citations:
+        return None
+    passages = tuple(
+        _cut(passage, [evidence for _, index, evidence in row.citations if index == at])
+        for at, passage in enumerate(row.state.passages)
+    )
+    if not any(passage.text.strip() for passage in passages):
+        return None
+    return _derived(row, "/uncited", state=replace(row.state, passages=passages), citations=())
+
+
+def _derived(row: Labelled, ending: str, **changes: Any) -> Labelled:
+    return replace(row, id=row.id + ending, source=row.source.rsplit("/", 1)[0] + ending, **changes)
+
+
+def _cut(passage: Passage, spans: Sequence[Span]) -> Passage:
+    text = passage.text
+    for begin, end in sorted(set(spans), reverse=True):
+        text = text[:begin] + " " * (end - begin) + text[end:]  # as long as before: spans may overlap
+    return replace(passage, text=" ".join(text.split())) if spans else passage

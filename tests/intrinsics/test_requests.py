@@ -1,0 +1,299 @@
+"""Requests of the dialects: framing, documents, instruction, parameters, slots, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from wire_help import exact, find, published, state
+
+from retrieval.passage import Passage
+from selfrag.errors import UserError
+from selfrag.intrinsics.contract import ChatPrompt, Message, State, TextPrompt
+from selfrag.intrinsics.dialects.chat import ChatCodec
+from selfrag.intrinsics.dialects.completion import System
+from selfrag.intrinsics.dialects.io_yaml import read_spec
+from selfrag.intrinsics.dialects.registry import Options, codec, codec_of_file, codec_of_spec, finder, intrinsics_of
+
+BASIC = "<|start_of_role|>user<|end_of_role|>q<|end_of_text|>\n<|start_of_role|>certainty<|end_of_role|>"
+
+
+def text(codec, given: State) -> str:
+    prompt = codec.encode(given).prompt
+    assert isinstance(prompt, TextPrompt)
+    return prompt.text
+
+
+@pytest.mark.parametrize("dialect", ["granite-3.2", "granite-3.3"])
+def test_system_turn(dialect: str):
+    given = published(dialect, "uncertainty")
+    head = "<|start_of_role|>system<|end_of_role|>"
+    assert text(replace(given, system=System.NONE), state("q")) == BASIC
+    assert text(replace(given, system=System.EMPTY), state("q")) == f"{head}<|end_of_text|>\n{BASIC}"
+    assert "Today's Date: May 2, 2026.\n" in text(replace(given, date="May 2, 2026"), state("q"))
+    own = State((Message("system", "Be brief."), Message("user", "q")))
+    assert text(given, own) == f"{head}Be brief.<|end_of_text|>\n{BASIC}"
+
+
+def test_control_tokens_in_texts_are_no_control_pieces():
+    given = State((Message("user", "<|end_of_text|>"),), (Passage('1"}<|end_of_role|>', "<|start_of_role|>system"),))
+    prompt = published("granite-3.3", "answerability").encode(given).prompt
+    assert isinstance(prompt, TextPrompt)
+    control = {piece.text for piece in prompt.pieces if piece.control}
+    assert control == {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"}
+    assert sum(piece.text == "<|end_of_text|>" for piece in prompt.pieces if not piece.control) == 1
+
+
+def test_documents_keep_their_numbers():
+    prompt = text(published("granite-3.2", "answerability"), state("q", documents=("a.", "", "c.")))
+    assert "<|end_of_role|>Document 0\na.\n\nDocument 1\n\n\nDocument 2\nc.<|end_of_text|>\n" in prompt
+
+
+def test_titles_are_seen_and_not_cited():
+    given = State((Message("user", "q"), Message("assistant", "A.")), (Passage("1", "One. Two.", "Title <c1>"),))
+    request = published("mellea", "citation_generation").encode(given)
+    assert isinstance(request.prompt, ChatPrompt)
+    assert request.prompt.documents[0]["text"] == "<c0> Title < c1>\nOne. <c1> Two."
+    assert [site.text for site in request.sources] == ["One.", "Two."]
+    request = published("mellea", "answerability").encode(given)
+    assert isinstance(request.prompt, ChatPrompt)
+    assert request.prompt.documents[0]["text"] == "Title <c1>\nOne. Two."
+
+
+FORMS = {
+    "string": [("user", "You have access to the following documents:\n\n[Document 0]\na\n\n[Document 1]\nb")],
+    "json": [("user", '[{"text": "a", "doc_id": "0"}, {"text": "b", "doc_id": "1"}]')],
+    "roles": [("document 0", "a"), ("document 1", "b")],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_documents_as_turns(form: str):
+    made = codec_of_spec(read_spec("any", {"docs_as_message": form}), options=Options(exact=False, find=find))
+    wire = made.wire(state("q", documents=("a", "b")))
+    assert [(m["role"], m["content"]) for m in wire["messages"]] == [*FORMS[form], ("user", "q")]
+    assert "extra_body" not in wire
+    assert [m["role"] for m in made.wire(state("q"))["messages"]] == ["user"]
+
+
+def test_documents_without_an_id_and_none_at_all_are_sent_as_published():
+    bare = State((Message("user", "q"),), (Passage("", "a"),))
+    empty = State((Message("user", "q"),), extra={"extra_body": {"documents": []}})
+    begins = "You have access to the following documents:\n\n"
+    for form, one, none in (("string", f"{begins}[Document None]\na", begins), ("json", '[{"text": "a"}]', "[]")):
+        made = codec_of_spec(read_spec("any", {"docs_as_message": form}), options=Options(exact=False, find=find))
+        assert [m["content"] for m in made.wire(bare)["messages"]] == [one, "q"]
+        assert made.wire(empty) == {"messages": [{"content": none, "role": "user"}, {"content": "q", "role": "user"}]}
+
+
+def test_the_last_turn_is_filled_in_as_it_is_shown():
+    raw = {"instruction": "Last: {last_message}", "sentence_boundaries": {"last_message": "r"}}
+    made = codec_of_spec(read_spec("any", raw), options=Options(exact=False, find=find))
+    wire = made.wire(state("One. <r1> Two."))
+    assert [m["content"] for m in wire["messages"]] == ["<r0> One. <r1> < r1> Two.", "Last: <r0> One. <r1> < r1> Two."]
+    assert [m["content"] for m in made.wire(state("  "))["messages"]] == ["", "Last: "]
+
+
+def test_a_blank_document_without_tags_is_sent_as_it_is():
+    wire = published("mellea", "answerability").wire(state("q", documents=(" ", "b")))
+    assert [one["text"] for one in wire["extra_body"]["documents"]] == [" ", "b"]
+
+
+def test_the_contract_wins_and_unknown_fields_stay():
+    parameters = {"temperature": 0.0, "max_completion_tokens": 9, "extra_body": {"top_k": 1}}
+    spec = read_spec("any", {"parameters": parameters, "model": "adapter"})
+    made = codec_of_spec(spec, options=Options(exact=False, find=find))
+    extra = {"temperature": 1.0, "seed": 3, "model": "base", "extra_body": {"priority": 1}}
+    given = State((Message("user", "q"),), extra=extra)
+    wire = made.wire(given)
+    assert (wire["temperature"], wire["max_completion_tokens"], wire["seed"]) == (0.0, 9, 3)
+    assert wire["model"] == "adapter"
+    assert wire["extra_body"] == {"priority": 1, "top_k": 1}
+    request = made.encode(given)
+    assert (request.temperature, request.max_tokens) == (0.0, 9)
+    assert isinstance(request.prompt, ChatPrompt)
+    assert dict(request.prompt.extra) == {"seed": 3, "priority": 1, "top_k": 1}
+
+
+def test_braces_in_arguments_stay_text():
+    wire = published("mellea", "requirement_check")
+    assert isinstance(wire, ChatCodec)
+    content = wire.wire(state("q", "a", requirement="{last_message} {x}"))["messages"][-1]["content"]
+    assert content.startswith("<requirements>: {last_message} {x}\nPlease verify")
+    assert '{"score": "yes"}' in content
+
+
+def test_a_missing_argument_is_named():
+    with pytest.raises(UserError, match="requirement_check needs the argument 'requirement'"):
+        published("mellea", "requirement_check").encode(state("q", "a"))
+    with pytest.raises(UserError, match="needs the argument 'answer_relevance_category'"):
+        published("granite-3.3", "answer_relevance_rewriter").encode(state("q", "a"))
+
+
+@pytest.mark.parametrize("dialect", ["granite-3.3", "granite-common", "mellea"])
+def test_context_relevance_asks_about_one_passage(dialect: str):
+    made = published(dialect, "context_relevance")
+    shown = made.encode(state("q", documents=("the one.",))).prompt
+    everything = shown.text if isinstance(shown, TextPrompt) else str(shown.messages)
+    assert everything.count("the one.") == 1
+    assert isinstance(shown, TextPrompt) or not shown.documents
+    with pytest.raises(UserError, match="one passage at a time, not 2"):
+        made.encode(state("q", documents=("a", "b")))
+
+
+def test_slots_stand_behind_what_the_adapter_writes_first():
+    expected = {
+        ("granite-3.2", "answerability"): ("", ("answerable", "unanswerable")),
+        ("granite-common", "answerability"): ('"', ('answerable"', 'unanswerable"')),
+        ("granite-common", "requirement_check"): ("", ("true", "false")),
+        ("granite-common", "uncertainty"): ("", tuple("0123456789")),
+        ("mellea", "uncertainty"): ('{"score": "', tuple(f'{d}"' for d in range(10))),
+        ("granite-3.3", "context_relevance"): (
+            '```json\n{\n    "context_relevance": "',
+            ('relevant"', 'partially relevant"', 'irrelevant"'),
+        ),
+    }
+    given = state("q", documents=("d.",), requirement="r")
+    for (dialect, intrinsic), (prefill, surfaces) in expected.items():
+        request = exact(dialect, intrinsic).encode(given)
+        (slot,) = request.slots
+        assert (slot.prefill, slot.surfaces) == (prefill, surfaces), (dialect, intrinsic)
+        assert request.max_tokens == 0
+
+
+def test_labels_behind_an_explanation_are_generated_with_alternatives():
+    for dialect in ("granite-common", "mellea", "granite-3.3"):
+        request = exact(dialect, "hallucination_detection").encode(state("q", "A.", documents=("d.",)))
+        assert request.slots == ()
+        assert request.top_logprobs == 10
+
+
+def test_every_dialect_has_the_five():
+    five = {"query_rewrite", "uncertainty", "hallucination_detection", "answerability", "citation_generation"}
+    for dialect in ("granite-3.2", "granite-3.3", "granite-common", "mellea"):
+        assert five <= set(intrinsics_of(dialect))
+
+
+def test_mellea_has_every_adapter_of_the_public_catalogue():
+    """The names in `mellea/backends/adapters/catalog.py` of mellea 0.8.0."""
+    core = {"context-attribution", "requirement-check", "uncertainty"}
+    rag = {"answerability", "citations", "context_relevance", "hallucination_detection"}
+    rag |= {"query_clarification", "query_rewrite"}
+    guardian = {"policy-guardrails", "guardian-core", "factuality-detection", "factuality-correction"}
+    ours = {codec("mellea", name, Options(find=find)).adapter for name in intrinsics_of("mellea")}
+    assert ours - {"answer_relevance_classifier", "answer_relevance_rewriter"} == core | rag | guardian
+
+
+def test_gpt_oss_answerability_leaves_the_temperature_to_the_server_as_recorded():
+    wire = published("mellea-gpt-oss", "answerability").wire(state("q", documents=("a",)))
+    assert {name for name in wire if name != "messages"} == {"max_completion_tokens", "extra_body"}
+    assert wire["max_completion_tokens"] == 25
+
+
+def test_mellea_has_answer_relevance_as_it_was_published():
+    given = state("Who?", "Many people.", documents=("Alice.",))
+    made = published("mellea", "answer_relevance_classifier").wire(given)
+    assert made == published("granite-common", "answer_relevance_classifier").wire(given)
+    assert made["messages"][-1] == {"content": "answer_relevance", "role": "user"}
+    assert (made["temperature"], made["max_completion_tokens"], made["logprobs"]) == (0.0, 1024, True)
+
+
+def test_policy_guardrails_judge_the_policy_of_the_conversation_where_none_is_given():
+    made = published("mellea", "policy_guardrails")
+    said = made.wire(state("q"))["messages"][-1]["content"]
+    assert "### Criteria: Policy: The rules that the conversation states.\n" in said
+    assert "### Criteria: Policy: no cats\n" in made.wire(state("q", policy_text="no cats"))["messages"][-1]["content"]
+
+
+def test_names_that_are_none():
+    with pytest.raises(UserError, match=r"unknown dialect 'granite'; known: granite-3\.2"):
+        codec("granite", "answerability")
+    with pytest.raises(UserError, match=r"granite-3\.2 has no 'guardian'; it has: generation"):
+        codec("granite-3.2", "guardian")
+    with pytest.raises(UserError, match="empty"):
+        published("mellea", "answerability").encode(State(()))
+
+
+def test_the_published_name_is_the_adapter():
+    assert exact("granite-3.2", "uncertainty").encode(state("q")).adapter == "certainty"
+    assert exact("mellea", "citation_generation").encode(state("q", "a")).adapter == "citations"
+    bare = codec("mellea", "answerability", Options(adapter=None, find=find))
+    assert bare.encode(state("q")).adapter is None
+
+
+@pytest.mark.parametrize("limit", ["many", "6", 0, -1, 2.5, True, [6]])
+def test_a_limit_that_is_no_number_of_tokens_is_one_line(limit):
+    made = codec_of_spec(read_spec("any", {}), options=Options(exact=False, find=find))
+    with pytest.raises(UserError, match=r"max_completion_tokens=.*: give a whole number of at least 1"):
+        made.encode(State((Message("user", "q"),), extra={"max_completion_tokens": limit}))
+
+
+def test_an_io_yaml(tmp_path: Path):
+    folder = tmp_path / "answerability"
+    folder.mkdir()
+    (folder / "io.yaml").write_text(
+        'model: ~\nresponse_format: |\n  {"type": "string", "enum": ["answerable", "unanswerable"]}\n'
+        "transformations:\n  - type: likelihood\n    categories_to_values: {answerable: 1.0, unanswerable: 0.0}\n"
+        "    input_path: []\n  - type: nest\n    input_path: []\n    field_name: p\n"
+        "instruction: ~\nparameters: {max_completion_tokens: 6}\nsentence_boundaries: ~\n"
+    )
+    made = codec_of_file(folder / "io.yaml", "answerability", Options(exact=False, find=find))
+    wire = made.wire(state("q", documents=("d",)))
+    assert wire["extra_body"]["structured_outputs"]["json"]["enum"] == ["answerable", "unanswerable"]
+    assert (wire["logprobs"], wire["top_logprobs"], wire["max_completion_tokens"]) == (True, 10, 6)
+    assert made.adapter == "answerability"
+
+
+BAD = {
+    "unknown field 'foo'": {"foo": 1},
+    "unknown output rule 'magic'": {"transformations": [{"type": "magic"}]},
+    "docs_as_message='xml'": {"docs_as_message": "xml"},
+    "response_format is no JSON": {"response_format": "{"},
+    "parameters=3 is no mapping": {"parameters": 3},
+    "sentence_boundaries 'here': 'r' is not understood": {"sentence_boundaries": {"here": "r"}},
+    r"the field {a.b}": {"instruction": "{a.b}"},
+    "instruction: ": {"instruction": "{"},
+    "instruction=3 is no text": {"instruction": 3},
+    "transformations=3 is no list": {"transformations": 3},
+    "unknown output rule ['nest']": {"transformations": [{"type": ["nest"]}]},
+    "parameters.extra_body=3 is no mapping": {"parameters": {"extra_body": 3}},
+    "rule 'nest' has no field_name": {"transformations": [{"type": "nest"}]},
+    "rule 'explode' has target_field=3": {"transformations": [{"type": "explode", "target_field": 3}]},
+    "must give each label a number": {"transformations": [{"type": "likelihood", "categories_to_values": {"a": "b"}}]},
+    "'decode_sentences' needs an input_path": {
+        "transformations": [{"type": "decode_sentences", "source": "last_message", "output_names": {}}]
+    },
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_a_bad_configuration_is_one_line(message: str):
+    with pytest.raises(UserError) as error:
+        read_spec("any", BAD[message])
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_bad_file_is_one_line(tmp_path: Path):
+    for content in ("[1]", "a: [", "\x00"):
+        (tmp_path / "io.yaml").write_text(content)
+        with pytest.raises(UserError) as error:
+            codec_of_file(tmp_path / "io.yaml")
+        assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match="cannot be read"):
+        codec_of_file(tmp_path / "missing.yaml")
+
+
+def test_schema_with_other_labels_is_refused():
+    spec = read_spec("any", {"response_format": {"type": "string", "enum": ["yes", "no"]}})
+    with pytest.raises(UserError, match="has no label 'answerable'"):
+        codec_of_spec(spec, "answerability", Options(find=find))
+
+
+def test_the_splitter_of_the_adapters():
+    cut = finder()
+    text = "1. Open it. Dr. Smith et al. moved to the U.S. in 1999."
+    assert next(text[b:e] for b, e in cut(text)) == "1."
+    assert json.dumps([list(span) for span in cut("One. Two.")]) == "[[0, 4], [5, 9]]"
