@@ -19,9 +19,8 @@ from retrieval.atomic import write_json
 from retrieval.errors import UserError
 from selfrag.demo.corpus import passages
 from selfrag.demo.download import CORPUS, fetch
-from selfrag.evaluation.machine import machine
 from selfrag.loading import resolve_model
-from selfrag.provenance import commit
+from selfrag.provenance import commit, machine
 from speed.alora import GOAL, Sizes, race, table
 
 

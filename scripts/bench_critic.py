@@ -27,7 +27,7 @@ from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.base import Engine, Limits, Ticket
 from selfrag.engines.vllm import VLLMConfig
 from selfrag.errors import UserError
-from selfrag.evaluation.items import Item, read_items
+from selfrag.evaluation.items import Item, item_of, read_items
 
 ANSWER_TOKENS = 15
 """Length of a generated answer in the published code."""
@@ -113,7 +113,7 @@ def cases_of(path: Path, rows: int, passages: int) -> list[Case]:
     Raises:
         UserError: the file holds fewer such rows.
     """
-    usable = [item for item in read_items(path) if _answer(item) and len(item.passages) >= passages][:rows]
+    usable = [item for item in read_items(path, item_of) if _answer(item) and len(item.passages) >= passages][:rows]
     if len(usable) < rows:
         raise UserError(f"{path} holds {len(usable)} rows with an answer and {passages} passages; {rows} are asked for")
     cases = []
@@ -184,8 +184,8 @@ def race(
     """
     from critic.student.judge import resolve_critic
     from critic.student.prompt import read_card
-    from selfrag.evaluation.machine import machine
     from selfrag.loading import load_tokenizer
+    from selfrag.provenance import machine
     from speed.timing import serve
 
     whole("repeats", repeats)

@@ -103,9 +103,9 @@ def questions_a_second(engine: str) -> Callable[[str, int], tuple[float, str]]:
 def training_steps_a_second(dtype: str, questions: int) -> tuple[float, str]:
     """LoRA steps of 1,200 tokens on the demo's base model, the first left out."""
     from selfrag.demo import base_path
+    from selfrag.training.rows import Example, Group
     from selfrag.training.run import Prepared, fit
     from selfrag.training.settings import TrainingConfig
-    from selfrag.training.targets import Example, Group
 
     draw = np.random.default_rng(0)
     rows = [tuple(int(one) for one in draw.integers(100, 40_000, 300)) for _ in range(12)]

@@ -14,9 +14,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from retrieval.errors import UserError
-from selfrag.evaluation.machine import machine
-from selfrag.provenance import commit
-from selfrag.training.recipes import read
+from selfrag.provenance import commit, machine
+from selfrag.training.settings import read_recipe
 from speed.training import SYSTEMS, Contest, measure, table
 
 
@@ -35,7 +34,9 @@ def main() -> int:
     if not 0 <= given.warm < given.steps:
         parser.error(f"--warm {given.warm}: give fewer than --steps")
     try:
-        contest = Contest(given.rows, given.base, given.batch, given.steps, given.warm, read(given.recipe).config())
+        contest = Contest(
+            given.rows, given.base, given.batch, given.steps, given.warm, read_recipe(given.recipe).config()
+        )
         results = []
         for system in given.systems.split(","):
             results.append(measure(system, contest))

@@ -11,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from critic.evaluation.report import report
+from critic.evaluation.figures import report
 from critic.evaluation.run import Subjects, run_evaluation
 from retrieval.errors import UserError
 

@@ -103,11 +103,8 @@ def run_variants(
     Raises:
         UserError: the model or an adapter cannot be used, or a directory holds another run.
     """
-    from tqdm import tqdm
-
     from selfrag.api import SelfRAG
-    from selfrag.intrinsics.reflectors import critic
-    from selfrag.intrinsics.reflectors.intrinsic import adapters_of
+    from selfrag.intrinsics.reflectors import adapters_of, critic
     from selfrag.loading import resolve_adapter, resolve_model
 
     names = joining.intrinsics
@@ -118,15 +115,13 @@ def run_variants(
     adapters = adapters_of(wanted, joining.model)
     judges = {name: model_files(resolve_adapter(adapters[name])) if name in adapters else "prompt" for name in names}
     weights = model_files(resolve_model(joining.model))
-    total = sum(len(file.items) for file in files)
     results = {}
     with rag:
         for name in joining.variants:
             system = Reflective(rag.prompting, joining.policy(name), critics=critics)
             asked = {one: judges[one] for one in joining.judges(name)}
             identity = {"name": name, "model": weights, "judges": asked, "engine": joining.engine or "best"}
-            with tqdm(total=total, desc=name, unit="item", disable=None) as bar:
-                results[name] = run(Run(system, identity, out / name, source), files, lambda: rag.engine, bar.update)
+            results[name] = run(Run(system, identity, out / name, source), files, lambda: rag.engine)
     return results
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from critic.cases import Case, Labelled, read_labelled, rows_file
 from critic.entailment import factual_sentence
-from critic.sources.rows import identifier, objects, text, value
+from critic.pairs import identifier, objects, text, value
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.jsonl import read_jsonl, write_jsonl

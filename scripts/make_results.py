@@ -24,12 +24,11 @@ from retrieval.atomic import write_json, write_text, writing
 from retrieval.reading import read_json
 from selfrag.errors import UserError
 from selfrag.evaluation.comparison import Comparison, FileResult, SystemRun, comparable, compare, read_run, run_folders
-from selfrag.evaluation.markdown_table import compact, escape
 from selfrag.evaluation.metrics.registry import Part
-from selfrag.evaluation.origins import file_origin, run_origin
 from selfrag.evaluation.plots import draw
 from selfrag.evaluation.records import read_manifest
-from selfrag.evaluation.tables import markdown
+from selfrag.evaluation.report import file_origin, run_origin
+from selfrag.evaluation.tables import compact, escape, markdown
 from selfrag.jsonl import json_line
 from selfrag.plotting import save
 from selfrag.untrusted import printable

@@ -20,14 +20,16 @@ from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.sessions import Serving
 from selfrag.decoding.trace import UNUSABLE, decoding_dict
-from selfrag.evaluation.intervals import Estimate, auc, mean, pooled_auc
-from selfrag.evaluation.items import Item, read_items
+from selfrag.errors import UserError
+from selfrag.evaluation.intervals import Estimate, mean, pooled_auc, win_matrix
+from selfrag.evaluation.items import Item, is_answerable, item_of, passages_of, read_items, text_of
 from selfrag.evaluation.normalisation import abstains, contains_any, normalise
 from selfrag.evaluation.task_files import nothing_searched
 from selfrag.jsonl import write_jsonl
 from selfrag.prompting import Prompting
 from selfrag.provenance import commit, sha256
 from selfrag.reflection.labels import Role
+from selfrag.training.rows import Token, parse_row
 
 SHORT_FORM = Decoding(threshold=0.0, max_segments=1, segment_tokens=50)
 """Retrieve always (any probability is above 0) but record p(Retrieval); one segment."""
@@ -223,6 +225,12 @@ def _relevance(done: Sequence[Measured], seed: int) -> dict[str, Estimate]:
     return result
 
 
+def auc(positives: Sequence[float], negatives: Sequence[float]) -> float:
+    """Probability that a random positive scores above a random negative, ties half; NaN if a side is empty."""
+    pairs = len(positives) * len(negatives)
+    return float(win_matrix([positives], [negatives])[0, 0]) / pairs if pairs else float("nan")
+
+
 def _takes_in(m: Measured) -> bool:
     best = max(m.candidates, key=lambda candidate: candidate.score, default=None)
     return best is not None and best.takes_in
@@ -231,6 +239,66 @@ def _takes_in(m: Measured) -> bool:
 def _right(m: Measured) -> bool:
     best = max(m.candidates, key=lambda candidate: candidate.score, default=None)
     return best is not None and normalise(best.text) == normalise(m.item.label or "")
+
+
+def read_rows(path: Path, where: Mapping[str, str] | None = None) -> list[Item]:
+    """Items of a file of any kind of rows.
+
+    These are rows of `eval/dev`, of answerability files (`conversation`, `documents`), of pairs (`kind`), of critic
+    files (`group`) and of training (`target`).
+
+    Args:
+        path: `.jsonl` or `.jsonl.gz`.
+        where: keep rows with these values only, such as `{"rule": "instruction_without_lookup"}`.
+
+    Raises:
+        UserError: a row is bad (names `file:line`), or no row is left.
+    """
+    wanted = where or {}
+
+    def parse(record: dict[str, Any]) -> Item | None:
+        if missing := sorted(set(wanted) - set(record)):
+            raise UserError(f"no key {missing[0]!r} to filter on")
+        return _item(record) if all(str(record[key]) == value for key, value in wanted.items()) else None
+
+    return read_items(path, parse)
+
+
+def _item(record: dict[str, Any]) -> Item:
+    if "task" in record:
+        return item_of(record)
+    if "conversation" in record:
+        return _answerability(record)
+    if "target" in record:
+        return _training(record)
+    if "group" in record:
+        return _critic(record)
+    if "kind" in record:
+        return Item(text_of(record, "id"), text_of(record, "instruction"), text_of(record, "kind") != "instruction")
+    return item_of(record)
+
+
+def _answerability(record: dict[str, Any]) -> Item:
+    turns = record["conversation"]
+    if not isinstance(turns, list) or not turns or not isinstance(turns[-1], dict):
+        raise UserError("'conversation' must be a list of turns")
+    if len(turns) != 1:
+        raise UserError(f"a conversation of {len(turns)} turns; only single questions can be asked")
+    passages = passages_of(record, "documents", "doc_id")
+    answerable = is_answerable(text_of(record, "label"))
+    return Item(text_of(record, "id"), text_of(turns[-1], "content"), True, passages, answerable=answerable)
+
+
+def _training(record: dict[str, Any]) -> Item:
+    row = parse_row(record)
+    first = row.target[0]
+    return Item(row.id, row.instruction, first == Token("[Retrieval]"))
+
+
+def _critic(record: dict[str, Any]) -> Item:
+    first = text_of(record, "group") == "Retrieve" and not record.get("preceding")
+    needs = {"Retrieval": True, "No Retrieval": False}.get(text_of(record, "label")) if first else None
+    return Item(text_of(record, "id"), text_of(record, "instruction"), needs)
 
 
 def evaluate(
@@ -267,7 +335,7 @@ def evaluate(
 
     if limit is not None:
         whole("limit", limit)
-    items = {path: _sample(read_items(path, where), limit, seed) for path in files}
+    items = {path: _sample(read_rows(path, where), limit, seed) for path in files}
     report: dict[str, dict[str, Estimate]] = {}
     values: dict[str, Any] = {}
     with (
@@ -294,7 +362,7 @@ def _sample(items: list[Item], limit: int | None, seed: int) -> list[Item]:
 
 
 def _manifest(model: Path, files: Sequence[Path]) -> dict[str, Any]:
-    from selfrag.evaluation.machine import machine
+    from selfrag.provenance import machine
 
     weights = sorted([*model.glob("*.safetensors"), *model.glob("*.json"), *model.glob("*.bin")])
     return {

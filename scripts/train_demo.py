@@ -6,7 +6,7 @@
 
 Three stages learn annotated rows, the fourth rows that a critic wrote, and the fifth annotated ones again, since a
 critic is easily taken in by passages on topic. After the third and after the fifth the row of `[Relevant]` is moved by
-held-out rows (selfrag.training.calibration). OUT/annotated is the adapter of three stages, OUT/adapter the one that the
+held-out rows (relevance_calibration.py). OUT/annotated is the adapter of three stages, OUT/adapter the one that the
 package ships, each with what it was made from and by in training.json.
 """
 
@@ -22,9 +22,9 @@ from typing import Any
 
 from selfrag.errors import UserError
 from selfrag.loading import resolve_model
+from selfrag.training.rows import Example
 from selfrag.training.run import layout_for, train
 from selfrag.training.settings import TrainingConfig, Weighting
-from selfrag.training.targets import Example
 
 # An hour, 50 and 30 minutes on two cores (some 390 tokens a second). The first stage stops after 470 of the 822 steps
 # of its epoch; every stretch of it holds all kinds of rows in proportion: the cut changes how much is seen, not what.
@@ -109,7 +109,7 @@ def calibrating_examples(files: list[Path], tokenizer: Any) -> Iterator[Example]
 
 
 def _exported(trainee: Any, rows: Path, adapter: Path, stages: list[dict[str, Any]]) -> Path:
-    from selfrag.training.calibration import restrain_relevance
+    from relevance_calibration import restrain_relevance
     from selfrag.training.export import save_adapter
 
     if adapter.exists():

@@ -45,7 +45,7 @@ def main() -> int:
                 base=base,
                 out=given.out / name,
                 config=settings.config(device=given.device, max_steps=given.max_steps),
-                making=settings.making,
+                selection=settings.selection,
                 activated=given.activated,
                 preset=settings.name,
                 seen=given.seen,

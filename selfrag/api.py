@@ -97,7 +97,7 @@ class SelfRAG:
         from selfrag.loading import load_retriever, load_tokenizer, resolve_model
 
         if intrinsics:
-            from selfrag.intrinsics.reflectors.intrinsic import adapters_of, on_engine
+            from selfrag.intrinsics.reflectors import adapters_of, on_engine
 
             folders = adapters_of(intrinsics, name_or_path)
             if folders and (engine is None or isinstance(engine, str)) and "url" not in engine_options:

@@ -93,7 +93,7 @@ class Conversing:
     def _critics(self) -> tuple[Critic, ...]:
         if not self.reflectors:
             return ()
-        from selfrag.intrinsics.reflectors.critic import JUDGING, critic
+        from selfrag.intrinsics.reflectors import JUDGING, critic
 
         return tuple(critic(one, self.engine) for one in self.reflectors if one.role in JUDGING)
 

@@ -1,11 +1,11 @@
-"""Pages of one file that open from disk: untrusted text made inert, style sheet, tables. No script runs on them."""
+"""Pages of one file that open from disk: untrusted text made inert, style sheet, frame. No script runs on them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib.resources import files
 
 from selfrag.reflection.labels import GROUPS, LabelSet, Role
 from selfrag.untrusted import UNSEEN
@@ -24,11 +24,6 @@ def visible(text: str, longest: int = LONGEST) -> str:
 def inert(text: str, longest: int = LONGEST) -> str:
     """`visible`, for the inside of an element or of a quoted attribute."""
     return escape(visible(text, longest), quote=True)
-
-
-def isolated(text: str, longest: int = LONGEST) -> str:
-    """An element whose content cannot change the writing direction of what is around it."""
-    return f'<bdi dir="auto">{inert(text, longest)}</bdi>'
 
 
 NAMES: dict[Role, str] = {
@@ -82,42 +77,7 @@ def slug(token: str) -> str:
 LIGHT = {"page": "#ffffff", "ink": "#1a1d21", "dim": "#565d66", "line": "#c9ced6", "box": "#f5f6f8", "link": "#0b57b0"}
 DARK = {"page": "#14171a", "ink": "#e8eaed", "dim": "#a9b0b9", "line": "#454c55", "box": "#1e2226", "link": "#8ab8ff"}
 
-_RULES = """
-* { box-sizing: border-box }
-html { color-scheme: light dark }
-body { margin: 0; background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif }
-main, header, footer { max-width: 66rem; margin: 0 auto; padding: 0 1rem }
-h1 { font-size: 1.6rem; margin-bottom: .3rem } h2 { font-size: 1.25rem; margin-top: 2.2rem } h3 { font-size: 1rem }
-a { color: var(--link) }
-nav ul { display: flex; flex-wrap: wrap; gap: .2rem 1rem; padding: 0; list-style: none }
-.figures { display: flex; flex-wrap: wrap; gap: 1rem 2rem } figure { margin: 0 }
-.skip { position: absolute; left: -99rem } .skip:focus { left: 1rem; top: .5rem; background: var(--page) }
-:focus-visible { outline: 3px solid var(--link); outline-offset: 2px }
-.dim { color: var(--dim) } code, pre { font: .9em/1.4 ui-monospace, monospace; overflow-wrap: anywhere }
-.scroll { overflow-x: auto } table { border-collapse: collapse; font-size: .92rem }
-caption { text-align: left; color: var(--dim); padding: .2rem 0 }
-th, td { border-bottom: 1px solid var(--line); padding: .25rem .6rem; text-align: right; vertical-align: top }
-th:first-child, td.text { text-align: left; overflow-wrap: anywhere; min-width: 8rem }
-tr.total th, tr.total td { border-top: 2px solid var(--ink) }
-tr.chosen { font-weight: 700 }
-svg { max-width: 100%; height: auto } svg text { font: 12px system-ui, sans-serif } .ink { fill: var(--ink) }
-.on { fill: #000; font-weight: 700 } .bar { stroke: var(--page); stroke-width: 1 } .plain { fill: #5b8def }
-fieldset { border: 1px solid var(--line); border-radius: .4rem; display: flex; flex-wrap: wrap; gap: .3rem .9rem }
-article { border: 1px solid var(--line); border-radius: .5rem; margin: 1rem 0; padding: .6rem .9rem; contain: content;
-  overflow: hidden }
-article h3 { margin: 0 0 .4rem; overflow-wrap: anywhere }
-.instruction, .target, .body { white-space: pre-wrap; overflow-wrap: anywhere }
-.instruction { background: var(--box); border-radius: .4rem; padding: .5rem .7rem; margin: 0 0 .5rem }
-.token { border-radius: .3rem; padding: 0 .3rem; font-weight: 600; font-size: .88em; white-space: nowrap;
-  border: 1px solid currentColor }
-details { border-left: 3px solid var(--line); margin: .3rem 0; padding-left: .6rem }
-summary { cursor: pointer; color: var(--dim); overflow-wrap: anywhere } details.passage { background: var(--box) }
-.problem { border-left: 4px solid #d93636; padding-left: .6rem }
-@media print { fieldset, nav ul { display: flex; flex-wrap: wrap; gap: .2rem 1rem; padding: 0; list-style: none }
-.figures { display: flex; flex-wrap: wrap; gap: 1rem 2rem } figure { margin: 0 }
-.skip { display: none } article { break-inside: avoid } }
-@media (prefers-reduced-motion: no-preference) { html { scroll-behavior: smooth } }
-"""
+_RULES = files(__package__).joinpath("page.css").read_text(encoding="utf-8")
 
 
 def style_sheet(*own: str) -> str:
@@ -176,23 +136,4 @@ def document(title: str, style: str, body: str, *, pictures: bool = False) -> st
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="referrer" content="no-referrer">'
         f"<title>{inert(title, 160)}</title>\n<style>\n{style}\n</style></head>\n<body>{body}</body></html>\n"
-    )
-
-
-def links(targets: Mapping[str, str]) -> str:
-    """Links within the page: id -> name."""
-    listed = "".join(f'<li><a href="#{target}">{name}</a></li>' for target, name in targets.items())
-    return f'<nav aria-label="Sections"><ul>{listed}</ul></nav>'
-
-
-def table(caption: str, head: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], *, total: bool = False) -> str:
-    """A table whose cells are HTML already; the first cell of a row is its heading, the last row may be the total."""
-    top = "".join(f'<th scope="col">{cell}</th>' for cell in head)
-    lines = []
-    for number, (name, cells) in enumerate(rows):
-        kind = ' class="total"' if total and number == len(rows) - 1 else ""
-        lines.append(f'<tr{kind}><th scope="row">{name}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>')
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{inert(caption)}"><table>'
-        f"<caption>{inert(caption)}</caption><thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
     )

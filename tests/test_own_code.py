@@ -86,24 +86,22 @@ def sentence_transformer(source):
     SentenceTransformerEncoder(source)
 
 def classifier(source):
-    from selfrag.evaluation.metrics.nli import ClassifierEntailment, _open_classifier
-    ClassifierEntailment.load(source, label="LABEL_1")
-    _open_classifier(Path(source), source)
+    from selfrag.evaluation.metrics.nli import ClassifierEntailment
+    ClassifierEntailment.load(source, label="LABEL_1").model
 
 def true(source):
-    from selfrag.evaluation.metrics.nli import TrueEntailment, _open_seq2seq
-    import torch
+    from selfrag.evaluation.metrics.nli import TrueEntailment
     try:
         TrueEntailment.load(source)
     finally:
-        _open_seq2seq(Path(source), source, torch.float32)
+        TrueEntailment(Path(source), None, source, {}, "torch.float32").model
 
 def mauve(source):
     from selfrag.evaluation.metrics.mauve import HiddenStates
     HiddenStates.load(source)
 
 def cost(source):
-    from critic.teacher.cost import by_tokenizer
+    from critic.teacher.run import by_tokenizer
     by_tokenizer(str(source))
 
 def speed(source):

@@ -7,18 +7,94 @@ an `Augmented` or a `Dropped`.
 from __future__ import annotations
 
 import random
-from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, TypeVar, cast
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
+from typing import Literal, TypeAlias, TypeVar, cast, get_args, get_type_hints
 
-from critic.augment.options import AugmentOptions
 from critic.cases import Case
 from critic.pairs import Pair
+from retrieval import checks
+from retrieval.errors import UserError
 from retrieval.passage import Passage
 from retrieval.splitting import SentenceFinder, Span
 from selfrag.decoding.requests import Failed, Retrieve, Retrieved
 from selfrag.prompting import SELFRAG
 from selfrag.reflection.judgment import Judgment
+
+LONGEST = 100_000
+"""Characters that spaCy gets at once; its memory grows with them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """Down- and up-sampling of labels that would dominate or be missing (appendix A.3)."""
+
+    keep_unretrieved: float = 1.0  # share of the rows without any retrieval that is kept
+    irrelevant: float = 0.0  # share of the pairs of `kinds` that also show an irrelevant passage, where one was judged
+    mode: Literal["add", "swap"] = "add"  # `add` makes a second row for it (up-sampling), `swap` changes the row
+    kinds: tuple[str, ...] = ("short_qa",)  # kinds of pair this is done for; the paper names open-domain QA
+
+    def __post_init__(self) -> None:
+        checks.number("balance keep_unretrieved", self.keep_unretrieved, 0, 1)
+        checks.number("balance irrelevant", self.irrelevant, 0, 1)
+        checks.choice("balance mode", self.mode, ("add", "swap"))
+
+
+BALANCES: Mapping[str, Balance] = MappingProxyType(
+    {
+        "none": Balance(),
+        "paper": Balance(keep_unretrieved=0.5, irrelevant=0.25),
+        "official": Balance(keep_unretrieved=0.4, irrelevant=0.25, mode="swap"),
+    }
+)
+"""By name. The paper gives 50% and no figure for the up-sampling; a quarter is what the published code swaps."""
+
+
+@dataclass(frozen=True, slots=True)
+class AugmentOptions:
+    """How pairs become training rows. Equal options, seed included, give equal rows on any number of machines."""
+
+    # of every random choice; each pair draws from its own generator, so order and neighbours do not matter
+    seed: int = 0
+    passages: int = 5  # passages a search (K), > 0
+    # retrieve at the start if p(Retrieval) / (p(Retrieval) + p(No Retrieval)) is above this (A.4)
+    threshold: float = 0.5
+    # what the first judgment sees. `instruction`: only that, as at inference; `output`: the output too (Algorithm 3),
+    # which suits a critic whose training rows always showed it.
+    initial: Literal["instruction", "output"] = "instruction"
+    # the Retrieve token of the first sentence. `initial`: the decision made from the instruction, as the generator
+    # decides; `judged`: like any other sentence (the paper's letter).
+    first: Literal["initial", "judged"] = "initial"
+    # among relevant passages: `paper` takes the best retrieved of those that support fully or partly; `graded` prefers
+    # full to partial support (as the published code), then the best retrieved
+    choice: Literal["paper", "graded"] = "paper"
+    # where no passage is relevant and supports the sentence: `random` draws one of them (paper), `best` takes the best
+    # retrieved, `drop` leaves the pair out and counts it
+    unsupported: Literal["random", "best", "drop"] = "random"
+    # passages that the pair brings: `off` ignores them, `join` puts them before the retrieved candidates, `only`
+    # searches nothing for pairs that have some
+    gold: Literal["off", "join", "only"] = "off"
+    judge_all: bool = False  # judge IsSup for irrelevant passages too; only the provenance changes
+    # `full` searches with the instruction as it is; `input` leaves out a task instruction before its input
+    query: Literal["full", "input"] = "full"
+    sentences: str = "rules"  # `rules`, or the name of an installed spaCy model
+    shortest: int = 12  # a sentence of fewer characters ("1.", "Yes.") joins its neighbour
+    longest: int = 20_000  # pairs with more characters in instruction and output are left out and counted
+    balance: Balance = BALANCES["paper"]  # down- and up-sampling
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for item in fields(self):
+            if choices := get_args(hints[item.name]):
+                checks.choice(item.name, getattr(self, item.name), choices)
+        checks.whole("passages", self.passages)
+        checks.number("threshold", self.threshold, 0, 1)
+        if self.threshold == 1:
+            raise UserError("threshold=1: no critic is that sure; give a number below 1")
+        checks.whole("shortest", self.shortest, 0)
+        checks.whole("longest", self.longest, 1, LONGEST)
+
 
 RETRIEVAL, NO_RETRIEVAL, CONTINUE = "Retrieval", "No Retrieval", "Continue to Use Evidence"
 FULLY, PARTIALLY = "Fully supported", "Partially supported"
@@ -32,19 +108,12 @@ Steps: TypeAlias = Generator[list[Request], Sequence[Result], T]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A passage that a segment could be written from.
+    """A passage that a segment could be written from."""
 
-    Attributes:
-        passage: with its retrieval score; None for a gold passage that no search found.
-        gold: whether the pair brought it.
-        isrel: None where the critic gave no label, which rules the candidate out.
-        issup: None where it was not asked for (an irrelevant passage) or gave no label.
-    """
-
-    passage: Passage
-    gold: bool = False
-    isrel: Judgment | None = None
-    issup: Judgment | None = None
+    passage: Passage  # with its retrieval score; None for a gold passage that no search found
+    gold: bool = False  # whether the pair brought it
+    isrel: Judgment | None = None  # None where the critic gave no label, which rules the candidate out
+    issup: Judgment | None = None  # None where it was not asked for (an irrelevant passage) or gave no label
 
     @property
     def relevant(self) -> bool:
@@ -64,35 +133,20 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of the output and the decision made for it.
+    """A piece of the output and the decision made for it."""
 
-    Attributes:
-        start: first character in the pair's output.
-        end: last character, exclusive. A segment begins with the white space before it.
-        token: label name of its Retrieve token.
-        why: one line on why it is this token.
-        retrieve: the judgment behind it; None for an output that the initial decision settles.
-        evidence: id of the passage shown for that judgment.
-        query: what was searched for.
-        candidates: best first.
-        chosen: position of the chosen candidate; None without retrieval.
-        rule: why that candidate.
-        used: id of the passage that a continued segment continues with.
-        support: IsSup of a continued segment against `used`.
-    """
-
-    start: int
-    end: int
-    token: str
-    why: str
-    retrieve: Judgment | None = None
-    evidence: str | None = None
-    query: str | None = None
-    candidates: tuple[Candidate, ...] = ()
-    chosen: int | None = None
-    rule: str = ""
-    used: str | None = None
-    support: Judgment | None = None
+    start: int  # first character in the pair's output
+    end: int  # last character, exclusive. A segment begins with the white space before it.
+    token: str  # label name of its Retrieve token
+    why: str  # one line on why it is this token
+    retrieve: Judgment | None = None  # the judgment behind it; None for an output that the initial decision settles
+    evidence: str | None = None  # id of the passage shown for that judgment
+    query: str | None = None  # what was searched for
+    candidates: tuple[Candidate, ...] = ()  # best first
+    chosen: int | None = None  # position of the chosen candidate; None without retrieval
+    rule: str = ""  # why that candidate
+    used: str | None = None  # id of the passage that a continued segment continues with
+    support: Judgment | None = None  # IsSup of a continued segment against `used`
 
     @property
     def candidate(self) -> Candidate | None:
@@ -102,25 +156,15 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Augmented:
-    """One pair with every decision made for it.
+    """One pair with every decision made for it."""
 
-    Attributes:
-        pair: as read.
-        retrieve: the initial judgment, from the instruction.
-        ratio: p(Retrieval) / (p(Retrieval) + p(No Retrieval)) of it.
-        query: the initial search, None if there was none.
-        found: what it found, with scores.
-        segments: in order; together they are the output, character by character.
-        use: utility of the whole output.
-    """
-
-    pair: Pair
-    retrieve: Judgment
-    ratio: float
-    query: str | None
-    found: tuple[Passage, ...]
-    segments: tuple[Segment, ...]
-    use: Judgment
+    pair: Pair  # as read
+    retrieve: Judgment  # the initial judgment, from the instruction
+    ratio: float  # p(Retrieval) / (p(Retrieval) + p(No Retrieval)) of it
+    query: str | None  # the initial search, None if there was none
+    found: tuple[Passage, ...]  # what it found, with scores
+    segments: tuple[Segment, ...]  # in order; together they are the output, character by character
+    use: Judgment  # utility of the whole output
 
 
 @dataclass(frozen=True, slots=True)

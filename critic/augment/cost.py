@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from critic.augment.algorithm import segments
-from critic.augment.options import AugmentOptions
+from critic.augment.algorithm import AugmentOptions, segments
 from critic.augment.sources import Source
 from critic.cases import Case
 from critic.pairs import Pair

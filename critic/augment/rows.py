@@ -10,8 +10,17 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
-from critic.augment.algorithm import CONTINUE, NO_RETRIEVAL, RETRIEVAL, Augmented, Candidate, Dropped, Segment
-from critic.augment.options import AugmentOptions, Balance
+from critic.augment.algorithm import (
+    CONTINUE,
+    NO_RETRIEVAL,
+    RETRIEVAL,
+    Augmented,
+    AugmentOptions,
+    Balance,
+    Candidate,
+    Dropped,
+    Segment,
+)
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import RETRIEVE
 from selfrag.training.rows import Evidence, Part, Row, Text, Token, parse_row

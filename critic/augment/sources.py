@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from critic.augment.algorithm import Dropped
 from critic.pairs import Pair, parse_pair
-from critic.sources.files import open_dataset, unbroken
+from critic.sources.mixture import open_dataset, unbroken
 from retrieval.errors import UserError
 from selfrag.jsonl import read_jsonl
 
@@ -48,22 +48,15 @@ class JsonlPairs:
 
 @dataclass(frozen=True, slots=True)
 class DatasetPairs:
-    """A `datasets.Dataset` or `IterableDataset`, or any other iterable of dictionaries that can be read again.
+    """A `datasets.Dataset` or `IterableDataset`, or any other iterable of dictionaries that can be read again."""
 
-    Attributes:
-        dataset: its rows, in order.
-        name: what to call it.
-        columns: our key -> column of the data set, for keys that are named otherwise there. A set without `id` gets
-            ids from positions.
-        bad_rows: `stop` at the first bad row, or `drop` and count them.
-        limit: read this many rows only.
-    """
-
-    dataset: Iterable[Mapping[str, Any]]
-    name: str
+    dataset: Iterable[Mapping[str, Any]]  # its rows, in order
+    name: str  # what to call it
+    # our key -> column of the data set, for keys that are named otherwise there. A set without `id` gets ids from
+    # positions.
     columns: Mapping[str, str] = field(default_factory=dict)
-    bad_rows: BadRows = "stop"
-    limit: int | None = None
+    bad_rows: BadRows = "stop"  # `stop` at the first bad row, or `drop` and count them
+    limit: int | None = None  # read this many rows only
 
     def total(self) -> int | None:
         """Number of rows, all checked; None for a stream, whose bad rows are met when they come.

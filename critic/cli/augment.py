@@ -1,9 +1,10 @@
-"""`critic augment`: arguments in, a directory with rows out."""
+"""`critic pairs`, `critic augment` and `critic inspect`: from public data sets to training rows of the generator."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +12,85 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from critic.augment.options import BALANCES, AugmentOptions
+from critic.augment.algorithm import BALANCES, AugmentOptions
+from critic.inspect import inspect_rows, render
+from critic.sources import FORMATS, Reading, named
+from critic.sources.mixture import Part, Tally, open_dataset, write_mixture
+from retrieval.atomic import write_text
 from retrieval.errors import UserError
 
 if TYPE_CHECKING:
     from critic.augment.sources import Source
 
+
+_HUB = "hf:"
+_READING = Reading()
+
+
+def pairs(
+    parts: Annotated[
+        list[str],
+        typer.Argument(
+            help="FORMAT=FILE or FORMAT:N=FILE, N pairs at most; jsonl, json or parquet, or hf:NAME[:CONFIGURATION]."
+            f" Formats: {', '.join(form.name for form in FORMATS)}."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File of pairs to write.")],
+    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    paper_counts: Annotated[
+        bool, typer.Option("--paper-counts", help="Draw as many as the paper where no N is given.")
+    ] = False,
+    split: Annotated[str, typer.Option(help="Of sources that hold several.")] = _READING.split,
+    most_words: Annotated[int, typer.Option(help="Leave out longer instructions and outputs.")] = _READING.most_words,
+    language: Annotated[str | None, typer.Option(help="Leave out pairs in another language, such as 'en'.")] = None,
+) -> None:
+    """Turn public data sets into pairs, the input of `critic augment`, and say what was left out and why."""
+    from tqdm import tqdm
+
+    mixture = [read_part(part, split=split, paper_counts=paper_counts) for part in parts]
+    reading = Reading(split=split, most_words=most_words, language=language)
+    tallies = write_mixture(
+        out,
+        mixture,
+        seed=seed,
+        reading=reading,
+        progress=lambda name, rows: iter(tqdm(rows, desc=name, unit=" rows", delay=1, disable=None)),
+    )
+    for part, tally in zip(mixture, tallies, strict=True):
+        typer.echo(_line(part, tally))
+    typer.echo(f"{sum(tally.taken for tally in tallies)} pairs in {out}")
+
+
+def read_part(value: str, *, split: str = "train", paper_counts: bool = False) -> Part:
+    """One argument: `FORMAT[:N]=SOURCE`.
+
+    Raises:
+        UserError: it is not of that form, the format is unknown, or N is no count.
+    """
+    left, equals, source = value.partition("=")
+    name, colon, count = left.partition(":")
+    if not equals or not source:
+        raise UserError(f"{value!r}: write FORMAT=FILE, such as asqa=ASQA.json or kilt_nq:5000=nq-train-kilt.jsonl")
+    form = named(name)
+    if colon and not re.fullmatch("[0-9]{1,10}", count):
+        raise UserError(f"{value!r}: {count!r} is no count of pairs")
+    wanted = int(count) if colon else (form.paper_rows or None if paper_counts else None)
+    if not source.startswith(_HUB):
+        return Part(form, Path(source), wanted)
+    hub, _, configuration = source.removeprefix(_HUB).partition(":")
+    return Part(form, open_dataset(hub, configuration or None, split), wanted)
+
+
+def _line(part: Part, tally: Tally) -> str:
+    skipped = ", ".join(f"{reason} {count}" for reason, count in tally.skipped.most_common())
+    return f"{part.form.name}: {tally.taken} of {tally.pairs} pairs" + (f"; left out: {skipped}" if skipped else "")
+
+
 _DEFAULT = AugmentOptions()
-READ, JUDGE, CHOOSE, WORK = "What is read", "How it is judged", "What is written", "Where it runs"
+_READ = functools.partial(typer.Option, rich_help_panel="What is read")
+_JUDGE = functools.partial(typer.Option, rich_help_panel="How it is judged")
+_CHOOSE = functools.partial(typer.Option, rich_help_panel="What is written")
+_WORK = functools.partial(typer.Option, rich_help_panel="Where it runs")
 
 
 def augment(
@@ -29,72 +101,43 @@ def augment(
     encoder: Annotated[
         str | None, typer.Option(help="Text encoder of the index, if it is not where it was at build time.")
     ] = None,
-    configuration: Annotated[
-        str | None, typer.Option(help="Configuration of a data set that has several.", rich_help_panel=READ)
-    ] = None,
-    split: Annotated[str, typer.Option(help="Split of a data set.", rich_help_panel=READ)] = "train",
-    streaming: Annotated[bool, typer.Option("--streaming", help="Stream a data set.", rich_help_panel=READ)] = False,
-    column: Annotated[
-        list[str] | None, typer.Option(help="KEY=COLUMN, such as output=answer; repeatable.", rich_help_panel=READ)
-    ] = None,
-    bad_rows: Annotated[
-        Literal["stop", "drop"], typer.Option(help="Stop at the first, or count and list them.", rich_help_panel=READ)
-    ] = "stop",
-    limit: Annotated[int | None, typer.Option(help="Read this many rows only.", min=1, rich_help_panel=READ)] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="vllm or transformers; else the best one here.", rich_help_panel=JUDGE)
-    ] = None,
-    passages: Annotated[int, typer.Option(help="Passages a search.", rich_help_panel=JUDGE)] = _DEFAULT.passages,
-    threshold: Annotated[
-        float, typer.Option(help="Retrieve above this probability.", rich_help_panel=JUDGE)
-    ] = _DEFAULT.threshold,
+    configuration: Annotated[str | None, _READ(help="Configuration of a data set that has several.")] = None,
+    split: Annotated[str, _READ(help="Split of a data set.")] = "train",
+    streaming: Annotated[bool, _READ("--streaming", help="Stream a data set.")] = False,
+    column: Annotated[list[str] | None, _READ(help="KEY=COLUMN, such as output=answer; repeatable.")] = None,
+    bad_rows: Annotated[Literal["stop", "drop"], _READ(help="Stop at the first, or count and list them.")] = "stop",
+    limit: Annotated[int | None, _READ(help="Read this many rows only.", min=1)] = None,
+    engine: Annotated[str | None, _JUDGE(help="vllm or transformers; else the best one here.")] = None,
+    passages: Annotated[int, _JUDGE(help="Passages a search.")] = _DEFAULT.passages,
+    threshold: Annotated[float, _JUDGE(help="Retrieve above this probability.")] = _DEFAULT.threshold,
     initial: Annotated[
-        Literal["instruction", "output"], typer.Option(help="What the first judgment sees.", rich_help_panel=JUDGE)
+        Literal["instruction", "output"], _JUDGE(help="What the first judgment sees.")
     ] = _DEFAULT.initial,
     first: Annotated[
-        Literal["initial", "judged"],
-        typer.Option(help="Retrieve token of the first sentence.", rich_help_panel=JUDGE),
+        Literal["initial", "judged"], _JUDGE(help="Retrieve token of the first sentence.")
     ] = _DEFAULT.first,
     query: Annotated[
-        Literal["full", "input"],
-        typer.Option(help="Search with the instruction, or with its input only.", rich_help_panel=JUDGE),
+        Literal["full", "input"], _JUDGE(help="Search with the instruction, or with its input only.")
     ] = _DEFAULT.query,
     gold: Annotated[
-        Literal["off", "join", "only"],
-        typer.Option(help="Passages that pairs bring: candidates too?", rich_help_panel=CHOOSE),
+        Literal["off", "join", "only"], _CHOOSE(help="Passages that pairs bring: candidates too?")
     ] = _DEFAULT.gold,
     choice: Annotated[
-        Literal["paper", "graded"],
-        typer.Option(help="By rank alone, or fully before partly supporting.", rich_help_panel=CHOOSE),
+        Literal["paper", "graded"], _CHOOSE(help="By rank alone, or fully before partly supporting.")
     ] = _DEFAULT.choice,
     unsupported: Annotated[
-        Literal["random", "best", "drop"],
-        typer.Option(help="Where no passage supports a sentence.", rich_help_panel=CHOOSE),
+        Literal["random", "best", "drop"], _CHOOSE(help="Where no passage supports a sentence.")
     ] = _DEFAULT.unsupported,
-    balance: Annotated[
-        Literal["none", "paper", "official"], typer.Option(help="Down- and up-sampling.", rich_help_panel=CHOOSE)
-    ] = "paper",
-    keep_unretrieved: Annotated[
-        float | None, typer.Option(help="Share of rows without retrieval kept.", rich_help_panel=CHOOSE)
-    ] = None,
-    irrelevant: Annotated[
-        float | None, typer.Option(help="Share of QA pairs with an irrelevant passage.", rich_help_panel=CHOOSE)
-    ] = None,
-    sentences: Annotated[
-        str, typer.Option(help="'rules', or the name of an installed spaCy model.", rich_help_panel=CHOOSE)
-    ] = _DEFAULT.sentences,
-    seed: Annotated[int, typer.Option(help="Of every random choice.", rich_help_panel=CHOOSE)] = 0,
-    shard: Annotated[int, typer.Option(help="Pairs that are worked on at once.", min=1, rich_help_panel=WORK)] = 128,
-    ray: Annotated[
-        str | None,
-        typer.Option(help="'local', 'auto' or the address of a Ray cluster.", rich_help_panel=WORK),
-    ] = None,
-    workers: Annotated[int, typer.Option(help="Ray actors.", min=1, rich_help_panel=WORK)] = 1,
-    gpus: Annotated[float, typer.Option(help="GPUs of a Ray actor.", min=0, rich_help_panel=WORK)] = 0,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Check and count what there is to do; write nothing.", rich_help_panel=WORK),
-    ] = False,
+    balance: Annotated[Literal["none", "paper", "official"], _CHOOSE(help="Down- and up-sampling.")] = "paper",
+    keep_unretrieved: Annotated[float | None, _CHOOSE(help="Share of rows without retrieval kept.")] = None,
+    irrelevant: Annotated[float | None, _CHOOSE(help="Share of QA pairs with an irrelevant passage.")] = None,
+    sentences: Annotated[str, _CHOOSE(help="'rules', or the name of an installed spaCy model.")] = _DEFAULT.sentences,
+    seed: Annotated[int, _CHOOSE(help="Of every random choice.")] = 0,
+    shard: Annotated[int, _WORK(help="Pairs that are worked on at once.", min=1)] = 128,
+    ray: Annotated[str | None, _WORK(help="'local', 'auto' or the address of a Ray cluster.")] = None,
+    workers: Annotated[int, _WORK(help="Ray actors.", min=1)] = 1,
+    gpus: Annotated[float, _WORK(help="GPUs of a Ray actor.", min=0)] = 0,
+    dry_run: Annotated[bool, _WORK("--dry-run", help="Check and count what there is to do; write nothing.")] = False,
 ) -> None:
     """Write reflection tokens and passages into input-output pairs: training rows for the generator."""
     shares: dict[str, Any] = {"keep_unretrieved": keep_unretrieved, "irrelevant": irrelevant}
@@ -136,7 +179,7 @@ def augment(
                 stack.enter_context(judge)
             execute = augment_locally(judge, searching(), options)
         else:
-            from critic.augment.cluster import augment_on_ray
+            from critic.augment.run import augment_on_ray
             from selfrag.cluster import connect
 
             stack.enter_context(connect(ray))
@@ -187,3 +230,30 @@ def _summary(manifest: dict[str, Any], out: Path) -> str:
         lines.append(f"  {printable(name):32} {source['rows']:7} rows, {share:6.1%} retrieve")
     lines.extend(f"  {token:32} {count:7}" for token, count in counts["tokens"].items())
     return "\n".join(lines)
+
+
+def inspect(
+    rows: Annotated[list[Path], typer.Argument(help="JSON lines of training rows, or a folder of critic augment.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")],
+    count: Annotated[int, typer.Option("--rows", "-n", help="Rows to show.")] = 40,
+    seed: Annotated[int, typer.Option(help="Of the sample.")] = 0,
+    provenance: Annotated[
+        list[Path] | None, typer.Option("--provenance", "-p", help="JSON lines that say how the rows were made.")
+    ] = None,
+) -> None:
+    """Write a page with statistics of all rows and a sample of them, to be opened from disk."""
+    from tqdm import tqdm
+
+    files = [path / "rows.jsonl" if path.is_dir() else path for path in rows]
+    beside = [path / "provenance.jsonl" for path in rows if (path / "provenance.jsonl").is_file()]
+    inspection = inspect_rows(
+        files,
+        count=count,
+        seed=seed,
+        provenance=[*(provenance or []), *beside],
+        progress=lambda stream: iter(tqdm(stream, unit=" rows", delay=1, disable=None)),
+    )
+    write_text(out, render(inspection))
+    shown = len(inspection.sample)
+    explained = f", {len(inspection.provenance)} with provenance" if inspection.recorded else ""
+    typer.echo(f"{shown} of {inspection.statistics.total.rows} rows{explained} in {out}")

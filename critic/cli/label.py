@@ -1,7 +1,8 @@
-"""`critic label`: questions in, labels of a teacher out."""
+"""`critic sample`, `critic label` and `critic agree`: from pairs to cases, and to the labels of teachers."""
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,18 +11,123 @@ import typer
 from retrieval.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from critic.agreement import Agreement, Labels
     from critic.cases import Question
-    from critic.teacher.cost import Prices
-    from critic.teacher.run import Outcomes
+    from critic.pairs import Pair
+    from critic.teacher.run import Outcomes, Prices
+    from retrieval import Passage, Retriever
+    from selfrag.evaluation.intervals import Estimate
+
+
+def sample(
+    pairs: Annotated[list[Path], typer.Argument(help="Files of pairs (JSONL).")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File of cases to write.")],
+    target: Annotated[
+        list[str] | None,
+        typer.Option(help="Cases of a group, GROUP=N; repeatable.", show_default="the paper's numbers"),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    index: Annotated[
+        Path | None, typer.Option(help="Index to search passages in; else those that the pairs bring.")
+    ] = None,
+    encoder: Annotated[
+        str | None, typer.Option(help="Directory or hub name of the index's encoder.", show_default="where it was")
+    ] = None,
+    passages: Annotated[int, typer.Option("-k", help="Passages a search.", min=1)] = 5,
+    sentences: Annotated[str, typer.Option(help="'rules', or the name of an installed spaCy model.")] = "rules",
+) -> None:
+    """Draw cases for every reflection group from pairs, with a report of counts and examples beside them."""
+    from rich.console import Console
+
+    from critic.cases import PAPER, Targets
+    from critic.sampling import draw, report
+    from critic.tables import terminal
+    from retrieval.atomic import write_json, writing
+    from retrieval.splitting import sentence_finder
+    from selfrag.jsonl import write_jsonl
+    from selfrag.provenance import commit, sha256
+
+    wanted = Targets.parse(target) if target else PAPER
+    if wanted.labels:
+        raise UserError(
+            "a label is not known before a teacher gave it; give GROUP=N here, GROUP/LABEL=N to `critic label`"
+        )
+    if encoder is not None and index is None:
+        raise UserError("--encoder is of an index; give --index DIR with it")
+    read = _read(pairs)
+    drawn = draw(
+        read,
+        wanted.groups,
+        sentence_finder(sentences),
+        seed=seed,
+        retriever=_retriever(index, encoder),
+        passages=passages,
+    )
+    text = report(drawn)
+    with writing(out):
+        write_jsonl(out, (question.as_dict() for question in drawn.questions))
+        out.with_name(f"{out.name}.report.md").write_text(text, encoding="utf-8")
+    settings = {"seed": seed, "targets": wanted.as_dict(), "passages": passages, "sentences": sentences}
+    searched = None if index is None else {index.name: sha256(index / "manifest.json")}
+    data = {"pairs": {file.name: sha256(file) for file in pairs}, "index": searched}
+    counts = {"cases": len(drawn.questions), "short": drawn.short(), "left_out": dict(drawn.left_out)}
+    write_json(out.with_name(f"{out.name}.manifest.json"), {"commit": commit(), **settings, **data, "counts": counts})
+    Console().print(terminal("Cases", ("group", "rule", "cases"), drawn.by_rule()))
+    for group, lacking in drawn.short().items():
+        typer.echo(f"{group}: {lacking:,} cases fewer than wanted; give more pairs or an index", err=True)
+    typer.echo(f"{len(drawn.questions):,} cases in {out}, report in {out.name}.report.md")
+
+
+def _read(files: list[Path]) -> list[Pair]:
+    """All pairs; ids may not occur in two files, and texts must be writable."""
+    from critic.pairs import read_pairs
+
+    found: dict[str, Pair] = {}
+    for file in files:
+        for pair in read_pairs(file):
+            if pair.id in found:
+                raise UserError(f"{file}: id {pair.id!r} occurs in another file too; make ids distinct")
+            try:
+                str(pair.as_dict()).encode()
+            except UnicodeEncodeError:
+                raise UserError(f"{file}: pair {pair.id!r} holds half of a character (a lone surrogate)") from None
+            found[pair.id] = pair
+    return list(found.values())
+
+
+def _retriever(index: Path | None, encoder: str | None) -> Retriever | None:
+    if index is None:
+        return None
+    from tqdm import tqdm
+
+    from retrieval import open_index
+
+    opened = open_index(index, encoder)
+    bar = tqdm(unit=" searches", delay=1, disable=None)
+
+    def search(queries: Sequence[str], k: int, /) -> Sequence[Sequence[Passage]]:
+        found = opened(queries, k)
+        bar.update(len(queries))
+        return found
+
+    return search
+
 
 INCOMPLETE = 1
 """Exit code of a run that leaves questions without an answer."""
 
-WHO, HOW, PACE, COST = "Who labels", "How it is asked", "How fast", "What it may cost"
+_WHO = functools.partial(typer.Option, rich_help_panel="Who labels")
+_HOW = functools.partial(typer.Option, rich_help_panel="How it is asked")
+_PACE = functools.partial(typer.Option, rich_help_panel="How fast")
+_COST = functools.partial(typer.Option, rich_help_panel="What it may cost")
 
 
 def _prices(price_in: float | None, price_out: float | None, max_cost: float | None) -> Prices | None:
-    from critic.teacher.cost import Prices
+    from critic.teacher.run import Prices
 
     if (price_in is None) != (price_out is None):
         raise UserError("one price is missing; give both --price-in and --price-out, per million tokens")
@@ -41,66 +147,38 @@ def label(
         list[str] | None,
         typer.Option(help="Rows wanted, GROUP=N or GROUP/LABEL=N; repeatable. Asking stops when they are there."),
     ] = None,
-    url: Annotated[str | None, typer.Option(help="OpenAI-compatible base URL.", rich_help_panel=WHO)] = None,
-    model: Annotated[str | None, typer.Option(help="Name of the model there.", rich_help_panel=WHO)] = None,
-    key_env: Annotated[
-        str, typer.Option(help="Environment variable that holds the API key.", rich_help_panel=WHO)
-    ] = "OPENAI_API_KEY",
-    gold: Annotated[
-        list[Path] | None, typer.Option(help="Labelled file as the teacher; repeatable.", rich_help_panel=WHO)
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name in `label_source`.", show_default="the model", rich_help_panel=WHO)
-    ] = None,
-    api: Annotated[
-        Literal["chat", "completions"], typer.Option(help="completions for base models.", rich_help_panel=HOW)
-    ] = "chat",
+    url: Annotated[str | None, _WHO(help="OpenAI-compatible base URL.")] = None,
+    model: Annotated[str | None, _WHO(help="Name of the model there.")] = None,
+    key_env: Annotated[str, _WHO(help="Environment variable that holds the API key.")] = "OPENAI_API_KEY",
+    gold: Annotated[list[Path] | None, _WHO(help="Labelled file as the teacher; repeatable.")] = None,
+    name: Annotated[str | None, _WHO(help="Name in `label_source`.", show_default="the model")] = None,
+    api: Annotated[Literal["chat", "completions"], _HOW(help="completions for base models.")] = "chat",
     constraint: Annotated[
         Literal["auto", "choice", "schema", "logprobs", "free"],
-        typer.Option(help="How answers are held to the labels; logprobs scores them.", rich_help_panel=HOW),
+        _HOW(help="How answers are held to the labels; logprobs scores them."),
     ] = "auto",
-    temperature: Annotated[float, typer.Option(help="The paper asked at 1.", rich_help_panel=HOW)] = 0.0,
-    max_tokens: Annotated[int, typer.Option(help="Most tokens of an answer.", rich_help_panel=HOW)] = 200,
-    seed: Annotated[int | None, typer.Option(help="Sent to the endpoint.", rich_help_panel=HOW)] = None,
-    min_coverage: Annotated[
-        float, typer.Option(help="Of logprobs: least probability on the labels together.", rich_help_panel=HOW)
-    ] = 0.5,
-    concurrency: Annotated[int, typer.Option(help="Requests under way at once.", rich_help_panel=PACE)] = 8,
-    rpm: Annotated[float | None, typer.Option(help="Most requests a minute.", rich_help_panel=PACE)] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds for one answer.", rich_help_panel=PACE)] = 120.0,
-    retries: Annotated[int, typer.Option(help="Repetitions of a failed request.", rich_help_panel=PACE)] = 5,
-    longest_wait: Annotated[
-        float, typer.Option(help="Seconds; an endpoint that asks for more ends the run.", rich_help_panel=PACE)
-    ] = 300.0,
-    price_in: Annotated[
-        float | None, typer.Option(help="Price of a million tokens sent.", rich_help_panel=COST)
-    ] = None,
-    price_out: Annotated[
-        float | None, typer.Option(help="Price of a million tokens received.", rich_help_panel=COST)
-    ] = None,
-    max_cost: Annotated[
-        float | None, typer.Option(help="Refuse a dearer run; ask nothing more once it is spent.", rich_help_panel=COST)
-    ] = None,
+    temperature: Annotated[float, _HOW(help="The paper asked at 1.")] = 0.0,
+    max_tokens: Annotated[int, _HOW(help="Most tokens of an answer.")] = 200,
+    seed: Annotated[int | None, _HOW(help="Sent to the endpoint.")] = None,
+    min_coverage: Annotated[float, _HOW(help="Of logprobs: least probability on the labels together.")] = 0.5,
+    concurrency: Annotated[int, _PACE(help="Requests under way at once.")] = 8,
+    rpm: Annotated[float | None, _PACE(help="Most requests a minute.")] = None,
+    timeout: Annotated[float, _PACE(help="Seconds for one answer.")] = 120.0,
+    retries: Annotated[int, _PACE(help="Repetitions of a failed request.")] = 5,
+    longest_wait: Annotated[float, _PACE(help="Seconds; an endpoint that asks for more ends the run.")] = 300.0,
+    price_in: Annotated[float | None, _COST(help="Price of a million tokens sent.")] = None,
+    price_out: Annotated[float | None, _COST(help="Price of a million tokens received.")] = None,
+    max_cost: Annotated[float | None, _COST(help="Refuse a dearer run; ask nothing more once it is spent.")] = None,
     tokenizer: Annotated[
-        str | None,
-        typer.Option(
-            help="Directory or hub name; counts tokens for the estimate.",
-            show_default="4 bytes a token",
-            rich_help_panel=COST,
-        ),
+        str | None, _COST(help="Directory or hub name; counts tokens for the estimate.", show_default="4 bytes a token")
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the estimate and stop.", rich_help_panel=COST)
-    ] = False,
+    dry_run: Annotated[bool, _COST("--dry-run", help="Print the estimate and stop.")] = False,
 ) -> None:
     """Label cases by an endpoint or by gold annotations. Stopped or killed, the same command goes on."""
-    from critic.cases import read_questions
-    from critic.targets import Targets
-    from critic.teacher.base import GoldTeacher, Teacher
-    from critic.teacher.config import Api, Constraint, EndpointConfig
-    from critic.teacher.cost import by_bytes, by_tokenizer, forecast
+    from critic.cases import Targets, read_questions
+    from critic.teacher.base import Api, Constraint, EndpointConfig, GoldTeacher, Teacher
     from critic.teacher.endpoint import EndpointTeacher
-    from critic.teacher.run import Limits, label_questions
+    from critic.teacher.run import Limits, by_bytes, by_tokenizer, forecast, label_questions
     from selfrag.provenance import commit, sha256, versions
 
     limits = Limits(Targets.parse(target or ()), _prices(price_in, price_out, max_cost), max_cost)
@@ -180,3 +258,74 @@ def _show(outcomes: Outcomes, out: Path) -> None:
     if outcomes.failed:
         typer.echo(f"{len(outcomes.failed):,} questions have no answer; run the same again to ask them", err=True)
         raise typer.Exit(INCOMPLETE)
+
+
+def agree(
+    teachers: Annotated[
+        list[str], typer.Argument(help="Two or more: a labelled file, or the directory of a run; NAME=PATH names it.")
+    ],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write all figures to this JSON file.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the intervals.")] = 0,
+) -> None:
+    """Compare teachers on the cases that they share by id: agreement, Cohen's kappa, confusion, for every group."""
+    from rich.console import Console
+
+    from critic.agreement import HUMAN, agreements
+    from critic.tables import terminal
+    from retrieval.atomic import write_json
+
+    labels = _labels(teachers)
+    found = agreements(labels, seed=seed)
+    if not any(one.agreement.n for one in found):
+        raise UserError("these teachers share no case of any group; label the same file of cases with each of them")
+    console = Console()
+    header = ("group", "cases", "agreement", "kappa", "weighted kappa", "paper")
+    for first, second in dict.fromkeys((one.first, one.second) for one in found):
+        compared = [one for one in found if (one.first, one.second) == (first, second)]
+        rows = [
+            (one.group, one.agreement.n, *map(_interval, (one.agreement, one.kappa, one.weighted)), HUMAN[one.group])
+            for one in compared
+        ]
+        console.print(terminal(f"{first} and {second}, with 95% intervals", header, rows))
+        for one in compared:
+            console.print(_confusion(one))
+    typer.echo("paper: agreement of GPT-4 with the authors, 20 cases a group")
+    if out is not None:
+        write_json(out, {"seed": seed, "agreements": [one.as_dict() for one in found]})
+
+
+def _interval(estimate: Estimate | None) -> str:
+    if estimate is None or estimate.value != estimate.value:
+        return "-"
+    return f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+
+
+def _confusion(one: Agreement) -> Table:
+    from critic.cases import GROUPS
+    from critic.tables import terminal
+
+    names = GROUPS[one.group].names
+    title = (
+        f"{one.group}: {one.first} (rows, {one.only_first} cases of its own)"
+        f" against {one.second} (columns, {one.only_second})"
+    )
+    return terminal(title, ("", *names), [(name, *row) for name, row in zip(names, one.confusion, strict=True)])
+
+
+def _labels(arguments: list[str]) -> dict[str, Labels]:
+    from critic.agreement import by_group
+    from critic.cases import read_labelled
+
+    found: dict[str, Labels] = {}
+    for argument in arguments:
+        name, equals, place = argument.partition("=")
+        path = Path(place) if equals and not Path(argument).exists() else Path(argument)
+        if path == Path(argument):
+            name = path.name if path.is_dir() else path.name.removesuffix(".gz").removesuffix(".jsonl")
+        if name in found:
+            raise UserError(f"two teachers are called {name!r}; name them: NAME=PATH")
+        files = [path / kind for kind in ("labelled.jsonl", "surplus.jsonl")] if path.is_dir() else [path]
+        found[name] = by_group([(row.id, row.case.group, row.label) for file in files for row in read_labelled(file)])
+    if len(found) < 2:
+        raise UserError("one teacher agrees with itself; give two or more")
+    return found

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from critic.cli.agree import agree
-from critic.cli.augment import augment
-from critic.cli.eval import evaluate
-from critic.cli.inspect import inspect
-from critic.cli.label import label
-from critic.cli.pairs import pairs
-from critic.cli.sample import sample
-from critic.cli.train import train
+from critic.cli.augment import augment, inspect, pairs
+from critic.cli.label import agree, label, sample
+from critic.cli.train import evaluate, train
 from selfrag.cli.running import Commands, run
 
 COMMANDS: dict[str, Callable[..., None]] = {

@@ -1,20 +1,20 @@
-"""`critic train`: labelled rows and a base model in, a critic out. Declares options; trains nothing itself."""
+"""`critic train` and `critic eval`: a critic of labelled rows, and how good it is."""
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from retrieval.errors import UserError
 
-if TYPE_CHECKING:
-    from selfrag.training.settings import Scale
-
-SIZE, SPEED, WHERE = "What is learned", "How it is learned", "Where it runs"
+_SIZE = functools.partial(typer.Option, rich_help_panel="What is learned")
+_SPEED = functools.partial(typer.Option, rich_help_panel="How it is learned")
+_WHERE = functools.partial(typer.Option, rich_help_panel="Where it runs")
 
 
 def train(
@@ -22,38 +22,26 @@ def train(
     base: Annotated[str, typer.Option(help="Base model: a checkpoint's folder, or a name on the hub.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory of the run; the same one resumes it.")],
     style: Annotated[
-        Literal["tokens", "words"],
-        typer.Option(help="Labels as reflection tokens or as plain words.", rich_help_panel=SIZE),
+        Literal["tokens", "words"], _SIZE(help="Labels as reflection tokens or as plain words.")
     ] = "tokens",
-    method: Annotated[
-        Literal["lora", "full"] | None, typer.Option(show_default="lora, or the recipe's", rich_help_panel=SIZE)
-    ] = None,
+    method: Annotated[Literal["lora", "full"] | None, _SIZE(show_default="lora, or the recipe's")] = None,
     per_label: Annotated[
         list[str] | None,
-        typer.Option(
+        _SIZE(
             help="Most rows of each label, GROUP=N or GROUP=all; repeatable; groups not named are left out.",
             show_default="a run of about an hour on two cores; with --recipe all rows",
-            rich_help_panel=SIZE,
         ),
     ] = None,
-    evidence: Annotated[int, typer.Option(help="Longest passage in tokens.", rich_help_panel=SIZE)] = 160,
-    epochs: Annotated[int | None, typer.Option(min=1, show_default="1, or the recipe's", rich_help_panel=SPEED)] = None,
+    evidence: Annotated[int, _SIZE(help="Longest passage in tokens.")] = 160,
+    epochs: Annotated[int | None, _SPEED(min=1, show_default="1, or the recipe's")] = None,
     learning_rate: Annotated[
-        float | None,
-        typer.Option(min=0.0, show_default="6e-4 for lora, 2e-5 for full, or the recipe's", rich_help_panel=SPEED),
+        float | None, _SPEED(min=0.0, show_default="6e-4 for lora, 2e-5 for full, or the recipe's")
     ] = None,
-    step_tokens: Annotated[
-        int | None, typer.Option(help="Tokens of a step.", min=1, show_default="3200", rich_help_panel=SPEED)
-    ] = None,
-    seed: Annotated[int | None, typer.Option(show_default="30, or the recipe's", rich_help_panel=SPEED)] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda; of a run without recipe.", rich_help_panel=WHERE)] = "cpu",
-    recipe: Annotated[
-        str | None,
-        typer.Option(help="gpu, fsdp, paper or cpus, through the Trainer; or a TOML file.", rich_help_panel=WHERE),
-    ] = None,
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="Of a recipe; else one a GPU.", rich_help_panel=WHERE)
-    ] = None,
+    step_tokens: Annotated[int | None, _SPEED(help="Tokens of a step.", min=1, show_default="3200")] = None,
+    seed: Annotated[int | None, _SPEED(show_default="30, or the recipe's")] = None,
+    device: Annotated[str, _WHERE(help="cpu or cuda; of a run without recipe.")] = "cpu",
+    recipe: Annotated[str | None, _WHERE(help="gpu, fsdp, paper or cpus, through the Trainer; or a TOML file.")] = None,
+    processes: Annotated[int | None, _WHERE(min=1, help="Of a recipe; else one a GPU.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and train nothing.")] = False,
 ) -> None:
     """Fine-tune a critic. Stopped or killed, the same command goes on."""
@@ -77,31 +65,21 @@ def train(
         typer.echo("\n".join([*_rows(facts), *summary(found, config.training.epochs, processes or 1)]))
         return
     if scale is not None:
+        from selfrag.training.job import launched
+
         given = {
             "--style": style, "--method": method, "--evidence": evidence, "--epochs": epochs, "--seed": seed,
             "--learning-rate": learning_rate, "--step-tokens": step_tokens, "--recipe": recipe,
         }  # fmt: skip
         words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
         named = [word for text in per_label or () for word in ("--per-label", text)]
-        _launch(scale, processes, [str(rows), "--base", base, "--out", str(out), *words, *named])
+        arguments = ["train", str(rows), "--base", base, "--out", str(out), *words, *named]
+        if (code := launched(scale, processes, "critic", arguments)) is not None:
+            raise typer.Exit(code)
     model = train_critic(rows, directory, out, config, scale=scale)
     if model is not None:
         typer.echo(f"{model}: trained; loss plot {out / 'run' / 'loss.png'}, model card {model / 'README.md'}")
         typer.echo(f"to see how good it is: critic eval ROWS --critic {model} --base {base} --train {rows}")
-
-
-def _launch(scale: Scale, processes: int | None, arguments: list[str]) -> None:
-    """Run the same command in many processes, where that is asked for and this is not one of them.
-
-    Raises:
-        typer.Exit: with their exit code.
-        UserError: this machine has not what the recipe needs.
-    """
-    from selfrag.training import launch
-
-    wanted = processes or launch.processes_here()
-    if not launch.launched() and (wanted > 1 or scale.sharding != "none"):
-        raise typer.Exit(launch.launch(launch.command(scale, wanted, "critic", ["train", *arguments])))
 
 
 def _rows(facts: Mapping[str, Any]) -> list[str]:
@@ -120,3 +98,27 @@ def _count(text: str) -> tuple[str, int | None]:
     if not equals or not re.fullmatch(r"all|[1-9][0-9]{0,9}", number):
         raise UserError(f"--per-label {text!r:.80}: write GROUP=N or GROUP=all, such as IsSup=1000")
     return group, None if number == "all" else int(number)
+
+
+def evaluate(
+    rows: Annotated[Path, typer.Argument(help="Labelled cases, JSONL.")],
+    critic: Annotated[str | None, typer.Option(help="Folder or hub name of a trained critic, or 'demo'.")] = None,
+    base: Annotated[
+        str | None, typer.Option(help="Untrained base model, asked with the teacher's prompt; folder or hub name.")
+    ] = None,
+    train: Annotated[
+        Path | None, typer.Option(help="Training rows (or data folder) for majority label and tf-idf.")
+    ] = None,
+    engine: Annotated[str | None, typer.Option(help="vllm or transformers.", show_default="the best one")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write figures and judgments as JSON; killed, it goes on.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the intervals.")] = 0,
+) -> None:
+    """Accuracy, macro-F1, calibration and confusion for every group, beside baselines and the paper's figures."""
+    from critic.evaluation.figures import report
+    from critic.evaluation.run import Subjects, run_evaluation
+
+    subjects = Subjects(critic, base, train, engine)
+    found = run_evaluation(rows, subjects, out=out, seed=seed, say=lambda text: typer.echo(text, err=True))
+    typer.echo(report(found, next(iter(found))))

@@ -13,15 +13,124 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from critic.inspect.statistics import WORDS, Statistics, Tally, problems
 from critic.sources.mixture import Sample
 from retrieval.errors import UserError
 from selfrag.jsonl import read_jsonl
-from selfrag.pages import COLOURS, NAMES, document, picked_out, slug, visible
+from selfrag.pages import COLOURS, GROUP_OF, NAMES, document, picked_out, slug, visible
 from selfrag.pages import style_sheet as style
 from selfrag.provenance import sha256
-from selfrag.reflection.labels import GROUPS, ISREL, ISSUP, ISUSE, LabelSet
-from selfrag.training.rows import Row, Token, read_rows
+from selfrag.reflection.labels import GROUPS, ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet, Role
+from selfrag.training.rows import Evidence, Part, Row, Text, Token, read_rows
+
+WORDS = (0, 1, 6, 11, 21, 51, 101, 201, 501)
+"""Lower edges of the classes of lengths, in words of written text."""
+
+_EXAMPLES = 5
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts over the rows of one source, or of all."""
+
+    rows: int = 0  # how many
+    retrieving: int = 0  # rows in which `[Retrieval]` occurs at least once (Table 3)
+    tokens: Counter[str] = field(default_factory=Counter)  # occurrences of each reflection token
+    # rows by number of segments, which are as many as there are Retrieve tokens
+    segments: Counter[int] = field(default_factory=Counter)
+    passages: Counter[int] = field(default_factory=Counter)  # rows by number of passages
+    # rows by class of length, named by the lower edge; passages do not count
+    words: Counter[int] = field(default_factory=Counter)
+
+    def add(self, row: Row) -> None:
+        """Count one row."""
+        tokens = [part.token for part in row.target if isinstance(part, Token)]
+        words = sum(len(part.text.split()) for part in row.target if isinstance(part, Text))
+        self.rows += 1
+        self.retrieving += RETRIEVE.tokens[0] in tokens
+        self.tokens.update(tokens)
+        self.segments[sum(GROUP_OF[token].role is Role.RETRIEVE for token in tokens)] += 1
+        self.passages[sum(isinstance(part, Evidence) for part in row.target)] += 1
+        self.words[max(edge for edge in WORDS if edge <= words)] += 1
+
+    def labels(self, group: LabelSet) -> list[int]:
+        """Occurrences of the labels of a group, in their order."""
+        return [self.tokens[token] for token in group.tokens]
+
+
+def together(tallies: Sequence[Tally]) -> Tally:
+    """The sum of tallies."""
+    total = Tally(sum(tally.rows for tally in tallies), sum(tally.retrieving for tally in tallies))
+    for name in ("tokens", "segments", "passages", "words"):
+        for tally in tallies:
+            getattr(total, name).update(getattr(tally, name))
+    return total
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Counts of a whole data set."""
+
+    # a tally for each source, in the order in which they appear
+    sources: dict[str, Tally] = field(default_factory=dict)
+    problems: Counter[str] = field(default_factory=Counter)  # rows with each problem of form
+    examples: dict[str, list[str]] = field(default_factory=dict)  # ids of the first rows with it
+
+    def add(self, row: Row) -> None:
+        """Count one row."""
+        self.sources.setdefault(row.source, Tally()).add(row)
+        for problem in problems(row.target):
+            self.problems[problem] += 1
+            if self.problems[problem] <= _EXAMPLES:
+                self.examples.setdefault(problem, []).append(row.id)
+
+    @property
+    def total(self) -> Tally:
+        """Counts over all sources."""
+        return together(list(self.sources.values()))
+
+    def largest(self, most: int) -> list[tuple[str, Tally]]:
+        """Sources by falling size; where there are more than `most`, the last one stands for the rest."""
+        ordered = sorted(self.sources.items(), key=lambda item: (-item[1].rows, item[0]))
+        if len(ordered) <= most:
+            return ordered
+        rest = [tally for _, tally in ordered[most - 1 :]]
+        return [*ordered[: most - 1], (f"{len(rest)} more sources", together(rest))]
+
+
+def problems(target: Sequence[Part]) -> list[str]:
+    """What differs from the form of a target (paper, Table 4), a line for each kind; empty where nothing does."""
+    return list(dict.fromkeys(_problems(target)))
+
+
+def _problems(target: Sequence[Part]) -> Iterator[str]:
+    roles = [GROUP_OF[part.token].role if isinstance(part, Token) else None for part in target]
+    uses = roles.count(Role.UTILITY)
+    if roles[0] is not Role.RETRIEVE:
+        yield "does not begin with a Retrieve token"
+    if uses != 1:
+        yield f"{'no' if not uses else 'more than one'} Utility token"
+    elif roles[-1] is not Role.UTILITY:
+        yield "the Utility token is not the last"
+    retrieval = Token("[Retrieval]")
+    for number, part in enumerate(target):
+        after = number + 1
+        if part == retrieval and not (after < len(target) and isinstance(target[after], Evidence)):
+            yield "[Retrieval] without a passage after it"
+        if isinstance(part, Evidence) and (number == 0 or target[number - 1] != retrieval):
+            yield "a passage without [Retrieval] before it"
+        if isinstance(part, Evidence) and (after == len(target) or roles[after] is not Role.RELEVANCE):
+            yield "a passage without an IsRel token after it"
+    evidence = irrelevant = False
+    for part, role in zip(target, roles, strict=True):
+        evidence |= isinstance(part, Evidence)
+        irrelevant = part == Token("[Irrelevant]") or (irrelevant and role is not Role.RETRIEVE)
+        if part == Token("[Continue to Use Evidence]") and not evidence:
+            yield "[Continue to Use Evidence] before any passage"
+        if role is Role.SUPPORT and not evidence:
+            yield "an IsSup token without a passage"
+        elif role is Role.SUPPORT and irrelevant:
+            yield "an IsSup token after an irrelevant passage"
+
 
 MOST_SOURCES = 20
 """Sources in a table or plot; the smaller ones share the last line."""
@@ -33,25 +142,18 @@ _MANY = 6  # values of a histogram before the last one stands for all above
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What there is to show.
+    """What there is to show."""
 
-    Attributes:
-        files: name and SHA-256 of each file of rows.
-        seed: of the sample.
-        statistics: of all rows.
-        sample: rows of every source as evenly as there are enough, by source and then in the order of the files.
-        provenance: record of each sampled row that has one, by id.
-        rules: how often each rule chose a passage, over all provenance records.
-        recorded: number of provenance records; 0 without.
-    """
-
-    files: tuple[tuple[str, str], ...]
-    seed: int
-    statistics: Statistics
+    files: tuple[tuple[str, str], ...]  # name and SHA-256 of each file of rows
+    seed: int  # of the sample
+    statistics: Statistics  # of all rows
+    # rows of every source as evenly as there are enough, by source and then in the order of the files
     sample: tuple[Row, ...]
+    # record of each sampled row that has one, by id
     provenance: dict[str, dict[str, Any]] = field(default_factory=dict)
+    # how often each rule chose a passage, over all provenance records
     rules: Counter[str] = field(default_factory=Counter)
-    recorded: int = 0
+    recorded: int = 0  # number of provenance records; 0 without
 
 
 def inspect_rows(

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Any, TypeAlias
 
-from critic.pairs import Pair
-from critic.sources.rows import Outcome, Raw, Skipped, UnusableError, identifier, make_pair, objects, text, value
+from critic.pairs import Outcome, Pair, Raw, Skipped, UnusableError, identifier, make_pair, objects, text, value
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.prompting import SELFRAG
@@ -338,21 +337,13 @@ def choice_instruction(letters: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One kind of source.
+    """One kind of source."""
 
-    Attributes:
-        name: what a command line calls it.
-        dataset: name of the data set in the pairs, unless told otherwise or said by the row.
-        read: the loader.
-        paper_rows: instances of it in the paper's mix (Table 3); 0 for a format the paper's counts do not name.
-        says_language: whether its rows say which language they are in.
-    """
-
-    name: str
-    dataset: str
-    read: Loader
-    paper_rows: int = 0
-    says_language: bool = False
+    name: str  # what a command line calls it
+    dataset: str  # name of the data set in the pairs, unless told otherwise or said by the row
+    read: Loader  # the loader
+    paper_rows: int = 0  # instances of it in the paper's mix (Table 3); 0 for a format the paper's counts do not name
+    says_language: bool = False  # whether its rows say which language they are in
 
 
 FORMATS: tuple[Format, ...] = (

@@ -4,26 +4,136 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Mapping
+import random
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from critic.cases import GROUPS, Labelled, check, read_labelled, rows_file
-from critic.student.examples import balanced, examples
 from critic.student.prompt import Layout, Limits, PromptCodec, Style, write_card
-from selfrag.errors import UserError, require
-from selfrag.training import recipes
-from selfrag.training.run import Prepared, fit
-from selfrag.training.settings import Scale, TrainingConfig, Weighting
+from selfrag.errors import UserError
+from selfrag.training.job import base_name, trained
+from selfrag.training.rows import GROUP_OF_ROLE, MASKED, Example, Group
+from selfrag.training.run import Prepared, Trained
+from selfrag.training.settings import Scale, TrainingConfig, Weighting, read_recipe, recipe_names
 
 if TYPE_CHECKING:
     from selfrag.training.estimate import Estimate
-    from selfrag.training.model import Trainee
 
-RECIPES = files("critic.student") / "recipes"
+
+WEIGHT_RANGE = (0.4, 2.5)
+"""Bounds of a row's weight: a rare combination must not rule a step."""
+
+
+def balanced(rows: Sequence[Labelled], per_label: Mapping[str, int | None], seed: int) -> list[Labelled]:
+    """Rows with at most as many of each label as asked; data sets of a label are drawn alike, small ones whole.
+
+    Args:
+        rows: all rows.
+        per_label: group to the most rows of each of its labels; None for all. A group left out is not used.
+        seed: of the draw. The result keeps the order of `rows`.
+
+    Raises:
+        UserError: a group is unknown, or nothing is left.
+    """
+    unknown = sorted(set(per_label) - set(GROUPS))
+    if unknown:
+        raise UserError(f"unknown group {unknown[0]!r}; known: {', '.join(GROUPS)}")
+    members: dict[tuple[str, str], dict[str, list[Labelled]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row.case.group in per_label:
+            members[row.case.group, row.label][f"{row.dataset}/{row.rule}"].append(row)
+    chosen: set[str] = set()
+    for (group, label), sources in members.items():
+        limit = per_label[group]
+        room = sum(map(len, sources.values())) if limit is None else limit
+        rng = random.Random(f"{seed}/{group}/{label}")  # noqa: S311 - an order, not a secret
+        for left, source in enumerate(sorted(sources, key=lambda name: (len(sources[name]), name))):
+            share = min(len(sources[source]), room // (len(sources) - left))
+            chosen.update(row.id for row in rng.sample(sources[source], share))
+            room -= share
+    if not chosen:
+        raise UserError("no rows of the groups asked for; check the file and the groups")
+    return [row for row in rows if row.id in chosen]
+
+
+def length_weights(
+    groups: Sequence[str], labels: Sequence[str], lengths: Sequence[int], *, stretch: int = 48
+) -> list[float]:
+    """A weight for each row that makes the labels of a group alike within each stretch of passage lengths.
+
+    Args:
+        groups: group of each row.
+        labels: label of each row.
+        lengths: tokens of each row's passage, as the model reads it; 0 without.
+        stretch: tokens that count as one length.
+
+    Returns:
+        Weights with mean 1 in each group, within `WEIGHT_RANGE` before that.
+    """
+    keys = [(group, length and 1 + (length - 1) // stretch) for group, length in zip(groups, lengths, strict=True)]
+    both = Counter(zip(keys, labels, strict=True))
+    total = Counter(keys)
+    kinds = Counter(key for key, _ in both)
+    low, high = WEIGHT_RANGE
+    raw = [
+        min(high, max(low, total[key] / (kinds[key] * both[key, label]))) if key[1] else 1.0
+        for key, label in zip(keys, labels, strict=True)
+    ]
+    sums: dict[str, float] = defaultdict(float)
+    for group, weight in zip(groups, raw, strict=True):
+        sums[group] += weight
+    counts = Counter(groups)
+    return [weight * counts[group] / sums[group] for group, weight in zip(groups, raw, strict=True)]
+
+
+def example(row: Labelled, codec: PromptCodec) -> Example:
+    """One row; the loss is on the label and the EOS after it, nowhere else."""
+    prompt = codec.prompt(row.case)
+    labels = row.case.labels
+    answer = prompt.options[labels.names.index(row.label)]
+    learned = (*answer, codec.eos_id)
+    kinds = [*[int(GROUP_OF_ROLE[labels.role])] * len(answer), int(Group.EOS)]
+    return Example(
+        ids=(*prompt.ids, *learned),
+        labels=(*[MASKED] * len(prompt.ids), *learned),
+        groups=(*[int(Group.TEXT)] * len(prompt.ids), *kinds),
+        dropped_tokens=sum(prompt.dropped.values()),
+    )
+
+
+def examples(rows: Sequence[Labelled], codec: PromptCodec) -> tuple[list[Example], dict[str, Any]]:
+    """All rows with weights against the length shortcut, and the counts that belong into a manifest."""
+    lengths = [evidence_tokens(row, codec) for row in rows]
+    weights = length_weights([row.case.group for row in rows], [row.label for row in rows], lengths)
+    made = [replace(example(row, codec), weight=weight) for row, weight in zip(rows, weights, strict=True)]
+    shortened = Counter(part for row in rows for part in codec.prompt(row.case).dropped)
+    by_label: dict[str, list[int]] = defaultdict(list)
+    for row, length in zip(rows, lengths, strict=True):
+        by_label[f"{row.case.group}/{row.label}"].append(length)
+    facts = {
+        "rows": len(rows),
+        "rows_by_label": {name: len(found) for name, found in sorted(by_label.items())},
+        "median_passage_tokens_by_label": {name: statistics.median(found) for name, found in sorted(by_label.items())},
+        "rows_with_shortened_part": dict(sorted(shortened.items())),
+        "rows_with_shortened_passages": shortened["evidence"],
+    }
+    return made, facts
+
+
+def evidence_tokens(row: Labelled, codec: PromptCodec) -> int:
+    """Tokens that the passage adds to the prompt; 0 without one."""
+    if row.case.evidence is None:
+        return 0
+    without = replace(row.case, evidence=None)
+    return len(codec.prompt(row.case).ids) - len(codec.prompt(without).ids)
+
+
+RECIPES = Path(str(files("critic.student") / "recipes"))
 
 ALIKE = Weighting(text=1.0, retrieve=1.0, isrel=1.0, issup=1.0, isuse=1.0, marker=0.0, eos=0.05)
 """Every label counts the same; EOS only so much that free generation ends."""
@@ -81,7 +191,6 @@ def train_critic(
     Raises:
         UserError: rows, base or settings cannot be used, or `out_dir` holds another run.
     """
-    require("matplotlib", extra="train")  # for the plot at the end; better said before hours of training
     model_dir, run_dir = out_dir / "model", out_dir / "run"
     rows, source = load_rows(rows_path, config)
     codec: list[PromptCodec] = []
@@ -90,17 +199,10 @@ def train_critic(
         codec.append(codec_for(tokenizer, config))
         return prepared_rows(rows, source, codec[0], config)
 
-    state: Mapping[str, Any] | None = None
-    if scale is None:
-        trainee = fit(prepare, base_dir, run_dir, config.training, start=start)
-    else:
-        from selfrag.training.scale import fit_scaled
-
-        trained = fit_scaled(prepare, base_dir, run_dir, config.training, scale, start=start)
-        if not trained.main:
-            return None
-        trainee, state = trained.trainee, trained.state
-    _export(trainee, state, base_dir, out_dir, config)
+    found = trained(prepare, base_dir, run_dir, config.training, scale, start=start)
+    if found is None:
+        return None
+    _export(found, base_dir, out_dir, config)
     for folder in (out_dir / "adapter", model_dir):
         if folder.exists():  # also where a kill came between the folder and its card
             write_card(folder, codec[0])
@@ -170,29 +272,26 @@ def prepared_rows(
     return Prepared(made, strata, inputs, {**facts, **source, "critic": settings})
 
 
-def _export(
-    trainee: Trainee, state: Mapping[str, Any] | None, base_dir: Path, out_dir: Path, config: CriticConfig
-) -> None:
+def _export(found: Trained, base_dir: Path, out_dir: Path, config: CriticConfig) -> None:
     """Write what is missing of adapter and checkpoint."""
     from selfrag.training.export import merge, save_adapter, save_checkpoint
 
     adapter, model = out_dir / "adapter", out_dir / "model"
     lora = config.training.method == "lora"
     if lora and not adapter.exists():
-        save_adapter(trainee, adapter, state)
+        save_adapter(found.trainee, adapter, found.state)
     if model.exists():
         return
-    if lora and state is not None:
+    if lora and found.state is not None:
         merge(base_dir, adapter, model)  # the model in memory holds shards
     else:
-        save_checkpoint(trainee, model, state)
+        save_checkpoint(found.trainee, model, found.state)
 
 
 def _describe(out_dir: Path, base_dir: Path, config: CriticConfig) -> None:
     """The loss plot, and the model card of the checkpoint, from the run's own files."""
     from selfrag.training.card import Product, plot_log
     from selfrag.training.card import write_card as write_readme
-    from selfrag.training.job import base_name
 
     run_dir = out_dir / "run"
     plot_log(run_dir / "log.jsonl", run_dir / "loss.png")
@@ -204,11 +303,6 @@ def _describe(out_dir: Path, base_dir: Path, config: CriticConfig) -> None:
         "transformers",
     )
     write_readme(run_dir, out_dir / "model", product, base=base_name(base_dir), recipe=f"critic {config.style}")
-
-
-def known() -> list[str]:
-    """Names of the recipes that come with the package."""
-    return sorted(path.name.removesuffix(".toml") for path in RECIPES.iterdir() if path.name.endswith(".toml"))
 
 
 def configured(
@@ -224,7 +318,7 @@ def configured(
     """Settings of a run by what is asked for: the defaults for one machine, or a recipe for GPUs.
 
     Args:
-        recipe: a name of `known()`, or a TOML file in the format of `selfrag.training.recipes`; None for one process.
+        recipe: a name in `RECIPES`, or a TOML file in the format of `selfrag.training.settings`; None for one process.
         style: how labels are written.
         evidence: longest passage in tokens.
         per_label: group to the most rows of each label; None for the defaults, with a recipe for all rows.
@@ -250,7 +344,7 @@ def configured(
         return CriticConfig(style, limits, per_label or default.per_label, training), None
     path = RECIPES / f"{recipe}.toml"
     if not path.is_file() and not Path(recipe).is_file():
-        raise UserError(f"no recipe {recipe}: give a file or one of {', '.join(known())}")
-    read = recipes.read(str(path) if path.is_file() else recipe)
+        raise UserError(f"no recipe {recipe}: give a file or one of {', '.join(recipe_names(RECIPES))}")
+    read = read_recipe(str(path) if path.is_file() else recipe)
     training = replace(read.config(), **given)
     return CriticConfig(style, limits, per_label or dict.fromkeys(GROUPS), training), read.scale

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from critic.cases import Case, Labelled, digest, read_labelled
+from retrieval.checks import number, web_address, whole
 from retrieval.errors import UserError
 from selfrag.provenance import sha256
 
@@ -99,3 +102,81 @@ class GoldTeacher:
             else:
                 reason = "the gold rows disagree" if labels else "no gold row"
                 yield position, Reply(Outcome.ASIDE, raw="; ".join(labels), reason=reason, source=self.name)
+
+
+class Constraint(StrEnum):
+    """How an answer is held to the label set."""
+
+    AUTO = "auto"  # the first of choice, schema and free that the endpoint takes and obeys
+    CHOICE = "choice"  # vLLM structured outputs: one of the labels and nothing else
+    SCHEMA = "schema"  # response_format json_schema with an enumeration
+    LOGPROBS = "logprobs"  # score a letter a label by the log-probabilities of the first token
+    FREE = "free"  # no constraint; the answer is parsed strictly
+
+
+class Api(StrEnum):
+    """Which route is used."""
+
+    CHAT = "chat"
+    COMPLETIONS = "completions"  # for base models without a chat template
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointConfig:
+    """How to reach an OpenAI-compatible endpoint, and how to ask."""
+
+    url: str  # such as `https://api.openai.com/v1`; without a path, `/v1` is added
+    model: str  # name of the model there
+    api: Api = Api.CHAT
+    constraint: Constraint = Constraint.AUTO
+    temperature: float = 0.0  # the paper asked at 1; 0 makes labels repeatable as far as the endpoint does
+    max_tokens: int = 200  # most tokens of an answer (the paper: 200)
+    seed: int | None = None  # sent along where given
+    min_coverage: float = 0.5  # of label scoring: least probability on the label set; below, an answer is set aside
+    api_key_env: str = "OPENAI_API_KEY"  # environment variable that holds the key, if one is needed
+    concurrency: int = 8  # requests under way at once
+    requests_per_minute: float | None = None  # most requests started a minute
+    timeout: float = 120.0  # seconds for one whole answer
+    connect_timeout: float = 10.0  # seconds for a connection
+    retries: int = 5  # repetitions of a request that may succeed later
+    backoff: float = 1.0  # seconds before the first repetition; doubled for each further one
+    longest_wait: float = 300.0  # seconds before a repetition, at most; an endpoint that asks for more ends the run
+
+    def __post_init__(self) -> None:
+        parts = web_address(self.url)
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise TeacherError(
+                f"the url of {parts.hostname} holds more than an address; give it without user, password, query"
+                f" and fragment, and a key in the environment variable {self.api_key_env}"
+            )
+        if not self.model.strip():
+            raise TeacherError("the name of the model is empty; give the name that the endpoint knows")
+        whole("concurrency", self.concurrency, 1, 1024)
+        whole("max_tokens", self.max_tokens, 1, 1_000_000)
+        whole("retries", self.retries, 0, 100)
+        number("temperature", self.temperature, 0, 2)
+        number("min_coverage", self.min_coverage, 0, 1)
+        number("timeout", self.timeout, 0, 86_400, above=True)
+        number("connect_timeout", self.connect_timeout, 0, 86_400, above=True)
+        number("backoff", self.backoff, 0, 3_600)
+        number("longest_wait", self.longest_wait, 0, 86_400)
+        if self.requests_per_minute is not None:
+            number("requests_per_minute", self.requests_per_minute, 0, 1e6, above=True)
+
+    @property
+    def route(self) -> str:
+        """The address that requests go to."""
+        base = self.url.rstrip("/")
+        base = base if urlsplit(base).path else f"{base}/v1"
+        return f"{base}/{'chat/completions' if self.api is Api.CHAT else 'completions'}"
+
+    def key(self) -> str:
+        """The API key, or nothing.
+
+        Raises:
+            TeacherError: it cannot be sent in a header.
+        """
+        key = os.environ.get(self.api_key_env, "").strip()
+        if not key.isascii() or not key.isprintable():
+            raise TeacherError(f"the key in {self.api_key_env} holds characters that no key has; set it again")
+        return key

@@ -12,11 +12,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 from critic.cases import Case
-from critic.teacher.base import Outcome, Reply, TeacherError
-from critic.teacher.config import Constraint, EndpointConfig
-from critic.teacher.cost import by_bytes
-from critic.teacher.labels import Answer, BadReplyError, body, bounded, read
-from critic.teacher.prompts import fingerprint, prompt
+from critic.teacher.base import Constraint, EndpointConfig, Outcome, Reply, TeacherError
+from critic.teacher.prompts import Answer, BadReplyError, body, bounded, fingerprint, prompt, read
+from critic.teacher.run import by_bytes
 from retrieval.errors import UserError
 from selfrag.engines.http_wire import retry_after, server_message
 

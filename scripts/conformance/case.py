@@ -12,9 +12,9 @@ from typing import Any
 from retrieval.passage import Passage
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Completion, Message, State, TokenLogprob
-from selfrag.intrinsics.dialects.bindings import BINDINGS
 from selfrag.intrinsics.dialects.io_yaml import Spec, read_spec
 from selfrag.intrinsics.dialects.registry import (
+    BINDINGS,
     DialectCodec,
     Options,
     chat_specs,
@@ -49,17 +49,11 @@ KINDS = ("wire", "decode", "rewrite", "rewrite+decode", "api", "input")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One recorded case.
+    """One recorded case."""
 
-    Attributes:
-        path: its file.
-        raw: its content.
-        contracts: configurations that stand beside it.
-    """
-
-    path: Path
-    raw: Mapping[str, Any]
-    contracts: Mapping[str, Spec]
+    path: Path  # its file
+    raw: Mapping[str, Any]  # its content
+    contracts: Mapping[str, Spec]  # configurations that stand beside it
 
     @property
     def id(self) -> str:

@@ -229,21 +229,13 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A case and how it came out.
+    """A case and how it came out."""
 
-    Attributes:
-        case: which.
-        verdict: passed, differs for named reasons, or failed.
-        deviations: the reasons.
-        failure: where it failed.
-        checked: what was compared, such as `request` and `2 results`.
-    """
-
-    case: Case
-    verdict: Verdict
-    deviations: tuple[Deviation, ...] = ()
-    failure: str = ""
-    checked: tuple[str, ...] = ()
+    case: Case  # which
+    verdict: Verdict  # passed, differs for named reasons, or failed
+    deviations: tuple[Deviation, ...] = ()  # the reasons
+    failure: str = ""  # where it failed
+    checked: tuple[str, ...] = ()  # what was compared, such as `request` and `2 results`
 
 
 def check(case: Case) -> Outcome:

@@ -54,13 +54,9 @@ class MismatchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rejoined:
-    """Where the public libraries see a span: in the sentences of a text joined by one space.
+    """Where the public libraries see a span: in the sentences of a text joined by one space."""
 
-    Attributes:
-        texts: each original with the spans of its numbered sentences.
-    """
-
-    texts: tuple[tuple[str, tuple[Span, ...]], ...]
+    texts: tuple[tuple[str, tuple[Span, ...]], ...]  # each original with the spans of its numbered sentences
 
     @classmethod
     def of(cls, request: Request) -> Rejoined:

@@ -1,4 +1,7 @@
-"""What recorded prompts say about themselves: the conversation behind their turns, and where sentences were cut."""
+"""What recorded cases say: the conversation behind a prompt, the reply behind a result, faults of the public libraries.
+
+A result that differs from ours is explained if it is exactly what such a fault, acted out, makes of the reply.
+"""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from reproduction.table2 import COLUMNS, TASKS, Row
 from selfrag.errors import UserError
 from selfrag.evaluation.comparison import compare, read_run
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
-from selfrag.evaluation.markdown_table import compact, escape
 from selfrag.evaluation.records import read_manifest
+from selfrag.evaluation.tables import compact, escape
 
 PUBLIC_FILES: Mapping[str, str] = {
     "popqa": "popqa_longtail_w_gs.jsonl",

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle, islice
 from multiprocessing import get_context
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -19,9 +20,9 @@ import numpy as np
 from selfrag.decoding.answer import Answer, sweep
 from selfrag.engines.vllm import VLLMConfig
 from selfrag.errors import EngineError
-from selfrag.evaluation.machine import machine, memory_gib
-from selfrag.evaluation.markdown_table import aligned
+from selfrag.evaluation.tables import aligned
 from selfrag.prompting import Prompting
+from selfrag.provenance import machine
 from speed.rivals import CutAfterwards, Dictionaries, OfficialLoop, Recording, replay
 from speed.timing import (
     Ratio,
@@ -36,6 +37,19 @@ from speed.timing import (
     serve,
 )
 from speed.workload import FORMS, LONG, SHORT, Form, FormSizes, Item, Sizes
+
+
+def memory_gib(*, peak: bool) -> float:
+    """Resident memory of this process now, or the most since it started.
+
+    `getrusage` is not asked: on Linux its peak is carried over from the process that started this one.
+    """
+    field = "VmHWM" if peak else "VmRSS"
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return float("nan")
+    kib = next(line for line in status.read_text().splitlines() if line.startswith(field)).split()[1]
+    return int(kib) / 2**20
 
 
 @dataclass(frozen=True, slots=True)

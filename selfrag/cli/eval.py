@@ -1,4 +1,4 @@
-"""`selfrag eval`: arguments in, tables out. What is measured is `selfrag.experiments`' business."""
+"""`selfrag eval`: its commands, and `selfrag eval intrinsics`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Annotated
 
 import typer
 
-from selfrag.cli.eval_export import export
 from selfrag.cli.eval_metrics import facts, judge, metrics
-from selfrag.cli.eval_report import report
+from selfrag.cli.eval_report import export, report, tasks
 from selfrag.cli.eval_run import run
-from selfrag.cli.eval_tasks import tasks
 from selfrag.cli.running import Commands
 from selfrag.untrusted import printable
 

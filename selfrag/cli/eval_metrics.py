@@ -56,9 +56,7 @@ def judge(
     against: Annotated[str | None, typer.Option(help="run that the others are compared with in the table")] = None,
 ) -> None:
     """Ask a second model about finished runs: are citations and claims entailed, are facts supported?"""
-    from tqdm import tqdm
-
-    from selfrag.cli.eval_show import show
+    from selfrag.cli.eval_report import show
     from selfrag.cli.options import quiet
     from selfrag.evaluation.comparison import run_folders
     from selfrag.evaluation.metrics.judging import families, judge_run
@@ -70,8 +68,7 @@ def judge(
     load = _items_loader(data, index)
     judges = _judges(wanted, by, features, knowledge, facts)
     for folder in folders:
-        with tqdm(desc=folder.name, unit="verdict", disable=None) as bar:
-            judge_run(folder, load, judges, wanted, only=only, progress=bar.update)
+        judge_run(folder, load, judges, wanted, only=only)
     show(folders, only, against)
 
 
@@ -83,7 +80,7 @@ def facts(
     data: DataFolder = None,
 ) -> None:
     """Hand a run to the official FactScore tool, which needs an environment of its own, and take its figures in."""
-    from selfrag.cli.eval_show import show
+    from selfrag.cli.eval_report import show
     from selfrag.evaluation.metrics.judging import official_input, official_output
 
     if (write is None) == (read is None):

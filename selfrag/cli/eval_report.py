@@ -1,10 +1,11 @@
-"""`selfrag eval report`: finished runs compared, in the terminal and in files. Loads no model."""
+"""`selfrag eval report`, `export` and `tasks`: finished runs compared and exported, published tasks listed."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -44,3 +45,51 @@ def report(
     console.print(Terminal(found.comparison))
     for one in files:
         sys.stdout.write(printable(f"written: {write(found, one)}\n"))
+
+
+def export(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="run directories such as RUNS/selfrag-adaptive, or a directory of them", metavar="RUN..."),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="folder of the exported files")],
+    to: Annotated[
+        Literal["inspect", "lm-eval"], typer.Option(help="eval logs of inspect-ai, or results and samples of lm-eval")
+    ] = "inspect",
+    only: Annotated[list[str] | None, typer.Option(help="this file of the runs; repeatable")] = None,
+    data: DataFolder = None,
+    seed: Annotated[int, typer.Option(help="of the standard errors")] = 0,
+) -> None:
+    """Write finished runs in the format of another evaluation tool."""
+    from selfrag.evaluation.comparison import read_run, run_folders
+    from selfrag.evaluation.exporting import read_source, write_inspect, write_lm_eval
+
+    for folder in run_folders(runs):
+        sources = [read_source(folder, name, data, seed=seed) for name in read_run(folder, only).files]
+        written = [write_lm_eval(sources, out)] if to == "lm-eval" else [write_inspect(one, out) for one in sources]
+        typer.echo(printable("\n".join(map(str, written))))
+
+
+def tasks(
+    name: Annotated[str | None, typer.Argument(help="show this one in full: wordings, budgets, settings")] = None,
+) -> None:
+    """The published tasks that `selfrag eval run TASK=FILE` knows, and what their public files look like."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from selfrag.evaluation.presets import in_full, overview, preset
+
+    if name is None:
+        Console().print(overview())
+    else:
+        Console().print(Text(in_full(preset(name))), soft_wrap=True)
+
+
+def show(runs: Sequence[Path], only: Sequence[str] | None = None, against: str | None = None, seed: int = 0) -> None:
+    """Print the comparison of runs, as commands on runs do at their end; arguments as `read_runs` and `compare`."""
+    from rich.console import Console
+
+    from selfrag.evaluation.comparison import compare, read_runs
+    from selfrag.evaluation.tables import Terminal
+
+    Console().print(Terminal(compare(read_runs(runs, only), against=against, seed=seed)))

@@ -1,4 +1,4 @@
-"""`selfrag eval run`: arguments in, run directories and a table out. All work is done by `selfrag.experiments`."""
+"""`selfrag eval run`: arguments in, run directories and a table out."""
 
 from __future__ import annotations
 
@@ -9,44 +9,34 @@ from typing import Annotated, Any
 import typer
 
 from retrieval.checks import component
-from selfrag.cli.options import ASKED, Choices
+from selfrag.cli.options import ASKED, WHAT, Choices, EngineName, Files, IndexName, Limit, Model, RetryFailed
 from selfrag.errors import UserError
 from selfrag.untrusted import printable
 
-WHICH, WHERE = "What answers", "Where it runs"
+WHERE = "Where it runs"
 DEFAULT = "selfrag"
 
 
 def run(
-    files: Annotated[
-        list[str], typer.Argument(help="FILE of user rows, or TASK=FILE, TASK/PROTOCOL=FILE of a published task")
-    ],
+    files: Files,
     out: Annotated[Path, typer.Option("--out", "-o", help="folder of the runs; started again, they go on")],
     system: Annotated[
-        list[str] | None, typer.Option(help=f"by name, else {DEFAULT}; repeatable", rich_help_panel=WHICH)
+        list[str] | None, typer.Option(help=f"by name, else {DEFAULT}; repeatable", rich_help_panel=WHAT)
     ] = None,
-    model: Annotated[
-        str, typer.Option(help="demo, a folder with a checkpoint, or a name on the hub", rich_help_panel=WHICH)
-    ] = "demo",
+    model: Model = "demo",
     name: Annotated[
-        str | None, typer.Option(help="of the run, if not the system's; with one system only", rich_help_panel=WHICH)
+        str | None, typer.Option(help="of the run, if not the system's; with one system only", rich_help_panel=WHAT)
     ] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", help="KEY=VALUE of every system, such as threshold=0.5", rich_help_panel=WHICH),
+        typer.Option("--set", help="KEY=VALUE of every system, such as threshold=0.5", rich_help_panel=WHAT),
     ] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(help="vllm, transformers or http://HOST:PORT; else the best one here", rich_help_panel=WHERE),
-    ] = None,
+    engine: EngineName = None,
     engine_changes: Annotated[
         list[str] | None,
         typer.Option("--engine-set", help="KEY=VALUE of the engine, such as max_model_len=4096", rich_help_panel=WHERE),
     ] = None,
-    index: Annotated[
-        str | None,
-        typer.Option(help="folder of an index, or demo, for items that bring no passages", rich_help_panel=ASKED),
-    ] = None,
+    index: IndexName = None,
     retriever: Annotated[
         str | None,
         typer.Option(
@@ -55,13 +45,11 @@ def run(
         ),
     ] = None,
     found: Annotated[int, typer.Option(min=1, help="passages to search for", rich_help_panel=ASKED)] = 10,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="a seeded sample of each file", rich_help_panel=ASKED)
-    ] = None,
+    limit: Limit = None,
     seed: Annotated[int, typer.Option(help="of the sample and of the intervals", rich_help_panel=ASKED)] = 0,
     choices: Choices = "letters",
     traces: Annotated[bool, typer.Option("--traces", help="keep every answer's whole trace")] = False,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="run items again that failed before")] = False,
+    retry_failed: RetryFailed = False,
     against: Annotated[str | None, typer.Option(help="run that the others are compared with in the table")] = None,
     ray: Annotated[
         str | None, typer.Option(help="'local', 'auto' or the address of a Ray cluster", rich_help_panel=WHERE)
@@ -86,7 +74,8 @@ def run(
     from selfrag.cli.options import quiet
     from selfrag.cluster import Actors
     from selfrag.evaluation.presets import Given
-    from selfrag.evaluation.runner import Cluster, Model, Source, run_systems
+    from selfrag.evaluation.runner import Cluster, Source, run_systems
+    from selfrag.evaluation.runner import Model as Answering
 
     quiet()
     settings, engine_settings = parse_settings(changes or []), parse_settings(engine_changes or [], "--engine-set")
@@ -94,7 +83,7 @@ def run(
     how = source.settings()  # a missing index is found before files are read
     results = run_systems(
         names,
-        Model(model, engine, engine_settings),
+        Answering(model, engine, engine_settings),
         source.load(),
         out,
         source=how,
@@ -108,14 +97,10 @@ def run(
 
 def _show(folders: list[Path], results: dict[str, dict[str, dict[str, Any]]], against: str | None, seed: int) -> None:
     """The table over what was run now; a folder may hold files of earlier runs too."""
-    from rich.console import Console
-
-    from selfrag.evaluation.comparison import compare, read_runs
+    from selfrag.cli.eval_report import show
     from selfrag.evaluation.records import failures
-    from selfrag.evaluation.tables import Terminal
 
-    ran = list(next(iter(results.values())))
-    Console().print(Terminal(compare(read_runs(folders, ran), against=against, seed=seed)))
+    show(folders, list(next(iter(results.values()))), against, seed)
     for folder, (name, files) in zip(folders, results.items(), strict=True):
         if said := failures(folder, files):
             line = f"{name}: {said}; they count as wrong; the same command with --retry-failed runs them again"

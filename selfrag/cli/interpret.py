@@ -64,10 +64,8 @@ def run(
 
     quiet()
     from selfrag.evaluation.presets import Given
-    from selfrag.experiments.self_interpretation.grid import draw, grid
-    from selfrag.experiments.self_interpretation.prompts import Template
-    from selfrag.experiments.self_interpretation.run import run_grid
-    from selfrag.experiments.self_interpretation.writers import Generator
+    from selfrag.experiments.self_interpretation.grid import Template, draw, grid
+    from selfrag.experiments.self_interpretation.run import Generator, run_grid
 
     given: dict[str, Any] = {"cutoffs": cutoff, "orders": order, "examples": examples, "prompts": prompt}
     cells = grid(**{name: value for name, value in given.items() if value})
@@ -93,7 +91,7 @@ def faithfulness(
 
     quiet()
     from selfrag.experiments.self_interpretation.faithfulness import run_tests
-    from selfrag.experiments.self_interpretation.writers import Generator
+    from selfrag.experiments.self_interpretation.run import Generator
 
     _show(run, run_tests(run, Generator(model, engine, endpoint), cell or (), retry_failed=retry_failed))
 

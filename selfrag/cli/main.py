@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from selfrag.cli.ablate import ablate
 from selfrag.cli.ask import ask
 from selfrag.cli.demo import demo
 from selfrag.cli.doctor import doctor
@@ -13,7 +12,7 @@ from selfrag.cli.index import app as index
 from selfrag.cli.interpret import app as interpret
 from selfrag.cli.intrinsic import intrinsic
 from selfrag.cli.running import Commands, run
-from selfrag.cli.sweep import sweep
+from selfrag.cli.sweep import ablate, sweep
 from selfrag.cli.train import app as train
 
 app = Commands(

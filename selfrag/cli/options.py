@@ -23,6 +23,15 @@ Choices = Annotated[
         help="lettered options: listed, a letter chosen; or not listed, their texts scored", rich_help_panel=ASKED
     ),
 ]
+Files = Annotated[
+    list[str], typer.Argument(help="FILE of user rows, or TASK=FILE, TASK/PROTOCOL=FILE of a published task")
+]
+IndexName = Annotated[
+    str | None,
+    typer.Option("--index", help="folder of an index, or demo, for items without passages", rich_help_panel=ASKED),
+]
+Limit = Annotated[int | None, typer.Option(min=1, help="a seeded sample of each file", rich_help_panel=ASKED)]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="run items again that failed before")]
 DataFolder = Annotated[
     Path | None,
     typer.Option(exists=True, file_okay=False, help="folder where the data files are now, if they have moved"),

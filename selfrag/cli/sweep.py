@@ -1,4 +1,4 @@
-"""`selfrag sweep`: arguments in, tables and pictures out. What is swept and measured is `selfrag.experiments`' work."""
+"""`selfrag sweep` and `selfrag ablate`: arguments in, tables and pictures out."""
 
 from __future__ import annotations
 
@@ -8,39 +8,23 @@ from typing import Annotated, Any
 
 import typer
 
-from selfrag.cli.options import ASKED, Choices
+from selfrag.cli.options import ASKED, Choices, EngineName, Files, IndexName, Limit, Model, RetryFailed
 from selfrag.errors import require
 from selfrag.untrusted import printable
 
 WIDTH = 120
 """Columns of a table that goes into a file or a pipe."""
-WHICH, STEER = "What answers", "What is varied"
+STEER = "What is varied"
 
-Files = Annotated[
-    list[str], typer.Argument(help="FILE of user rows, or TASK=FILE, TASK/PROTOCOL=FILE of a published task")
-]
 Out = Annotated[Path, typer.Option("--out", "-o", help="folder of the study; started again, it goes on")]
-ModelName = Annotated[
-    str, typer.Option("--model", help="demo, a folder with a checkpoint, or a name on the hub", rich_help_panel=WHICH)
-]
-EngineName = Annotated[
-    str | None,
-    typer.Option("--engine", help="vllm, transformers or http://HOST:PORT; else the best here", rich_help_panel=WHICH),
-]
 Changes = Annotated[
     list[str] | None,
     typer.Option("--set", help="KEY=VALUE of the policy that is varied, such as mode=always", rich_help_panel=STEER),
 ]
-IndexName = Annotated[
-    str | None,
-    typer.Option("--index", help="folder of an index, or demo, for items without passages", rich_help_panel=ASKED),
-]
-LimitOption = Annotated[int | None, typer.Option(min=1, help="a seeded sample of each file", rich_help_panel=ASKED)]
 Seed = Annotated[int, typer.Option(help="of samples, halves and intervals", rich_help_panel=ASKED)]
 Redecode = Annotated[
     bool, typer.Option(help="decode again where the record is not exact; else such answers are approximate")
 ]
-RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="run items again that failed before")]
 
 
 def sweep(
@@ -60,10 +44,10 @@ def sweep(
     best: Annotated[
         str, typer.Option(help="METRIC,METRIC<=NUMBER sought on one half, confirmed on the other; or none")
     ] = "headline,retrieval_rate<=0.4",
-    model: ModelName = "demo",
+    model: Model = "demo",
     engine: EngineName = None,
     index: IndexName = None,
-    limit: LimitOption = None,
+    limit: Limit = None,
     choices: Choices = "letters",
     seed: Seed = 0,
     redecode: Redecode = True,
@@ -78,9 +62,9 @@ def sweep(
 ) -> None:
     """Vary weights and thresholds: decode once, answer every setting from that record wherever it is exact."""
     from selfrag.evaluation.systems import parse_settings
-    from selfrag.experiments.axes import Axis, plan
     from selfrag.experiments.best_setting import Goal
-    from selfrag.experiments.sweeps import AXES, Sweep, based, brief, sentences, sources, write_sweep
+    from selfrag.experiments.studies import spared
+    from selfrag.experiments.sweeps import AXES, Axis, Sweep, based, brief, plan, sentences, sources, write_sweep
     from selfrag.experiments.sweeps import sweep as run
 
     axes = tuple(Axis.parse(text) for text in axis) if axis else AXES
@@ -92,14 +76,70 @@ def sweep(
     require("matplotlib", extra="eval")  # for the plots at the end
     from selfrag.cli.options import quiet
     from selfrag.evaluation.presets import Given
-    from selfrag.evaluation.runner import Model, Source
+    from selfrag.evaluation.runner import Model as Answering
+    from selfrag.evaluation.runner import Source
 
     quiet()
     source = Source([Given.parse(one) for one in files], limit, seed, index, form=choices)
-    found = run(what, Model(model, engine), source, out, retry_failed=retry_failed)
+    found = run(what, Answering(model, engine), source, out, retry_failed=retry_failed)
     about = {"model": model, "engine": engine, "source": source.settings(), "files": sources(found.studies)}
-    show(brief(found.comparison), [*sentences(found), str(found.saved)])
+    show(brief(found.comparison), [*sentences(found), "", spared(found.studies)])
     written(write_sweep(found, out, about))
+
+
+def ablate(
+    files: Files,
+    out: Out,
+    *,
+    changes: Changes = None,
+    baseline: Annotated[
+        list[Path] | None,
+        typer.Option(help="run folder of another system over the same items, for reliance on memory; repeatable"),
+    ] = None,
+    model: Model = "demo",
+    engine: EngineName = None,
+    index: IndexName = None,
+    limit: Limit = None,
+    choices: Choices = "letters",
+    seed: Seed = 0,
+    redecode: Redecode = True,
+    retry_failed: RetryFailed = False,
+) -> None:
+    """The paper's inference ablations (Table 3a), its policy against the published code's, reliance on memory (C.1)."""
+    from selfrag.evaluation.systems import parse_settings
+    from selfrag.experiments.sweeps import based
+
+    base = parse_settings(changes or [])
+    based(base)  # a bad setting is refused before a model is loaded
+
+    require("matplotlib", extra="eval")  # for the plots at the end
+    from selfrag.cli.options import quiet
+    from selfrag.evaluation.presets import Given
+    from selfrag.evaluation.runner import Model as Answering
+    from selfrag.evaluation.runner import Source
+    from selfrag.experiments.ablations import HEAD, against_paper, reliance_rows, write_ablation
+    from selfrag.experiments.ablations import ablate as run
+    from selfrag.experiments.studies import spared
+    from selfrag.experiments.sweeps import brief, sources
+
+    quiet()
+    source = Source([Given.parse(one) for one in files], limit, seed, index, form=choices)
+    found = run(
+        base,
+        Answering(model, engine),
+        source,
+        out,
+        baselines=baseline or [],
+        redecode=redecode,
+        seed=seed,
+        retry_failed=retry_failed,
+    )
+    about = {"model": model, "engine": engine, "source": source.settings(), "files": sources(found.studies)}
+    memory = [", ".join(row) for row in reliance_rows(found.reliance)] if found.reliance else []
+    heading = ["", "right answers that no passage holds, in percent:"] if memory else []
+    beside = [", ".join(cells) for cells in (HEAD, *against_paper(found.comparison, found.studies))]
+    show(brief(found.comparison), [*beside, *heading, *memory, "", spared(found.studies)])
+    written(write_ablation(found, out, about))
 
 
 def show(comparison: Any, lines: list[str]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,6 +41,25 @@ Seed = Annotated[int | None, typer.Option(help="of the order of rows and of new 
 Start = Annotated[Path | None, typer.Option(help="earlier stage to begin with: folder of a run, or of an adapter")]
 LeaveLong = Annotated[bool, typer.Option("--leave-long", help="leave out, and count, rows whose target is too long")]
 Dry = Annotated[bool, typer.Option("--dry-run", help="say what it would take, and train nothing")]
+
+_INTRINSIC = functools.partial(typer.Option, rich_help_panel="Intrinsics")
+Data = Annotated[Path | None, _INTRINSIC(help="folder with the intrinsic's rows, or the file")]
+PresetName = Annotated[str | None, _INTRINSIC("--preset", help="demo or paper")]
+Activated = Annotated[bool, _INTRINSIC("--activated", help="an activated LoRA, for the transformers engine")]
+Dialect = Annotated[str | None, _INTRINSIC(help="whose prompts; else the default ones")]
+Seen = Annotated[Path | None, _INTRINSIC(help="rows the base was trained on; uncertainty leaves their questions out")]
+MostRows = Annotated[int | None, _INTRINSIC(min=20, help="at most this many rows")]
+Device = Annotated[str | None, _INTRINSIC(help="cpu or cuda")]
+
+SETTINGS = {
+    "--epochs": "epochs",
+    "--max-steps": "max_steps",
+    "--lr": "learning_rate",
+    "--row-lr": "row_learning_rate",
+    "--max-length": "max_length",
+    "--seed": "seed",
+}
+"""Option -> field of `TrainingConfig` that it replaces."""
 
 
 class _WithEntryPoints(TyperGroup):
@@ -92,16 +112,58 @@ def adapter(
     dry_run: Dry = False,
 ) -> None:
     """Train a LoRA adapter: of an intrinsic, or with the reflection rows. The same command goes on where it stopped."""
-    changes = _changes("lora", epochs, max_steps, lr, row_lr, max_length, seed)
-    given = Given(data, preset, activated, dialect, seen, most_rows, device)
-    name = named(what)
-    if name is None:
-        refuse(given, what)
-        _train("adapter", Path(what), base, out, recipe or "cpu", changes, start, processes, leave_long, dry_run)
+    values = (epochs, max_steps, lr, row_lr, max_length, seed)
+    of_intrinsics = {
+        "--data": data,
+        "--preset": preset,
+        "--activated": activated or None,
+        "--dialect": dialect,
+        "--seen": seen,
+        "--most-rows": most_rows,
+        "--device": device,
+    }
+    of_rows = {"--recipe": recipe, "--processes": processes, "--row-lr": row_lr, "--leave-long": leave_long or None}
+    if Path(what).is_file() or "." in what or "/" in what:
+        if wrong := _given(of_intrinsics):
+            raise UserError(f"{wrong[0]} is for an intrinsic, and {what} is a file of rows")
+        _train("lora", Path(what), base, out, recipe or "cpu", values, start, processes, leave_long, dry_run)
         return
-    others = {"--recipe": recipe, "--processes": processes, "--row-lr": row_lr}
-    others["--leave-long"] = leave_long or None
-    train(name, base, out, given, changes, others, start=start, dry_run=dry_run)
+    from selfrag.intrinsics.library import find
+
+    name = find(what).name
+    if wrong := _given(of_rows):
+        raise UserError(f"{wrong[0]} is for rows with reflection tokens; adapters of intrinsics have --preset")
+    if data is None:
+        raise UserError(f"give the rows of {name}: --data FOLDER, or --data FILE")
+    from selfrag.intrinsics.chat import DIALECT
+    from selfrag.loading import resolve_model
+    from selfrag.training.intrinsics.job import AdapterJob, base_name, run
+    from selfrag.training.intrinsics.presets import preset as named
+
+    chosen = named(preset or "demo", name)
+    selection = chosen.selection if most_rows is None else replace(chosen.selection, most_rows=most_rows)
+    config = chosen.config(
+        epochs=epochs, max_steps=max_steps, learning_rate=lr, max_length=max_length, seed=seed, device=device
+    )
+    job = AdapterJob(
+        name,
+        data,
+        resolve_model(base),
+        out,
+        config,
+        selection,
+        dialect or DIALECT,
+        activated,
+        chosen.name,
+        seen,
+        base_name=base_name(base),
+        start=start,
+    )
+    if dry_run:
+        typer.echo(_intrinsic_estimate(job))
+        return
+    product = run(job)
+    typer.echo(f"{product}: trained; loss plot {job.run_dir / 'loss.png'}, model card {product / 'README.md'}")
 
 
 @app.command()
@@ -122,8 +184,8 @@ def generator(
     dry_run: Dry = False,
 ) -> None:
     """Train all weights of a generator, by default as the paper did. The same command goes on where it stopped."""
-    changes = _changes("full", epochs, max_steps, lr, row_lr, max_length, seed)
-    _train("generator", rows, base, out, recipe or "paper", changes, start, processes, leave_long, dry_run)
+    values = (epochs, max_steps, lr, row_lr, max_length, seed)
+    _train("full", rows, base, out, recipe or "paper", values, start, processes, leave_long, dry_run)
 
 
 @app.command()
@@ -135,29 +197,31 @@ def merge(adapter: Adapter, base: Base, out: MergedOut) -> None:
     typer.echo(f"{export.merge(resolve_model(base), adapter, out)}: a checkpoint; try selfrag ask --model {out}")
 
 
-def _changes(method: str, *values: float | None) -> dict[str, Any]:
-    names = ("epochs", "max_steps", "learning_rate", "row_learning_rate", "max_length", "seed")
-    return {"method": method, **dict(zip(names, values, strict=True))}
+def _given(options: Mapping[str, Any]) -> list[str]:
+    """Options that have a value."""
+    return [name for name, value in options.items() if value is not None]
 
 
 def _train(
-    kind: str,
+    method: str,
     rows: Path,
     base: str,
     out: Path,
     recipe_name: str,
-    changes: dict[str, Any],
+    values: Sequence[float | None],
     start: Path | None,
     processes: int | None,
     leave_long: bool,
     dry_run: bool,
 ) -> None:
+    """Train on rows with reflection tokens; `values` are those of `SETTINGS`."""
     from selfrag.loading import resolve_model
-    from selfrag.training import recipes
-    from selfrag.training.job import Job, run
+    from selfrag.training.job import Job, launched, run
+    from selfrag.training.settings import read_recipe
 
-    recipe = recipes.read(recipe_name)
-    job = Job(rows, resolve_model(base), out, recipe.config(**changes), recipe.scale, recipe.name, start, leave_long)
+    recipe = read_recipe(recipe_name)
+    config = recipe.config(method=method, **dict(zip(SETTINGS.values(), values, strict=True)))
+    job = Job(rows, resolve_model(base), out, config, recipe.scale, recipe.name, start, leave_long)
     if recipe.scale is None and processes not in (None, 1):
         raise UserError(
             f"--processes {processes}: recipe {recipe.name} is for one process; take cpus, gpu, fsdp or zero3"
@@ -166,31 +230,16 @@ def _train(
         typer.echo(_dry_run(job, processes or 1))
         return
     if recipe.scale is not None:
-        from selfrag.training import launch
-
-        wanted = processes or launch.processes_here()
-        if not launch.launched() and (wanted > 1 or recipe.scale.sharding != "none"):
-            arguments = _arguments(kind, job, base, recipe_name, changes)
-            raise typer.Exit(launch.launch(launch.command(recipe.scale, wanted, "selfrag", arguments)))
+        options = {"--base": base, "--out": out, "--recipe": recipe_name, "--start": start}
+        options |= dict(zip(SETTINGS, values, strict=True))
+        words = [word for name in _given(options) for word in (name, str(options[name]))]
+        kind = "adapter" if method == "lora" else "generator"
+        arguments = ["train", kind, str(rows), *words, *["--leave-long"] * leave_long]
+        if (code := launched(recipe.scale, processes, "selfrag", arguments)) is not None:
+            raise typer.Exit(code)
     product = run(job)
     if product is not None:
         _report(job, product)
-
-
-def _arguments(kind: str, job: Job, base: str, recipe: str, changes: dict[str, Any]) -> list[str]:
-    """The same command for every process."""
-    options = {
-        "--epochs": changes["epochs"],
-        "--max-steps": changes["max_steps"],
-        "--lr": changes["learning_rate"],
-        "--row-lr": changes["row_learning_rate"],
-        "--max-length": changes["max_length"],
-        "--seed": changes["seed"],
-        "--start": job.start,
-    }
-    given = [text for name, value in options.items() if value is not None for text in (name, str(value))]
-    given += ["--leave-long"] * job.leave_long
-    return ["train", kind, str(job.rows), "--base", base, "--out", str(job.out), "--recipe", recipe, *given]
 
 
 def _dry_run(job: Job, processes: int) -> str:
@@ -222,112 +271,7 @@ def _report(job: Job, product: Path) -> None:
         typer.echo(f"  {group:<9} {count:>7} targets  loss {loss:.3f}  accuracy {accuracy:.3f}")
 
 
-def _others() -> dict[str, Any]:
-    return {point.name: point for point in entry_points(group=GROUP)}
-
-
-PANEL = "Intrinsics"
-
-Data = Annotated[Path | None, typer.Option(help="folder with the intrinsic's rows, or the file", rich_help_panel=PANEL)]
-PresetName = Annotated[str | None, typer.Option("--preset", help="demo or paper", rich_help_panel=PANEL)]
-Activated = Annotated[
-    bool, typer.Option("--activated", help="an activated LoRA, for the transformers engine", rich_help_panel=PANEL)
-]
-Dialect = Annotated[str | None, typer.Option(help="whose prompts; else the default ones", rich_help_panel=PANEL)]
-Seen = Annotated[
-    Path | None,
-    typer.Option(help="rows the base was trained on; uncertainty leaves their questions out", rich_help_panel=PANEL),
-]
-MostRows = Annotated[int | None, typer.Option(min=20, help="at most this many rows", rich_help_panel=PANEL)]
-Device = Annotated[str | None, typer.Option(help="cpu or cuda", rich_help_panel=PANEL)]
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """Options that only intrinsics have."""
-
-    data: Path | None
-    preset: str | None
-    activated: bool
-    dialect: str | None
-    seen: Path | None
-    most_rows: int | None
-    device: str | None
-
-
-def named(what: str) -> str | None:
-    """The intrinsic's name, or None for what looks like a file."""
-    from selfrag.intrinsics.library import find
-
-    if Path(what).is_file() or "." in what or "/" in what:
-        return None
-    name: str = find(what).name
-    return name
-
-
-def refuse(given: Given, what: str) -> None:
-    """Refuse options of intrinsics where rows were given.
-
-    Raises:
-        UserError: one was given.
-    """
-    for name, value in asdict(given).items():
-        if value:
-            raise UserError(f"--{name.replace('_', '-')} is for an intrinsic, and {what} is a file of rows")
-
-
-def train(
-    name: str,
-    base: str,
-    out: Path,
-    given: Given,
-    changes: Mapping[str, Any],
-    others: Mapping[str, Any],
-    *,
-    start: Path | None,
-    dry_run: bool,
-) -> None:
-    """Train, or say what it would take.
-
-    Raises:
-        UserError: an option does not go with an intrinsic, or as `selfrag.training.intrinsics.job.run`.
-    """
-    from selfrag.intrinsics.chat import DIALECT
-    from selfrag.loading import resolve_model
-    from selfrag.training.intrinsics.job import AdapterJob, base_name, run
-    from selfrag.training.intrinsics.presets import preset
-
-    if wrong := [option for option, value in others.items() if value is not None]:
-        raise UserError(f"{wrong[0]} is for rows with reflection tokens; adapters of intrinsics have --preset")
-    if given.data is None:
-        raise UserError(f"give the rows of {name}: --data FOLDER, or --data FILE")
-    settings = preset(given.preset or "demo", name)
-    kept = {key: value for key, value in changes.items() if key not in ("method", "row_learning_rate")}
-    making = settings.making
-    if given.most_rows is not None:
-        making = replace(making, most_rows=given.most_rows)
-    job = AdapterJob(
-        name,
-        given.data,
-        resolve_model(base),
-        out,
-        settings.config(**kept, device=given.device),
-        making,
-        given.dialect or DIALECT,
-        given.activated,
-        settings.name,
-        given.seen,
-        base_name=base_name(base),
-        start=start,
-    )
-    if dry_run:
-        typer.echo(_estimated(job))
-        return
-    adapter = run(job)
-    typer.echo(f"{adapter}: trained; loss plot {job.run_dir / 'loss.png'}, model card {adapter / 'README.md'}")
-
-
-def _estimated(job: Any) -> str:
+def _intrinsic_estimate(job: Any) -> str:
     from selfrag.intrinsics.rendering import Renderer
     from selfrag.loading import load_tokenizer
     from selfrag.training.estimate import estimate, total_gib
@@ -348,3 +292,7 @@ def _estimated(job: Any) -> str:
         f"time        at most about {found.seconds / 60:.0f} minutes; good to a factor of two",
     ]
     return "\n".join(lines)
+
+
+def _others() -> dict[str, Any]:
+    return {point.name: point for point in entry_points(group=GROUP)}

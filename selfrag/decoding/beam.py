@@ -15,7 +15,7 @@ from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, segments_of
 from selfrag.decoding.cascade import Admitted, admit, judge_candidates, route
 from selfrag.decoding.policy import Action, Decoding
-from selfrag.decoding.reflectors import REPLACEABLE, Critic, Gate, Joined
+from selfrag.decoding.reflectors import REPLACEABLE, Critic, Guardrail, ScoreTerm
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated, Result
 from selfrag.decoding.segments import Branch, Reading, applicable, judge, read
 from selfrag.decoding.trace import ROOT, UNUSABLE, Decision, Node, Status, check_generated
@@ -326,7 +326,7 @@ def _named(policy: Decoding, critics: Sequence[Critic]) -> dict[str, Critic]:
         UserError: one is not there.
     """
     known = {critic.name: critic for critic in critics}
-    parts: tuple[Joined | Gate, ...] = (*policy.reflectors, *policy.gates)
+    parts: tuple[ScoreTerm | Guardrail, ...] = (*policy.reflectors, *policy.gates)
     names = dict.fromkeys(part.reflector for part in parts)
     if missing := next((name for name in names if name not in known), None):
         raise UserError(

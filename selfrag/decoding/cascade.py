@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from retrieval.passage import Passage
 from selfrag.decoding.answer import segments_of
 from selfrag.decoding.policy import Action, Decoding
-from selfrag.decoding.reflectors import Asking, Effect, Gate, Joined, Moment, Verdict, together
+from selfrag.decoding.reflectors import Asking, Effect, Guardrail, Moment, ScoreTerm, Verdict, together
 from selfrag.decoding.requests import Result
 from selfrag.decoding.segments import applicable
 from selfrag.decoding.trace import QUESTION, Node, Status
@@ -27,7 +27,7 @@ class _Tier:
         waiting: candidates that the tiers before let through and this one has not judged.
     """
 
-    group: tuple[Joined, ...]
+    group: tuple[ScoreTerm, ...]
     most: int
     waiting: list[Node] = field(default_factory=list)
 
@@ -64,7 +64,9 @@ def _passing(tree: Tree, tiers: Sequence[_Tier], wanted: int) -> Generator[Batch
     return passed
 
 
-def _judge(tree: Tree, nodes: Sequence[Node], group: tuple[Joined, ...]) -> Generator[Batch, list[Result], list[Node]]:
+def _judge(
+    tree: Tree, nodes: Sequence[Node], group: tuple[ScoreTerm, ...]
+) -> Generator[Batch, list[Result], list[Node]]:
     """Of some candidates those that no reflector of a tier rejects."""
     verdicts = yield from together([_verdicts(tree, nodes, part) for part in group])
     passed = []
@@ -80,7 +82,7 @@ def _judge(tree: Tree, nodes: Sequence[Node], group: tuple[Joined, ...]) -> Gene
     return passed
 
 
-def _verdicts(tree: Tree, nodes: Sequence[Node], part: Joined) -> Asking[list[Verdict]]:
+def _verdicts(tree: Tree, nodes: Sequence[Node], part: ScoreTerm) -> Asking[list[Verdict]]:
     """One verdict a node; those that are not to be judged, or were judged before, cost nothing."""
     critic, trace = tree.critics[part.reflector], tree.trace(None)
     found: dict[int, Verdict] = {}
@@ -109,13 +111,13 @@ def _verdicts(tree: Tree, nodes: Sequence[Node], part: Joined) -> Asking[list[Ve
     return [found[node.id] for node in nodes]
 
 
-def _judged(node: Node, part: Joined, *, needs_evidence: bool) -> bool:
+def _judged(node: Node, part: ScoreTerm, *, needs_evidence: bool) -> bool:
     if not node.text.strip() or (needs_evidence and node.passage is None):
         return False
     return part.replaces is None or part.replaces in {labels.role for labels in applicable(node.branch)}
 
 
-def _record(node: Node, part: Joined, verdict: Verdict) -> None:
+def _record(node: Node, part: ScoreTerm, verdict: Verdict) -> None:
     evidence = None if node.passage is None else node.passage.id
     source = "no passage" if evidence is None else f"passage {evidence}"
     judgment = verdict.mean(f"segment {node.depth}, {source}", evidence)
@@ -128,7 +130,7 @@ def _record(node: Node, part: Joined, verdict: Verdict) -> None:
         node.places[part.reflector] = verdict.places
 
 
-def _rejected(policy: Decoding, node: Node, verdicts: Sequence[tuple[Joined, Verdict]]) -> bool:
+def _rejected(policy: Decoding, node: Node, verdicts: Sequence[tuple[ScoreTerm, Verdict]]) -> bool:
     """Whether a place falls below its gate, or a constraint on a critique that was just judged is not met."""
     for part, verdict in verdicts:
         lowest = verdict.lowest
@@ -157,7 +159,7 @@ class Admitted:
     reasons: list[str] = field(default_factory=list)
     judged: list[tuple[str, Judgment]] = field(default_factory=list)
 
-    def note(self, gate: Gate, judgment: Judgment | None, done: str) -> bool:
+    def note(self, gate: Guardrail, judgment: Judgment | None, done: str) -> bool:
         """Record a judgment; whether it is below the gate's threshold."""
         if judgment is None:
             return False
@@ -229,13 +231,13 @@ def _drop(tree: Tree, admitted: Sequence[Admitted]) -> Generator[Batch, list[Res
         one.passages = tuple(passage for passage in one.passages if passage.key not in below)
 
 
-def _judge_gate(tree: Tree, gates: Sequence[Gate], moments: Sequence[Moment], site: str) -> Judging:
+def _judge_gate(tree: Tree, gates: Sequence[Guardrail], moments: Sequence[Moment], site: str) -> Judging:
     """A row for each gate with a judgment for each moment; a verdict on one passage is kept for the whole question."""
     verdicts = yield from together([_asked(tree, gate, moments) for gate in gates])
     return [[_mean(verdict, moment, site) for verdict, moment in zip(row, moments, strict=True)] for row in verdicts]
 
 
-def _asked(tree: Tree, gate: Gate, moments: Sequence[Moment]) -> Generator[Batch, list[Result], list[Verdict]]:
+def _asked(tree: Tree, gate: Guardrail, moments: Sequence[Moment]) -> Generator[Batch, list[Result], list[Verdict]]:
     critic = tree.critics[gate.reflector]
     keys = [(critic.name, tuple(passage.key for passage in moment.passages)) for moment in moments]
     fresh = [(key, moment) for key, moment in zip(keys, moments, strict=True) if key not in tree.asked]
@@ -250,5 +252,5 @@ def _mean(verdict: Verdict, moment: Moment, site: str) -> Judgment | None:
     return verdict.mean(site if one is None else f"{site} {one}", one)
 
 
-def _of(tree: Tree, effect: Effect) -> list[Gate]:
+def _of(tree: Tree, effect: Effect) -> list[Guardrail]:
     return [gate for gate in tree.policy.gates if gate.effect == effect]

@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Any, Literal, get_args, get_type_hints
 
 from retrieval.checks import choice, unknown_name, whole
-from selfrag.decoding.reflectors import REPLACEABLE, Gate, Joined, as_label, distinct_roles, parts
+from selfrag.decoding.reflectors import REPLACEABLE, Guardrail, ScoreTerm, as_label, distinct_roles, parts
 from selfrag.errors import UserError
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, RETRIEVE, Role, group
@@ -90,9 +90,9 @@ class Decoding:
     forbid: Mapping[str, str | Iterable[str]] = field(default_factory=dict)  # labels a segment must not have
 
     # Who else judges, beside the model's own tokens.
-    reflectors: tuple[Joined, ...] = ()  # in the segment score; also as strings such as "citations" or "nli=issup"
+    reflectors: tuple[ScoreTerm, ...] = ()  # in the segment score; also as strings such as "citations" or "nli=issup"
     survivors: tuple[int, int, int] = (8, 4, 2)  # candidates of a step that get judged by one token, prefill, text
-    gates: tuple[Gate, ...] = ()  # before writing; also as strings such as "answerability<0.5:abstain"
+    gates: tuple[Guardrail, ...] = ()  # before writing; also as strings such as "answerability<0.5:abstain"
     abstention: str = "I don't know the answer"  # the answer where a gate abstains
 
     # What later segments see of earlier ones: everything, as in training, or their text only.
@@ -150,8 +150,8 @@ class Decoding:
         return replace(preset, **changes)
 
     def _check_reflectors(self) -> None:
-        object.__setattr__(self, "reflectors", parts(self.reflectors, Joined))
-        object.__setattr__(self, "gates", parts(self.gates, Gate))
+        object.__setattr__(self, "reflectors", parts(self.reflectors, ScoreTerm))
+        object.__setattr__(self, "gates", parts(self.gates, Guardrail))
         distinct_roles(self.reflectors)
         counts = self.survivors
         whole = isinstance(counts, tuple | list) and all(type(n) is int and n >= 1 for n in counts)
@@ -174,7 +174,7 @@ class Decoding:
         """Critique to the reflector that stands in for the model's own token."""
         return {part.replaces: part.reflector for part in self.reflectors if part.replaces is not None}
 
-    def tiers(self, costs: Mapping[str, int]) -> list[tuple[int, tuple[Joined, ...]]]:
+    def tiers(self, costs: Mapping[str, int]) -> list[tuple[int, tuple[ScoreTerm, ...]]]:
         """The reflectors of the score by their cost, cheapest first; one that was never there costs nothing."""
         cost = {part.reflector: costs.get(part.reflector, 0) for part in self.reflectors}
         ordered = sorted(self.reflectors, key=lambda part: cost[part.reflector])

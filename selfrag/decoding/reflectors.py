@@ -77,7 +77,7 @@ class Critic(Protocol):
 
     @property
     def name(self) -> str:
-        """As `Joined` and `Gate` call it."""
+        """As `ScoreTerm` and `Guardrail` call it."""
         ...
 
     @property
@@ -141,10 +141,10 @@ _GATE = re.compile(r"(?P<name>[^=<>:]+)<(?P<threshold>[^:]+):(?P<effect>\w+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class ScoreTerm:
     """A reflector in the segment score.
 
-    `str()` writes it as `NAME`, `NAME=issup` or `NAME=issup>=0.1`, and `Joined.parse` reads that back.
+    `str()` writes it as `NAME`, `NAME=issup` or `NAME=issup>=0.1`, and `ScoreTerm.parse` reads that back.
 
     Attributes:
         reflector: its name.
@@ -171,7 +171,7 @@ class Joined:
         return f"{self.reflector}{role}" + ("" if self.gate is None else f">={self.gate!r}")
 
     @classmethod
-    def parse(cls, text: str) -> Joined:
+    def parse(cls, text: str) -> ScoreTerm:
         """Read `hallucination_detection=issup>=0.1`.
 
         Raises:
@@ -186,10 +186,10 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class Guardrail:
     """A reflector that decides before anything is written.
 
-    `str()` writes it as `NAME<0.5:abstain`, and `Gate.parse` reads that back.
+    `str()` writes it as `NAME<0.5:abstain`, and `Guardrail.parse` reads that back.
 
     Attributes:
         reflector: its name.
@@ -213,7 +213,7 @@ class Gate:
         return f"{self.reflector}<{self.threshold!r}:{self.effect}"
 
     @classmethod
-    def parse(cls, text: str) -> Gate:
+    def parse(cls, text: str) -> Guardrail:
         """Read `answerability<0.5:abstain`.
 
         Raises:
@@ -226,16 +226,16 @@ class Gate:
         return cls(found["name"], _number(found["threshold"], text), effect)
 
 
-Part = TypeVar("Part", Joined, Gate)
+Part = TypeVar("Part", ScoreTerm, Guardrail)
 
 
 def parts(given: Any, kind: type[Part]) -> tuple[Part, ...]:
-    """`Joined` or `Gate` values from values, their strings, or one of either.
+    """`ScoreTerm` or `Guardrail` values from values, their strings, or one of either.
 
     Raises:
         UserError: something else, or one reflector twice.
     """
-    items = [given] if isinstance(given, str | Joined | Gate) else given
+    items = [given] if isinstance(given, str | ScoreTerm | Guardrail) else given
     if not isinstance(items, Iterable):
         raise UserError(f"{given!r:.80}: give a list of {kind.__name__} or of their strings")
     found = []
@@ -244,13 +244,13 @@ def parts(given: Any, kind: type[Part]) -> tuple[Part, ...]:
         if not isinstance(made, kind):
             raise UserError(f"{item!r:.80}: give a {kind.__name__} or its string")
         found.append(made)
-    keys = [(part.reflector, part.effect if isinstance(part, Gate) else "") for part in found]
+    keys = [(part.reflector, part.effect if isinstance(part, Guardrail) else "") for part in found]
     if twice := next((name for name, effect in keys if keys.count((name, effect)) > 1), None):
         raise UserError(f"reflector {twice!r} is named twice")
     return tuple(found)
 
 
-def distinct_roles(joined: Iterable[Joined]) -> None:
+def distinct_roles(joined: Iterable[ScoreTerm]) -> None:
     """Refuse two reflectors for one critique.
 
     Raises:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.reflectors import Joined
+from selfrag.decoding.reflectors import ScoreTerm
 from selfrag.decoding.scoring import Floats, Undefined, critique_scores, group_scores, path_score
 from selfrag.decoding.trace import ROOT, UNUSABLE, Node, Status, Trace, check_generated
 from selfrag.errors import UserError
@@ -33,7 +33,7 @@ class Tier:
     rejected: Bools
 
 
-def judged(node: Node, part: Joined) -> bool:
+def judged(node: Node, part: ScoreTerm) -> bool:
     """Whether a reflector was asked about a node, or had nothing to say about it."""
     return part.reflector in node.joined if part.replaces is None else part.replaces in node.judgments
 

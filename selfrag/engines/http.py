@@ -10,7 +10,7 @@ import threading
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from retrieval.checks import number, web_address, whole
 from retrieval.pretrained import load
@@ -32,43 +32,25 @@ from selfrag.errors import EngineError
 
 
 @dataclass(frozen=True, slots=True)
-class HTTPConfig:
-    """How to reach a `vllm serve`.
+class ServerConfig:
+    """How to reach a server, and how patiently."""
 
-    Attributes:
-        url: such as `http://127.0.0.1:8000`.
-        model: served name of the base model; may be left out where the server has one only.
-        model_dir: checkpoint directory or hub name, from which the size of the vocabulary is read.
-        vocab_size: the same as a number; wins over `model_dir`.
-        api_key: sent as bearer token; by default what the environment variable `api_key_env` holds, if anything.
-        api_key_env: name of that variable.
-        max_concurrency: requests at the server at once; more wait here.
-        connect_timeout: seconds for a connection.
-        read_timeout: seconds for a whole answer, the time in the server's queue included.
-        retries: repetitions after a failed connection and after status 429, 502, 503 and 504.
-        backoff: seconds before the first repetition; doubled for each further one.
-        max_logprobs: `--max-logprobs` of the server, which bounds the watched ids of a request to one less.
-        trust_remote_code: let Python code of the tokenizer in `model_dir` run, with all your rights. Read it first.
-    """
-
-    url: str
-    model: str | None = None
-    model_dir: str | None = None
-    vocab_size: int | None = None
-    api_key: str | None = field(default=None, repr=False)
-    api_key_env: str = "VLLM_API_KEY"
-    max_concurrency: int = 64
-    connect_timeout: float = 5.0
-    read_timeout: float = 300.0
-    retries: int = 3
-    backoff: float = 0.5
-    max_logprobs: int = 20
-    trust_remote_code: bool = False
+    url: str  # such as `http://127.0.0.1:8000`
+    # sent as bearer token; by default what the environment variable `api_key_env` holds, if anything
+    api_key: str | None = field(default=None, repr=False, kw_only=True)
+    api_key_env: str = field(default="OPENAI_API_KEY", kw_only=True)  # name of that variable
+    max_concurrency: int = field(default=16, kw_only=True)  # requests at the server at once; more wait here
+    connect_timeout: float = field(default=10.0, kw_only=True)  # seconds for a connection
+    # seconds for a whole answer, the time in the server's queue included
+    read_timeout: float = field(default=300.0, kw_only=True)
+    # repetitions after a failed connection and after status 429, 502, 503 and 504
+    retries: int = field(default=3, kw_only=True)
+    # seconds before the first repetition; doubled for each further one
+    backoff: float = field(default=0.5, kw_only=True)
 
     def __post_init__(self) -> None:
         web_address(self.url)
         whole("max_concurrency", self.max_concurrency)
-        whole("max_logprobs", self.max_logprobs)
         whole("retries", self.retries, 0)
         number("connect_timeout", self.connect_timeout, above=True)
         number("read_timeout", self.read_timeout, above=True)
@@ -79,6 +61,27 @@ class HTTPConfig:
         """HTTP headers of every request."""
         key = self.api_key or os.environ.get(self.api_key_env)
         return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+@dataclass(frozen=True, slots=True)
+class HTTPConfig(ServerConfig):
+    """How to reach a `vllm serve`."""
+
+    model: str | None = None  # served name of the base model; may be left out where the server has one only
+    # checkpoint directory or hub name, from which the size of the vocabulary is read
+    model_dir: str | None = None
+    vocab_size: int | None = None  # the same as a number; wins over `model_dir`
+    # `--max-logprobs` of the server, which bounds the watched ids of a request to one less
+    max_logprobs: int = 20
+    # let Python code of the tokenizer in `model_dir` run, with all your rights. Read it first.
+    trust_remote_code: bool = False
+    api_key_env: str = field(default="VLLM_API_KEY", kw_only=True)
+    max_concurrency: int = field(default=64, kw_only=True)
+    connect_timeout: float = field(default=5.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        ServerConfig.__post_init__(self)
+        whole("max_logprobs", self.max_logprobs)
 
 
 def served(listing: Mapping[str, Any], config: HTTPConfig) -> tuple[str, Limits]:
@@ -127,31 +130,7 @@ LONGEST_WAIT = 30.0
 """Seconds between two attempts, at most."""
 
 
-class Patience(Protocol):
-    """The settings that sending needs; see `HTTPConfig`."""
-
-    @property
-    def url(self) -> str:
-        """Of the server."""
-        ...
-
-    @property
-    def retries(self) -> int:
-        """Repetitions."""
-        ...
-
-    @property
-    def backoff(self) -> float:
-        """Seconds before the first repetition; doubled for each further one."""
-        ...
-
-    @property
-    def api_key_env(self) -> str:
-        """Environment variable of the key."""
-        ...
-
-
-async def patiently(send: Callable[[], Awaitable[Any]], config: Patience, hint: str) -> Any:
+async def patiently(send: Callable[[], Awaitable[Any]], config: ServerConfig, hint: str) -> Any:
     """Send, and send again what may pass; what is sent must be safe to repeat.
 
     Args:

@@ -45,11 +45,8 @@ def bootstrap(
 ) -> list[Draws | None]:
     """Resample items for several figures together.
 
-    Args:
-        figures: for each figure one part an item, in the same order of items.
-        name: of the file; files of other names are resampled independently.
-        seed: of the resampling.
-        rounds: how often.
+    `figures` have one part an item each, in the same order of items; files of other names are resampled
+    independently.
 
     Returns:
         For each figure its draws, or None where no item counts.
@@ -140,9 +137,7 @@ class SystemRun:
 def read_run(folder: Path, only: Sequence[str] | None = None) -> SystemRun:
     """Read a run directory.
 
-    Args:
-        folder: as `run` wrote it.
-        only: names of the files to read; all by default.
+    `only` names the files to read; all by default.
 
     Raises:
         UserError: no run, an unfinished file, a file of `only` that is not there, or damaged records.
@@ -156,10 +151,7 @@ def read_run(folder: Path, only: Sequence[str] | None = None) -> SystemRun:
 
 
 def read_runs(folders: Sequence[Path], only: Sequence[str] | None = None) -> list[SystemRun]:
-    """Read runs that can be compared: the same files and items, different names.
-
-    Figures that not all of them have are left out: of judges that were not asked about every run, and those that a
-    study adds.
+    """`comparable` runs of some folders.
 
     Raises:
         UserError: as `read_run`, or runs that cannot be compared; names both.
@@ -170,10 +162,11 @@ def read_runs(folders: Sequence[Path], only: Sequence[str] | None = None) -> lis
 def comparable(runs: Sequence[SystemRun]) -> list[SystemRun]:
     """The same runs, if they can be compared: the same files and items, different names.
 
-    Figures that not all of them have are left out, as in `read_runs`.
+    Figures that not all of them have are left out: of judges that were not asked about every run, and those that a
+    study adds.
 
     Raises:
-        UserError: they cannot; names both.
+        UserError: they cannot be compared; names both.
     """
     if not runs:
         raise UserError("no run to compare; give at least one run directory")
@@ -219,47 +212,35 @@ def _file(path: Path, entry: dict[str, Any]) -> FileResult:
     if not metrics:
         raise UserError(f"{path} holds records that nothing is scored by; there is nothing to compare")
     scores = {name: tuple(_part(path, record, name) for record in records) for name in metrics}
-    # How questions are put, a published task's protocol and policy: part of what is compared.
-    apart = ("task", "system", "choices")
-    data = {key: value for key, value in settings.items() if key not in apart} | {"kind": settings["task"]["kind"]}
     ids = tuple(record["id"] for record in records)
-    judged, whole, undecided, judges = _judged(path, ids, scores)
-    return FileResult(
-        settings["task"]["kind"],
-        (*metrics, *judged),
-        ids,
-        scores,
-        float(result["seconds"]),
-        int(result["failed"]),
-        int(settings["with_passages"]),
-        data,
-        judged,
-        whole,
-        undecided,
-        recorded_form(settings),
-        judges,
-    )
-
-
-def _judged(
-    path: Path, ids: Sequence[str], scores: dict[str, tuple[Part | None, ...]]
-) -> tuple[tuple[str, ...], dict[str, tuple[float, int] | None], dict[str, int], dict[str, str]]:
-    """Adds the parts of judges to `scores`; gives their names, figures of all items, what is undecided, who judged."""
-    names: list[str] = []
     whole: dict[str, tuple[float, int] | None] = {}
     undecided: dict[str, int] = {}
     judges: dict[str, str] = {}
     for judged in read_judged(path.parent, path.name.removesuffix(".jsonl")):
         for metric, parts in judged.parts.items():
-            column = judged.column(metric)
-            names.append(column)
-            scores[column] = tuple(parts.get(one) for one in ids)
+            scores[judged.column(metric)] = tuple(parts.get(one) for one in ids)
             if judged.undecided.get(metric):
-                undecided[column] = judged.undecided[metric]
+                undecided[judged.column(metric)] = judged.undecided[metric]
         for metric, found in judged.whole.items():
             whole[judged.column(metric)] = None if found is None else (float(found["value"]), int(found["texts"]))
         judges |= dict.fromkeys(map(judged.column, (*judged.parts, *judged.whole)), judged.mark)
-    return tuple(names), whole, undecided, judges
+    # How questions are put, a published task's protocol and policy, is no part of what must agree.
+    apart = ("task", "system", "choices")
+    return FileResult(
+        kind=settings["task"]["kind"],
+        metrics=tuple(scores),
+        ids=ids,
+        scores=scores,
+        seconds=float(result["seconds"]),
+        failed=int(result["failed"]),
+        with_passages=int(settings["with_passages"]),
+        data={key: value for key, value in settings.items() if key not in apart} | {"kind": settings["task"]["kind"]},
+        judged=tuple(scores)[len(metrics) :],
+        whole=whole,
+        undecided=undecided,
+        form=recorded_form(settings),
+        judges=judges,
+    )
 
 
 def _part(path: Path, record: dict[str, Any], metric: str) -> Part | None:
@@ -323,10 +304,7 @@ Figures = dict[str, dict[str, Draws | None]]
 def compare(runs: Sequence[SystemRun], *, against: str | None = None, seed: int = 0) -> Comparison:
     """Compare runs of the same files and items.
 
-    Args:
-        runs: as `read_runs` returns them.
-        against: name of the system that the others are compared with; None for no differences.
-        seed: of the bootstrap.
+    `against` is the name of the system that the others are compared with; None for no differences.
 
     Raises:
         UserError: no run is called `against`.

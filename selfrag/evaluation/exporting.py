@@ -18,9 +18,7 @@ from selfrag.errors import UserError
 from selfrag.evaluation.comparison import Draws, bootstrap, read_run
 from selfrag.evaluation.intervals import ROUNDS
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.answers import EFFORT
-from selfrag.evaluation.metrics.fluency import REPEATED
-from selfrag.evaluation.metrics.memory import MEMORY
+from selfrag.evaluation.metrics.answers import EFFORT, MEMORY, REPEATED
 from selfrag.evaluation.metrics.registry import is_count, ratio
 from selfrag.evaluation.records import items_of, read_manifest
 from selfrag.jsonl import read_jsonl, write_jsonl
@@ -44,23 +42,9 @@ class Source:
     name: str  # of the file
     items: Mapping[str, Item]  # by id
     figures: Mapping[str, Draws | None]  # metric to its bootstrap draws, the headline first; None where no item counts
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """How the file was read and scored."""
-        found: Mapping[str, Any] = self.manifest["files"][self.name]["settings"]
-        return found
-
-    @property
-    def result(self) -> Mapping[str, Any]:
-        """Items, failed items, seconds."""
-        found: Mapping[str, Any] = self.manifest["files"][self.name]["result"]
-        return found
-
-    @property
-    def started(self) -> datetime:
-        """When the run was."""
-        return datetime.fromisoformat(self.manifest["about"]["time"]).astimezone(UTC)
+    settings: Mapping[str, Any]  # how the file was read and scored
+    result: Mapping[str, Any]  # items, failed items, seconds
+    started: datetime
 
     def records(self) -> Iterator[tuple[Item, Mapping[str, Any]]]:
         """Items with their records, one at a time, in the order of the run.
@@ -80,20 +64,19 @@ class Source:
 def read_source(folder: Path, name: str, data: Path | None = None, *, seed: int = 0) -> Source:
     """Open one file of a run for export.
 
-    Args:
-        folder: of the run.
-        name: of the file.
-        data: folder of the data file, if it is no longer where the run read it.
-        seed: of the bootstrap.
+    `data` is the folder of the data file, if it is no longer where the run read it; `seed` is that of the
+    bootstrap.
 
     Raises:
         UserError: no such run or file, it is not finished, its data has gone or changed.
     """
-    run = read_run(folder, [name])
-    found = run.files[name]
+    run, manifest = read_run(folder, [name]), read_manifest(folder)
+    found, entry = run.files[name], manifest["files"][name]
     draws = bootstrap([found.scores[metric] for metric in found.metrics], name=name, seed=seed)
     figures = dict(zip(found.metrics, draws, strict=True))
-    return Source(run.folder, run.name, read_manifest(folder), name, items_of(folder, name, data), figures)
+    started = datetime.fromisoformat(manifest["about"]["time"]).astimezone(UTC)
+    items = items_of(folder, name, data)
+    return Source(run.folder, run.name, manifest, name, items, figures, entry["settings"], entry["result"], started)
 
 
 def write_inspect(source: Source, folder: Path) -> Path:
@@ -212,10 +195,6 @@ def write_lm_eval(sources: Sequence[Source], folder: Path) -> Path:
     """Write `results_DATE.json` and `samples_TASK_DATE.jsonl` below `folder/MODEL`; the path of the results.
 
     The filter is always `none`, as nothing is cut out of an answer here.
-
-    Args:
-        sources: files of one run.
-        folder: of all models.
 
     Raises:
         UserError: no file, data and records disagree, or the folder cannot be written.

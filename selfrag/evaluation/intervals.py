@@ -92,12 +92,6 @@ def mean(values: Sequence[float] | Floats, *, seed: int = 0, rounds: int = ROUND
     return bootstrap(len(data), lambda counts: np.asarray(counts @ data / counts.sum(axis=1)), seed, rounds)
 
 
-def auc(positives: Sequence[float], negatives: Sequence[float]) -> float:
-    """Probability that a random positive scores above a random negative, ties half; NaN if a side is empty."""
-    pairs = len(positives) * len(negatives)
-    return float(win_matrix([positives], [negatives])[0, 0]) / pairs if pairs else float("nan")
-
-
 def pooled_auc(
     positives: Sequence[Sequence[float]], negatives: Sequence[Sequence[float]], *, seed: int = 0, rounds: int = ROUNDS
 ) -> Estimate:

@@ -1,8 +1,6 @@
-"""`Item`: one row of an evaluation file, whatever its schema. Reads files strictly; runs nothing.
+"""`Item`: one row of an evaluation file, whatever its schema, and the rows of `eval/dev`, read strictly.
 
-Understood are the rows of `eval` files (`task`, `passages`, `gold_passage_ids`), of answerability files
-(`conversation`, `documents`), of instruction/output pairs (`kind`), of critic files (`group`) and of training rows
-(`target`). What a row does not say is None, and figures that would need it leave the row out.
+What a row does not say is None, and figures that would need it leave the row out.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.jsonl import read_jsonl
 from selfrag.prompting import SELFRAG
-from selfrag.training.rows import Token, parse_row
 
 TASK_INPUT = SELFRAG.task_input
 """Stands between a task's wording and its question in the instruction."""
@@ -51,62 +48,42 @@ class Item:
     cloze: bool = False
 
 
-def read_items(
-    path: Path, where: Mapping[str, str] | None = None, *, check: Callable[[Item], Item] | None = None
-) -> list[Item]:
+def read_items(path: Path, parse: Callable[[dict[str, Any]], Item | None]) -> list[Item]:
     """All items of a `.jsonl` or `.jsonl.gz` file.
 
     Args:
         path: the file.
-        where: keep rows with these values only, such as `{"rule": "instruction_without_lookup"}`.
-        check: looks at each item, may change it, and raises `UserError` for a bad one.
+        parse: makes an item of a row, such as `item_of`; raises `UserError` for a bad one, and leaves out None.
 
     Raises:
         UserError: a row is bad (names `file:line`), or no row is left.
     """
-    wanted = where or {}
-
-    def parse(record: dict[str, Any]) -> Item | None:
-        if missing := sorted(set(wanted) - set(record)):
-            raise UserError(f"no key {missing[0]!r} to filter on")
-        if any(str(record[key]) != value for key, value in wanted.items()):
-            return None
-        item = _item(record)
-        return item if check is None else check(item)
-
     items = [item for item in read_jsonl(path, parse, mended=True) if item is not None]
     if not items:
-        raise UserError(f"{path}: no rows{' with ' + str(dict(wanted)) if wanted else ''}; check the file and --where")
+        raise UserError(f"{path}: no rows; check the file")
     return items
 
 
-def _item(record: dict[str, Any]) -> Item:
-    if "task" in record:
-        return _task(record)
-    if "conversation" in record:
-        return _answerability(record)
-    if "target" in record:
-        return _training(record)
-    if "group" in record:
-        return _critic(record)
-    if "kind" in record:
-        return Item(_text(record, "id"), _text(record, "instruction"), _text(record, "kind") != "instruction")
-    raise UserError(
-        "unknown kind of row: it has none of 'task', 'conversation', 'target', 'group', 'kind'; a file of a published"
-        " task is given as TASK=FILE (selfrag eval tasks)"
-    )
+def item_of(record: Mapping[str, Any]) -> Item:
+    """The item of a row in the schema of `eval/dev`: `task`, `id`, `instruction`, what is right, `passages`.
 
-
-def _task(record: dict[str, Any]) -> Item:
-    task = _text(record, "task")
+    Raises:
+        UserError: the row has no such keys, or other values in them.
+    """
+    if "task" not in record:
+        raise UserError(
+            "unknown kind of row: key 'task' is missing; a row in the schema of eval/dev has it, and a file of a"
+            " published task is given as TASK=FILE (selfrag eval tasks)"
+        )
+    task = text_of(record, "task")
     closed = "options" in record
-    passages = _passages(record, "passages", "id") if "passages" in record else ()
-    label = _text(record, "label") if "label" in record else None
-    instruction = _text(record, "instruction")
+    passages = passages_of(record, "passages", "id") if "passages" in record else ()
+    label = text_of(record, "label") if "label" in record else None
+    instruction = text_of(record, "instruction")
     sets = _answer_sets(record)
     flat = tuple(form for forms in sets for form in forms)
     return Item(
-        _text(record, "id"),
+        text_of(record, "id"),
         instruction,
         # Multiple choice may be answered either way.
         needs_retrieval=None if task == "multiple_choice" else True,
@@ -115,14 +92,14 @@ def _task(record: dict[str, Any]) -> Item:
         # A long human answer is not contained in a model's answer; closed tasks are scored by their label.
         answers=(flat or _texts(record, "answers")) if task.startswith("short_qa") else None,
         label=label if closed else None,
-        answerable=None if closed or label is None else _answerable(label),
+        answerable=None if closed or label is None else is_answerable(label),
         task=task,
         options=_texts(record, "options") if closed else (),
         references=flat or (_texts(record, "answers") if "answers" in record else ()),
         answer_sets=sets,
-        query=_text(record, "question") if "question" in record else instruction.partition(TASK_INPUT)[2],
+        query=text_of(record, "question") if "question" in record else instruction.partition(TASK_INPUT)[2],
         claims=_texts(record, "claims") if "claims" in record else (),
-        topic=_text(record, "topic") if "topic" in record else "",
+        topic=text_of(record, "topic") if "topic" in record else "",
         metrics=_texts(record, "metrics") if "metrics" in record else (),
     )
 
@@ -149,40 +126,19 @@ def _gold(record: Mapping[str, Any], passages: tuple[Passage, ...]) -> frozenset
     return None
 
 
-def _answerability(record: dict[str, Any]) -> Item:
-    turns = record["conversation"]
-    if not isinstance(turns, list) or not turns or not isinstance(turns[-1], dict):
-        raise UserError("'conversation' must be a list of turns")
-    if len(turns) != 1:
-        raise UserError(f"a conversation of {len(turns)} turns; only single questions can be asked")
-    passages = _passages(record, "documents", "doc_id")
-    answerable = _answerable(_text(record, "label"))
-    return Item(_text(record, "id"), _text(turns[-1], "content"), True, passages, answerable=answerable)
-
-
-def _training(record: dict[str, Any]) -> Item:
-    row = parse_row(record)
-    first = row.target[0]
-    return Item(row.id, row.instruction, first == Token("[Retrieval]"))
-
-
-def _critic(record: dict[str, Any]) -> Item:
-    first = _text(record, "group") == "Retrieve" and not record.get("preceding")
-    needs = {"Retrieval": True, "No Retrieval": False}.get(_text(record, "label")) if first else None
-    return Item(_text(record, "id"), _text(record, "instruction"), needs)
-
-
-def _answerable(label: str) -> bool:
+def is_answerable(label: str) -> bool:
+    """What a label says; raises `UserError` for any other text."""
     if label not in ("answerable", "unanswerable"):
         raise UserError(f"'label' must be answerable or unanswerable, not {label!r}")
     return label == "answerable"
 
 
-def _passages(record: Mapping[str, Any], key: str, id_key: str) -> tuple[Passage, ...]:
+def passages_of(record: Mapping[str, Any], key: str, id_key: str) -> tuple[Passage, ...]:
+    """The passages under a key; raises `UserError` where there are none or one has no text."""
     found = record.get(key)
     if not isinstance(found, list) or not all(isinstance(passage, dict) for passage in found):
         raise UserError(f"{key!r} must be a list of passages")
-    return tuple(Passage(_text(p, id_key), _text(p, "text"), str(p.get("title") or "")) for p in found)
+    return tuple(Passage(text_of(p, id_key), text_of(p, "text"), str(p.get("title") or "")) for p in found)
 
 
 def _texts(record: Mapping[str, Any], key: str) -> tuple[str, ...]:
@@ -192,7 +148,8 @@ def _texts(record: Mapping[str, Any], key: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _text(record: Mapping[str, Any], key: str) -> str:
+def text_of(record: Mapping[str, Any], key: str) -> str:
+    """The text under a key; raises `UserError` where there is none or it is blank."""
     if key not in record:
         raise UserError(f"key {key!r} is missing")
     value = record[key]

@@ -20,10 +20,6 @@ from selfrag.evaluation.items import TASK_INPUT, Item
 def unlisted(text: str, options: Sequence[str]) -> str:
     """`text` without the options listed at its end, as `A: ..`, `A. ..`, `A) ..`, `(A) ..` or with numbers from 1.
 
-    Args:
-        text: a question, with its options or without.
-        options: in order.
-
     Returns:
         What stands before the listing; `text` as it is unless every option is listed under its own name, and nothing
         comes after them.
@@ -82,10 +78,6 @@ def in_form(item: Item, form: Form) -> Item:
     """An item as it is asked and scored in a form, its closed set checked.
 
     For `texts` the label becomes the text of the option that it names, so that accuracy is the same metric.
-
-    Args:
-        item: any; those without options, and those whose label is an option, are the same in both forms.
-        form: how it is asked.
 
     Raises:
         UserError: as `choices`.

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import gzip
 import json
 import re
 import string
-import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -16,78 +14,46 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from retrieval.passage import Passage
-from retrieval.reading import mended_json
+from retrieval.reading import parse_json, read_lines, read_whole
 from selfrag.errors import UserError
 from selfrag.evaluation.items import Item
 from selfrag.jsonl import read_jsonl
 
 T = TypeVar("T")
-_GAP = re.compile(r"[\s]*")
-_DATA = re.compile(r'\s*\{\s*"data"\s*:\s*(?=\[)')
-_NOT_JSON = (ValueError, RecursionError, UserError)  # JSON's own, or a number of thousands of digits
+_WHOLE = re.compile(r'\s*(?:\[|\{\s*"data"\s*:|\{\s*$)')
+"""How the first line of a file begins that is one JSON value, and not a row a line."""
 
 
 def read_records(path: Path, parse: Callable[[dict[str, Any]], T]) -> list[T]:
-    """Parse every record of a file.
+    """Parse every record of a file: JSON Lines, an array, or an object with an array under `data`; `.gz` unpacked.
 
     Args:
         path: the file.
         parse: makes a value of one object; raises `UserError` for a bad one.
 
     Raises:
-        UserError: the file cannot be read, is empty, or a record is bad; names `file:line`.
+        UserError: the file cannot be read, is empty, or a record is bad; names `file:line`, or the row of an array.
     """
-    start = _beginning(path)
-    whole = start.startswith("[") or _DATA.match(start) is not None
-    found = _array(path, parse) if whole else list(read_jsonl(path, parse, mended=True))
+    if _WHOLE.match(next(read_lines(path), "")):
+        records = parse_json(read_whole(path), str(path), nan=True, mended=True)
+        records = records.get("data") if isinstance(records, dict) else records
+        if not isinstance(records, list):
+            raise UserError(f"{path}: no array of rows, and none under 'data'")
+        found = [_row(path, number, record, parse) for number, record in enumerate(records, 1)]
+    else:
+        found = list(read_jsonl(path, parse, mended=True))
     if not found:
         raise UserError(f"{path}: no rows; check that this is the right file")
     return found
 
 
-def _beginning(path: Path) -> str:
-    """The first characters, without the space before them; the readers complain about what cannot be read."""
+def _row(path: Path, number: int, record: Any, parse: Callable[[dict[str, Any]], T]) -> T:
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
-            return stream.read(200).decode("utf-8", errors="replace").lstrip()
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error
-
-
-def _array(path: Path, parse: Callable[[dict[str, Any]], T]) -> list[T]:
-    text = mended_json(_text(path))
-    data = _DATA.match(text)
-    at = text.index("[", data.end() if data else 0) + 1
-    decoder, line, counted = json.JSONDecoder(), 1, 0
-    found: list[T] = []
-    while True:
-        at = _GAP.match(text, at).end()  # type: ignore[union-attr]  # matches anywhere, if only nothing
-        line, counted = line + text.count("\n", counted, at), at
-        if text[at : at + 1] == "]":
-            return found
-        try:
-            record, at = decoder.raw_decode(text, at)
-            if not isinstance(record, dict):
-                raise UserError(f"a row must be an object, not {type(record).__name__}")
-            found.append(parse(record))
-            at = _GAP.match(text, at).end()  # type: ignore[union-attr]
-            if text[at : at + 1] not in (",", "]"):
-                raise UserError("',' or ']' must follow this row")
-        except _NOT_JSON as error:
-            reason = error.msg if isinstance(error, json.JSONDecodeError) else error
-            raise UserError(f"{path}:{line}: {reason}; fix the row that begins on this line") from error
-        at += text[at] == ","
-
-
-def _text(path: Path) -> str:
-    try:
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path}:{line}: not UTF-8 ({error.reason}); fix this line") from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error
+        if not isinstance(record, dict):
+            raise UserError(f"a row must be an object, not {type(record).__name__}")
+        return parse(record)
+    except UserError as error:
+        raise UserError(f"{path}: row {number}: {error}; fix this row") from error
 
 
 Record: TypeAlias = Mapping[str, Any]
@@ -97,37 +63,25 @@ PASSAGES = ("ctxs", "docs", "top_contexts", "passages")
 _TRUTH = {"true": "true", "supports": "true", "false": "false", "refutes": "false"}
 
 
-def key_of(record: Record, names: tuple[str, ...]) -> str:
-    """The first of `names` that the record has.
-
-    Raises:
-        UserError: it has none of them.
-    """
+def _key(record: Record, names: tuple[str, ...]) -> str:
+    """The first of `names` that the record has."""
     for name in names:
         if record.get(name) is not None:
             return name
     raise UserError(f"no {' or '.join(map(repr, names))}; the row has {', '.join(map(repr, list(record)[:12]))}")
 
 
-def text_of(record: Record, *names: str) -> str:
-    """A text that is not blank.
-
-    Raises:
-        UserError: there is none.
-    """
-    name = key_of(record, names)
+def _text(record: Record, *names: str) -> str:
+    """A text that is not blank, under the first of `names` that the record has."""
+    name = _key(record, names)
     value = record[name]
     if not isinstance(value, str) or not value.strip():
         raise UserError(f"{name!r} must be text that is not empty, not {value!r:.60}")
     return value
 
 
-def id_of(record: Record) -> str:
-    """The record's id as text; empty if it has none, which files of claims do not.
-
-    Raises:
-        UserError: the id is neither text nor a whole number.
-    """
+def _id(record: Record) -> str:
+    """The record's id as text; empty if it has none, which files of claims do not."""
     for name in IDS:
         if (value := record.get(name)) is not None:
             if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).strip():
@@ -136,27 +90,17 @@ def id_of(record: Record) -> str:
     return ""
 
 
-def answers_of(record: Record, *names: str) -> tuple[str, ...]:
-    """Gold answers: a list of texts, one text, or a list written as text, as PopQA has it.
-
-    Raises:
-        UserError: there is none, or one is blank.
-    """
-    name = key_of(record, names)
-    value = record[name]
-    if isinstance(value, str):
-        value = _written(value)
+def _answers(record: Record, *names: str) -> tuple[str, ...]:
+    """Gold answers: a list of texts, one text, or a list written as text, as PopQA has it."""
+    name = _key(record, names)
+    value = _written(record[name]) if isinstance(record[name], str) else record[name]
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise UserError(f"{name!r} must be a list of texts, not {value!r:.60}")
     return _filled(tuple(value), name)
 
 
-def answer_sets_of(record: Record, name: str) -> tuple[tuple[str, ...], ...]:
-    """Several gold answers, each with its ways of being written.
-
-    Raises:
-        UserError: it is no list of lists of texts, or one of them is empty.
-    """
+def _answer_sets(record: Record, name: str) -> tuple[tuple[str, ...], ...]:
+    """Several gold answers, each with its ways of being written."""
     value = record.get(name)
     good = isinstance(value, list) and all(isinstance(forms, list) for forms in value)
     if value is None or not good or not all(isinstance(form, str) for forms in value for form in forms):
@@ -166,13 +110,9 @@ def answer_sets_of(record: Record, name: str) -> tuple[tuple[str, ...], ...]:
     return tuple(_filled(tuple(forms), name) for forms in value)
 
 
-def truth_of(record: Record) -> str:
-    """`true` or `false`; FEVER's labels are understood, and as the only answer too.
-
-    Raises:
-        UserError: neither of them, or several answers.
-    """
-    name = key_of(record, ("answers", "answer", "label"))
+def _truth(record: Record) -> str:
+    """`true` or `false`; FEVER's labels are understood, and as the only answer too."""
+    name = _key(record, ("answers", "answer", "label"))
     value = record[name]
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
@@ -267,12 +207,12 @@ class Schema:
 
 
 def _questions(record: Record) -> Item:
-    answers = answers_of(record, "answers", "possible_answers", "answer")
-    return _item(record, text_of(record, *QUESTION), answers=answers, references=answers)
+    answers = _answers(record, "answers", "possible_answers", "answer")
+    return _item(record, _text(record, *QUESTION), answers=answers, references=answers)
 
 
 def _claims(record: Record) -> Item:
-    return _item(record, text_of(record, "question", "claim"), label=truth_of(record), options=TRUTH)
+    return _item(record, _text(record, "question", "claim"), label=_truth(record), options=TRUTH)
 
 
 def _choices(record: Record) -> Item:
@@ -282,37 +222,37 @@ def _choices(record: Record) -> Item:
         raise UserError("'choices' must have 'text' and 'label', two lists of texts of the same length")
     if not all(isinstance(one, str) for one in (*labels, *texts)):
         raise UserError("'text' and 'label' of 'choices' must be lists of texts")
-    key = text_of(record, "answerKey")
+    key = _text(record, "answerKey")
     if key not in labels or len(set(labels)) != len(labels):
         raise UserError(f"'answerKey' {key!r} is none of the labels {', '.join(labels[:26])}, or a label occurs twice")
     if len(labels) > len(string.ascii_uppercase):
         raise UserError(f"{len(labels)} choices, and letters name {len(string.ascii_uppercase)} of them")
     # Some rows number their options; the model sees letters, so that 3 is C.
     right = string.ascii_uppercase[labels.index(key)]
-    return _item(record, text_of(record, "question"), label=right, options=tuple(texts), free=True)
+    return _item(record, _text(record, "question"), label=right, options=tuple(texts), free=True)
 
 
 def _biographies(record: Record) -> Item:
-    topic = text_of(record, "topic")
+    topic = _text(record, "topic")
     given = record.get("input")
     item = _item(record, topic, topic=topic)
-    return item if given is None else replace(item, instruction=text_of(record, "input"))
+    return item if given is None else replace(item, instruction=_text(record, "input"))
 
 
 def _ambiguous(record: Record) -> Item:
     pairs = record["qa_pairs"]
     if not isinstance(pairs, list) or not pairs or not all(isinstance(pair, Mapping) for pair in pairs):
         raise UserError("'qa_pairs' must be a list of at least one question with 'short_answers'")
-    sets = tuple(answers_of(pair, "short_answers") for pair in pairs)
-    question = text_of(record, "question", "ambiguous_question")
+    sets = tuple(_answers(pair, "short_answers") for pair in pairs)
+    question = _text(record, "question", "ambiguous_question")
     return _item(record, question, answer_sets=sets, references=_long_answers(record))
 
 
 def _long_answers(record: Record) -> tuple[str, ...]:
     notes = record.get("annotations")
     if isinstance(notes, list) and notes and all(isinstance(note, Mapping) for note in notes):
-        return tuple(text_of(note, "long_answer") for note in notes)
-    return answers_of(record, "answer")
+        return tuple(_text(note, "long_answer") for note in notes)
+    return _answers(record, "answer")
 
 
 def _lists(record: Record) -> Item:
@@ -320,12 +260,12 @@ def _lists(record: Record) -> Item:
         given = record["answer_list"]
         if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in given):
             raise UserError("'answer_list' must be a list of answers with 'answer_text' and 'aliases'")
-        found = [[text_of(one, "answer_text"), *_aliases(one)] for one in given]
-        sets = answer_sets_of({"answer_list": [list(dict.fromkeys(forms)) for forms in found]}, "answer_list")
+        found = [[_text(one, "answer_text"), *_aliases(one)] for one in given]
+        sets = _answer_sets({"answer_list": [list(dict.fromkeys(forms)) for forms in found]}, "answer_list")
     else:
-        sets = answer_sets_of(record, "answers")
+        sets = _answer_sets(record, "answers")
     flat = tuple(form for forms in sets for form in forms)
-    return _item(record, text_of(record, *QUESTION), answer_sets=sets, references=flat)
+    return _item(record, _text(record, *QUESTION), answer_sets=sets, references=flat)
 
 
 def _aliases(answer: Record) -> list[str]:
@@ -336,7 +276,7 @@ def _aliases(answer: Record) -> list[str]:
 
 
 def _item(record: Record, query: str, *, free: bool = False, **fields: Any) -> Item:
-    return Item(id_of(record), query, needs_retrieval=None if free else True, query=query, **fields)
+    return Item(_id(record), query, needs_retrieval=None if free else True, query=query, **fields)
 
 
 SCHEMAS: Mapping[str, Schema] = MappingProxyType(

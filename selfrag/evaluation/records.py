@@ -48,10 +48,6 @@ class RunDirectory:
     def admit(self, file: TaskFile, settings: Mapping[str, Any]) -> None:
         """Note a file before its first item is run.
 
-        Args:
-            file: what is run.
-            settings: how it was read (limit, seed, evidence).
-
         Raises:
             UserError: the run holds records of another file of this name, or with other settings.
         """
@@ -69,10 +65,7 @@ class RunDirectory:
     def admit_entry(self, name: str, path: Path, entry: Mapping[str, Any]) -> None:
         """Note records of any kind before the first of them is made.
 
-        Args:
-            name: of the records' file.
-            path: of the data.
-            entry: everything that decides the records; `task` with its `kind` and `metrics` among it.
+        `entry` is everything that decides the records; `task` with its `kind` and `metrics` among it.
 
         Raises:
             UserError: the run holds records of this name that were made otherwise.
@@ -112,14 +105,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def file_entry(manifest: Mapping[str, Any], folder: Path, name: str, *, finished: bool = False) -> dict[str, Any]:
     """What a manifest says of a file of the run.
 
-    Args:
-        manifest: as `read_manifest` gives it.
-        folder: of the run, for messages.
-        name: of the file.
-        finished: whether all of its records have to be there.
-
     Raises:
-        UserError: the run has no such file, or has not finished it.
+        UserError: the run has no such file, or has not `finished` it.
     """
     files = manifest["files"]
     if name not in files:
@@ -169,10 +156,6 @@ class Spent:
 class RecordFile:
     """Records of the items of one file; a record may hold a whole trace and stays on disk.
 
-    Args:
-        folder: of the run; must exist.
-        name: of the file.
-
     Raises:
         UserError: a line of the log is damaged.
     """
@@ -219,9 +202,6 @@ class RecordFile:
     def finish(self, order: Sequence[str]) -> dict[str, Any]:
         """Write the final file if it is not there, and count.
 
-        Args:
-            order: ids of all items, each recorded.
-
         Returns:
             Items, failed items, seconds, cached tokens.
         """
@@ -259,9 +239,7 @@ def item_id(record: Mapping[str, Any]) -> str:
 def read_records(path: Path, keys: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """The records of a finished file.
 
-    Args:
-        path: the file.
-        keys: what is wanted of each record; whole traces then need no memory. All by default.
+    `keys` are what is wanted of each record, all by default; whole traces then need no memory.
 
     Raises:
         UserError: the file is missing or damaged; names `file:line`.
@@ -279,9 +257,7 @@ def read_records(path: Path, keys: Sequence[str] | None = None) -> list[dict[str
 def failures(folder: Path, results: Mapping[str, Mapping[str, Any]]) -> str | None:
     """How many items of a finished run failed, and why one of them did; None where none did.
 
-    Args:
-        folder: of the run.
-        results: name of a file of it to what was counted, `failed` among it.
+    `results` are, for each file of it by name, what was counted, `failed` among it.
 
     Raises:
         UserError: as `read_records`.
@@ -302,10 +278,7 @@ def _line(record: Mapping[str, Any], spent: Spent) -> dict[str, Any]:
 def items_of(folder: Path, name: str, data: Path | None = None) -> dict[str, Item]:
     """Items by id, before any evidence was searched for them.
 
-    Args:
-        folder: of the run.
-        name: of the file in it.
-        data: folder where the data file is now; by default where the run read it.
+    The data file is in the folder `data` now; by default where the run read it.
 
     Raises:
         UserError: the run has no such file, the data file is gone or has changed, or cannot be read.

@@ -1,161 +1,44 @@
-"""The report of finished runs: an HTML page that opens from disk and runs no script, Markdown, CSV or plots."""
+"""The report of finished runs: an HTML page that opens from disk and runs no script, Markdown, CSV or plots.
+
+The page is `report.html.j2`; it shows figures, where they come from, and what every system made of a sample of items.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+import jinja2
 
 from retrieval.atomic import write_text, writing
 from retrieval.passage import Passage
 from selfrag.decoding.answer import segments_of
-from selfrag.decoding.trace import ROOT, Decision, Node, Trace
+from selfrag.decoding.trace import ROOT, Trace, trace_of
 from selfrag.errors import UserError
-from selfrag.evaluation.comparison import Comparison, Table, compare, read_runs
+from selfrag.evaluation.comparison import Comparison, SystemRun, Table, compare, read_runs
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.registry import ratio
-from selfrag.evaluation.origins import file_origin, mapping, run_origin
+from selfrag.evaluation.metrics.registry import Part, is_count, ratio
 from selfrag.evaluation.plots import draw, draw_tables, spoken
-from selfrag.evaluation.records import read_manifest
-from selfrag.evaluation.report_items import Case, CaseFile, Outcome, read_cases
+from selfrag.evaluation.records import item_id, items_of, read_manifest
 from selfrag.evaluation.tables import about, csv_text, grid, markdown, tables, title
-from selfrag.pages import COLOURS, document, inert, isolated, links, picked_out, slug, style_sheet, table, visible
+from selfrag.jsonl import read_jsonl
+from selfrag.pages import COLOURS, document, picked_out, slug, style_sheet, visible
 from selfrag.plotting import FORMATS, encoded, save
-from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import CRITIQUES, Role
 from selfrag.rendering import svg
 
+ITEMS = 50
+"""Items of each file that are shown, unless the caller says otherwise."""
+MOST = {"steps": 30, "candidates": 60, "drawn": 150, "passages": 30}
+"""What is shown: decisions of a trace, candidates or passages of a decision, boxes of a tree, passages of an item."""
 UNEXPECTED = 0.5
 """Coverage below this is said: most probability was on other words than the labels."""
-
-
-def judged(judgment: Judgment | None) -> str:
-    """One judgment; a dash for one that was not made."""
-    if judgment is None:
-        return "-"
-    top = judgment.distribution.index(max(judgment.distribution))
-    label = judgment.labels.labels[top]
-    kind = f" t-{slug(label.token)}" if label.token in COLOURS else ""
-    badge = f'<span class="token{kind}">{isolated(label.name, 40)} {judgment.distribution[top]:.2f}</span>'
-    rest = [
-        f"{isolated(other.name, 40)} {share:.2f}"
-        for i, (other, share) in enumerate(zip(judgment.labels, judgment.distribution, strict=True))
-        if i != top and share >= 0.005
-    ]
-    notes = [f"coverage {judgment.coverage:.2f}"] if judgment.coverage < UNEXPECTED else []
-    notes += [] if judgment.source is Source.TOKEN else [f"by {judgment.source}"]
-    return badge + "".join(f' <span class="dim">{note}</span>' for note in [*rest, *notes])
-
-
-MOST_STEPS, MOST_CANDIDATES, MOST_DRAWN = 30, 60, 150
-"""Decisions of a trace, candidates of a decision, and boxes of a picture that are shown."""
-
-
-def segments(trace: Trace, name: str) -> str:
-    """The segments of the answer with citation, judgments and score.
-
-    Args:
-        trace: one decode.
-        name: of the answer, for the ear.
-    """
-    _, found = segments_of(trace, trace.best)
-    if not found:
-        return ""
-    joined = list(dict.fromkeys(key for segment in found for key in segment.joined))
-    head = ("segment", "cites", "Retrieve", "IsRel", "IsSup", "IsUse", *(inert(key, 40) for key in joined), "score")
-    rows = []
-    for segment in found:
-        cited = "-" if segment.citation is None else isolated(segment.citation.title or segment.citation.id, 80)
-        roles = (Role.RETRIEVE, *(labels.role for labels in CRITIQUES))
-        cells = [cited, *(judged(segment.judgments.get(role)) for role in roles)]
-        cells += [judged(segment.joined.get(key)) for key in joined]
-        rows.append((isolated(segment.text, 1000), [*cells, f"{segment.score:.3f}"]))
-    return table(f"Segments of {name}", head, rows)
-
-
-def search(trace: Trace, name: str) -> str:
-    """How the answer was searched: every decision, every candidate, the tree.
-
-    Args:
-        trace: one decode.
-        name: begins the ids of this trace; differs between the traces of a page.
-    """
-    chosen = {node.id for node in trace.path(trace.best)}
-    children: dict[int, list[Node]] = {}
-    for node in trace.nodes:
-        children.setdefault(node.parent, []).append(node)
-    steps = [_step(trace, one, children.get(one.after, []), chosen) for one in trace.decisions[:MOST_STEPS]]
-    if len(trace.decisions) > MOST_STEPS:
-        steps.append(f"<p>{len(trace.decisions) - MOST_STEPS:,} more decisions</p>")
-    return f"<details><summary>the search: {_counted(trace)}</summary>{''.join(steps)}{_tree(trace, name)}</details>"
-
-
-def _counted(trace: Trace) -> str:
-    nodes, steps = len(trace.nodes), len(trace.decisions)
-    return f"{nodes:,} candidate{'s' * (nodes != 1)} after {steps:,} decision{'s' * (steps != 1)}"
-
-
-def _step(trace: Trace, decision: Decision, candidates: Sequence[Node], chosen: set[int]) -> str:
-    after = "At the start" if decision.after == ROOT else f"After candidate {decision.after}"
-    lines = [f"<p><strong>{after}: {inert(decision.action, 40)}</strong> {isolated(decision.reason, 200)}</p>"]
-    if decision.judgment is not None:
-        lines.append(f"<p>Retrieve: {judged(decision.judgment)}</p>")
-    lines += [f"<p>{isolated(gate, 80)}: {judged(judgment)}</p>" for gate, judgment in decision.gates]
-    if decision.query is not None:
-        lines.append(f'<p class="dim">searched for {isolated(decision.query, 400)}</p>')
-    if decision.passages:
-        listed = "; ".join(
-            isolated(passage.title or passage.id, 80) + ("" if passage.score is None else f" {passage.score:.3g}")
-            for passage in decision.passages[:MOST_CANDIDATES]
-        )
-        lines.append(f'<p class="dim">passages: {listed}</p>')
-    if candidates:
-        lines.append(_candidates(trace, after, candidates, chosen))
-    return "".join(lines)
-
-
-def _candidates(trace: Trace, after: str, candidates: Sequence[Node], chosen: set[int]) -> str:
-    joined = list(dict.fromkeys(key for node in candidates for key in node.joined))
-    names = (*("IsRel", "IsSup", "IsUse"), *(inert(key, 40) for key in joined))
-    head = ("candidate", "evidence", "likelihood", *names, "score", "path score", "became")
-    rows = []
-    for node in candidates[:MOST_CANDIDATES]:
-        cells = [_evidence(node), f"{node.likelihood:.3f}"]
-        cells += [judged(node.judgments.get(labels.role)) for labels in CRITIQUES]
-        cells += [judged(node.joined.get(key)) for key in joined]
-        became = "<strong>the answer</strong>" if node.id in chosen else str(node.status)
-        rows.append((f"{node.id}. {_text(node)}", [*cells, f"{node.score:.3f}", f"{node.path_score:.3f}", became]))
-    more = len(candidates) - MOST_CANDIDATES
-    return table(f"{after}: {'options' if trace.options else 'candidates'}", head, rows) + (
-        f"<p>{more:,} more candidates</p>" if more > 0 else ""
-    )
-
-
-def _evidence(node: Node) -> str:
-    if node.branch == "passage" and node.passage is not None:
-        return isolated(node.passage.title or node.passage.id, 80)
-    return "same evidence" if node.branch == "continue" else "without evidence"
-
-
-def _text(node: Node) -> str:
-    """What was written, or why nothing was."""
-    return isolated(node.text, 600) if node.text.strip() else f'<span class="dim">{isolated(node.finish, 200)}</span>'
-
-
-def _tree(trace: Trace, name: str) -> str:
-    if not 0 < len(trace.nodes) <= MOST_DRAWN:
-        return ""
-    label = f'tabindex="0" role="region" aria-label="Tree of {inert(name)}"'
-    picture = svg(trace, name=f"{name}-node")
-    return f'<details><summary>the tree</summary><div class="scroll tree" {label}>{picture}</div></details>'
-
-
-MOST_PASSAGES = 30
-"""Passages of a case that are shown."""
-
 KINDS = {
     "all": "every item",
     "differ": "items on which systems differ",
@@ -163,144 +46,198 @@ KINDS = {
     "right": "items that every system got right",
     "failed": "items that failed",
 }
-"""What a reader can pick out: class of a case -> in words."""
-
-
-def kinds(case: Case) -> set[str]:
-    """Which of `KINDS` a case is of."""
-    shares = [outcome.share for outcome in case.outcomes]
-    known = [share for share in shares if share is not None]
-    found = {"all"}
-    found |= {"differ"} if len(set(known)) > 1 else set()
-    found |= {"wrong"} if any(share < 1 for share in known) else {"right"} if known else set()
-    return found | ({"failed"} if any(outcome.error is not None for outcome in case.outcomes) else set())
-
-
-def article(case: Case, name: str) -> str:
-    """A case.
-
-    Args:
-        case: everything in it is untrusted.
-        name: its id on the page.
-    """
-    classes = " ".join(f"is-{kind}" for kind in KINDS if kind in kinds(case))
-    question = isolated(case.question) if case.question is not None else '<span class="dim">not at hand</span>'
-    answers = "".join(_answer(outcome, f"{name}-{i}") for i, outcome in enumerate(case.outcomes))
-    gold = "" if case.item is None else _gold(case.item)
-    return (
-        f'<article id="{name}" class="{classes}" aria-labelledby="{name}-name">'
-        f'<h4 id="{name}-name">{isolated(case.id, 120)}</h4>'
-        f'<div class="instruction" dir="auto">{question}</div>{gold}{answers}{_passages(case)}</article>'
-    )
-
-
-def _gold(item: Item) -> str:
-    parts = []
-    if item.label is not None:
-        parts.append(f"right: {isolated(item.label, 200)}")
-    if item.options:
-        parts.append(f"of {', '.join(isolated(option, 200) for option in item.options[:30])}")
-    if item.answer_sets:
-        parts += [f"answer: {' or '.join(isolated(name, 200) for name in names)}" for names in item.answer_sets[:50]]
-    elif item.references:
-        parts.append(f"gold: {' or '.join(isolated(text, 1000) for text in item.references[:20])}")
-    if item.answerable is not None:
-        parts.append("answerable" if item.answerable else "not answerable from its passages")
-    return f'<p class="gold">{"; ".join(parts)}</p>' if parts else ""
-
-
-def _answer(outcome: Outcome, name: str) -> str:
-    share = outcome.share
-    mark = {None: "-", 0.0: "\N{MULTIPLICATION X}", 1.0: "\N{CHECK MARK}"}.get(share, f"{share or 0:.2f}")
-    said = isolated(outcome.text, 300) if outcome.text else '<span class="dim">no answer</span>'
-    body = [f'<div class="body" dir="auto">{inert(outcome.text)}</div>' if len(outcome.text) > 300 else ""]
-    if outcome.error is not None:
-        body.append(f'<p class="problem">failed: {isolated(outcome.error, 600)}</p>')
-    if outcome.damage is not None:
-        body.append(f'<p class="problem">{isolated(outcome.damage, 300)}</p>')
-    if outcome.trace is not None:
-        body += [segments(outcome.trace, outcome.system), search(outcome.trace, name)]
-    else:
-        body.append(_cited(outcome))
-    body.append(f'<p class="dim">{_scores(outcome)}</p><p class="dim">{_usage(outcome.usage)}</p>')
-    summary = f"<summary><strong>{isolated(outcome.system, 60)}</strong> {mark} {said}</summary>"
-    return f'<details class="answer" id="{name}">{summary}{"".join(body)}</details>'
-
-
-def _cited(outcome: Outcome) -> str:
-    lines = [
-        f"<li>{isolated(text, 1000)} [{'-' if cited is None else isolated(cited, 80)}]</li>"
-        for text, cited in outcome.segments[:100]
-    ]
-    read = ", ".join(isolated(key, 80) for key in outcome.read[:MOST_PASSAGES])
-    return (f"<ol>{''.join(lines)}</ol>" if lines else "") + (f'<p class="dim">was shown: {read}</p>' if read else "")
-
-
-def _scores(outcome: Outcome) -> str:
-    values = {name: ratio([part]) for name, part in outcome.scores.items() if name not in outcome.usage}
-    shown = {name: "-" if value is None else f"{value:.3g}" for name, value in values.items()}
-    return ", ".join(f"{inert(name.replace('_', ' '), 60)} {value}" for name, value in shown.items())
-
-
-def _usage(usage: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {inert(name.replace('_', ' '), 40)}" for name, count in usage.items())
-
-
-def _passages(case: Case) -> str:
-    passages = case.passages
-    gold = case.item.gold if case.item is not None else None
-    found = [_passage(passage, case, gold or frozenset()) for passage in passages[:MOST_PASSAGES]]
-    if len(passages) > MOST_PASSAGES:
-        found.append(f"<p>{len(passages) - MOST_PASSAGES:,} more passages</p>")
-    return f"<details><summary>passages ({len(passages)})</summary>{''.join(found)}</details>" if found else ""
-
-
-def _passage(passage: Passage, case: Case, gold: frozenset[str]) -> str:
-    citing = [one.system for one in case.outcomes if any(cited == passage.id for _, cited in one.segments)]
-    notes = ["gold"] if passage.id in gold else []
-    notes += [f"cited by {', '.join(isolated(system, 60) for system in citing)}"] if citing else []
-    about = f' <span class="dim">{"; ".join(notes)}</span>' if notes else ""
-    return (
-        f'<details class="passage"><summary>{isolated(passage.title or passage.id, 120)}{about}</summary>'
-        f'<div class="body" dir="auto">{inert(passage.text)}</div>'
-        f'<p class="dim">{isolated(passage.id, 120)}</p></details>'
-    )
-
-
-_LONGEST = 20_000
-
-
-def provenance(manifests: Mapping[str, Mapping[str, Any]]) -> str:
-    """Two tables and the whole manifests.
-
-    Args:
-        manifests: name of a system to the manifest of its run; of others, so nothing but its frame is relied on.
-    """
-    ran = {name: run_origin(manifest) for name, manifest in manifests.items()}
-    files = mapping(next(iter(manifests.values())).get("files"))
-    read = {name: file_origin(entry) for name, entry in files.items()}
-    whole = "".join(
-        f"<details><summary>manifest of {isolated(name, 80)}</summary>"
-        f"<pre>{inert(json.dumps(manifest, ensure_ascii=False, indent=1), _LONGEST)}</pre></details>"
-        for name, manifest in manifests.items()
-    )
-    return _table("Runs", "system", ran) + _table("Files", "file", read) + whole
-
-
-def _table(caption: str, what: str, rows: Mapping[str, Mapping[str, str]]) -> str:
-    head = (what, *next(iter(rows.values()), {}))
-    lines = [(isolated(name, 80), [isolated(cell, 300) for cell in cells.values()]) for name, cells in rows.items()]
-    return table(caption, head, lines)
-
-
-ITEMS = 50
-"""Items of each file that are shown, unless the caller says otherwise."""
+"""What a reader can pick out: class of an item -> in words."""
 OWN_STYLE = """
 .instruction, .gold { margin: .3rem 0 } .tree svg text { font: 11px sans-serif } .tree svg { max-width: none }
 details.answer > summary { color: var(--ink) } img { max-width: 100%; height: auto; background: #ffffff }
 article { content-visibility: auto; contain-intrinsic-size: auto 12rem }
 main, header { max-width: 90rem } .results td { white-space: nowrap } article td, article th { text-align: left }
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one system made of an item."""
+
+    system: str  # its name
+    text: str  # the answer
+    error: str | None  # why there is none; None if there is one
+    segments: tuple[tuple[str, str | None], ...]  # text and id of the cited passage, of each piece
+    read: tuple[str, ...]  # ids of the passages that the model was shown
+    usage: Mapping[str, int]  # counts by name
+    scores: Mapping[str, Part | None]  # metric to part, the headline first; None where a metric says nothing
+    trace: Trace | None  # everything that was considered; None if the run kept none
+    damage: str | None = None  # why a trace that is there cannot be read
+
+    @property
+    def share(self) -> float | None:
+        """The headline figure of this item alone; None where it says nothing, or says how much and not how well."""
+        head, part = next(iter(self.scores.items()), ("", None))
+        return None if is_count(head) else ratio([part])
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An item (None if the data file is not at hand) and what every system made of it, in the order of the runs."""
+
+    id: str
+    item: Item | None
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def question(self) -> str | None:
+        """As asked; None if neither the data file nor a trace is at hand."""
+        if self.item is not None:
+            return self.item.instruction
+        return next((one.trace.question for one in self.outcomes if one.trace is not None), None)
+
+    @property
+    def passages(self) -> tuple[Passage, ...]:
+        """Of the item and of all traces, each id once."""
+        found = {passage.id: passage for passage in (self.item.passages if self.item is not None else ())}
+        for outcome in self.outcomes:
+            for decision in outcome.trace.decisions if outcome.trace is not None else ():
+                for passage in decision.passages:
+                    found.setdefault(passage.id, passage)
+        return tuple(found.values())
+
+    @property
+    def kinds(self) -> set[str]:
+        """Which of `KINDS` it is of."""
+        known = [share for outcome in self.outcomes if (share := outcome.share) is not None]
+        found = {"all"}
+        found |= {"differ"} if len(set(known)) > 1 else set()
+        found |= {"wrong"} if any(share < 1 for share in known) else {"right"} if known else set()
+        return found | ({"failed"} if any(outcome.error is not None for outcome in self.outcomes) else set())
+
+    def citing(self, passage: str) -> list[str]:
+        """Systems that cite the passage with this id."""
+        return [one.system for one in self.outcomes if any(cited == passage for _, cited in one.segments)]
+
+
+@dataclass(frozen=True, slots=True)
+class CaseFile:
+    """The cases of one file."""
+
+    name: str  # of the file
+    cases: tuple[Case, ...]  # in the order of the file
+    items: int  # how many the runs have
+    note: str | None = None  # why there is no question or gold answer; None if there is
+
+
+def read_cases(runs: Sequence[SystemRun], most: int, *, data: Path | None = None, seed: int = 0) -> list[CaseFile]:
+    """Cases of every file: a seeded sample, in which items that failed come first.
+
+    At `most` so many of a file are read. `data` is the folder where the data files are now; by default where the
+    first run read them.
+
+    Raises:
+        UserError: `most` is negative, or records are damaged.
+    """
+    if most < 0:
+        raise UserError(f"{most} items; 0 or more can be shown")
+    return [_case_file(runs, name, most, data, seed) for name in runs[0].files]
+
+
+def _case_file(runs: Sequence[SystemRun], name: str, most: int, data: Path | None, seed: int) -> CaseFile:
+    ids = runs[0].files[name].ids
+    if most == 0:
+        return CaseFile(name, (), len(ids))
+    failed: set[str] = set()
+    for run in runs:
+        records = read_jsonl(run.folder / f"{name}.jsonl", lambda one: (item_id(one), one.get("error") is not None))
+        failed |= {key for key, error in records if error}
+    order = random.Random(seed).sample(ids, len(ids))  # noqa: S311 - no cryptography
+    chosen = set(sorted(order, key=lambda key: key not in failed)[:most])
+    items: Mapping[str, Item] = {}
+    note = None
+    try:
+        items = items_of(runs[0].folder, name, data)
+    except (UserError, OSError, KeyError) as error:
+        note = f"{error}; questions come from traces"
+    outcomes = [_outcomes(run, name, chosen) for run in runs]
+    cases = tuple(Case(key, items.get(key), tuple(one[key] for one in outcomes)) for key in ids if key in chosen)
+    return CaseFile(name, cases, len(ids), note)
+
+
+def _outcomes(run: SystemRun, name: str, chosen: set[str]) -> dict[str, Outcome]:
+    result = run.files[name]
+    places = {key: i for i, key in enumerate(result.ids)}
+
+    def parse(record: dict[str, Any]) -> tuple[str, Outcome | None]:
+        key = item_id(record)
+        if key not in chosen:
+            return key, None
+        scores = {metric: result.scores[metric][places[key]] for metric in result.metrics}
+        return key, _outcome(run.name, record, scores)
+
+    found = read_jsonl(run.folder / f"{name}.jsonl", parse)
+    return {key: outcome for key, outcome in found if outcome is not None}
+
+
+def _outcome(system: str, record: Mapping[str, Any], scores: Mapping[str, Part | None]) -> Outcome:
+    trace, damage = None, None
+    if record.get("trace") is not None:
+        try:
+            trace = trace_of(record["trace"])
+        except UserError as error:
+            damage = str(error)
+    pairs = [pair for pair in _listed(record.get("segments")) if isinstance(pair, list) and len(pair) == 2]
+    return Outcome(
+        system=system,
+        text=str(record.get("text") or ""),
+        error=None if record.get("error") is None else str(record["error"]),
+        segments=tuple((str(text), None if cited is None else str(cited)) for text, cited in pairs),
+        read=tuple(map(str, _listed(record.get("read")))),
+        usage={key: int(n) for key, n in _mapping(record.get("usage")).items() if isinstance(n, int)},
+        scores=scores,
+        trace=trace,
+        damage=damage,
+    )
+
+
+def run_origin(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Kind of system, model, engine, code, time and packages of one run; what the manifest does not say is a dash."""
+    identity, about_run = _mapping(manifest.get("identity")), _mapping(manifest.get("about"))
+    packages = ", ".join(f"{name} {version}" for name, version in _mapping(about_run.get("versions")).items())
+    commit = str(about_run.get("commit") or "-")
+    return {
+        "kind": str(_mapping(identity.get("system")).get("kind", "-")),
+        "model": _model(identity.get("model")),
+        "engine": str(identity.get("engine") or "-"),
+        "code": commit[:12] + ("+changes" if commit.endswith("+changes") else ""),
+        "made": str(about_run.get("time") or "-"),
+        "packages": packages or "-",
+    }
+
+
+def file_origin(entry: Any) -> dict[str, str]:
+    """Kind of task, number of items, sample and checksum of one file of a run."""
+    settings = _mapping(_mapping(entry).get("settings"))
+    limit = settings.get("limit")
+    return {
+        "kind": str(_mapping(settings.get("task")).get("kind", "-")),
+        "items": str(settings.get("items", "-")),
+        "of": str(settings.get("rows", "-")),
+        "sample": "all" if limit is None else f"{limit}, seed {settings.get('seed')}",
+        "sha256": str(settings.get("sha256", "-"))[:12],
+    }
+
+
+def _model(model: Any) -> str:
+    """A model as the first digits of the checksums of its weights, or what the manifest says."""
+    if not isinstance(model, Mapping):
+        return str(model or "-")[:80]
+    weights = sorted(name for name in model if str(name).endswith((".safetensors", ".bin", ".gguf")))
+    return ", ".join(f"{name} {str(model[name])[:12]}" for name in (weights or sorted(model))[:3]) or "-"
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,13 +261,8 @@ def read_report(
 ) -> Report:
     """Read finished runs of the same items.
 
-    Args:
-        folders: run directories.
-        against: name of the system that the others are compared with.
-        only: names of the files to read; all by default.
-        items: how many of each file are shown; failed ones come first, the others are a seeded sample.
-        data: folder where the data files are now; by default where the runs read them.
-        seed: of sample and intervals.
+    At most `items` of each file are shown: failed ones come first, the others are a seeded sample. `data` is the
+    folder where the data files are now; by default where the runs read them.
 
     Raises:
         UserError: a directory is no finished run, or the runs cannot be compared.
@@ -341,69 +273,95 @@ def read_report(
     return Report(comparison, manifests, read_cases(runs, items, data=data, seed=seed), seed)
 
 
+@cache
+def parts() -> Any:
+    """The macros of the page, such as `page`, `article`, `segments` and `judged`; what they get is untrusted."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("selfrag", "evaluation"), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters |= {
+        "visible": visible,
+        "slug": slug,
+        "joined": lambda nodes: list(dict.fromkeys(key for node in nodes for key in node.joined)),
+        "gold": _gold,
+        "figures": _figures,
+        "mark": lambda share: {None: "-", 0.0: "\N{MULTIPLICATION X}", 1.0: "\N{CHECK MARK}"}.get(
+            share, f"{share or 0:.2f}"
+        ),
+    }
+    roles = (Role.RETRIEVE, *(labels.role for labels in CRITIQUES))
+    environment.globals |= {"colours": COLOURS, "unexpected": UNEXPECTED, "most": MOST, "kinds": KINDS, "root": ROOT}
+    environment.globals |= {"all_roles": roles, "segments_of": segments_of, "svg": svg}
+    return environment.get_template("report.html.j2").module
+
+
+def _gold(item: Item) -> list[tuple[str, Sequence[str], str, int]]:
+    """What is known of the right answer: a lead, texts, what stands between them, characters of each."""
+    found: list[tuple[str, Sequence[str], str, int]] = []
+    if item.label is not None:
+        found.append(("right: ", [item.label], "", 200))
+    if item.options:
+        found.append(("of ", item.options[:30], ", ", 200))
+    if item.answer_sets:
+        found += [("answer: ", names, " or ", 200) for names in item.answer_sets[:50]]
+    elif item.references:
+        found.append(("gold: ", item.references[:20], " or ", 1000))
+    if item.answerable is not None:
+        found.append(("answerable" if item.answerable else "not answerable from its passages", (), "", 0))
+    return found
+
+
+def _figures(outcome: Outcome) -> list[tuple[str, str]]:
+    values = {name: ratio([part]) for name, part in outcome.scores.items() if name not in outcome.usage}
+    return [(name.replace("_", " "), "-" if one is None else f"{one:.3g}") for name, one in values.items()]
+
+
 def render(report: Report) -> str:
     """The page as text. The same report gives the same page.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    systems = list(report.manifests)
-    named = ", ".join(systems[:4]) + (" ..." if len(systems) > 4 else "")
-    sections = {f"table-{i}": inert(title(one), 80) for i, one in enumerate(tables(report.comparison))}
-    body = (
-        '<a class="skip" href="#items">Skip to the items</a>\n'
-        f'<header><h1>Results</h1><p class="dim">{isolated(about(report.comparison), 300)}</p>'
-        f"{links({**sections, 'runs': 'Runs', 'items': 'Items'})}</header>\n<main>\n"
-        + "\n".join(_section(report.comparison, i, one) for i, one in enumerate(tables(report.comparison)))
-        + f'\n<section><h2 id="runs">Runs</h2>{provenance(report.manifests)}</section>\n'
-        f'<section><h2 id="items">Items</h2>{_choices(report.files)}\n{_items(report)}</section>\n</main>'
+    manifests, comparison = report.manifests, report.comparison
+    files = _mapping(next(iter(manifests.values())).get("files"))
+    origins = {
+        ("Runs", "system"): {name: run_origin(manifest) for name, manifest in manifests.items()},
+        ("Files", "file"): {name: file_origin(entry) for name, entry in files.items()},
+    }
+    cases = [case for file in report.files for case in file.cases]
+    body = parts().page(
+        about=about(comparison),
+        tables=[
+            {
+                "name": one.name,
+                "title": title(one),
+                "grid": grid(one, comparison.reference),
+                "notes": one.notes,
+                "picture": _picture(one),
+                "spoken": spoken(one),
+            }
+            for one in tables(comparison)
+        ],
+        runs=[
+            (caption, (what, *next(iter(rows.values()), {})), [(name, *cells.values()) for name, cells in rows.items()])
+            for (caption, what), rows in origins.items()
+        ],
+        manifests={name: json.dumps(one, ensure_ascii=False, indent=1) for name, one in manifests.items()},
+        files=report.files,
+        counts={kind: sum(kind in case.kinds for case in cases) for kind in KINDS},
+        seed=report.seed,
     )
+    systems = list(manifests)
+    named = ", ".join(systems[:4]) + (" ..." if len(systems) > 4 else "")
     picks = [picked_out(f"show-{kind}", f"article:not(.is-{kind})") for kind in KINDS]
     return document(f"Results: {visible(named, 120)}", style_sheet(OWN_STYLE.strip(), *picks), body, pictures=True)
 
 
-def _section(comparison: Comparison, number: int, shown: Table) -> str:
-    header, *lines = grid(shown, comparison.reference)
-    rows = [(isolated(name, 80), [inert(cell) for cell in cells]) for name, *cells in lines]
-    notes = "".join(f'<p class="dim">{isolated(note, 400)}</p>' for note in shown.notes)
-    return (
-        f'<section class="results"><h2 id="table-{number}">{isolated(title(shown), 120)}</h2>'
-        f"{table(f'Systems on {shown.name}', [inert(cell) for cell in header], rows)}{notes}{_picture(shown)}</section>"
-    )
-
-
 def _picture(shown: Table) -> str:
-    """As a picture inside the file: what is in it can neither run nor be fetched."""
+    """A table's plots as base64 of an SVG, which in an `img` can neither run nor be fetched; empty without a figure."""
     if not any(row.figures[shown.metrics[0]] for row in shown.rows):
         return ""
-    data = base64.b64encode(encoded(draw_tables([shown]), ".svg")).decode()
-    return f'<p><img alt="{inert(spoken(shown), 2000)}" src="data:image/svg+xml;base64,{data}"></p>'
-
-
-def _choices(files: Sequence[CaseFile]) -> str:
-    counts = dict.fromkeys(KINDS, 0)
-    for case in (case for file in files for case in file.cases):
-        for kind in kinds(case):
-            counts[kind] += 1
-    if not counts["all"]:
-        return ""
-    choices = "".join(
-        f'<label><input type="radio" name="show" id="show-{kind}"{" checked" if kind == "all" else ""}>'
-        f" {words} ({counts[kind]:,})</label>"
-        for kind, words in KINDS.items()
-    )
-    return f"<fieldset><legend>Show</legend>{choices}</fieldset>"
-
-
-def _items(report: Report) -> str:
-    parts = []
-    for number, file in enumerate(report.files):
-        shown = f"{len(file.cases):,} of {file.items:,} items"
-        how = "" if len(file.cases) == file.items else f", failed ones first, the others drawn with seed {report.seed}"
-        note = "" if file.note is None or not file.cases else f'<p class="dim">{isolated(file.note, 400)}</p>'
-        cases = "\n".join(article(case, f"item-{number}-{i}") for i, case in enumerate(file.cases))
-        parts.append(f'<h3>{isolated(file.name, 120)}</h3><p class="dim">{shown}{how}</p>{note}{cases}')
-    return "\n".join(parts)
+    return base64.b64encode(encoded(draw_tables([shown]), ".svg")).decode()
 
 
 TEXTS: dict[str, Callable[[Report], str]] = {
@@ -428,10 +386,6 @@ def check_ending(out: Path) -> Path:
 
 def write(report: Report, out: Path) -> Path:
     """Write one file: a page (`.html`), tables (`.md`, `.csv`) or plots (`.png`, `.svg`, `.pdf`).
-
-    Args:
-        report: what to show; only a page shows its items.
-        out: replaced in one step; its folder is made.
 
     Raises:
         UserError: another ending, or the place cannot be written.

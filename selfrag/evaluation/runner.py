@@ -133,6 +133,10 @@ def answer(work: Work, serving: Serving) -> Iterator[Finished]:
             before = now
 
 
+Counted: TypeAlias = dict[str, dict[str, Any]]
+"""Name of a file to items, failed, seconds and cached tokens."""
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """One system over some files."""
@@ -152,57 +156,32 @@ class Run:
         return {**self.settings, **own}
 
 
-def run(
-    job: Run,
-    files: Sequence[TaskFile],
-    engine: Callable[[], Serving],
-    progress: Callable[[int], object] = lambda items: None,
-    already: Callable[[int], object] | None = None,
-) -> dict[str, dict[str, Any]]:
-    """Run all items of one system that are not recorded yet, on one engine.
-
-    Args:
-        job: what to run.
-        files: what to run it on.
-        engine: gives the engine; called only if there is something to run.
-        progress: called with the number of items that are done: at the start with those of each file, then with 1.
-        already: called in its place at the start, for a bar whose ETA is not to go by what an earlier run did.
-
-    Returns:
-        Name of the file to items, failed, seconds and cached tokens.
-
-    Raises:
-        UserError: the folder holds another run or is being written, the disk is full, or the engine died; what was
-            recorded is kept.
-    """
-    return run_all([job], files, answer_here(engine), progress, already)[0]
+def run(job: Run, files: Sequence[TaskFile], engine: Callable[[], Serving], label: str = "") -> Counted:
+    """`run_all` for one system on one engine, which is called for only if there is something to run."""
+    return run_all([job], files, answer_here(engine), label or job.folder.name)[0]
 
 
-def run_all(
-    jobs: Sequence[Run],
-    files: Sequence[TaskFile],
-    execute: Execute,
-    progress: Callable[[int], object] = lambda items: None,
-    already: Callable[[int], object] | None = None,
-) -> list[dict[str, dict[str, Any]]]:
-    """Run several systems, all of whose open items are given to `execute` at once.
+def run_all(jobs: Sequence[Run], files: Sequence[TaskFile], execute: Execute, label: str = "items") -> list[Counted]:
+    """Run all items that are not recorded yet; those of all systems are given to `execute` at once.
 
     Args:
         jobs: what to run, each with a folder of its own.
         files: what to run them on.
-        execute: `answer_here(..)`, or `selfrag.evaluation.runner.answer_on_ray(..)`.
-        progress: as in `run`.
-        already: as in `run`.
+        execute: `answer_here(..)` or `answer_on_ray(..)`.
+        label: of the progress bar, whose ETA does not go by what an earlier run did.
 
     Returns:
-        For each job, as `run` does.
+        For each job, name of the file to items, failed, seconds and cached tokens.
 
     Raises:
-        UserError: as `run`.
+        UserError: a folder holds another run or is being written, the disk is full, or the engine died; what was
+            recorded is kept.
     """
+    from tqdm import tqdm
+
     with ExitStack() as held:
         open_files: list[_Open] = []
-        results: list[dict[str, dict[str, Any]]] = [{} for _ in jobs]
+        results: list[Counted] = [{} for _ in jobs]
         for number, job in enumerate(jobs):
             held.enter_context(locked_directory(job.folder))
             directory = RunDirectory(job.folder, {**job.identity, "system": job.system.as_dict(), "traces": job.traces})
@@ -211,21 +190,20 @@ def run_all(
                 results[number][file.name] = {}  # in the order of the files, whichever is finished first
                 open_files.append(_Open(job, file, directory, results[number]))
                 held.callback(open_files[-1].close)
-        waiting = []
-        for one in open_files:
-            (already or progress)(one.start())
-            if one.pending:
-                waiting.append(one)
+        done = sum([one.start() for one in open_files])
+        waiting = [one for one in open_files if one.pending]
+        total = done + sum(len(one.pending) for one in waiting)
+        bar = held.enter_context(tqdm(total=total, initial=done, desc=label, unit="item", disable=None))
         for number, finished in execute([one.work for one in waiting]) if waiting else ():
             waiting[number].record(finished)
-            progress(1)
+            bar.update()
     return results
 
 
 class _Open:
     """One file of one run, with what is still to be answered."""
 
-    def __init__(self, job: Run, file: TaskFile, directory: RunDirectory, results: dict[str, dict[str, Any]]) -> None:
+    def __init__(self, job: Run, file: TaskFile, directory: RunDirectory, results: Counted) -> None:
         self.pending: list[Item] = []
         self._job, self._file, self._directory, self._results = job, file, directory, results
         self._records = RecordFile(job.folder, file.name)
@@ -419,7 +397,7 @@ def run_systems(
     retry_failed: bool = False,
     traces: bool = False,
     cluster: Cluster | None = None,
-) -> dict[str, dict[str, dict[str, Any]]]:
+) -> dict[str, Counted]:
     """Run systems that share a checkpoint; each gets the directory `out/NAME`.
 
     Args:
@@ -462,42 +440,16 @@ def run_systems(
     return dict(zip(names, found, strict=True))
 
 
-Results = list[dict[str, dict[str, Any]]]
-"""For each job, name of the file to what was counted."""
-
-
-def _here(jobs: Sequence[Run], model: Model, path: Path, files: Sequence[TaskFile]) -> Results:
+def _here(jobs: Sequence[Run], model: Model, path: Path, files: Sequence[TaskFile]) -> list[Counted]:
     """One system after the other in this process, on one engine that is loaded when it is needed."""
-    from tqdm import tqdm
-
-    total = sum(len(file.items) for file in files)
-    results = []
     with on_demand(functools.partial(model.load, path)) as engine:
-        for job in jobs:
-            with tqdm(total=total, desc=job.folder.name, unit="item", disable=None) as bar:
-                results.append(run(job, files, engine, bar.update, functools.partial(skip, bar)))
-    return results
+        return [run(job, files, engine) for job in jobs]
 
 
-def _on(cluster: Cluster, jobs: Sequence[Run], model: Model, files: Sequence[TaskFile]) -> Results:
+def _on(cluster: Cluster, jobs: Sequence[Run], model: Model, files: Sequence[TaskFile]) -> list[Counted]:
     """All systems at once on a cluster, so that no actor waits for the end of another system."""
-    from tqdm import tqdm
-
-    with ExitStack() as stack:
-        stack.enter_context(connect(cluster.address))
-        execute = answer_on_ray(functools.partial(_open, model), cluster.actors)
-        total = len(jobs) * sum(len(file.items) for file in files)
-        bar = stack.enter_context(tqdm(total=total, desc="items", unit="item", disable=None))
-        return run_all(jobs, files, execute, bar.update, functools.partial(skip, bar))
-
-
-def skip(bar: Any, items: int) -> None:
-    """Move a progress bar over what an earlier run did, which is not part of the speed that its ETA goes by."""
-    if not bar.disable:  # off a terminal it has none of these
-        bar.initial += items
-        bar.n += items
-        bar.last_print_n += items
-        bar.refresh()
+    with connect(cluster.address):
+        return run_all(jobs, files, answer_on_ray(functools.partial(_open, model), cluster.actors))
 
 
 def _open(model: Model) -> Engine:

@@ -84,10 +84,6 @@ class Reflective:
 def runnable(decoding: Decoding, given: Iterable[str]) -> Decoding:
     """The same policy, if a run of a checkpoint alone can keep to what was asked of it.
 
-    Args:
-        decoding: the policy.
-        given: names of the fields that somebody changed.
-
     Raises:
         UserError: a field that the task sets, or reflectors and gates, whose adapters a run does not load.
     """
@@ -128,10 +124,7 @@ _MODES: dict[str, Literal["adaptive", "always", "never"]] = {
 def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None = None) -> System:
     """A system by its name.
 
-    Args:
-        name: one of `SYSTEMS`.
-        tokenizer: the Hugging Face tokenizer of its model.
-        settings: fields to change: of `Decoding` for ours, else `passages` and `passage_tokens`.
+    `settings` are fields to change: of `Decoding` for ours, else `passages` and `passage_tokens`.
 
     Raises:
         UserError: unknown name or field, a value that is refused, or the tokenizer lacks reflection tokens.
@@ -155,11 +148,7 @@ def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None =
 def system_of_task(name: str, tokenizer: Any, task: Task, settings: Mapping[str, Any] | None = None) -> System:
     """A system as the protocol of a published task has it; a system named after a mode keeps that mode.
 
-    Args:
-        name: one of `SYSTEMS`.
-        tokenizer: the Hugging Face tokenizer of its model.
-        task: of a preset.
-        settings: fields to change; they win over the protocol.
+    `settings` win over the protocol.
 
     Raises:
         UserError: as `system`, or the preset is unknown.
@@ -182,10 +171,6 @@ def tokenizer_of(model: Path) -> Any:
 
 def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
     """`["threshold=0.5", "weights=isrel=1,issup=2"]` as fields; values are numbers, names, True, False or None.
-
-    Args:
-        pairs: as given.
-        option: that gave them, for the error.
 
     Raises:
         UserError: a pair that is not KEY=VALUE.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from selfrag.evaluation.comparison import AVERAGE, Comparison, Row, Table
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
-from selfrag.evaluation.markdown_table import compact, escape
 from selfrag.evaluation.metrics.registry import judge_of, scale_of
 from selfrag.untrusted import printable
 
@@ -137,10 +137,7 @@ def title(table: Table) -> str:
 def grid(table: Table, reference: str | None, *, narrow: bool = False) -> list[list[str]]:
     """Header and rows; the headline, citation precision and what judges said with intervals, other figures bare.
 
-    Args:
-        table: what to show.
-        reference: system that the others are compared with.
-        narrow: without the difference of citations and the seconds.
+    `narrow` leaves out the difference of citations and the seconds.
     """
     head, *others = table.metrics
     compared = reference is not None
@@ -194,3 +191,23 @@ def _ends(found: Estimate | None) -> tuple[str, str, str]:
         return "", "", ""
     low, value, high = ("" if end != end else f"{end:.6g}" for end in (found.low, found.value, found.high))
     return value, low, high
+
+
+def compact(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table for a page that is made again and again: cells as they are, one space around each."""
+    return "".join(f"| {' | '.join(row)} |\n" for row in (head, ["---"] * len(head), *rows))
+
+
+def aligned(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table that is read as text as well: cells as they are, columns as wide as their longest."""
+    lines = [list(head), *map(list, rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    padded = ["| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |" for line in lines]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join((padded[0], rule, *padded[1:]))
+
+
+def escape(text: str) -> str:
+    """Text of others for a cell: neither a new cell nor mark-up comes out of it."""
+    shown = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace("\\", "\\\\")
+    return re.sub(r"([|`*\[\]])", r"\\\1", " ".join(shown.split()))

@@ -11,10 +11,10 @@ from typing import get_args
 from retrieval.checks import choice, component, whole
 from retrieval.passage import Passage, Retriever
 from selfrag.errors import UserError
-from selfrag.evaluation.items import Item, read_items
+from selfrag.evaluation.items import Item, item_of, read_items
 from selfrag.evaluation.metrics.registry import metrics
 from selfrag.evaluation.multiple_choice import Form, in_form
-from selfrag.evaluation.presets import PAPER, Given, Preset
+from selfrag.evaluation.presets import Given, Preset
 from selfrag.evaluation.public_files import Record, passages_of, read_records
 from selfrag.evaluation.task import SHORT, Task, task_of
 from selfrag.provenance import sha256
@@ -40,21 +40,8 @@ class TaskFile:
         return {"choices": "texts"} if any(item.cloze for item in self.items) else {}
 
 
-def read_published(
-    path: Path, preset: Preset, protocol: str = PAPER, *, searched: bool = False, form: Form = "letters"
-) -> list[Item]:
-    """Read the public file of a task.
-
-    Args:
-        path: JSON Lines or a JSON array, plain or gzipped.
-        preset: the task.
-        protocol: decides the wording and how many passages are kept.
-        searched: passages are searched for rows without any; else a row must have some.
-        form: of closed sets; `letters` is what protocols ask, and `texts` leaves out their wording.
-
-    Raises:
-        UserError: a row is bad, of another schema, without passages, or an id occurs twice; names `file:line`.
-    """
+def _read_published(path: Path, preset: Preset, protocol: str, *, searched: bool, form: Form) -> list[Item]:
+    """Items of the public file of a task; the protocol decides the wording and how many passages are kept."""
     how = preset.protocol(protocol)
     seen: dict[str, int] = {}
 
@@ -73,12 +60,7 @@ def read_published(
 
 
 def read_task(
-    source: Path | Given,
-    *,
-    limit: int | None = None,
-    seed: int = 0,
-    searched: bool = False,
-    form: Form = "letters",
+    source: Path | Given, *, limit: int | None = None, seed: int = 0, searched: bool = False, form: Form = "letters"
 ) -> TaskFile:
     """Read a file of user rows, or of a published task.
 
@@ -100,9 +82,9 @@ def read_task(
     given = source if isinstance(source, Given) else Given(source)
     if given.preset is None:
         check = _Check(form, searched)
-        items, task = read_items(given.path, check=check), check.task
+        items, task = read_items(given.path, lambda row: check(item_of(row))), check.task
     else:
-        items = read_published(given.path, given.preset, given.protocol, searched=searched, form=form)
+        items = _read_published(given.path, given.preset, given.protocol, searched=searched, form=form)
         task = given.preset.task(given.protocol)
     rows = len(items)
     if limit is not None and limit < rows:
@@ -160,8 +142,6 @@ class _Check:
         return replace(self._first, metrics=metrics(self._metrics)) if self._metrics else self._first
 
     def __call__(self, item: Item) -> Item:
-        if not item.task:
-            raise UserError("key 'task' is missing; a row in the schema of eval/dev has it")
         if item.id in self._seen:
             raise UserError(f"id {item.id!r} occurs twice")
         self._seen.add(item.id)

@@ -16,27 +16,22 @@ from selfrag.decoding.trace import decoding_dict
 from selfrag.errors import UserError
 from selfrag.evaluation.comparison import Comparison, Table, bootstrap
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
-from selfrag.evaluation.markdown_table import compact, escape
-from selfrag.evaluation.metrics.fluency import FLUENCY
-from selfrag.evaluation.metrics.memory import FROM_MEMORY, MEMORY
-from selfrag.evaluation.metrics.memory import PUBLISHED as PUBLISHED_RELIANCE
+from selfrag.evaluation.metrics.answers import FLUENCY, FROM_MEMORY, MEMORY, PUBLISHED_MEMORY
+from selfrag.evaluation.metrics.output import OUTPUT, Output
 from selfrag.evaluation.metrics.registry import is_count
-from selfrag.evaluation.records import read_manifest
+from selfrag.evaluation.records import read_manifest, read_records
 from selfrag.evaluation.runner import Model, Source
-from selfrag.evaluation.tables import csv_text, markdown
+from selfrag.evaluation.tables import compact, csv_text, escape, markdown
 from selfrag.evaluation.task import SHORT, Task
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments.studies import (
     FileStudy,
     Outcome,
-    Progress,
-    Saved,
     Setting,
     Study,
-    bars,
+    balance,
     opened,
-    read_recorded,
-    saved,
+    spared,
     study,
     write_answers,
 )
@@ -96,7 +91,6 @@ class Ablated:
     # file to system to the share of its right answers that no passage holds; files without short answers are
     # missing. Rows of the ablation and baselines
     reliance: Mapping[str, Mapping[str, Estimate | None]]
-    saved: Saved  # what was spared
 
 
 def ablate(
@@ -109,32 +103,22 @@ def ablate(
     redecode: bool = True,
     seed: int = 0,
     retry_failed: bool = False,
-    progress: Progress = bars,
 ) -> Ablated:
     """Run the rows of `ablations`.
 
-    Args:
-        changes: fields of `Decoding` that differ from the paper's policy, or from that of a published task.
-        model: what answers.
-        source: what is asked.
-        out: folder of the study; `out/rows/NAME` becomes a run directory for each row.
-        baselines: run directories of other systems over the same files, for reliance on memory.
-        redecode: decode again where the record is not exact.
-        seed: of intervals.
-        retry_failed: run items again that failed before.
-        progress: told what is decoded.
+    `changes` are fields of `Decoding` that differ from the paper's policy, or from that of a published task;
+    `out/rows/NAME` becomes a run directory for each row, and `baselines` are those of other systems over the same
+    files.
 
     Raises:
         UserError: the files, the model, a setting or a baseline cannot be used, or the folder holds another study.
     """
     files = [measured_by(file, (*FLUENCY, *MEMORY)) for file in source.load()]
     others = _named(baselines)
-    theirs = {file.name: {name: reliance_of(folder, file, seed) for name, folder in others.items()} for file in files}
+    theirs = {file.name: {name: _reliance(folder, file, seed) for name, folder in others.items()} for file in files}
     with opened(model) as ready:
         job = Study(ready.prompting, ready.identity, out, source.settings(), redecode, retry_failed=retry_failed)
-        studies = [
-            study(job, file, ablations(based(changes, file.task), file.task), ready.execute, progress) for file in files
-        ]
+        studies = [study(job, file, ablations(based(changes, file.task), file.task), ready.execute) for file in files]
     write_answers(job, studies, out / "rows")
     found = comparison(studies, system_runs(studies), seed)
     reliance = {
@@ -142,21 +126,13 @@ def ablate(
         for table, file in zip(found.tables, files, strict=True)
         if any(item.answers and item.passages for item in file.items)
     }
-    return Ablated(tuple(studies), found, reliance, saved(studies))
+    return Ablated(tuple(studies), found, reliance)
 
 
-def reliance_of(folder: Path, file: TaskFile, seed: int = 0) -> Estimate | None:
-    """Share of a run's right answers that no passage of the item holds; None where that says nothing.
-
-    Args:
-        folder: run directory of any system over the file.
-        file: the items; those that the run has are counted.
-        seed: of the interval.
-
-    Raises:
-        UserError: the run has no records of this file, or other items.
-    """
-    outputs = {record.id: record.output for record in read_recorded(folder / f"{file.name}.jsonl", traces=False)}
+def _reliance(folder: Path, file: TaskFile, seed: int) -> Estimate | None:
+    """Share of a run's right answers that no passage of the item holds; None where that says nothing."""
+    records = read_records(folder / f"{file.name}.jsonl", ("id", "scores", "error", *OUTPUT))
+    outputs = {record["id"]: Output.from_record(record) for record in records}
     if missing := next((item.id for item in file.items if item.id not in outputs), None):
         raise UserError(f"{folder} has no item {missing!r} of {file.name}; give a run over the same items")
     parts = [FROM_MEMORY.part(item, outputs[item.id]) for item in file.items]
@@ -185,14 +161,14 @@ def against_paper(found: Comparison, studies: Sequence[FileStudy]) -> list[tuple
         pairs = zip(published, PUBLISHED[WHOLE], strict=True)
         paper = ", ".join(f"{own - whole:+.1f}" for own, whole in pairs if own is not None and whole is not None)
         for table, one in zip(found.tables, studies, strict=True):
-            changed = f"{answers_changed(one, WHOLE, name)} of {len(one.file.items)}"
+            changed = f"{_changed(one, WHOLE, name)} of {len(one.file.items)}"
             rows.append((name, table.name, changed, _difference(table, name), paper))
         if found.average is not None:
             rows.append((name, found.average.name, NONE, _difference(found.average, name), paper))
     return rows
 
 
-def answers_changed(one: FileStudy, first: str, second: str) -> int:
+def _changed(one: FileStudy, first: str, second: str) -> int:
     """Items whose answer or citations differ between two settings, by their names."""
 
     def said(outcome: Outcome) -> tuple[str, tuple[str, ...]] | None:
@@ -212,29 +188,24 @@ def _difference(table: Table, name: str) -> str:
 def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[Path]:
     """Write `ablation.md`, `ablation.csv` and `ablation.json`: our rows, and the published ones beside them.
 
-    Args:
-        found: the ablation.
-        out: its folder.
-        about: what was run, for the manifest.
-
     Raises:
         UserError: the folder cannot be written.
     """
     whole = f"Model {model_name(about)}, {bases(found.studies)}."
     text = [
-        f"# Ablations at inference\n\n{escape(whole)} {found.saved}.\n",
+        f"# Ablations at inference\n\n{escape(whole)} {spared(found.studies)}.\n",
         markdown(brief(found.comparison)),
         "## Against the paper\n",
         compact(HEAD, against_paper(found.comparison, found.studies)),
         "## Rows\n",
         _policies(found.studies),
         "## As published (Table 3a, models of 50k rows)\n",
-        compact(("published", "PopQA", "PubHealth", "ASQA em"), published_rows()),
+        compact(("published", "PopQA", "PubHealth", "ASQA em"), _published()),
     ]
     if found.reliance:
         head, *body = reliance_rows(found.reliance)
         text += ["## Right answers that no passage holds\n", compact(head, body)]
-        text.append("".join(f"- published, {name}: {100 * share:.0f}%\n" for name, share in PUBLISHED_RELIANCE.items()))
+        text.append("".join(f"- published, {name}: {100 * share:.0f}%\n" for name, share in PUBLISHED_MEMORY.items()))
     plain = {
         file: {name: None if one is None else one.as_dict() for name, one in systems.items()}
         for file, systems in found.reliance.items()
@@ -243,11 +214,11 @@ def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[
         one.file.name: {setting.name: decoding_dict(setting.decoding) for setting in one.settings}
         for one in found.studies
     }
-    values = {"settings": rows, "reliance": plain, "saved": found.saved.as_dict(), **about}
+    values = {"settings": rows, "reliance": plain, "saved": balance(found.studies), **about}
     return write_tables("ablation", "\n".join(text), csv_text(found.comparison), values, out)
 
 
-def published_rows() -> list[list[str]]:
+def _published() -> list[list[str]]:
     """The published table, each figure with its difference to the whole where there is one."""
     rows = []
     for name, figures in PUBLISHED.items():

@@ -15,7 +15,7 @@ import numpy as np
 
 from selfrag.errors import UserError
 from selfrag.evaluation.comparison import bootstrap
-from selfrag.evaluation.intervals import Estimate, counted
+from selfrag.evaluation.intervals import Estimate, counted, plain
 from selfrag.evaluation.metrics.registry import Part, is_count, ratio, scale_of
 
 HEADLINE = "headline"
@@ -85,8 +85,7 @@ class Goal:
     def check(self, files: Mapping[str, tuple[str, Sequence[str], int]]) -> None:
         """Refuse what cannot be sought, before anything is decoded for it.
 
-        Args:
-            files: name of a file to its headline, its figures and its number of items.
+        `files` are their headline, figures and number of items by name.
 
         Raises:
             UserError: no file has the figures, or one that has them cannot be halved.
@@ -117,16 +116,8 @@ class Choice:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        plain = {name: None if found is None else found.as_dict() for name, found in (self.limits or {}).items()}
-        estimates = {name: getattr(self, name) for name in ("confirmed", "gain", "base")}
-        return {
-            "goal": str(self.goal),
-            "name": self.name,
-            "candidates": self.candidates,
-            "chosen_at": self.chosen_at,
-            "limits": plain,
-            "kept": self.kept,
-        } | {name: None if found is None else found.as_dict() for name, found in estimates.items()}
+        limits = {name: None if found is None else found.as_dict() for name, found in (self.limits or {}).items()}
+        return plain(self) | {"goal": str(self.goal), "limits": limits}
 
     def __str__(self) -> str:
         if self.name is None:
@@ -164,13 +155,7 @@ def choose(
 ) -> Choice:
     """Choose on one half, confirm on the other.
 
-    Args:
-        settings: name to scores, in order; of equal ones the first is chosen.
-        goal: what is sought.
-        base: the setting that the gain is against.
-        headline: what `headline` stands for.
-        seed: of the halves and of the intervals.
-        name: of the file, see `compare_bootstrap`.
+    Of equal settings the first is chosen; `base` is the one that the gain is against.
 
     Raises:
         UserError: no setting has a metric of the goal, or there are too few items.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from selfrag.evaluation.intervals import NONE, Estimate
-from selfrag.evaluation.markdown_table import aligned
 from selfrag.evaluation.metrics.calibration import Bin
+from selfrag.evaluation.tables import aligned
 from selfrag.untrusted import printable
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -44,17 +44,8 @@ from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.reflection.weights import Weights
 from selfrag.tokenization import HFTextCodec
 
-Progress = Callable[[str, int], Callable[[int], object]]
-"""From what is run and its number of items to what is told how many are done."""
 RESCORABLE = frozenset({"weights", "accumulate", "beam", "threshold", "retrieve_test", "mode", "no_retrieval_branch"})
 """Fields of `Decoding` that a record can be asked about; the others change what the model writes or reads."""
-WEIGHTS_ALONE: Mapping[str, Any] = {
-    "weights": Weights(),
-    "threshold": None,
-    "retrieve_test": "yes_no",
-    "mode": "always",
-}
-COSTS = ("requests", "prompt_tokens", "generated_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +70,8 @@ class Rescored:
 def rescored(trace: Trace, usage: Mapping[str, int], policies: Sequence[Decoding]) -> list[Rescored | None]:
     """What each policy answers from one record; None where the record says nothing about the policy.
 
-    Args:
-        trace: a recorded decode.
-        usage: what it took, by the names of `USAGE`.
-        policies: those that differ in `RESCORABLE` fields only are answered; with reflectors or gates, in weights only.
+    `usage` is what the decode took. Policies that differ in `RESCORABLE` fields only are answered; with reflectors
+    or gates, in weights only.
     """
     together: dict[object, list[int]] = {}
     for i, policy in enumerate(policies):
@@ -164,9 +153,8 @@ def recording(policies: Sequence[Decoding], beam: int | None = None) -> Decoding
     Where answers have one segment and settings differ in when they retrieve, threshold 0 with an answer without
     evidence beside the passages holds both sides of every decision. Longer answers are recorded with a wider beam.
 
-    Args:
-        policies: the first one is the base.
-        beam: hypotheses kept where answers have several segments; twice the widest by default.
+    The first policy is the base. `beam` are the hypotheses kept where answers have several segments; twice the
+    widest by default.
 
     Raises:
         UserError: `beam` is narrower than that of a policy.
@@ -198,24 +186,20 @@ class Recorded:
         return self.output.usage if self.output is not None else {}
 
 
-def read_recorded(path: Path, *, traces: bool = True) -> Iterator[Recorded]:
-    """The records of a finished file, one at a time.
-
-    Args:
-        path: `NAME.jsonl` of a run directory.
-        traces: read traces too, and refuse records without.
+def read_recorded(path: Path) -> Iterator[Recorded]:
+    """The records of a finished file with their traces, one at a time.
 
     Raises:
-        UserError: the file is missing or damaged; names `file:line`.
+        UserError: the file is missing, damaged, or without traces; names `file:line`.
     """
 
     def parse(record: dict[str, Any]) -> Recorded:
         key = item_id(record)
         if record.get("error") is not None:
             return Recorded(key, str(record["error"]), None, None)
-        if traces and "trace" not in record:
+        if "trace" not in record:
             raise UserError("a record without its trace; run it with traces")
-        return Recorded(key, None, Output.from_record(record), trace_of(record["trace"]) if traces else None)
+        return Recorded(key, None, Output.from_record(record), trace_of(record["trace"]))
 
     return read_jsonl(path, parse)
 
@@ -228,11 +212,9 @@ class Study:
     identity: Mapping[str, Any]  # what decides the records apart from the policy: model and engine
     folder: Path  # of the study; each file gets a folder in it
     source: Mapping[str, Any] = field(default_factory=dict)  # how the files were read, for the manifests
-    # decode again where the record is not exact; else such answers are approximate and counted. What it says
-    # nothing about is decoded in any case
+    # decode again where the record is not exact; else such answers are approximate and counted
     redecode: bool = True
-    # of the recorded decode where answers have several segments; None for twice the widest asked for
-    beam: int | None = None
+    beam: int | None = None  # of a recorded decode of several segments; None for twice the widest asked for
     retry_failed: bool = False  # run items again that failed before
 
 
@@ -241,21 +223,9 @@ class Outcome:
     """What one setting answers to one item."""
 
     output: Output | None  # None if the item failed
-    # rescored exactly, decoded for this setting, rescored from a record that lacks something; or, in the midst of
-    # a study, not known yet
+    # rescored exactly, decoded for this setting, rescored from a record that lacks something, or not known yet
     source: Literal["replayed", "decoded", "approximate", "missing"]
-    share: float  # of the decode that it was read from, what a decode of its own would have taken
-    decode: int  # number of that decode in `FileStudy.decodes`
-
-
-@dataclass(frozen=True, slots=True)
-class Decode:
-    """One run of a study: its folder, usage by the item's id (failed ones are missing), items, seconds."""
-
-    folder: Path
-    usage: Mapping[str, Mapping[str, int]]
-    items: int
-    seconds: float
+    seconds: float = 0.0  # of a decode of its own, estimated by the share of candidates
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,38 +235,48 @@ class FileStudy:
     file: TaskFile  # what was asked
     settings: tuple[Setting, ...]  # in order, the base first
     outcomes: Mapping[str, tuple[Outcome, ...]]  # name of the setting to one outcome an item, in the order of the items
-    decodes: tuple[Decode, ...]  # the recorded one first
+    decodes: tuple[Path, ...]  # run directories, the recorded one first
 
 
-def study(
-    job: Study,
-    file: TaskFile,
-    settings: Sequence[Setting],
-    execute: Execute,
-    progress: Progress = lambda name, items: lambda done: None,
-) -> FileStudy:
-    """Answer a file under every setting.
-
-    Args:
-        job: how.
-        file: what is asked.
-        settings: at least one; the first is the base.
-        execute: answers what has to be decoded, see `selfrag.evaluation.runner`.
-        progress: told what is decoded.
+def study(job: Study, file: TaskFile, settings: Sequence[Setting], execute: Execute) -> FileStudy:
+    """Answer a file under every setting, of which the first is the base.
 
     Raises:
         UserError: as `selfrag.evaluation.runner.run`; what was decoded is kept.
     """
-    table = _Table(job, file, settings)
-    wide = recording(table.policies, job.beam)
-    table.decode("recording", None, wide, file.items, execute, progress)
-    while lacking := table.lacking():
-        for number, items in lacking.items():
+    policies = [_policy(job, file, setting.decoding) for setting in settings]
+    rows: dict[str, list[Outcome]] = {item.id: [Outcome(None, "missing")] * len(settings) for item in file.items}
+    decodes: list[Path] = []
+
+    def decode(name: str, own: int | None, policy: Decoding, items: Sequence[Item]) -> None:
+        """Run items under a policy, whose setting is `own` if it is one, and read what all settings answer from it."""
+        folder = job.folder / file.name / name
+        decodes.append(folder)
+        identity = {**job.identity, "name": name.rpartition("/")[2]}
+        source = {**job.source, "ids": _digest(items)}
+        run = Run(Reflective(job.prompting, policy), identity, folder, source, job.retry_failed, traces=True)
+        (results,) = run_all([run], [replace(file, items=tuple(items))], execute, f"{file.name} {name}")
+        seconds = float(results[file.name]["seconds"]) / len(items)
+        for record in read_recorded(folder / f"{file.name}.jsonl"):
+            _read(record, rows[record.id], policies, policy, seconds)
+            if own is not None:
+                rows[record.id][own] = Outcome(record.output, "decoded", seconds)
+
+    decode("recording", None, recording(policies, job.beam), file.items)
+    wanted = ("missing", "approximate") if job.redecode else ("missing",)
+    while lacking := _lacking(file.items, rows, wanted):
+        for number, items in sorted(lacking.items()):
             one = settings[number]
-            name = f"decodes/{one.name}-{_digest(items)[:8]}"
-            table.decode(name, number, one.decoding, items, execute, progress)
-    outcomes = {one.name: tuple(row[i] for row in table.rows.values()) for i, one in enumerate(settings)}
-    return FileStudy(file, tuple(settings), outcomes, tuple(table.decodes))
+            decode(f"decodes/{one.name}-{_digest(items)[:8]}", number, one.decoding, items)
+    outcomes = {one.name: tuple(row[i] for row in rows.values()) for i, one in enumerate(settings)}
+    return FileStudy(file, tuple(settings), outcomes, tuple(decodes))
+
+
+def _policy(job: Study, file: TaskFile, decoding: Decoding) -> Decoding:
+    """What a decode of this file runs with."""
+    if file.items[0].options:
+        return replace(decoding, max_segments=1)
+    return Reflective(job.prompting, decoding).policy(file.task)
 
 
 def _digest(items: Sequence[Item]) -> str:
@@ -304,138 +284,46 @@ def _digest(items: Sequence[Item]) -> str:
     return hashlib.sha256("\n".join(item.id for item in items).encode()).hexdigest()
 
 
-class _Table:
-    """The outcomes of a study while they are filled in: a row an item, a column a setting."""
-
-    def __init__(self, job: Study, file: TaskFile, settings: Sequence[Setting]) -> None:
-        self.decodes: list[Decode] = []
-        self.rows: dict[str, list[Outcome]] = {}
-        self._job, self._file = job, file
-        self.policies = [self._policy(setting.decoding) for setting in settings]
-
-    def _policy(self, decoding: Decoding) -> Decoding:
-        """What a decode of this file runs with."""
-        if self._file.items[0].options:
-            return replace(decoding, max_segments=1)
-        return Reflective(self._job.prompting, decoding).policy(self._file.task)
-
-    def lacking(self) -> dict[int, list[Item]]:
-        """Setting to the items that are to be decoded under it: each item under the first setting that lacks it."""
-        found: dict[int, list[Item]] = {}
-        wanted = ("missing", "approximate") if self._job.redecode else ("missing",)
-        for item in self._file.items:
-            row = self.rows[item.id]
-            first = next((i for i, outcome in enumerate(row) if outcome.source in wanted), None)
-            if first is not None:
-                found.setdefault(first, []).append(item)
-        return dict(sorted(found.items()))
-
-    def decode(
-        self,
-        name: str,
-        own: int | None,
-        policy: Decoding,
-        items: Sequence[Item],
-        execute: Execute,
-        progress: Progress,
-    ) -> None:
-        """Run items under a policy, whose setting is `own` if it is one, and read what all settings answer from it."""
-        folder = self._job.folder / self._file.name / name
-        subset = replace(self._file, items=tuple(items))
-        identity = {**self._job.identity, "name": name.rpartition("/")[2]}
-        settings = {**self._job.source, "ids": _digest(items)}
-        system = Reflective(self._job.prompting, policy)
-        run = Run(system, identity, folder, settings, self._job.retry_failed, traces=True)
-        (results,) = run_all([run], [subset], execute, progress(f"{self._file.name} {name}", len(items)))
-        usage: dict[str, Mapping[str, int]] = {}
-        self.decodes.append(Decode(folder, usage, len(items), float(results[self._file.name]["seconds"])))
-        for record in read_recorded(folder / f"{self._file.name}.jsonl"):
-            if record.output is not None:
-                usage[record.id] = record.usage
-            self._read(record, own, policy)
-
-    def _read(self, record: Recorded, own: int | None, policy: Decoding) -> None:
-        number = len(self.decodes) - 1
-        row = self.rows.setdefault(record.id, [Outcome(None, "missing", 1.0, number) for _ in self.policies])
-        if record.trace is None:  # no weights help where nothing could be generated
-            wanted = replace(policy, weights=Weights())
-            for i, other in enumerate(self.policies):
-                if replace(other, weights=Weights()) == wanted:
-                    row[i] = Outcome(None, "decoded", 1.0, number)
-        else:
-            for i, found in enumerate(rescored(record.trace, record.usage, self.policies)):
-                before = row[i].source
-                if found is not None and (before == "missing" or (before == "approximate" and found.exact)):
-                    source: Literal["replayed", "approximate"] = "replayed" if found.exact else "approximate"
-                    row[i] = Outcome(found.output, source, found.share, number)
-        if own is not None:
-            row[own] = Outcome(record.output, "decoded", 1.0, number)
+def _lacking(
+    items: Sequence[Item], rows: Mapping[str, Sequence[Outcome]], wanted: Collection[str]
+) -> dict[int, list[Item]]:
+    """Setting to the items that are to be decoded under it: each item under the first setting that lacks it."""
+    found: dict[int, list[Item]] = {}
+    for item in items:
+        first = next((i for i, outcome in enumerate(rows[item.id]) if outcome.source in wanted), None)
+        if first is not None:
+            found.setdefault(first, []).append(item)
+    return found
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Requests, tokens and seconds of some decodes."""
-
-    requests: float = 0.0
-    prompt_tokens: float = 0.0
-    generated_tokens: float = 0.0
-    seconds: float = 0.0
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
-
-    def __str__(self) -> str:
-        return f"{self.requests:,.0f} requests, {self.generated_tokens:,.0f} new tokens, {self.seconds:,.0f} s"
+def _read(record: Recorded, row: list[Outcome], policies: Sequence[Decoding], policy: Decoding, seconds: float) -> None:
+    """Fill in what the settings of a row that are not known exactly yet answer from a decode under `policy`."""
+    if record.trace is None:  # no weights help where nothing could be generated
+        wanted = replace(policy, weights=Weights())
+        for i, other in enumerate(policies):
+            if replace(other, weights=Weights()) == wanted:
+                row[i] = Outcome(None, "decoded", seconds)
+        return
+    for i, found in enumerate(rescored(record.trace, record.usage, policies)):
+        before = row[i].source
+        if found is not None and (before == "missing" or (before == "approximate" and found.exact)):
+            row[i] = Outcome(found.output, "replayed" if found.exact else "approximate", found.share * seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """The balance of a study."""
-
-    settings: int  # how many there are
-    answers: dict[str, int]  # by their source; a setting's answer to an item is one
-    spent: Cost  # what was decoded
-    alone: Cost  # what every setting on its own would have taken, estimated
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        costs = {
-            name: {item.name: round(getattr(one, item.name), 3) for item in fields(one)}
-            for name, one in (("spent", self.spent), ("alone", self.alone))
-        }
-        return {"settings": self.settings, "answers": self.answers, **costs}
-
-    def __str__(self) -> str:
-        counts = ", ".join(f"{count:,} {source}" for source, count in self.answers.items() if count)
-        return (
-            f"{self.settings} settings, {sum(self.answers.values()):,} answers: {counts}. Decoded: {self.spent};"
-            f" every setting on its own: about {self.alone}"
-        )
-
-
-def alone(one: FileStudy, setting: str) -> Cost:
-    """What a setting on its own would have taken: of each decode that it was read from, its share of candidates."""
-    total = Cost()
-    for item, outcome in zip(one.file.items, one.outcomes[setting], strict=True):
-        decode = one.decodes[outcome.decode]
-        usage = decode.usage.get(item.id, {})
-        costs = {name: outcome.share * usage.get(name, 0) for name in COSTS}
-        total += Cost(seconds=outcome.share * decode.seconds / decode.items, **costs)
-    return total
-
-
-def saved(studies: Sequence[FileStudy]) -> Saved:
-    """The balance over some files of one study."""
-    answers: Counter[str] = Counter({"replayed": 0, "decoded": 0, "approximate": 0})
-    spent, each = Cost(), Cost()
+def balance(studies: Sequence[FileStudy]) -> dict[str, Any]:
+    """How many settings there are, and how many of their answers were replayed, decoded, or are approximate."""
+    answers = Counter({"replayed": 0, "decoded": 0, "approximate": 0})
     for one in studies:
-        for decode in one.decodes:
-            used = {name: sum(usage[name] for usage in decode.usage.values()) for name in COSTS}
-            spent += Cost(seconds=decode.seconds, **used)
-        for name, row in one.outcomes.items():
+        for row in one.outcomes.values():
             answers.update(outcome.source for outcome in row)
-            each += alone(one, name)
-    return Saved(len(studies[0].settings), dict(answers), spent, each)
+    return {"settings": len(studies[0].settings), "answers": dict(answers)}
+
+
+def spared(studies: Sequence[FileStudy]) -> str:
+    """`balance` in words."""
+    found = balance(studies)
+    counts = ", ".join(f"{count:,} {source}" for source, count in found["answers"].items() if count)
+    return f"{found['settings']} settings, {sum(found['answers'].values()):,} answers: {counts}"
 
 
 def write_answers(job: Study, studies: Sequence[FileStudy], out: Path) -> list[Path]:
@@ -462,11 +350,10 @@ def write_answers(job: Study, studies: Sequence[FileStudy], out: Path) -> list[P
             directory.admit(one.file, job.source)
             with writing(path):
                 write_jsonl(
-                    path,
-                    [record_of(i, one.file.task, end) for i, end in zip(one.file.items, finished, strict=True)],
+                    path, [record_of(i, one.file.task, end) for i, end in zip(one.file.items, finished, strict=True)]
                 )
             failed = sum(found.output is None for found in row)
-            seconds = round(alone(one, setting.name).seconds, 3)
+            seconds = round(sum(found.seconds for found in row), 3)
             result = {"items": len(row), "failed": failed, "seconds": seconds, "cached_tokens": 0}
             directory.result(one.file.name, result)
         folders.append(folder)
@@ -495,17 +382,3 @@ def opened(model: Model) -> Iterator[Opened]:
     identity = {"model": model_files(path), "engine": engine_kind(model.engine)}
     with on_demand(partial(model.load, path)) as engine:
         yield Opened(prompting, identity, answer_here(engine))
-
-
-def bars(name: str, items: int) -> Callable[[int], object]:
-    """A progress bar that closes itself when all items are done."""
-    from tqdm import tqdm
-
-    bar = tqdm(total=items, desc=name, unit="item", disable=None)
-
-    def advance(done: int) -> None:
-        bar.update(done)
-        if bar.total is not None and bar.n >= bar.total:
-            bar.close()
-
-    return advance

@@ -34,19 +34,12 @@ class Panel:
 def plot_axis(title: str, axis: str, panels: Sequence[Panel], out: Path, *, base: float | None = None) -> Path | None:
     """Curves along one axis with bands for their 95% intervals, as Figures 3b and 3c of the paper.
 
-    Args:
-        title: of the picture.
-        axis: what was varied.
-        panels: from top to bottom; one without curves is left out.
-        out: a file of a kind that `selfrag.plotting` writes.
-        base: where the base stands on the axis.
-
-    Returns:
-        `out`, or None if there is nothing to draw.
+    Panels stand from top to bottom, and `base` is where the base stands on the axis. Returns `out`, or None if there is
+    nothing to draw.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
-        UserError: `out` cannot be written.
+        UserError: `out` cannot be written, or ends otherwise than in what `selfrag.plotting` writes.
     """
     shown = [panel for panel in panels if any(len(curve) > 1 for curve in panel.curves.values())]
     if not shown:
@@ -88,19 +81,12 @@ def plot_pareto(
 ) -> Path | None:
     """Every setting as a dot between price and gain, and the front of those that none beats.
 
-    Args:
-        title: of the picture.
-        labels: of price and gain.
-        points: name of the setting to where it stands, in percent or counts as they are to be shown.
-        out: a file of a kind that `selfrag.plotting` writes.
-        marked: names of settings to what is written beside them.
-
-    Returns:
-        `out`, or None with fewer than two points.
+    `points` are in percent or counts as they are to be shown, and `marked` is what is written beside some of them.
+    Returns `out`, or None with fewer than two points.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
-        UserError: `out` cannot be written.
+        UserError: `out` cannot be written, or ends otherwise than in what `selfrag.plotting` writes.
     """
     if len(set(points.values())) < 2:
         return None
@@ -149,17 +135,8 @@ def plots_of(
 ) -> list[Path]:
     """Draw one file's pictures, each as SVG and PNG: curves along each axis, and what no setting beats.
 
-    Args:
-        table: of the file, all settings in it.
-        series: axis to values with the names of their settings.
-        base: name of the base.
-        chosen: name of the best setting, if there is one.
-        folder: for the pictures.
-        judged: beginnings of the names of further metrics that are shown.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-        UserError: the folder cannot be written.
+    `series` is axis to values with the names of their settings, and `judged` are beginnings of the names of further
+    metrics.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

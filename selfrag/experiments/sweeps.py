@@ -5,45 +5,169 @@ Everything decoded and every figure lies in one folder; started again, it goes o
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from retrieval.atomic import write_json, write_text, writing
 from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.trace import decoding_dict
+from selfrag.errors import UserError
 from selfrag.evaluation.comparison import Comparison, FileResult, SystemRun, Table, compare, read_runs
-from selfrag.evaluation.markdown_table import escape
+from selfrag.evaluation.metrics.answers import FLUENCY
 from selfrag.evaluation.metrics.entailment import load_entailment, remembered
-from selfrag.evaluation.metrics.fluency import FLUENCY
 from selfrag.evaluation.metrics.judging import Record, judge_citations, write_judged
 from selfrag.evaluation.metrics.judging import about as judged_about
 from selfrag.evaluation.metrics.nli import Entailment
 from selfrag.evaluation.metrics.registry import Metric
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import PACKAGES
-from selfrag.evaluation.runner import Model, Source, scores
+from selfrag.evaluation.runner import Execute, Model, Source, scores
 from selfrag.evaluation.systems import runnable
-from selfrag.evaluation.tables import csv_text, markdown
-from selfrag.evaluation.task import Task
+from selfrag.evaluation.tables import csv_text, escape, markdown
+from selfrag.evaluation.task import SET_BY_TASK, Task
 from selfrag.evaluation.task_files import TaskFile
-from selfrag.experiments.axes import BASE, Axis, Plan, plan
-from selfrag.experiments.best_setting import Choice, Goal, Scores, choose
-from selfrag.experiments.studies import (
-    FileStudy,
-    Progress,
-    Saved,
-    Study,
-    bars,
-    opened,
-    saved,
-    study,
-    write_answers,
-)
+from selfrag.experiments.best_setting import Choice, Goal, choose
+from selfrag.experiments.studies import FileStudy, Setting, Study, balance, opened, spared, study, write_answers
 from selfrag.provenance import commit, versions
+from selfrag.reflection.weights import TOKEN_TERMS
 from selfrag.untrusted import printable
+
+BASE = "base"
+"""Name of the policy that the axes change."""
+MOST_VALUES = 1000
+"""Of one axis; more are a slip of the pen."""
+_STRUCTURED = frozenset({"weights", "require", "forbid", "reflectors", "survivors", "gates", "abstention"})
+
+Value: TypeAlias = float | int | bool | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A weight or a field of `Decoding` with the values it takes.
+
+    `Axis.parse("issup=0,0.5,1")` and `Axis.parse("threshold=0:1:0.1")` read it.
+    """
+
+    name: str  # `isrel`, `issup`, `isuse`, or a field of `Decoding` such as `threshold` or `passages`
+    values: tuple[Value, ...]  # at least one, all different
+
+    def __post_init__(self) -> None:
+        known = [item.name for item in fields(Decoding) if item.name not in {*_STRUCTURED, *SET_BY_TASK}]
+        if self.name not in (*TOKEN_TERMS, *known):
+            raise UserError(f"axis {self.name!r}: known are {', '.join((*TOKEN_TERMS, *known))}")
+        if not self.values or len({repr(value) for value in self.values}) != len(self.values):
+            raise UserError(f"axis {self.name}: give at least one value, and each once")
+
+    @classmethod
+    def parse(cls, text: str) -> Axis:
+        """Read `issup=0,0.5,1`, `threshold=0:1:0.1` (ends included) or `mode=always,never`.
+
+        Raises:
+            UserError: unknown name, or values that cannot be read.
+        """
+        name, equals, values = text.partition("=")
+        if not equals or not values.strip():
+            raise UserError(f"axis {text!r}: write NAME=VALUE,VALUE or NAME=FIRST:LAST:STEP, such as issup=0,0.5,1")
+        if ":" in values:
+            return cls(name.strip(), _span(text, values))
+        return cls(name.strip(), tuple(_value(part.strip()) for part in values.split(",")))
+
+    def apply(self, decoding: Decoding, value: Value) -> Decoding:
+        """The policy with this axis at `value`.
+
+        Raises:
+            UserError: the policy refuses the value.
+        """
+        changed: dict[str, Any] = {self.name: value}
+        if self.name not in TOKEN_TERMS:
+            return replace(decoding, **changed)
+        if isinstance(value, str | bool) or value is None:
+            raise UserError(f"axis {self.name}: {value!r} is not a number")
+        changed = {self.name: float(value)}
+        return replace(decoding, weights=replace(decoding.weights, **changed))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The settings of a sweep."""
+
+    settings: tuple[Setting, ...]  # the base first; equal policies once
+    # axis to its values in order, each with the name of its setting, for curves; empty for a grid
+    series: Mapping[str, tuple[tuple[Value, str], ...]] = field(default_factory=dict)
+
+
+def plan(base: Decoding, axes: Sequence[Axis], *, grid: bool = False, merge: bool = True) -> Plan:
+    """Lay out a sweep.
+
+    Axes vary each alone, or in every combination (`grid`). Equal policies are one setting unless `merge` is off, so
+    that plans of several bases have the same names.
+
+    Raises:
+        UserError: an axis twice, or a value that the policy refuses.
+    """
+    names = [axis.name for axis in axes]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UserError(f"axis {twice} is given twice")
+    found: list[Setting] = [Setting(BASE, base)]
+    if grid:
+        for values in product(*(axis.values for axis in axes)):
+            decoding = base
+            for axis, value in zip(axes, values, strict=True):
+                decoding = axis.apply(decoding, value)
+            name = ",".join(f"{name}={label(v)}" for name, v in zip(names, values, strict=True))
+            _add(found, name, decoding, merge=merge)
+        return Plan(tuple(found))
+    series = {
+        axis.name: tuple(
+            (value, _add(found, f"{axis.name}={label(value)}", axis.apply(base, value), merge=merge))
+            for value in axis.values
+        )
+        for axis in axes
+    }
+    return Plan(tuple(found), series)
+
+
+def label(value: Value) -> str:
+    """A value as it stands in names: `0.5`, `2`, `none`."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def _add(found: list[Setting], name: str, decoding: Decoding, *, merge: bool) -> str:
+    """The name of the setting with this policy, which is added if it is new."""
+    same = next((setting.name for setting in found if merge and setting.decoding == decoding), None)
+    if same is None:
+        found.append(Setting(name, decoding))
+    return same or name
+
+
+def _span(text: str, values: str) -> tuple[Value, ...]:
+    try:
+        first, last, step = (Decimal(part.strip()) for part in values.split(":"))
+        count = int((last - first) / step) + 1 if step > 0 else 0
+    except (InvalidOperation, ValueError, OverflowError):
+        raise UserError(f"axis {text!r}: write the span as FIRST:LAST:STEP, such as 0:1:0.1") from None
+    if not 0 < count <= MOST_VALUES:
+        raise UserError(f"axis {text!r}: a span of {count} values; give 1 to {MOST_VALUES}, the step above 0")
+    return tuple(float(first + i * step) for i in range(count))
+
+
+def _value(text: str) -> Value:
+    if text.lower() in ("none", "true", "false"):
+        return {"none": None, "true": True, "false": False}[text.lower()]
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return text
+    return found if isinstance(found, int | float) else text
+
 
 _NEAR_THE_ENDS = "0,0.001,0.01,0.05", "0.95,0.99,0.995,0.999,0.9995,0.9999,1"
 AXES = (
@@ -68,14 +192,12 @@ class Sweep:
     base: Mapping[str, Any] = field(default_factory=dict)
     axes: tuple[Axis, ...] = AXES  # what is varied
     grid: bool = False  # every combination of their values, else each axis alone
-    # of the best setting; None for none
-    goal: Goal | None = Goal()  # noqa: RUF009 - frozen value
+    goal: Goal | None = Goal()  # noqa: RUF009 - of the best setting, a frozen value; None for none
     redecode: bool = True  # decode again where the record is not exact
     beam: int | None = None  # of the recorded decode where answers have several segments
     seed: int = 0  # of halves and intervals
     answers: bool = False  # also write a run directory for every setting
-    # name of who judges citations by entailment, see `metrics.entailment.named`; asks for `answers`
-    judge: str | None = None
+    judge: str | None = None  # who judges citations, see `load_entailment`; asks for `answers`
 
     def plans(self, tasks: Sequence[Task]) -> list[Plan]:
         """The settings for each of some tasks, under the same names.
@@ -97,7 +219,6 @@ class Swept:
     comparison: Comparison  # all settings against the base
     # name of the file to the best setting; missing where no goal was given, or the file lacks its figures
     choices: Mapping[str, Choice]
-    saved: Saved  # what was spared
 
 
 def based(changes: Mapping[str, Any], task: Task | None = None) -> Decoding:
@@ -112,97 +233,64 @@ def based(changes: Mapping[str, Any], task: Task | None = None) -> Decoding:
     return runnable(replace(Decoding(), **{**published, **changes}), changes)
 
 
-def sweep(
-    what: Sweep,
-    model: Model,
-    source: Source,
-    out: Path,
-    *,
-    retry_failed: bool = False,
-    progress: Progress = bars,
-) -> Swept:
+def sweep(what: Sweep, model: Model, source: Source, out: Path, *, retry_failed: bool = False) -> Swept:
     """Sweep.
-
-    Args:
-        what: settings and goal.
-        model: what answers.
-        source: what is asked.
-        out: folder of the study.
-        retry_failed: run items again that failed before.
-        progress: told what is decoded.
 
     Raises:
         UserError: the files, the model or a setting cannot be used, or the folder holds another study.
     """
     files = [measured_by(file, FLUENCY) for file in source.load()]
-    plans = what.plans([file.task for file in files])
+    what.plans([file.task for file in files])
     if what.goal is not None:
         metrics = {file.name: tuple(metric.name for metric in file.task.metrics) for file in files}
         what.goal.check({file.name: (file.task.headline, metrics[file.name], len(file.items)) for file in files})
     judge = None if what.judge is None else load_entailment(what.judge)  # refused before anything is decoded
     with opened(model) as ready:
-        job = Study(
-            ready.prompting, ready.identity, out, source.settings(), what.redecode, what.beam, retry_failed=retry_failed
-        )
-        studies = [
-            study(job, file, laid_out.settings, ready.execute, progress)
-            for file, laid_out in zip(files, plans, strict=True)
-        ]
-    if not (what.answers or judge):
-        return found_in(what, plans, studies, system_runs(studies))
-    folders = write_answers(job, studies, out / "settings")
-    if judge is not None:
-        judge_settings(studies, folders, judge, out, judged_about())
-    return found_in(what, plans, studies, read_runs(folders))
+        settings = (source.settings(), what.redecode, what.beam, retry_failed)
+        job = Study(ready.prompting, ready.identity, out, *settings)
+        return sweep_files(what, files, job, ready.execute, judge)
 
 
-def found_in(what: Sweep, plans: Sequence[Plan], studies: Sequence[FileStudy], runs: Sequence[SystemRun]) -> Swept:
-    """Figures of the outcomes.
+def sweep_files(
+    what: Sweep, files: Sequence[TaskFile], job: Study, execute: Execute, judge: Entailment | None = None
+) -> Swept:
+    """Sweep files that are read, on a model that is opened.
 
-    Args:
-        what: as it was swept.
-        plans: its settings, one plan a file.
-        studies: one a file.
-        runs: the same outcomes as runs, one a setting.
+    Raises:
+        UserError: as `sweep`.
     """
+    plans = what.plans([file.task for file in files])
+    studies = [study(job, file, one.settings, execute) for file, one in zip(files, plans, strict=True)]
+    if what.answers or judge is not None:
+        folders = write_answers(job, studies, job.folder / "settings")
+        if judge is not None:
+            judge_settings(studies, folders, judge, job.folder)
+        runs = read_runs(folders)
+    else:
+        runs = system_runs(studies)
     choices: dict[str, Choice] = {}
-    for file in (one.file for one in studies):
-        found: dict[str, Scores] = {run.name: run.files[file.name].scores for run in runs}
+    for file in files:
+        found = {run.name: run.files[file.name].scores for run in runs}
         headline = file.task.headline
         if what.goal is not None and what.goal.fits(headline, found[BASE]):
             choices[file.name] = choose(found, what.goal, BASE, headline, seed=what.seed, name=file.name)
-    return Swept(tuple(plans), tuple(studies), comparison(studies, runs, what.seed), choices, saved(studies))
+    return Swept(tuple(plans), tuple(studies), comparison(studies, runs, what.seed), choices)
 
 
-def judge_settings(
-    studies: Sequence[FileStudy], folders: Sequence[Path], judge: Entailment, out: Path, about: Mapping[str, Any]
-) -> int:
-    """Write what a judge of citations says beside the answers of every setting.
+def judge_settings(studies: Sequence[FileStudy], folders: Sequence[Path], judge: Entailment, out: Path) -> None:
+    """Write what a judge of citations says beside the answers of every setting, whose run directories are `folders`.
 
-    Args:
-        studies: one a file.
-        folders: the run directories of the settings, as `write_answers` gives them.
-        judge: decides.
-        out: folder of the study; verdicts are kept in it, so that nothing is asked twice.
-        about: for the reader of the files.
-
-    Returns:
-        Pairs that had to be known for all settings, of which equal ones were asked once.
-
-    Raises:
-        UserError: the verdicts in the folder are damaged.
-        EngineError: the judge is gone.
+    Verdicts are kept in `out`, so that nothing is asked twice.
     """
-    pairs: list[int] = []
-    asked = remembered(judge, out, pairs.append)
+    asked = remembered(judge, out)
     for one in studies:
         for setting, folder in zip(one.settings, folders, strict=True):
             records = [
                 Record(item, found.output, {passage.id: passage for passage in item.passages})
                 for item, found in zip(one.file.items, one.outcomes[setting.name], strict=True)
             ]
-            write_judged(folder, one.file.name, judge_citations(records, asked, kind=one.file.task.kind), about)
-    return sum(pairs)
+            judged = judge_citations(records, asked, kind=one.file.task.kind)
+            write_judged(folder, one.file.name, judged, judged_about())
 
 
 def measured_by(file: TaskFile, metrics: Sequence[Metric]) -> TaskFile:
@@ -217,7 +305,7 @@ def measured_by(file: TaskFile, metrics: Sequence[Metric]) -> TaskFile:
 def system_runs(studies: Sequence[FileStudy]) -> list[SystemRun]:
     """The outcomes as runs that can be compared: one a setting, over all files."""
     return [
-        SystemRun(one.name, studies[0].decodes[0].folder, {of.file.name: _result(of, one.name) for of in studies})
+        SystemRun(one.name, studies[0].decodes[0], {of.file.name: _result(of, one.name) for of in studies})
         for one in studies[0].settings
     ]
 
@@ -269,11 +357,6 @@ def _brief(table: Table) -> Table:
 def write_sweep(found: Swept, out: Path, about: Mapping[str, Any]) -> list[Path]:
     """Write `sweep.md`, `sweep.csv`, `sweep.json` and pictures.
 
-    Args:
-        found: the sweep.
-        out: its folder.
-        about: what was run, for the manifest.
-
     Returns:
         What was written.
 
@@ -289,14 +372,15 @@ def write_sweep(found: Swept, out: Path, about: Mapping[str, Any]) -> list[Path]
         best = None if choice is None else choice.name
         pictures += plots_of(table, laid_out.series, BASE, best, out / "plots", judged=JUDGED)
     base = f"Model {model_name(about)}, {bases(found.studies)}."
-    text = [f"# Sweep\n\n{escape(base)} {found.saved}.\n", markdown(brief(found.comparison)), *sentences(found)]
+    text = [f"# Sweep\n\n{escape(base)} {spared(found.studies)}.\n", markdown(brief(found.comparison))]
+    text += [*sentences(found), ""]
     text += [f"![{path.stem}](plots/{path.name})\n" for path in pictures if path.suffix == ".svg"]
     by_file = list(zip((one.file.name for one in found.studies), found.plans, strict=True))
     values = {
         "settings": {name: {one.name: decoding_dict(one.decoding) for one in p.settings} for name, p in by_file},
         "series": {name: {axis: [list(at) for at in row] for axis, row in p.series.items()} for name, p in by_file},
         "choices": {name: choice.as_dict() for name, choice in found.choices.items()},
-        "saved": found.saved.as_dict(),
+        "saved": balance(found.studies),
         **about,
     }
     return [*write_tables("sweep", "\n".join(text), csv_text(found.comparison), values, out), *pictures]
@@ -345,10 +429,6 @@ def sources(studies: Sequence[FileStudy]) -> dict[str, Any]:
 
 def sentences(found: Swept) -> list[str]:
     """The chosen settings, a line each; shares in percent."""
-    lines = []
-    for name in (one.file.name for one in found.studies):
-        if name in found.choices:
-            lines.append(f"- {name}, {found.choices[name]}")
-        elif found.choices:
-            lines.append(f"- {name} has no such figure as the goal asks for")
-    return [*lines, ""]
+    lacking = "has no such figure as the goal asks for"
+    names = [one.file.name for one in found.studies] if found.choices else []
+    return [f"- {name}, {found.choices[name]}" if name in found.choices else f"- {name} {lacking}" for name in names]

@@ -1,15 +1,15 @@
 """`Capability`: one intrinsic on one executor, typed input to typed result. The base of every intrinsic.
 
-A new intrinsic is a subclass that names itself, says what it needs, has a default codec and reads a reflection.
+A new intrinsic is a subclass that names itself, says what it needs, has a codec and a type of result.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, ClassVar, Generic, TypeVar
+from itertools import chain, islice
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from selfrag.decoding.answer import Answer
 from selfrag.errors import UserError
@@ -23,7 +23,6 @@ from selfrag.intrinsics.contract import (
     Failed,
     Reflection,
     Request,
-    SteppedExecutor,
     Steps,
     Teachable,
 )
@@ -43,17 +42,11 @@ class Documents(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Input of an intrinsic (Table 1 of arXiv 2504.11704).
+    """Input of an intrinsic (Table 1 of arXiv 2504.11704)."""
 
-    Attributes:
-        ends_with: roles that the last turn may have.
-        documents: whether there must be passages.
-        arguments: arguments that must be there.
-    """
-
-    ends_with: tuple[str, ...]
-    documents: Documents
-    arguments: tuple[str, ...] = ()
+    ends_with: tuple[str, ...]  # roles that the last turn may have
+    documents: Documents  # whether there must be passages
+    arguments: tuple[str, ...] = ()  # arguments that must be there
 
     def check(self, name: str, state: State) -> None:
         """Refuse what makes no sense, before any model is asked.
@@ -86,17 +79,20 @@ class Needs:
             raise UserError(f"{name}: unknown argument {unknown[0]!r}; known: {known}")
 
 
-def encoded(codec: Codec, states: Sequence[State], adapter: str | None = None) -> list[Request]:
+def _encoded(codec: Codec, states: Sequence[State], adapter: str | None) -> list[Request]:
     """The requests of some states; `adapter` replaces the codec's."""
     requests = [codec.encode(state) for state in states]
     return requests if adapter is None else [replace(request, adapter=adapter) for request in requests]
 
 
-def decoded(codec: Codec, request: Request, result: Completion | Failed) -> Reflection:
-    """What came back for a request; one that failed is a reflection without findings and with the reason."""
-    if isinstance(result, Failed):
-        return Reflection(request.state, diagnostics=(Diagnostic(Code.FAILED, printable(result.reason)),))
-    return codec.decode(request, result)
+def _decoded(codec: Codec, requests: Sequence[Request], results: Sequence[Completion | Failed]) -> list[Reflection]:
+    """What came back for requests; one that failed is a reflection without findings and with the reason."""
+    return [
+        Reflection(request.state, diagnostics=(Diagnostic(Code.FAILED, printable(result.reason)),))
+        if isinstance(result, Failed)
+        else codec.decode(request, result)
+        for request, result in zip(requests, results, strict=True)
+    ]
 
 
 def reflections(
@@ -107,18 +103,8 @@ def reflections(
     Raises:
         UserError: as `Codec.encode` and `Executor.run`.
     """
-    requests = encoded(codec, states, adapter)
-    results = executor.run(requests) if requests else []
-    return [decoded(codec, request, result) for request, result in zip(requests, results, strict=True)]
-
-
-def reflection_steps(
-    codec: Codec, executor: SteppedExecutor, states: Sequence[State], adapter: str | None = None
-) -> Steps[list[Reflection]]:
-    """The same without IO: yields engine requests, so that a decoder can run it among its own."""
-    requests = encoded(codec, states, adapter)
-    results = (yield from executor.steps(requests)) if requests else []
-    return [decoded(codec, request, result) for request, result in zip(requests, results, strict=True)]
+    requests = _encoded(codec, states, adapter)
+    return _decoded(codec, requests, executor.run(requests) if requests else [])
 
 
 R = TypeVar("R", bound="Result")
@@ -126,13 +112,9 @@ R = TypeVar("R", bound="Result")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What every typed result has.
+    """What every typed result has."""
 
-    Attributes:
-        diagnostics: what was wrong with the model's output; empty if nothing.
-    """
-
-    diagnostics: tuple[Diagnostic, ...]
+    diagnostics: tuple[Diagnostic, ...]  # what was wrong with the model's output; empty if nothing
 
     @property
     def failure(self) -> str | None:
@@ -142,7 +124,7 @@ class Result:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         notes = [{"code": str(note.code), "message": note.message, "site": note.site} for note in self.diagnostics]
-        return {**self._values(), "diagnostics": notes}
+        return {**_plain(self._values()), "diagnostics": notes}
 
     def lines(self) -> tuple[str, ...]:
         """What a person wants to know, a line each; printable."""
@@ -155,6 +137,30 @@ class Result:
         return ()
 
 
+@dataclass(frozen=True, slots=True)
+class JudgmentResult(Result):
+    """One judgment about the whole conversation."""
+
+    judgment: Judgment | None  # None where undefined
+
+    @classmethod
+    def of(cls, reflection: Reflection) -> Self:
+        """The first judgment that is defined."""
+        return cls(reflection.diagnostics, next(iter(reflection.judgments), None))
+
+    def _lines(self) -> Iterable[str]:
+        return [spread(self.judgment)]
+
+
+def _plain(value: Any) -> Any:
+    """A value with whatever knows its plain form in that form."""
+    if hasattr(value, "as_dict"):
+        return value.as_dict()
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
 def spread(judgment: Judgment | None) -> str:
     """A distribution for people: `answerable 0.93, unanswerable 0.07`; `undefined` for none. Tiny shares left out."""
     if judgment is None:
@@ -163,20 +169,15 @@ def spread(judgment: Judgment | None) -> str:
     return ", ".join(f"{name} {share:.2f}" for share, name in shares if share >= 0.005)
 
 
-class Capability(ABC, Generic[R]):
-    """An intrinsic that is ready to be called.
+class Capability(Generic[R]):
+    """An intrinsic that is ready to be called."""
 
-    Attributes:
-        name: such as `answerability`.
-        role: role of its judgments.
-        needs: what its input must be.
-        summary: one line for people.
-    """
-
-    name: ClassVar[str]
-    role: ClassVar[Role]
-    needs: ClassVar[Needs]
-    summary: ClassVar[str]
+    name: ClassVar[str]  # such as `answerability`
+    role: ClassVar[Role]  # role of its judgments
+    summary: ClassVar[str]  # one line for people
+    needs: ClassVar[Needs]  # what its input must be
+    chat: ClassVar[Teachable]  # its codec in the default dialect
+    result_type: ClassVar[type[Any]]  # whose `of` makes the typed result of a reflection
 
     def __init__(self, executor: Executor, codec: Codec | None = None, adapter: str | None = None) -> None:
         """An intrinsic on a model.
@@ -191,13 +192,14 @@ class Capability(ABC, Generic[R]):
         self.adapter = adapter
 
     @classmethod
-    @abstractmethod
     def default_codec(cls) -> Teachable:
         """The codec of the default dialect."""
+        return cls.chat
 
-    @abstractmethod
     def result(self, reflection: Reflection) -> R:
         """The typed result of a reflection."""
+        found: R = self.result_type.of(reflection)
+        return found
 
     def __call__(self, conversation: Conversation, passages: Passages | None = None, **arguments: str) -> R:
         """Judge one conversation.
@@ -266,21 +268,23 @@ class Capability(ABC, Generic[R]):
 
     def reflections(self, states: Sequence[State]) -> list[Reflection]:
         """One reflection a state, unchecked, in one batch."""
-        parts = [tuple(self.parts(state)) for state in states]
-        return self._joined(states, parts, reflections(self.codec, self.executor, _flat(parts), self.adapter))
+        parts = [self.parts(state) for state in states]
+        found = reflections(self.codec, self.executor, list(chain.from_iterable(parts)), self.adapter)
+        return self._joined(states, parts, found)
 
     def steps(self, states: Sequence[State]) -> Steps[list[Reflection]]:
         """The same without IO, for an executor over an engine: yields engine requests, as a decoder does."""
-        parts = [tuple(self.parts(state)) for state in states]
+        parts = [self.parts(state) for state in states]
         executor: Any = self.executor
-        found = yield from reflection_steps(self.codec, executor, _flat(parts), self.adapter)
-        return self._joined(states, parts, found)
+        requests = _encoded(self.codec, list(chain.from_iterable(parts)), self.adapter)
+        results = (yield from executor.steps(requests)) if requests else []
+        return self._joined(states, parts, _decoded(self.codec, requests, results))
 
     def _joined(
         self, states: Sequence[State], parts: Sequence[Sequence[State]], found: Sequence[Reflection]
     ) -> list[Reflection]:
         each = iter(found)
-        return [self.joined(state, [next(each) for _ in some]) for state, some in zip(states, parts, strict=True)]
+        return [self.joined(state, list(islice(each, len(some)))) for state, some in zip(states, parts, strict=True)]
 
     def _run(self, states: Sequence[State]) -> list[R]:
         return [self.result(reflection) for reflection in self.reflections(states)]
@@ -290,7 +294,3 @@ class Capability(ABC, Generic[R]):
         passages = state.passages or tuple({p.key: p for p, _ in answer.retrieved}.values())
         turns = state.messages if "assistant" in cls.needs.ends_with else state.messages[:1]
         return State(turns, passages, state.arguments)
-
-
-def _flat(parts: Sequence[Sequence[State]]) -> list[State]:
-    return [state for some in parts for state in some]

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
+from typing import Any, ClassVar, TypeAlias
 
 from retrieval.splitting import SentenceFinder
 from selfrag.errors import UserError
@@ -28,9 +30,9 @@ from selfrag.intrinsics.contract import (
     Slot,
     Target,
 )
-from selfrag.intrinsics.dialects.output import shown, slot_judgment, slot_scores, understand
+from selfrag.intrinsics.dialects.output import logsumexp, shown, slot_judgment, slot_scores, understand
 from selfrag.intrinsics.labels import CITED
-from selfrag.intrinsics.sentences import last_index, last_query, last_turn, merged, response_sites, rules, source_sites
+from selfrag.intrinsics.sentences import last_index, last_query, merged, response_sites, rules, source_sites
 from selfrag.intrinsics.state import Message, Site, State
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import LabelSet
@@ -94,34 +96,45 @@ def _heading(state: State, index: int) -> str:
     return f"Document {index + 1}: {title}" if title else f"Document {index + 1}"
 
 
+def _request(
+    state: State, task: str, sites: tuple[Site, ...], sources: tuple[Site, ...] | None, arguments: str = "", **more: Any
+) -> Request:
+    """A request of one user turn: documents (without `sources` none), conversation, arguments and task."""
+    prompt = turn(
+        "" if sources is None or not state.passages else numbered_documents(state, sources),
+        conversation(state.messages),
+        arguments,
+        f"Task: {task}",
+    )
+    return Request(state, ChatPrompt((Message("user", prompt),)), sites=sites, sources=sources or (), **more)
+
+
+Judged: TypeAlias = tuple[Finding, tuple[Diagnostic, ...]]
+
+
+def _reflection(
+    request: Request, completion: Completion, finding: Callable[[int, Slot, Sequence[float] | None], Judged]
+) -> Reflection:
+    """One finding a slot."""
+    scored = zip(request.slots, slot_scores(request, completion), strict=True)
+    found = [finding(number, slot, scores) for number, (slot, scores) in enumerate(scored)]
+    notes = tuple(note for _, some in found for note in some)
+    return Reflection(request.state, tuple(one for one, _ in found), None, completion.text, notes)
+
+
 @dataclass(frozen=True)
 class LabelCodec:
-    """A `Teachable` codec of the default dialect.
+    """One label on a turn or a passage, scored at one place: a `Teachable` codec for any label set and any question."""
 
-    Attributes:
-        intrinsic: its name.
-        labels: what is distributed; `Label.token` is what the model writes.
-        task: the question at the end of the user turn, for a state.
-        place: the site that is judged, for a state.
-        prefill: beginning of the reply, up to the label.
-        documents: whether the model sees the passages.
-        arguments: names of arguments that the model sees.
-        find: sentence splitter for the passages.
-    """
-
-    intrinsic: str
-    labels: LabelSet
-    task: Callable[[State], str]
-    place: Callable[[State], Site]
-    prefill: str = ""
-    documents: bool = True
-    arguments: tuple[str, ...] = ()
-    find: SentenceFinder = rules
-
-    @property
-    def dialect(self) -> str:
-        """The default dialect."""
-        return DIALECT
+    intrinsic: str  # its name
+    labels: LabelSet  # what is distributed; `Label.token` is what the model writes
+    task: str | Callable[[State], str]  # the question at the end of the user turn
+    place: Callable[[State], Site]  # the site that is judged, for a state
+    prefill: str = ""  # beginning of the reply, up to the label
+    documents: bool = True  # whether the model sees the passages
+    arguments: tuple[str, ...] = ()  # names of arguments that the model sees
+    find: SentenceFinder = rules  # sentence splitter for the passages
+    dialect: ClassVar[str] = DIALECT
 
     def encode(self, state: State) -> Request:
         """Documents, conversation, arguments and task in one user turn; one slot.
@@ -131,21 +144,14 @@ class LabelCodec:
         """
         last_index(state)
         site = self.place(state)
-        sources = source_sites(state, self.find) if self.documents else ()
-        prompt = turn(
-            numbered_documents(state, sources) if self.documents and state.passages else "",
-            conversation(state.messages),
-            arguments(state.arguments, self.arguments),
-            f"Task: {self.task(state)}",
-        )
+        task = self.task if isinstance(self.task, str) else self.task(state)
+        sources = source_sites(state, self.find) if self.documents else None
         slot = Slot(self.labels.tokens, site, self.prefill, self.labels)
-        return Request(state, ChatPrompt((Message("user", prompt),)), slots=(slot,), sites=(site,), sources=sources)
+        return _request(state, task, (site,), sources, arguments(state.arguments, self.arguments), slots=(slot,))
 
     def decode(self, request: Request, completion: Completion) -> Reflection:
         """One finding."""
-        (slot,), (scores,) = request.slots, slot_scores(request, completion)
-        judgment, diagnostics = slot_judgment(self.labels, scores, slot.site, request, 0)
-        return Reflection(request.state, (Finding(slot.site, judgment),), None, completion.text, diagnostics)
+        return _reflection(request, completion, partial(_labelled, request, self.labels))
 
     def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
         """The written form of the one label.
@@ -155,32 +161,32 @@ class LabelCodec:
         """
         if len(gold.labels) != 1:
             raise UserError(f"{self.intrinsic}: {len(gold.labels)} gold labels where one is needed")
-        (label,), (slot,) = gold.labels, request.slots
-        return () if label is None else (Target(slot.prefill, slot.surfaces[self.labels.index(label)]),)
+        return _label_targets(request, gold, self.labels)
+
+
+def _labelled(request: Request, labels: LabelSet, number: int, slot: Slot, scores: Sequence[float] | None) -> Judged:
+    judgment, notes = slot_judgment(labels, scores, slot.site, request, number)
+    return Finding(slot.site, judgment), notes
+
+
+def _label_targets(request: Request, gold: Gold, labels: LabelSet) -> tuple[Target, ...]:
+    return tuple(
+        Target(slot.prefill, slot.surfaces[labels.index(label)])
+        for slot, label in zip(request.slots, gold.labels, strict=True)
+        if label is not None
+    )
 
 
 @dataclass(frozen=True)
 class SentenceCodec:
-    """A `Teachable` codec of the default dialect.
+    """One label for each sentence of the response, each scored at its own place: a `Teachable` codec."""
 
-    Attributes:
-        intrinsic: its name.
-        labels: what is distributed for each sentence; `Label.token` is what the model writes.
-        task: the question at the end of the user turn.
-        asking: text between a sentence and its label.
-        find: sentence splitter.
-    """
-
-    intrinsic: str
-    labels: LabelSet
-    task: str
-    asking: str
-    find: SentenceFinder = rules
-
-    @property
-    def dialect(self) -> str:
-        """The default dialect."""
-        return DIALECT
+    intrinsic: str  # its name
+    labels: LabelSet  # what is distributed for each sentence; `Label.token` is what the model writes
+    task: str  # the question at the end of the user turn
+    asking: str  # text between a sentence and its label
+    find: SentenceFinder = rules  # sentence splitter
+    dialect: ClassVar[str] = DIALECT
 
     def encode(self, state: State) -> Request:
         """Documents, conversation and task in one user turn; the reply quotes a sentence before each slot.
@@ -188,33 +194,14 @@ class SentenceCodec:
         Raises:
             UserError: there is no message.
         """
-        sites = response_sites(state, last_turn(state).message or 0, self.find)
-        sources = source_sites(state, self.find)
-        slots = tuple(
-            Slot(
-                tuple(f" {label.token}" for label in self.labels),
-                site,
-                f"Sentence {number}: {one_line(site.text)}\n{self.asking}",
-                self.labels,
-            )
-            for number, site in enumerate(sites, 1)
-        )
-        prompt = turn(
-            numbered_documents(state, sources) if state.passages else "",
-            conversation(state.messages),
-            f"Task: {self.task}",
-        )
-        return Request(state, ChatPrompt((Message("user", prompt),)), slots=slots, sites=sites, sources=sources)
+        sites = response_sites(state, last_index(state), self.find)
+        surfaces = tuple(f" {label.token}" for label in self.labels)
+        slots = _sentence_slots(sites, surfaces, self.asking, self.labels)
+        return _request(state, self.task, sites, source_sites(state, self.find), slots=slots)
 
     def decode(self, request: Request, completion: Completion) -> Reflection:
         """One finding a sentence."""
-        findings: list[Finding] = []
-        diagnostics: list[Diagnostic] = []
-        for number, (slot, scores) in enumerate(zip(request.slots, slot_scores(request, completion), strict=True)):
-            judgment, found = slot_judgment(self.labels, scores, slot.site, request, number)
-            findings.append(Finding(slot.site, judgment))
-            diagnostics += found
-        return Reflection(request.state, tuple(findings), None, completion.text, tuple(diagnostics))
+        return _reflection(request, completion, partial(_labelled, request, self.labels))
 
     def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
         """The written form of each known label.
@@ -224,63 +211,47 @@ class SentenceCodec:
         """
         if len(gold.labels) != len(request.slots):
             raise UserError(f"{self.intrinsic}: {len(gold.labels)} gold labels for {len(request.slots)} sentences")
-        return tuple(
-            Target(slot.prefill, slot.surfaces[self.labels.index(label)])
-            for slot, label in zip(request.slots, gold.labels, strict=True)
-            if label is not None
-        )
+        return _label_targets(request, gold, self.labels)
+
+
+def _sentence_slots(
+    sites: Sequence[Site], surfaces: tuple[str, ...], asking: str, labels: LabelSet | None = None
+) -> tuple[Slot, ...]:
+    return tuple(
+        Slot(surfaces, site, f"Sentence {number}: {one_line(site.text)}\n{asking}", labels)
+        for number, site in enumerate(sites, 1)
+    )
 
 
 @dataclass(frozen=True)
 class TextCodec:
-    """A `Teachable` codec of the default dialect.
+    """A text in a JSON object with one field, for intrinsics that write: a `Teachable` codec."""
 
-    Attributes:
-        intrinsic: its name.
-        key: field of the JSON object.
-        task: the question at the end of the user turn.
-        labels: what the text amounts to.
-        label: name of the label for a state and the text written.
-        documents: whether the model sees the passages.
-        max_tokens: of the reply.
-        find: sentence splitter for the passages.
-    """
-
-    intrinsic: str
-    key: str
-    task: str
-    labels: LabelSet
-    label: Callable[[State, str], str]
-    documents: bool = False
-    max_tokens: int = 128
-    find: SentenceFinder = field(default=rules)
-
-    @property
-    def dialect(self) -> str:
-        """The default dialect."""
-        return DIALECT
+    intrinsic: str  # its name
+    key: str  # field of the JSON object
+    task: str  # the question at the end of the user turn
+    labels: LabelSet  # what the text amounts to
+    label: Callable[[State, str], str]  # name of the label for a state and the text written
+    documents: bool = False  # whether the model sees the passages
+    max_tokens: int = 128  # of the reply
+    find: SentenceFinder = rules  # sentence splitter for the passages
+    dialect: ClassVar[str] = DIALECT
 
     def encode(self, state: State) -> Request:
         """Conversation and task in one user turn; the reply is constrained to the JSON object."""
-        sources = source_sites(state, self.find) if self.documents else ()
-        prompt = turn(
-            numbered_documents(state, sources) if self.documents and state.passages else "",
-            conversation(state.messages),
-            f"Task: {self.task} Reply with JSON: {json.dumps({self.key: '...'})}",
-        )
         schema = {
             "type": "object",
             "properties": {self.key: {"type": "string"}},
             "required": [self.key],
             "additionalProperties": False,
         }
-        return Request(
+        return _request(
             state,
-            ChatPrompt((Message("user", prompt),)),
-            self.max_tokens,
+            f"{self.task} Reply with JSON: {json.dumps({self.key: '...'})}",
+            (last_query(state),),
+            source_sites(state, self.find) if self.documents else None,
+            max_tokens=self.max_tokens,
             constraint=Constraint(json_schema=schema),
-            sites=(last_query(state),),
-            sources=sources,
         )
 
     def decode(self, request: Request, completion: Completion) -> Reflection:
@@ -324,24 +295,16 @@ TASK = (
 
 @dataclass(frozen=True)
 class CitationCodec:
-    """A `Teachable` codec of the default dialect.
+    """Which numbered document sentences each response sentence rests on, as a distribution over their numbers.
 
-    Attributes:
-        intrinsic: its name.
-        share: a sentence is cited if it has this share of the most probable one's probability.
-        most: document sentences cited for one response sentence, at most.
-        find: sentence splitter.
+    `[00]` stands for none. All numbers have one width, so they are scored along a small trie, without terminators.
     """
 
-    intrinsic: str = "citation_generation"
-    share: float = 0.5
-    most: int = 3
-    find: SentenceFinder = rules
-
-    @property
-    def dialect(self) -> str:
-        """The default dialect."""
-        return DIALECT
+    intrinsic: str = "citation_generation"  # its name
+    share: float = 0.5  # a sentence is cited if it has this share of the most probable one's probability
+    most: int = 3  # document sentences cited for one response sentence, at most
+    find: SentenceFinder = rules  # sentence splitter
+    dialect: ClassVar[str] = DIALECT
 
     def encode(self, state: State) -> Request:
         """Numbered documents, conversation and task in one user turn; one slot a response sentence.
@@ -349,29 +312,14 @@ class CitationCodec:
         Raises:
             UserError: there is no message.
         """
-        sites = response_sites(state, last_turn(state).message or 0, self.find)
-        sources = source_sites(state, self.find)
+        sites, sources = response_sites(state, last_index(state), self.find), source_sites(state, self.find)
         names = numbers(len(sources))
-        slots = tuple(
-            Slot(names, site, f"Sentence {number}: {one_line(site.text)}\nRests on [")
-            for number, site in enumerate(sites, 1)
-        )
-        prompt = turn(
-            numbered_documents(state, sources) if state.passages else "",
-            conversation(state.messages),
-            f"Task: {TASK.format(none=names[0])}",
-        )
-        return Request(state, ChatPrompt((Message("user", prompt),)), slots=slots, sites=sites, sources=sources)
+        slots = _sentence_slots(sites, names, "Rests on [")
+        return _request(state, TASK.format(none=names[0]), sites, sources, slots=slots)
 
     def decode(self, request: Request, completion: Completion) -> Reflection:
         """One finding a response sentence: cited or not, and from where."""
-        findings: list[Finding] = []
-        diagnostics: list[Diagnostic] = []
-        for number, (slot, scores) in enumerate(zip(request.slots, slot_scores(request, completion), strict=True)):
-            finding, found = self._finding(request, number, slot.site, scores)
-            findings.append(finding)
-            diagnostics += found
-        return Reflection(request.state, tuple(findings), None, completion.text, tuple(diagnostics))
+        return _reflection(request, completion, partial(self._finding, request))
 
     def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
         """One target for each cited sentence, together of weight 1; `[00]` where nothing is cited.
@@ -391,21 +339,16 @@ class CitationCodec:
             targets += [Target(slot.prefill, slot.surfaces[number], 1 / len(numbers)) for number in numbers]
         return tuple(targets)
 
-    def _finding(
-        self, request: Request, number: int, site: Site, scores: Sequence[float] | None
-    ) -> tuple[Finding, tuple[Diagnostic, ...]]:
-        if scores is None:
-            judgment, found = slot_judgment(CITED, None, site, request, number)
-            return Finding(site, judgment), found
-        cited = min(_logsumexp(scores[1:]), 0.0)
-        judgment, found = slot_judgment(CITED, (cited, scores[0]), site, request, number)
-        if judgment is None or judgment.label != "cited":
-            return Finding(site, judgment), found
-        return Finding(site, judgment, self._citations(request, scores)), found
+    def _finding(self, request: Request, number: int, slot: Slot, scores: Sequence[float] | None) -> Judged:
+        cited = None if scores is None else (min(logsumexp(scores[1:]), 0.0), scores[0])
+        judgment, notes = slot_judgment(CITED, cited, slot.site, request, number)
+        if scores is None or judgment is None or judgment.label != "cited":
+            return Finding(slot.site, judgment), notes
+        return Finding(slot.site, judgment, self._citations(request, scores)), notes
 
     def _citations(self, request: Request, scores: Sequence[float]) -> tuple[Citation, ...]:
         """The most probable sentences, neighbours merged; in the order of the documents."""
-        total = _logsumexp(scores)
+        total = logsumexp(scores)
         ranked = sorted(range(len(request.sources)), key=lambda index: -scores[index + 1])[: self.most]
         floor = scores[ranked[0] + 1] + math.log(self.share)
         chosen = {index: math.exp(scores[index + 1] - total) for index in ranked if scores[index + 1] >= floor}
@@ -418,8 +361,3 @@ class CitationCodec:
 
 def _within(inner: Site, outer: Site) -> bool:
     return inner.passage == outer.passage and outer.begin <= inner.begin and inner.end <= outer.end
-
-
-def _logsumexp(values: Sequence[float]) -> float:
-    top = max(values, default=-math.inf)
-    return top if top == -math.inf else top + math.log(math.fsum(math.exp(value - top) for value in values))

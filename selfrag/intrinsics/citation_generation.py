@@ -1,4 +1,4 @@
-"""Citation generation: which passage sentences each sentence of a response rests on. Its typed result."""
+"""Citation generation: which passage sentences each sentence of a response rests on."""
 
 from __future__ import annotations
 
@@ -8,24 +8,18 @@ from typing import Any
 
 from selfrag.intrinsics.capability import Capability, Documents, Needs, Result
 from selfrag.intrinsics.chat import CitationCodec
-from selfrag.intrinsics.contract import Citation, Reflection, Site, State, Teachable
+from selfrag.intrinsics.contract import Citation, Reflection, Site, State
+from selfrag.intrinsics.labels import CITED
 from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import Role
 
 
 @dataclass(frozen=True, slots=True)
 class CitedSentence:
-    """One sentence of the response.
+    """One sentence of the response."""
 
-    Attributes:
-        site: where, in the response as given.
-        judgment: over cited and uncited; None where the model left the sentence out.
-        citations: spans of passages; none if uncited.
-    """
-
-    site: Site
-    judgment: Judgment | None
-    citations: tuple[Citation, ...]
+    site: Site  # where, in the response as given
+    judgment: Judgment | None  # over cited and uncited; None where the model left the sentence out
+    citations: tuple[Citation, ...]  # spans of passages; none if uncited
 
     @property
     def is_cited(self) -> bool | None:
@@ -35,29 +29,24 @@ class CitedSentence:
 
 @dataclass(frozen=True, slots=True)
 class CitationResult(Result):
-    """Citations, sentence by sentence.
+    """Citations, sentence by sentence."""
 
-    Attributes:
-        state: the conversation and the passages that offsets refer to.
-        sentences: in the order of the response; uncited ones are among them.
-    """
+    state: State  # the conversation and the passages that offsets refer to
+    sentences: tuple[CitedSentence, ...]  # in the order of the response; uncited ones are among them
 
-    state: State
-    sentences: tuple[CitedSentence, ...]
+    @classmethod
+    def of(cls, reflection: Reflection) -> CitationResult:
+        """One row a sentence."""
+        rows = tuple(CitedSentence(f.site, f.judgment, f.citations) for f in reflection.findings)
+        return cls(reflection.diagnostics, reflection.state, rows)
 
     @property
     def records(self) -> list[dict[str, Any]]:
         """One object a citation, as the public libraries return them: spans of the response and of a passage."""
         return [
-            {
-                "response_begin": sentence.site.begin,
-                "response_end": sentence.site.end,
-                "response_text": sentence.site.text,
-                "citation_doc_id": self._name(citation.site),
-                "citation_begin": citation.site.begin,
-                "citation_end": citation.site.end,
-                "citation_text": citation.site.text,
-            }
+            {f"response_{key}": value for key, value in sentence.site.as_dict().items()}
+            | {"citation_doc_id": self._name(citation.site)}
+            | {f"citation_{key}": value for key, value in citation.site.as_dict().items()}
             for sentence in self.sentences
             for citation in sentence.citations
         ]
@@ -69,21 +58,13 @@ class CitationResult(Result):
     def _values(self) -> dict[str, Any]:
         rows = [
             {
-                "begin": sentence.site.begin,
-                "end": sentence.site.end,
-                "text": sentence.site.text,
+                **sentence.site.as_dict(),
                 "cited": sentence.is_cited,
                 "citations": [
-                    {
-                        "passage": self._name(citation.site),
-                        "begin": citation.site.begin,
-                        "end": citation.site.end,
-                        "text": citation.site.text,
-                        "probability": citation.probability,
-                    }
-                    for citation in sentence.citations
+                    {"passage": self._name(one.site), **one.site.as_dict(), "probability": one.probability}
+                    for one in sentence.citations
                 ],
-                "judgment": None if sentence.judgment is None else sentence.judgment.as_dict(),
+                "judgment": sentence.judgment,
             }
             for sentence in self.sentences
         ]
@@ -101,16 +82,8 @@ class CitationGeneration(Capability[CitationResult]):
     """Cites the passages for the last assistant turn, whoever wrote it (section 3.5 of arXiv 2504.11704)."""
 
     name = "citation_generation"
-    role = Role.CITATION
-    needs = Needs(("assistant",), Documents.REQUIRED)
+    role = CITED.role
     summary = "which passage sentences does each sentence of the response rest on?"
-
-    @classmethod
-    def default_codec(cls) -> Teachable:
-        """A distribution over numbered sentences, scored."""
-        return CitationCodec(cls.name)
-
-    def result(self, reflection: Reflection) -> CitationResult:
-        """One row a sentence."""
-        rows = tuple(CitedSentence(f.site, f.judgment, f.citations) for f in reflection.findings)
-        return CitationResult(reflection.diagnostics, reflection.state, rows)
+    needs = Needs(("assistant",), Documents.REQUIRED)
+    chat = CitationCodec(name)
+    result_type = CitationResult

@@ -1,4 +1,4 @@
-"""Context relevance: each passage against the last user turn, one passage a request. Its question and typed result."""
+"""Context relevance: each passage against the last user turn, one passage a request."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any
 from retrieval.passage import Passage
 from selfrag.intrinsics.capability import Capability, Documents, Needs, Result, spread
 from selfrag.intrinsics.chat import LabelCodec
-from selfrag.intrinsics.contract import Code, Diagnostic, Finding, Reflection, Scope, State, Teachable
+from selfrag.intrinsics.contract import Code, Diagnostic, Finding, Reflection, Scope, State
 from selfrag.intrinsics.labels import RELEVANCE
 from selfrag.intrinsics.sentences import first_passage
 from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import Role
 
 TASK = (
     "Does the document help to answer the last message of the user?"
@@ -23,14 +22,10 @@ TASK = (
 
 @dataclass(frozen=True, slots=True)
 class JudgedPassage:
-    """One passage.
+    """One passage."""
 
-    Attributes:
-        passage: as given.
-        judgment: over relevant, partially relevant and irrelevant; None where undefined, as for an empty passage.
-    """
-
-    passage: Passage
+    passage: Passage  # as given
+    # over relevant, partially relevant and irrelevant; None where undefined, as for an empty passage
     judgment: Judgment | None
 
     @property
@@ -41,42 +36,36 @@ class JudgedPassage:
 
 @dataclass(frozen=True, slots=True)
 class RelevanceResult(Result):
-    """How relevant passages are.
+    """How relevant passages are."""
 
-    Attributes:
-        passages: in the caller's order.
-    """
+    passages: tuple[JudgedPassage, ...]  # in the caller's order
 
-    passages: tuple[JudgedPassage, ...]
+    @classmethod
+    def of(cls, reflection: Reflection) -> RelevanceResult:
+        """One row a passage."""
+        judged = {finding.site.passage: finding.judgment for finding in reflection.findings}
+        passages = enumerate(reflection.state.passages)
+        return cls(reflection.diagnostics, tuple(JudgedPassage(one, judged.get(index)) for index, one in passages))
 
     def _values(self) -> dict[str, Any]:
         rows = [
-            {
-                "passage": judged.passage.id,
-                "relevance": judged.relevance,
-                "judgment": None if judged.judgment is None else judged.judgment.as_dict(),
-            }
-            for judged in self.passages
+            {"passage": one.passage.id, "relevance": one.relevance, "judgment": one.judgment} for one in self.passages
         ]
         return {"passages": rows}
 
     def _lines(self) -> Iterable[str]:
-        for judged in self.passages:
-            yield f"[{judged.passage.id}] {spread(judged.judgment)}"
+        return [f"[{one.passage.id}] {spread(one.judgment)}" for one in self.passages]
 
 
 class ContextRelevance(Capability[RelevanceResult]):
     """Judges passages one by one."""
 
     name = "context_relevance"
-    role = Role.RELEVANCE
-    needs = Needs(("user",), Documents.REQUIRED)
+    role = RELEVANCE.role
     summary = "does each passage help to answer the question?"
-
-    @classmethod
-    def default_codec(cls) -> Teachable:
-        """One of three labels, scored."""
-        return LabelCodec(cls.name, RELEVANCE, lambda state: TASK, first_passage)
+    needs = Needs(("user",), Documents.REQUIRED)
+    chat = LabelCodec(name, RELEVANCE, TASK, first_passage)
+    result_type = RelevanceResult
 
     def parts(self, state: State) -> Sequence[State]:
         """One state a passage; empty passages are left out."""
@@ -99,13 +88,6 @@ class ContextRelevance(Capability[RelevanceResult]):
             else:
                 notes += [replace(note, site=index) for note in reflection.diagnostics]
         return Reflection(state, tuple(findings), raw="\n".join(r.raw for r in found), diagnostics=tuple(notes))
-
-    def result(self, reflection: Reflection) -> RelevanceResult:
-        """One row a passage."""
-        judged = {finding.site.passage: finding.judgment for finding in reflection.findings}
-        passages = reflection.state.passages
-        rows = tuple(JudgedPassage(passage, judged.get(index)) for index, passage in enumerate(passages))
-        return RelevanceResult(reflection.diagnostics, rows)
 
 
 def _filled(state: State) -> list[int]:

@@ -1,6 +1,6 @@
 """The contract of the intrinsics: the values above the wire and four protocols around them. Runs nothing.
 
-    State --Codec.encode--> Request --Executor--> Completion --Codec.decode--> Reflection --Intrinsic.result--> typed
+    State --Codec.encode--> Request --Executor--> Completion --Codec.decode--> Reflection --Capability.result--> typed
 
 An *intrinsic* is typed input and a typed judgment; a *dialect* is the bytes of one adapter family; an *executor* runs
 requests on a model. A `Reflector` hides all three behind states and reflections, so that tokens, adapters, prompted
@@ -15,41 +15,14 @@ from enum import IntEnum, StrEnum
 from itertools import pairwise
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from selfrag.decoding.requests import Failed, Generate, Generated
-from selfrag.intrinsics.state import Message, Scope, Site, State
+from selfrag.decoding.requests import Failed as Failed
+from selfrag.decoding.requests import Generate, Generated
+from selfrag.intrinsics.state import Message as Message
+from selfrag.intrinsics.state import Scope as Scope
+from selfrag.intrinsics.state import Site as Site
+from selfrag.intrinsics.state import State as State
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import LabelSet, Role
-
-__all__ = [
-    "ChatPrompt",
-    "Citation",
-    "Code",
-    "Codec",
-    "Completion",
-    "Constraint",
-    "Cost",
-    "Diagnostic",
-    "Executor",
-    "Failed",
-    "Finding",
-    "Gold",
-    "Intrinsic",
-    "Message",
-    "Piece",
-    "Reflection",
-    "Reflector",
-    "Request",
-    "Scope",
-    "Site",
-    "Slot",
-    "State",
-    "Steps",
-    "SteppedExecutor",
-    "Target",
-    "Teachable",
-    "TextPrompt",
-    "TokenLogprob",
-]
 
 
 class Code(StrEnum):
@@ -71,67 +44,42 @@ class Code(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One thing to know about an output.
+    """One thing to know about an output."""
 
-    Attributes:
-        code: what kind.
-        message: one line, safe to print.
-        site: number of the site it concerns, in `Request.sites`; None for the whole output.
-    """
-
-    code: Code
-    message: str
-    site: int | None = None
+    code: Code  # what kind
+    message: str  # one line, safe to print
+    site: int | None = None  # number of the site it concerns, in `Request.sites`; None for the whole output
 
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """A piece of a passage (or of an earlier turn) that a response sentence rests on.
+    """A piece of a passage (or of an earlier turn) that a response sentence rests on."""
 
-    Attributes:
-        site: where; adjacent sentences of one passage are merged.
-        probability: of this citation; None where the model gave no probabilities.
-    """
-
-    site: Site
-    probability: float | None = None
+    site: Site  # where; adjacent sentences of one passage are merged
+    probability: float | None = None  # of this citation; None where the model gave no probabilities
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One judgment at one site.
+    """One judgment at one site."""
 
-    Attributes:
-        site: what was judged, in the caller's text.
-        judgment: None where undefined: left out, unreadable or without probability. Never a number then.
-        citations: what it rests on; empty is "no citation" if `judgment` says so.
-        explanation: the model's own words, untrusted.
-    """
-
-    site: Site
-    judgment: Judgment | None
-    citations: tuple[Citation, ...] = ()
-    explanation: str | None = None
+    site: Site  # what was judged, in the caller's text
+    judgment: Judgment | None  # None where undefined: left out, unreadable or without probability. Never a number then.
+    citations: tuple[Citation, ...] = ()  # what it rests on; empty is "no citation" if `judgment` says so
+    explanation: str | None = None  # the model's own words, untrusted
 
 
 @dataclass(frozen=True, slots=True)
 class Reflection:
-    """What one request found.
+    """What one request found."""
 
-    Attributes:
-        state: what was looked at.
-        findings: in the order of the sites, one a site for intrinsics that judge sentences.
-        text: what was written, for intrinsics that write (rewrite, clarification, correction); None if undefined.
-        raw: the model's output as it came.
-        diagnostics: what was wrong with it.
-        values: the plain result in the dialect's own form, as the public libraries return it; None if it has none.
-    """
-
-    state: State
-    findings: tuple[Finding, ...] = ()
+    state: State  # what was looked at
+    findings: tuple[Finding, ...] = ()  # in the order of the sites, one a site for intrinsics that judge sentences
+    # what was written, for intrinsics that write (rewrite, clarification, correction); None if undefined
     text: str | None = None
-    raw: str = ""
-    diagnostics: tuple[Diagnostic, ...] = ()
+    raw: str = ""  # the model's output as it came
+    diagnostics: tuple[Diagnostic, ...] = ()  # what was wrong with it
+    # the plain result in the dialect's own form, as the public libraries return it; None if it has none
     values: Any = None
 
     @property
@@ -142,28 +90,19 @@ class Reflection:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A run of prompt text.
+    """A run of prompt text."""
 
-    Attributes:
-        text: the characters.
-        control: whether special tokens in it are meant; False for everything a caller, a passage or a model wrote.
-    """
-
-    text: str
+    text: str  # the characters
+    # whether special tokens in it are meant; False for everything a caller, a passage or a model wrote
     control: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TextPrompt:
-    """A prompt that the client renders. Neighbouring pieces of one kind are tokenised as one text.
+    """A prompt that the client renders. Neighbouring pieces of one kind are tokenised as one text."""
 
-    Attributes:
-        pieces: in order.
-        own: wording of the codec itself, see `ChatPrompt`.
-    """
-
-    pieces: tuple[Piece, ...]
-    own: str = ""
+    pieces: tuple[Piece, ...]  # in order
+    own: str = ""  # wording of the codec itself, see `ChatPrompt`
 
     @property
     def text(self) -> str:
@@ -173,19 +112,15 @@ class TextPrompt:
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """A conversation that the model's own chat template renders, with an opened assistant turn at the end.
+    """A conversation that the model's own chat template renders, with an opened assistant turn at the end."""
 
-    Attributes:
-        messages: turns, tags and instruction included.
-        documents: `{"doc_id", "text"}` (and `title` if the dialect has it) for templates that take documents.
-        extra: further fields of the request body, as an OpenAI-compatible server expects them.
-        own: wording of the codec itself. Words in brackets that it has, such as `<guardian>`, reach a server that
-            tokenises text as they are; others get a space, because they may be control tokens.
-    """
-
-    messages: tuple[Message, ...]
+    messages: tuple[Message, ...]  # turns, tags and instruction included
+    # `{"doc_id", "text"}` (and `title` if the dialect has it) for templates that take documents
     documents: tuple[Mapping[str, str], ...] = ()
+    # further fields of the request body, as an OpenAI-compatible server expects them
     extra: Mapping[str, Any] = field(default_factory=dict)
+    # wording of the codec itself. Words in brackets that it has, such as `<guardian>`, reach a server that tokenises
+    # text as they are; others get a space, because they may be control tokens.
     own: str = ""
 
 
@@ -208,18 +143,12 @@ class Slot:
 
     Slots of a request are independent of each other and share its prompt. Surfaces are distinct and none is a prefix
     of another (end them with what follows the label), so that their exact sequence probabilities are disjoint events.
-
-    Attributes:
-        labels: what is judged; None where the surfaces are places, such as numbers of sentences.
-        surfaces: one string a label, in label order, as the model would write it after `prefill`.
-        prefill: text of the reply before the label.
-        site: what is judged.
     """
 
-    surfaces: tuple[str, ...]
-    site: Site
-    prefill: str = ""
-    labels: LabelSet | None = None
+    surfaces: tuple[str, ...]  # one string a label, in label order, as the model would write it after `prefill`
+    site: Site  # what is judged
+    prefill: str = ""  # text of the reply before the label
+    labels: LabelSet | None = None  # what is judged; None where the surfaces are places, such as numbers of sentences
 
     def __post_init__(self) -> None:
         if not self.surfaces or not all(self.surfaces):
@@ -233,104 +162,64 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One call of an intrinsic, ready for an executor.
+    """One call of an intrinsic, ready for an executor."""
 
-    Attributes:
-        state: what it was made from; decoding needs it for offsets.
-        prompt: rendered here, or by the model's chat template.
-        max_tokens: most new tokens of generated text; 0 if only slots are scored.
-        temperature: of generated text; None leaves it to the server.
-        constraint: what the text must match; None for free text.
-        slots: labels to be scored, each a result in `Completion.scores`.
-        sites: places that the model calls by number, response sentences as a rule.
-        sources: places that the model may cite by number.
-        top_logprobs: alternatives wanted at each generated token; 0 for none.
-        adapter: name of the LoRA adapter, as engine or server know it; None for the base model.
-    """
-
-    state: State
-    prompt: TextPrompt | ChatPrompt
-    max_tokens: int = 0
-    temperature: float | None = 0.0
-    constraint: Constraint | None = None
-    slots: tuple[Slot, ...] = ()
-    sites: tuple[Site, ...] = ()
-    sources: tuple[Site, ...] = ()
-    top_logprobs: int = 0
-    adapter: str | None = None
+    state: State  # what it was made from; decoding needs it for offsets
+    prompt: TextPrompt | ChatPrompt  # rendered here, or by the model's chat template
+    max_tokens: int = 0  # most new tokens of generated text; 0 if only slots are scored
+    temperature: float | None = 0.0  # of generated text; None leaves it to the server
+    constraint: Constraint | None = None  # what the text must match; None for free text
+    slots: tuple[Slot, ...] = ()  # labels to be scored, each a result in `Completion.scores`
+    sites: tuple[Site, ...] = ()  # places that the model calls by number, response sentences as a rule
+    sources: tuple[Site, ...] = ()  # places that the model may cite by number
+    top_logprobs: int = 0  # alternatives wanted at each generated token; 0 for none
+    adapter: str | None = None  # name of the LoRA adapter, as engine or server know it; None for the base model
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """One generated token.
+    """One generated token."""
 
-    Attributes:
-        token: its text.
-        logprob: natural log-probability.
-        top: alternatives, itself as a rule among them, best first.
-    """
-
-    token: str
-    logprob: float
-    top: tuple[tuple[str, float], ...] = ()
+    token: str  # its text
+    logprob: float  # natural log-probability
+    top: tuple[tuple[str, float], ...] = ()  # alternatives, itself as a rule among them, best first
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What came back for a request.
+    """What came back for a request."""
 
-    Attributes:
-        text: generated text without the prompt; empty if none was asked for.
-        finish: `stop`, `length`, or the server's own word; None if unknown.
-        tokens: log-probabilities of the text's tokens; None if there are none.
-        scores: for each slot the natural log-probability of each surface under the raw model, -inf allowed;
-            None for a slot that could not be scored.
-        prompt_tokens: tokens of all prompts, cached ones included.
-        cached_tokens: of these, tokens that were not computed anew.
-        generated_tokens: new tokens.
-    """
-
-    text: str = ""
-    finish: str | None = None
-    tokens: tuple[TokenLogprob, ...] | None = None
+    text: str = ""  # generated text without the prompt; empty if none was asked for
+    finish: str | None = None  # `stop`, `length`, or the server's own word; None if unknown
+    tokens: tuple[TokenLogprob, ...] | None = None  # log-probabilities of the text's tokens; None if there are none
+    # for each slot the natural log-probability of each surface under the raw model, -inf allowed; None for a slot that
+    # could not be scored
     scores: tuple[tuple[float, ...] | None, ...] = ()
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    generated_tokens: int = 0
+    prompt_tokens: int = 0  # tokens of all prompts, cached ones included
+    cached_tokens: int = 0  # of these, tokens that were not computed anew
+    generated_tokens: int = 0  # new tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a model is taught to write for a request: after the prompt and `prefill`, `text`, then its end of turn.
+    """What a model is taught to write for a request: after the prompt and `prefill`, `text`, then its end of turn."""
 
-    Attributes:
-        prefill: not trained on; that of the slot, or empty.
-        text: trained on.
-        weight: of this target in the loss.
-    """
-
-    prefill: str
-    text: str
-    weight: float = 1.0
+    prefill: str  # not trained on; that of the slot, or empty
+    text: str  # trained on
+    weight: float = 1.0  # of this target in the loss
 
 
 @dataclass(frozen=True, slots=True)
 class Gold:
-    """What is known to be right, from which a codec makes training targets.
+    """What is known to be right, from which a codec makes training targets."""
 
-    Attributes:
-        labels: names, one for each of `Request.sites`, or a single one; None where unknown.
-        sources: for each site the indices of `Request.sources` it rests on, empty for no citation; None where unknown.
-        text: a rewrite or a clarification.
-    """
-
-    labels: tuple[str | None, ...] = ()
+    labels: tuple[str | None, ...] = ()  # names, one for each of `Request.sites`, or a single one; None where unknown
+    # for each site the indices of `Request.sources` it rests on, empty for no citation; None where unknown
     sources: tuple[tuple[int, ...] | None, ...] = ()
-    text: str | None = None
+    text: str | None = None  # a rewrite or a clarification
 
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 Steps: TypeAlias = Generator[list[Generate], list[Generated | Failed], T]
 """A sans-IO computation: yields batches of engine requests, receives their results in order, returns a `T`."""
@@ -375,7 +264,10 @@ class Teachable(Codec, Protocol):
 
 
 class Executor(Protocol):
-    """Runs requests on a model: scores slots exactly, generates constrained text. Requests share the batch."""
+    """Runs requests on a model: scores slots exactly, generates constrained text. Requests share the batch.
+
+    One over an engine of this library also has `steps`, the same without IO, which can run inside a decoder.
+    """
 
     def run(self, requests: Sequence[Request]) -> list[Completion | Failed]:
         """One result a request, in order; a request that failed alone comes back as `Failed`.
@@ -384,14 +276,6 @@ class Executor(Protocol):
             EngineError: the model or server is gone.
             UserError: the executor cannot do what is asked of it (an adapter it must refuse, no constraint support).
         """
-        ...
-
-
-class SteppedExecutor(Executor, Protocol):
-    """An executor over an engine of this library, which can also run inside a decoder."""
-
-    def steps(self, requests: Sequence[Request]) -> Steps[list[Completion | Failed]]:
-        """The same as `run`, with the engine left to the caller."""
         ...
 
 
@@ -424,25 +308,4 @@ class Reflector(Protocol):
 
     def reflect(self, states: Sequence[State]) -> Steps[list[Reflection]]:
         """One reflection a state, in order. A reflector on a remote model does its own IO and yields nothing."""
-        ...
-
-
-class Intrinsic(Protocol[T_co]):
-    """A capability with a stable, typed interface, whatever the dialect."""
-
-    @property
-    def name(self) -> str:
-        """Such as `answerability`."""
-        ...
-
-    def check(self, state: State) -> None:
-        """Refuse what makes no sense.
-
-        Raises:
-            UserError: wrong last role, missing passages, empty response, missing argument.
-        """
-        ...
-
-    def result(self, reflection: Reflection) -> T_co:
-        """The typed result."""
         ...

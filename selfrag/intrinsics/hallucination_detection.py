@@ -1,4 +1,4 @@
-"""Hallucination detection: how faithful each sentence of a response is to the passages. Its question, typed result."""
+"""Hallucination detection: how faithful each sentence of a response is to the passages."""
 
 from __future__ import annotations
 
@@ -8,34 +8,26 @@ from typing import Any
 
 from selfrag.intrinsics.capability import Capability, Documents, Needs, Result
 from selfrag.intrinsics.chat import SentenceCodec
-from selfrag.intrinsics.contract import Reflection, Site, Teachable
+from selfrag.intrinsics.contract import Reflection, Site
 from selfrag.intrinsics.labels import FAITHFULNESS
 from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import Role
 
 TASK = (
     "Compare each sentence of the last reply with the documents. Its verdict is faithful if they support all of it,"
     " partial if they support a part of it, unfaithful if they do not support or if they contradict it, and NA if it"
     " claims nothing that could be checked."
 )
-ASKING = "Verdict:"
 HALLUCINATED_BELOW = 0.1
 """A response is hallucinated if some sentence is below this (section 5.3 of the paper)."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedSentence:
-    """One sentence of the response.
+    """One sentence of the response."""
 
-    Attributes:
-        site: where, in the response as given.
-        judgment: over degrees of faithfulness; None where undefined.
-        explanation: the model's reasons, if it gave any.
-    """
-
-    site: Site
-    judgment: Judgment | None
-    explanation: str | None = None
+    site: Site  # where, in the response as given
+    judgment: Judgment | None  # over degrees of faithfulness; None where undefined
+    explanation: str | None = None  # the model's reasons, if it gave any
 
     @property
     def label(self) -> str | None:
@@ -50,16 +42,12 @@ class JudgedSentence:
     @property
     def degree(self) -> float | None:
         """Value of the most probable label; None as for `faithfulness`."""
-        if self.judgment is None or not self.judgment.defined:
-            return None
-        return self.judgment.labels.values[self.judgment.labels.index(self.judgment.label)]
+        return self.judgment.mode if self.judgment is not None and self.judgment.defined else None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
-            "begin": self.site.begin,
-            "end": self.site.end,
-            "text": self.site.text,
+            **self.site.as_dict(),
             "label": self.label,
             "faithfulness": self.faithfulness,
             "explanation": self.explanation,
@@ -69,13 +57,15 @@ class JudgedSentence:
 
 @dataclass(frozen=True, slots=True)
 class HallucinationResult(Result):
-    """Faithfulness, sentence by sentence.
+    """Faithfulness, sentence by sentence."""
 
-    Attributes:
-        sentences: in the order of the response.
-    """
+    sentences: tuple[JudgedSentence, ...]  # in the order of the response
 
-    sentences: tuple[JudgedSentence, ...]
+    @classmethod
+    def of(cls, reflection: Reflection) -> HallucinationResult:
+        """One row a sentence."""
+        rows = tuple(JudgedSentence(f.site, f.judgment, f.explanation) for f in reflection.findings)
+        return cls(reflection.diagnostics, rows)
 
     @property
     def lowest(self) -> float | None:
@@ -89,11 +79,7 @@ class HallucinationResult(Result):
         return min(degrees) < HALLUCINATED_BELOW if degrees else None
 
     def _values(self) -> dict[str, Any]:
-        return {
-            "hallucinated": self.is_hallucinated,
-            "lowest": self.lowest,
-            "sentences": [sentence.as_dict() for sentence in self.sentences],
-        }
+        return {"hallucinated": self.is_hallucinated, "lowest": self.lowest, "sentences": self.sentences}
 
     def _lines(self) -> Iterable[str]:
         for sentence in self.sentences:
@@ -105,16 +91,8 @@ class HallucinationDetection(Capability[HallucinationResult]):
     """Judges each sentence of the last assistant turn (section 3.3 of arXiv 2504.11704). Higher is more faithful."""
 
     name = "hallucination_detection"
-    role = Role.SUPPORT
-    needs = Needs(("assistant",), Documents.REQUIRED)
+    role = FAITHFULNESS.role
     summary = "is each sentence of the response faithful to the passages?"
-
-    @classmethod
-    def default_codec(cls) -> Teachable:
-        """One label a sentence, scored."""
-        return SentenceCodec(cls.name, FAITHFULNESS, TASK, ASKING)
-
-    def result(self, reflection: Reflection) -> HallucinationResult:
-        """One row a sentence."""
-        rows = tuple(JudgedSentence(f.site, f.judgment, f.explanation) for f in reflection.findings)
-        return HallucinationResult(reflection.diagnostics, rows)
+    needs = Needs(("assistant",), Documents.REQUIRED)
+    chat = SentenceCodec(name, FAITHFULNESS, TASK, "Verdict:")
+    result_type = HallucinationResult

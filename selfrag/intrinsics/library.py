@@ -1,4 +1,4 @@
-"""`Library`: the intrinsics on one model with its adapters, loaded by name. Knows no wire format and scores nothing."""
+"""The catalog of intrinsics, and `Library`: the intrinsics on one model with its adapters, loaded by name."""
 
 from __future__ import annotations
 
@@ -76,17 +76,12 @@ C = TypeVar("C", bound=Capability[Any])
 
 @dataclass(frozen=True)
 class Library:
-    """The intrinsics on one model.
+    """The intrinsics on one model."""
 
-    Attributes:
-        executor: where requests run.
-        adapters: adapter of an intrinsic on the executor, by the intrinsic's name; others use the base model.
-        dialect: of the adapters and of the base model.
-    """
-
-    executor: Executor
+    executor: Executor  # where requests run
+    # adapter of an intrinsic on the executor, by the intrinsic's name; others use the base model
     adapters: Mapping[str, str] = field(default_factory=dict)
-    dialect: str = DIALECT
+    dialect: str = DIALECT  # of the adapters and of the base model
 
     @classmethod
     def from_pretrained(
@@ -105,7 +100,7 @@ class Library:
             engine: `vllm`, `transformers`, the address of a `vllm serve`, or None for the best one installed.
             adapters: folder of a LoRA adapter (its name on a server) by the intrinsic's name. None takes those that are
                 shipped with the demo model, and none for other models.
-            dialect: see `selfrag.intrinsics.library`.
+            dialect: see `codec_of`.
             engine_options: fields of the engine's configuration, such as `max_model_len`.
 
         Raises:
@@ -149,7 +144,7 @@ class Library:
             url: such as `http://127.0.0.1:8000/v1`.
             model: its name there.
             adapters: what the server calls the adapter of an intrinsic, by the intrinsic's name.
-            dialect: see `selfrag.intrinsics.library`.
+            dialect: see `codec_of`.
             settings: further fields of `EndpointConfig`, such as `api_key_env`.
 
         Raises:
@@ -194,26 +189,18 @@ _PROBE = State(
 
 @dataclass(frozen=True, slots=True)
 class AdapterCard:
-    """What an adapter is for.
-
-    Attributes:
-        intrinsic: its name.
-        dialect: whose codec it speaks.
-        prompt: fingerprint of what that codec asked when the adapter was trained.
-        base: shape of the base model: type, width, layers, rows of the vocabulary.
-        rank: of its pairs.
-        invocation: ids that switch it on; empty for a LoRA that always acts.
-    """
+    """What an adapter is for."""
 
     FILE: ClassVar[str] = "intrinsic.json"
     FORMAT: ClassVar[int] = 1
 
-    intrinsic: str
-    dialect: str
-    prompt: str
+    intrinsic: str  # its name
+    dialect: str  # whose codec it speaks
+    prompt: str  # fingerprint of what that codec asked when the adapter was trained
+    # shape of the base model: type, width, layers, rows of the vocabulary
     base: dict[str, Any] = field(default_factory=dict)
-    rank: int = 0
-    invocation: tuple[int, ...] = ()
+    rank: int = 0  # of its pairs
+    invocation: tuple[int, ...] = ()  # ids that switch it on; empty for a LoRA that always acts
 
     @classmethod
     def of(cls, codec: Codec, *, rank: int, base: dict[str, Any], invocation: tuple[int, ...]) -> AdapterCard:
@@ -256,7 +243,7 @@ class AdapterCard:
 
 
 def fingerprint(codec: Codec) -> str:
-    """Changes with whatever the codec asks, on conversations that end with either role."""
+    """Changes with whatever the codec asks, on fixed conversations that end with either role."""
     found = []
     for messages in (_PROBE.messages, _PROBE.messages[:1]):
         request = codec.encode(State(messages, _PROBE.passages))

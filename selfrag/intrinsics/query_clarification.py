@@ -1,4 +1,4 @@
-"""Query clarification: whether to ask back, and what. Its task and typed result."""
+"""Query clarification: whether to ask back, and what."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from selfrag.intrinsics.capability import Capability, Documents, Needs, Result
 from selfrag.intrinsics.chat import TextCodec
-from selfrag.intrinsics.contract import Reflection, State, Teachable
+from selfrag.intrinsics.contract import Reflection
 from selfrag.intrinsics.labels import CLEAR
-from selfrag.reflection.labels import Role
+from selfrag.intrinsics.state import State
 
 NOTHING = "CLEAR"
 """What a model writes where there is nothing to ask."""
@@ -21,17 +21,24 @@ TASK = (
 )
 
 
+def _label(state: State, text: str) -> str:
+    del state
+    return "clear" if text.strip(" .\"'").casefold() == NOTHING.casefold() else "unclear"
+
+
 @dataclass(frozen=True, slots=True)
 class ClarificationResult(Result):
-    """A question back to the user, or none.
+    """A question back to the user, or none."""
 
-    Attributes:
-        question: what to ask; None if nothing need be asked, or if undefined.
-        defined: whether the model decided at all.
-    """
+    question: str | None  # what to ask; None if nothing need be asked, or if undefined
+    defined: bool  # whether the model decided at all
 
-    question: str | None
-    defined: bool
+    @classmethod
+    def of(cls, reflection: Reflection) -> ClarificationResult:
+        """The question, if there is one."""
+        text = reflection.text
+        asked = None if text is None or _label(reflection.state, text) == "clear" else text
+        return cls(reflection.diagnostics, asked, text is not None)
 
     @property
     def needed(self) -> bool:
@@ -42,29 +49,15 @@ class ClarificationResult(Result):
         return {"needed": self.needed, "question": self.question, "defined": self.defined}
 
     def _lines(self) -> Iterable[str]:
-        yield self.question or ("the question is clear" if self.defined else "undefined")
+        return [self.question or ("the question is clear" if self.defined else "undefined")]
 
 
 class QueryClarification(Capability[ClarificationResult]):
     """Asks back where the last user turn cannot be answered as it is."""
 
     name = "query_clarification"
-    role = Role.CLARITY
-    needs = Needs(("user",), Documents.OPTIONAL)
+    role = CLEAR.role
     summary = "is there something to ask back before answering?"
-
-    @classmethod
-    def default_codec(cls) -> Teachable:
-        """A constrained JSON object."""
-        return TextCodec(cls.name, "clarification", TASK, CLEAR, _label, documents=True)
-
-    def result(self, reflection: Reflection) -> ClarificationResult:
-        """The question, if there is one."""
-        text = reflection.text
-        asked = None if text is None or _label(reflection.state, text) == "clear" else text
-        return ClarificationResult(reflection.diagnostics, asked, text is not None)
-
-
-def _label(state: State, text: str) -> str:
-    del state
-    return "clear" if text.strip(" .\"'").casefold() == NOTHING.casefold() else "unclear"
+    needs = Needs(("user",), Documents.OPTIONAL)
+    chat = TextCodec(name, "clarification", TASK, CLEAR, _label, documents=True)
+    result_type = ClarificationResult

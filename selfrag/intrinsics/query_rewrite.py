@@ -1,4 +1,4 @@
-"""Query rewrite: the last user turn as a question that stands alone. Its task and typed result."""
+"""Query rewrite: the last user turn as a question that stands alone."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from selfrag.intrinsics.capability import Capability, Documents, Needs, Result
 from selfrag.intrinsics.chat import TextCodec
-from selfrag.intrinsics.contract import Reflection, State, Teachable
+from selfrag.intrinsics.contract import Reflection
 from selfrag.intrinsics.labels import CHANGED
-from selfrag.reflection.labels import Role
+from selfrag.intrinsics.state import State
 
 TASK = (
     "Rewrite the last message of the user so that it can be understood without the conversation."
@@ -18,19 +18,28 @@ TASK = (
 )
 
 
+def same_question(first: str, second: str) -> bool:
+    """Whether two questions are equal but for spacing and case."""
+    return first.casefold().split() == second.casefold().split()
+
+
+def _label(state: State, text: str) -> str:
+    return "unchanged" if same_question(state.query or "", text) else "changed"
+
+
 @dataclass(frozen=True, slots=True)
 class RewriteResult(Result):
-    """A rewritten question.
+    """A rewritten question."""
 
-    Attributes:
-        original: the last user turn.
-        text: the rewrite; the original where the model wrote none.
-        defined: whether the model wrote one.
-    """
+    original: str  # the last user turn
+    text: str  # the rewrite; the original where the model wrote none
+    defined: bool  # whether the model wrote one
 
-    original: str
-    text: str
-    defined: bool
+    @classmethod
+    def of(cls, reflection: Reflection) -> RewriteResult:
+        """The rewrite, or the original."""
+        original, text = reflection.state.query or "", reflection.text
+        return cls(reflection.diagnostics, original, original if text is None else text, text is not None)
 
     @property
     def changed(self) -> bool:
@@ -50,25 +59,8 @@ class QueryRewrite(Capability[RewriteResult]):
     """Makes the last user turn independent of the conversation (section 3.1 of arXiv 2504.11704)."""
 
     name = "query_rewrite"
-    role = Role.REWRITE
-    needs = Needs(("user",), Documents.UNUSED)
+    role = CHANGED.role
     summary = "the last question, understandable on its own"
-
-    @classmethod
-    def default_codec(cls) -> Teachable:
-        """A constrained JSON object."""
-        return TextCodec(cls.name, "rewritten_question", TASK, CHANGED, _label)
-
-    def result(self, reflection: Reflection) -> RewriteResult:
-        """The rewrite, or the original."""
-        original, text = reflection.state.query or "", reflection.text
-        return RewriteResult(reflection.diagnostics, original, original if text is None else text, text is not None)
-
-
-def same_question(first: str, second: str) -> bool:
-    """Whether two questions are equal but for spacing and case."""
-    return first.casefold().split() == second.casefold().split()
-
-
-def _label(state: State, text: str) -> str:
-    return "unchanged" if same_question(state.query or "", text) else "changed"
+    needs = Needs(("user",), Documents.UNUSED)
+    chat = TextCodec(name, "rewritten_question", TASK, CHANGED, _label)
+    result_type = RewriteResult

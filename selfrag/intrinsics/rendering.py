@@ -1,4 +1,4 @@
-"""Prompts and replies of a request as token ids, the same for inference and training. Knows a tokenizer, no model.
+"""Prompts and replies of a request as token ids, the same for inference and training.
 
 What a caller, a passage or a model wrote is tokenised apart from the template around it, so no text becomes a control
 token, whatever it contains. A chat template is given a mark in the place of each text, and never sees the text itself;
@@ -30,31 +30,21 @@ _SHOWN = ("content", "text", "title")
 
 @dataclass(frozen=True, slots=True)
 class SlotPaths:
-    """The surfaces of a slot as ids.
+    """The surfaces of a slot as ids."""
 
-    Attributes:
-        shared: ids of the reply that all surfaces have in common, the prefill as a rule.
-        paths: ids of each surface after them, in order, none empty, none the beginning of another.
-    """
-
-    shared: tuple[int, ...]
+    shared: tuple[int, ...]  # ids of the reply that all surfaces have in common, the prefill as a rule
+    # ids of each surface after them, in order, none empty, none the beginning of another
     paths: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
 class Renderer:
-    """Renders for one tokenizer.
+    """Renders for one tokenizer."""
 
-    Attributes:
-        tokenizer: of Hugging Face, with a chat template where chat prompts are to be rendered. Tokenises nothing.
-        text: safe tokenisation with it.
-        end_id: ends a turn of the assistant.
-        trusted: tokenisation of the template's own text, in which control tokens are meant.
-    """
-
-    tokenizer: Any
-    text: TextCodec
-    end_id: int
+    tokenizer: Any  # of Hugging Face, with a chat template where chat prompts are to be rendered. Tokenises nothing.
+    text: TextCodec  # safe tokenisation with it
+    end_id: int  # ends a turn of the assistant
+    # tokenisation of the template's own text, in which control tokens are meant
     trusted: ReadOnlyTokenizer | None = None
 
     @classmethod

@@ -1,6 +1,6 @@
 """What an intrinsic looks at: a conversation, passages, arguments; and `Site`, a place in their original strings.
 
-Knows no wire format. Which order of roles makes sense is each intrinsic's matter; that they are roles is checked here.
+Which order of roles makes sense is each intrinsic's matter; that they are roles is checked here.
 """
 
 from __future__ import annotations
@@ -25,15 +25,10 @@ ROLES = ("user", "assistant", "system", "developer", "tool")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn.
+    """One turn."""
 
-    Attributes:
-        role: one of `ROLES`; in a prompt also a document of a dialect that shows documents as turns, `document 7`.
-        content: untrusted; nothing in it can become a control token or a sentence tag.
-    """
-
-    role: str
-    content: str
+    role: str  # one of `ROLES`; in a prompt also a document of a dialect that shows documents as turns, `document 7`
+    content: str  # untrusted; nothing in it can become a control token or a sentence tag
 
 
 class Scope(StrEnum):
@@ -53,28 +48,24 @@ class Site:
     """A place in the caller's own text: `original[begin:end] == text`, always.
 
     Exactly one of `message` and `passage` is given.
-
-    Attributes:
-        scope: what kind of piece.
-        begin: character offset into the original string.
-        end: character offset, exclusive.
-        text: that slice.
-        message: index into `State.messages`.
-        passage: index into `State.passages`.
     """
 
-    scope: Scope
-    begin: int
-    end: int
-    text: str
-    message: int | None = None
-    passage: int | None = None
+    scope: Scope  # what kind of piece
+    begin: int  # character offset into the original string
+    end: int  # character offset, exclusive
+    text: str  # that slice
+    message: int | None = None  # index into `State.messages`
+    passage: int | None = None  # index into `State.passages`
 
     def __post_init__(self) -> None:
         if (self.message is None) == (self.passage is None):
             raise ValueError("a site is in a message or in a passage")
         if self.end - self.begin != len(self.text) or self.begin < 0:
             raise ValueError(f"site {self.begin}:{self.end} does not hold {len(self.text)} characters")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Offsets and text, ready for JSON."""
+        return {"begin": self.begin, "end": self.end, "text": self.text}
 
     def __str__(self) -> str:
         where = f"message {self.message}" if self.passage is None else f"passage {self.passage}"
@@ -83,18 +74,14 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The input of an intrinsic; never mutated. Lone surrogates in any of its texts are replaced by U+FFFD.
+    """The input of an intrinsic; never mutated. Lone surrogates in any of its texts are replaced by U+FFFD."""
 
-    Attributes:
-        messages: the conversation, oldest first. A role that is none of `ROLES` raises a `UserError`.
-        passages: in the caller's order; empty ones keep their place.
-        arguments: what a template of the intrinsic asks for, such as `requirement`.
-        extra: fields of the caller's chat request that a dialect passes on, such as `temperature`.
-    """
-
+    # the conversation, oldest first. A role that is none of `ROLES` raises a `UserError`.
     messages: tuple[Message, ...]
-    passages: tuple[Passage, ...] = ()
+    passages: tuple[Passage, ...] = ()  # in the caller's order; empty ones keep their place
+    # what a template of the intrinsic asks for, such as `requirement`
     arguments: Mapping[str, str] = field(default_factory=dict)
+    # fields of the caller's chat request that a dialect passes on, such as `temperature`
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -137,14 +124,16 @@ class State:
         end = len(text) if end is None else end
         return Site(scope, begin, end, text[begin:end], passage=index)
 
+    def original(self, site: Site) -> str:
+        """The message or passage that a site lies in; empty where there is none."""
+        if site.passage is not None:
+            return self.passages[site.passage].text if site.passage < len(self.passages) else ""
+        index = site.message or 0
+        return self.messages[index].content if index < len(self.messages) else ""
+
     def holds(self, site: Site) -> bool:
         """Whether the site's text is what this state has there."""
-        if site.passage is not None:
-            original = self.passages[site.passage].text if site.passage < len(self.passages) else ""
-        else:
-            index = site.message or 0
-            original = self.messages[index].content if index < len(self.messages) else ""
-        return original[site.begin : site.end] == site.text
+        return self.original(site)[site.begin : site.end] == site.text
 
 
 def _whole(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Uncertainty: how certain it is that the model's own answer is, or would be, right. Its question and typed result."""
+"""Uncertainty: how certain it is that the model's own answer is, or would be, right."""
 
 from __future__ import annotations
 
@@ -6,28 +6,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from selfrag.intrinsics.capability import Capability, Documents, Needs, Result, spread
+from selfrag.intrinsics.capability import Capability, Documents, JudgmentResult, Needs, spread
 from selfrag.intrinsics.chat import LabelCodec
-from selfrag.intrinsics.contract import Reflection, State, Teachable
 from selfrag.intrinsics.labels import CERTAINTY
 from selfrag.intrinsics.sentences import judged_turn
-from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import Role
+from selfrag.intrinsics.state import State
 
 SCALE = "Reply with one digit from 0 (0 to 10 percent) to 9 (90 to 100 percent)."
 AFTER = f"How certain is it that the last reply of the assistant is correct? {SCALE}"
 BEFORE = f"How certain is it that the assistant would answer the last message correctly? {SCALE}"
 
 
+def _task(state: State) -> str:
+    return AFTER if state.messages[-1].role == "assistant" else BEFORE
+
+
 @dataclass(frozen=True, slots=True)
-class UncertaintyResult(Result):
-    """A certainty as a distribution over the ten deciles.
-
-    Attributes:
-        judgment: over the deciles; None where undefined.
-    """
-
-    judgment: Judgment | None
+class UncertaintyResult(JudgmentResult):
+    """A certainty as a distribution over the ten deciles."""
 
     @property
     def certainty(self) -> float | None:
@@ -37,20 +33,15 @@ class UncertaintyResult(Result):
     @property
     def decile(self) -> float | None:
         """Middle of the most probable decile, which is what was calibrated; None where undefined."""
-        if self.judgment is None:
-            return None
-        return self.judgment.labels.values[self.judgment.labels.index(self.judgment.label)]
+        return None if self.judgment is None else self.judgment.mode
 
     def _values(self) -> dict[str, Any]:
-        judgment = None if self.judgment is None else self.judgment.as_dict()
-        return {"certainty": self.certainty, "decile": self.decile, "judgment": judgment}
+        return {"certainty": self.certainty, "decile": self.decile, "judgment": self.judgment}
 
     def _lines(self) -> Iterable[str]:
-        if self.certainty is None or self.decile is None:
-            yield "certainty undefined"
-        else:
-            yield f"certainty {self.certainty:.2f}, most probable decile {self.decile:.2f}"
-            yield spread(self.judgment)
+        if self.judgment is None:
+            return ["certainty undefined"]
+        return [f"certainty {self.certainty:.2f}, most probable decile {self.decile:.2f}", spread(self.judgment)]
 
 
 class Uncertainty(Capability[UncertaintyResult]):
@@ -60,19 +51,8 @@ class Uncertainty(Capability[UncertaintyResult]):
     """
 
     name = "uncertainty"
-    role = Role.CERTAINTY
-    needs = Needs(("assistant", "user"), Documents.OPTIONAL)
+    role = CERTAINTY.role
     summary = "how certain is it that the answer is right?"
-
-    @classmethod
-    def default_codec(cls) -> Teachable:
-        """One digit, scored."""
-        return LabelCodec(cls.name, CERTAINTY, _task, judged_turn)
-
-    def result(self, reflection: Reflection) -> UncertaintyResult:
-        """The judgment."""
-        return UncertaintyResult(reflection.diagnostics, next(iter(reflection.judgments), None))
-
-
-def _task(state: State) -> str:
-    return AFTER if state.messages[-1].role == "assistant" else BEFORE
+    needs = Needs(("assistant", "user"), Documents.OPTIONAL)
+    chat = LabelCodec(name, CERTAINTY, _task, judged_turn)
+    result_type = UncertaintyResult

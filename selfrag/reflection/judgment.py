@@ -84,6 +84,11 @@ class Judgment:
         """Name of the most probable label (the first of equals)."""
         return self.labels.names[self.distribution.index(max(self.distribution))]
 
+    @property
+    def mode(self) -> float:
+        """Value of the most probable label (the first of equals)."""
+        return self.labels.values[self.distribution.index(max(self.distribution))]
+
     def probability(self, name: str) -> float:
         """Probability of one label, by name."""
         return self.distribution[self.labels.index(name)]

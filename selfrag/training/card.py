@@ -91,17 +91,11 @@ _LAST = 10  # the figures of the card are means over the last tenth of the run
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """What a run made, in the words of its card; `{rank}` stands for the adapter's rank.
+    """What a run made, in the words of its card; `{rank}` stands for the adapter's rank."""
 
-    Attributes:
-        title: what it is.
-        use: how to use it, in one line.
-        loader: what loads it, as hubs call it.
-    """
-
-    title: str
-    use: str
-    loader: str
+    title: str  # what it is
+    use: str  # how to use it, in one line
+    loader: str  # what loads it, as hubs call it
 
 
 ADAPTER = Product(
@@ -136,49 +130,26 @@ def write_card(run_dir: Path, folder: Path, product: Product, *, base: str, reci
 
 
 def render(product: Product, base: str, recipe: str, run: dict[str, Any], records: Sequence[dict[str, Any]]) -> str:
-    """The card as Markdown."""
-    config, facts = run["config"], run["facts"]
-    title = product.title.format(rank=config.get("lora", {}).get("rank"))
-    kinds_of = facts.get("sources") or facts.get("rows_by_label") or {}
-    seconds, tokens = sum(r["seconds"] for r in records), sum(r["tokens"] for r in records)
-    kinds = "\n".join(f"| {_cell(name)} | {count} |" for name, count in kinds_of.items())
-    figures = "\n".join(
-        f"| {name} | {count} | {loss:.3f} | {accuracy:.3f} |" for name, count, loss, accuracy in last_figures(records)
+    """The card as Markdown, by `card.md.j2`."""
+    from jinja2 import Environment, PackageLoader
+
+    # Markdown: HTML is escaped by `_cell`, in what comes from files.
+    environment = Environment(loader=PackageLoader("selfrag", "training"), keep_trailing_newline=True)  # noqa: S701
+    environment.filters["cell"] = _cell
+    facts = run["facts"]
+    return environment.get_template("card.md.j2").render(
+        product=product,
+        title=product.title.format(rank=run["config"].get("lora", {}).get("rank")),
+        base=base,
+        recipe=recipe,
+        run=run,
+        facts=facts,
+        left_out=_left_out(facts.get("rows_left_out", 0)),
+        records=records,
+        tokens=sum(record["tokens"] for record in records),
+        seconds=sum(record["seconds"] for record in records),
+        figures=list(last_figures(records)),
     )
-    return f"""---
-library_name: {product.loader}
-tags: [self-rag, retrieval-augmented-generation]
----
-# {title} for {_cell(base)}
-
-{product.use}
-
-- **Base**: {_cell(base)}, SHA-256 of its weights `{run["inputs"]["base"]}`.
-- **Rows**: SHA-256 `{run["inputs"].get("rows", "")}`; {facts.get("rows", "?")} rows, {facts["tokens"]} tokens a pass;
-  {facts.get("rows_with_shortened_passages", 0)} with a shortened passage, no target was shortened;
-  {_left_out(facts.get("rows_left_out", 0))}.
-- **Run**: recipe `{_cell(recipe)}`, {len(records)} steps, {tokens} tokens in {seconds / 60:.1f} minutes of computing
-  ({tokens / max(seconds, 1e-9):.0f} tokens a second). All settings, versions and the commit: `training.json`.
-
-## Data
-
-| {"source" if "sources" in facts else "label"} | rows |
-|---|---|
-{kinds}
-
-## Last {_LAST}% of the steps
-
-Training rows, not an evaluation: loss in nats, and how often the target was the most probable token.
-
-| group | targets | loss | accuracy |
-|---|---|---|---|
-{figures}
-
-## Before you publish it
-
-Measure it on rows that were not trained on, say here what it is good and bad at, and add the licences of the base model
-and of the data: this card knows none of that.
-"""
 
 
 def _left_out(count: int | dict[str, int]) -> str:

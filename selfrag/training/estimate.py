@@ -12,14 +12,16 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import torch
 
 from retrieval.pretrained import load
 from selfrag.errors import UserError
+from selfrag.training.model import DTYPES, chosen_precision
 from selfrag.training.packing import Step
+from selfrag.training.rows import MASKED
 from selfrag.training.run import Prepared, plan
-from selfrag.training.settings import Scale, TrainingConfig
-from selfrag.training.targets import MASKED
+from selfrag.training.settings import Method, Scale, TrainingConfig
 
 _SIDE = 1024
 _PRODUCT = 2 * _SIDE**3  # floating-point operations
@@ -28,15 +30,10 @@ _LEAST = 3  # products of a worker, however little of a core it gets
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Floating-point operations a second of matrix products, all workers together.
+    """Floating-point operations a second of matrix products, all workers together."""
 
-    Attributes:
-        alone: with the workers' cores to themselves.
-        now: by the clock, beside whatever else runs.
-    """
-
-    alone: float
-    now: float
+    alone: float  # with the workers' cores to themselves
+    now: float  # by the clock, beside whatever else runs
 
     @property
     def share(self) -> float:
@@ -52,8 +49,6 @@ def measured_rate(workers: int = 1, seconds: float = 1.0, dtype: str = "bfloat16
         seconds: how long; a machine that is very busy takes a little longer.
         dtype: number format of the matrices.
     """
-    import torch
-
     if torch.cuda.is_available():
         done, spent, _ = _products("cuda", seconds, dtype)
         return Rate(done * _PRODUCT / spent, done * _PRODUCT / spent)
@@ -66,8 +61,6 @@ def measured_rate(workers: int = 1, seconds: float = 1.0, dtype: str = "bfloat16
 
 def _products(device: str, seconds: float, dtype: str) -> tuple[int, float, float]:
     """Products computed, and the seconds they took by the clock and of a core."""
-    import torch
-
     matrix = torch.ones(_SIDE, _SIDE, dtype=getattr(torch, dtype), device=device)
     (matrix @ matrix).sum().item()
     done, clock, core = 0, time.perf_counter(), time.thread_time()
@@ -86,52 +79,39 @@ _GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Numbers of a model that cost and memory go by.
+    """Numbers of a model that cost and memory go by."""
 
-    Attributes:
-        body: parameters that every token passes, without the two vocabulary matrices.
-        vocabulary: parameters of the vocabulary matrices; tied ones count once.
-        head: parameters of the output matrix alone.
-        adapter: parameters of LoRA pairs and token rows at the run's rank.
-        layers: number of layers.
-        width: of the hidden states.
-        inner: of the feed-forward layers.
-    """
+    body: int  # parameters that every token passes, without the two vocabulary matrices
+    vocabulary: int  # parameters of the vocabulary matrices; tied ones count once
+    head: int  # parameters of the output matrix alone
+    adapter: int  # parameters of LoRA pairs and token rows at the run's rank
+    layers: int  # number of layers
+    width: int  # of the hidden states
+    inner: int  # of the feed-forward layers
 
-    body: int
-    vocabulary: int
-    head: int
-    adapter: int
-    layers: int
-    width: int
-    inner: int
+    @property
+    def parameters(self) -> int:
+        """Of the whole model."""
+        return self.body + self.vocabulary
+
+    def trained(self, method: Method) -> int:
+        """Parameters that are trained."""
+        return self.adapter if method == "lora" else self.parameters
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The cost of a run.
+    """The cost of a run."""
 
-    Attributes:
-        steps: optimiser steps.
-        tokens: tokens over the whole run.
-        targets: positions with a loss over the whole run.
-        largest_load: tokens that one process holds at once.
-        parameters: of the model.
-        trained: parameters that are trained.
-        memory: bytes of one process, by what they are for.
-        rate: measured floating-point operations a second: of a GPU, or of all CPU threads of the run together.
-        seconds: of computing, all processes side by side, on a machine that does nothing else.
-    """
-
-    steps: int
-    tokens: int
-    targets: int
-    largest_load: int
-    parameters: int
-    trained: int
-    memory: Mapping[str, float]
-    rate: Rate
-    seconds: float
+    steps: int  # optimiser steps
+    tokens: int  # tokens over the whole run
+    targets: int  # positions with a loss over the whole run
+    largest_load: int  # tokens that one process holds at once
+    parameters: int  # of the model
+    trained: int  # parameters that are trained
+    memory: Mapping[str, float]  # bytes of one process, by what they are for
+    rate: Rate  # measured floating-point operations a second: of a GPU, or of all CPU threads of the run together
+    seconds: float  # of computing, all processes side by side, on a machine that does nothing else
 
     @property
     def seconds_now(self) -> float:
@@ -152,24 +132,24 @@ def estimate(
     rows = [row for step in steps for load in step for row in load]
     lengths = [len(example) for example in prepared.examples]
     targets = [sum(label != MASKED for label in example.labels) for example in prepared.examples]
+    tokens, learned = sum(lengths[row] for row in rows), sum(targets[row] for row in rows)
     load = _largest_load(steps, lengths, config, scale)
-    parameters = shape.body + shape.vocabulary
-    trained = shape.adapter if config.method == "lora" else parameters
-    shards = 1 if scale is None or scale.sharding == "none" else processes
-    share = sum(targets[row] for row in rows) / sum(lengths[row] for row in rows)
-    gpus, threads, dtype = _places(config, scale, processes)
+    gpu = torch.cuda.is_available()
+    dtype = DTYPES[chosen_precision(config.precision, "cuda" if gpu else "cpu")[0]]
+    threads = min(os.cpu_count() or 1, max(processes, torch.get_num_threads())) if scale else config.workers
     rate = measured_rate(threads, dtype=str(dtype).removeprefix("torch."))
     work = sum(_work(shape, config, scale, lengths[row], targets[row]) for row in rows)
+    shards = processes if scale and scale.sharding != "none" else 1
     return Estimate(
         steps=len(steps),
-        tokens=sum(lengths[row] for row in rows),
-        targets=sum(targets[row] for row in rows),
+        tokens=tokens,
+        targets=learned,
         largest_load=load,
-        parameters=parameters,
-        trained=trained,
-        memory=_memory(shape, config, scale, load, share, parameters, trained, shards, dtype.itemsize),
+        parameters=shape.parameters,
+        trained=shape.trained(config.method),
+        memory=_memory(shape, config, scale, load, learned / tokens, shards, dtype.itemsize),
         rate=rate,
-        seconds=work / (rate.alone * EFFICIENCY * gpus),
+        seconds=work / (rate.alone * EFFICIENCY * (processes if gpu and scale else 1)),
     )
 
 
@@ -198,27 +178,12 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{max(1, round(seconds))} s"
 
 
-def _places(config: TrainingConfig, scale: Scale | None, processes: int) -> tuple[int, int, Any]:
-    """GPUs that compute side by side (1 for CPUs), threads of this machine's CPU, and what they compute in."""
-    import torch
-
-    from selfrag.training.model import DTYPES, chosen_precision
-
-    gpu = torch.cuda.is_available()
-    dtype = DTYPES[chosen_precision(config.precision, "cuda" if gpu else "cpu")[0]]
-    if gpu:
-        return (1 if scale is None else processes), 1, dtype
-    several = min(os.cpu_count() or 1, max(processes, torch.get_num_threads()))
-    return 1, config.workers if scale is None else several, dtype
-
-
 def read_shape(base_dir: Path, config: TrainingConfig) -> Shape:
     """The shape of a checkpoint's model, from its config.
 
     Raises:
         UserError: there is none that transformers knows as a causal language model.
     """
-    import torch
     from transformers import AutoModelForCausalLM
     from transformers.pytorch_utils import Conv1D
 
@@ -248,39 +213,43 @@ def _largest_load(steps: Sequence[Step], lengths: Sequence[int], config: Trainin
     return max(sum(loads[: config.workers]) for loads in at_once)
 
 
+def _checkpointing(scale: Scale | None) -> bool:
+    return scale is not None and scale.checkpointing
+
+
 def _work(shape: Shape, config: TrainingConfig, scale: Scale | None, length: int, targets: int) -> float:
     """Operations of one row, forward and backward. With LoRA frozen weights need no gradient: two passes, not three."""
     attention = 4 * shape.layers * shape.width * length / 2
     forward = length * (2 * shape.body + attention) + targets * 2 * shape.head
-    passes = (2 if config.method == "lora" else 3) + (1 if scale is not None and scale.checkpointing else 0)
-    return passes * forward
+    return ((2 if config.method == "lora" else 3) + _checkpointing(scale)) * forward
 
 
 def _memory(
-    shape: Shape,
-    config: TrainingConfig,
-    scale: Scale | None,
-    load: int,
-    share: float,
-    parameters: int,
-    trained: int,
-    shards: int,
-    size: int,
+    shape: Shape, config: TrainingConfig, scale: Scale | None, load: int, share: float, shards: int, size: int
 ) -> dict[str, float]:
-    """Bytes by purpose; `size` is that of one computed number."""
-    lora = config.method == "lora"
+    """Bytes by purpose.
+
+    Args:
+        shape: of the model.
+        config: of the run.
+        scale: of the machine.
+        load: tokens at once.
+        share: of the tokens that are targets.
+        shards: parts that parameters are cut into.
+        size: bytes of one computed number.
+    """
     # LoRA: base and a merged copy of the body; full: float32 originals and copies to compute with.
-    weights = size * (parameters + shape.body) if lora else (4 + size) * parameters
+    lora = config.method == "lora"
+    weights = size * (shape.parameters + shape.body) if lora else (4 + size) * shape.parameters
+    trained = shape.trained(config.method)
     kept = size * (10 * shape.width + 4 * shape.inner)  # activations of one token in one layer
-    checkpointing = scale is not None and scale.checkpointing
-    activations = load * ((shape.layers * size * shape.width + kept) if checkpointing else shape.layers * kept)
-    rows = shape.head / shape.width
+    layers = shape.layers * size * shape.width + kept if _checkpointing(scale) else shape.layers * kept
     return {
         "weights": weights / shards,
         "gradients": 4 * trained / shards,
         "optimiser": 8 * trained / shards,
-        "activations": float(activations),
-        "logits": load * share * rows * 12,  # bf16, float32 and their gradient
+        "activations": float(load * layers),
+        "logits": load * share * (shape.head / shape.width) * 12,  # bf16, float32 and their gradient
     }
 
 

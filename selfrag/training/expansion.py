@@ -46,17 +46,11 @@ FREQUENT = "The answer of a question is in the text, and it was for that to be a
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """What an expansion did.
+    """What an expansion did."""
 
-    Attributes:
-        token_ids: ids of all 15 tokens, in the order of `TOKENS`.
-        added: tokens that were new to the tokenizer; their rows were initialised here.
-        tied: whether input and output rows are one matrix.
-    """
-
-    token_ids: tuple[int, ...]
-    added: tuple[str, ...]
-    tied: bool
+    token_ids: tuple[int, ...]  # ids of all 15 tokens, in the order of `TOKENS`
+    added: tuple[str, ...]  # tokens that were new to the tokenizer; their rows were initialised here
+    tied: bool  # whether input and output rows are one matrix
 
 
 def expand(model: Any, tokenizer: Any) -> Expansion:

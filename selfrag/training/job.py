@@ -1,14 +1,21 @@
-"""A training job: rows, base model and recipe in; run, adapter or checkpoint, loss plot and model card out."""
+"""A training job: rows, base model and recipe in; run, adapter or checkpoint, loss plot and model card out.
+
+One process does it, or many that `accelerate launch` starts.
+"""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from selfrag.errors import UserError, require
-from selfrag.training.run import fit, rows_of
-from selfrag.training.settings import Scale, TrainingConfig
+from selfrag.training.run import Prepare, Trained, fit, rows_of
+from selfrag.training.settings import Scale, TrainingConfig, launch_file
 
 RUN, ADAPTER, MODEL = "run", "adapter", "model"
 """Folders below a job's own: the run's journal, and what came out."""
@@ -16,27 +23,16 @@ RUN, ADAPTER, MODEL = "run", "adapter", "model"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to train, from what, and where to.
+    """What to train, from what, and where to."""
 
-    Attributes:
-        rows: training rows, JSONL.
-        base: directory of the base checkpoint.
-        out: folder of the job.
-        config: what decides the result.
-        scale: for the Trainer; None for the CPU loop.
-        recipe: name of the recipe, for the model card.
-        start: earlier stage to begin with: folder of a run, or of an adapter.
-        leave_long: leave rows out whose target does not fit; else they are an error.
-    """
-
-    rows: Path
-    base: Path
-    out: Path
-    config: TrainingConfig
-    scale: Scale | None = None
-    recipe: str = "cpu"
-    start: Path | None = None
-    leave_long: bool = False
+    rows: Path  # training rows, JSONL
+    base: Path  # directory of the base checkpoint
+    out: Path  # folder of the job
+    config: TrainingConfig  # what decides the result
+    scale: Scale | None = None  # for the Trainer; None for the CPU loop
+    recipe: str = "cpu"  # name of the recipe, for the model card
+    start: Path | None = None  # earlier stage to begin with: folder of a run, or of an adapter
+    leave_long: bool = False  # leave rows out whose target does not fit; else they are an error
 
     @property
     def run_dir(self) -> Path:
@@ -56,35 +52,49 @@ def run(job: Job) -> Path | None:
         The product; None in a process that is not the main one.
 
     Raises:
-        UserError: as `run.fit` and `scale.run.fit_scaled`.
+        UserError: as `trained`.
     """
     from selfrag.training.export import save_adapter, save_checkpoint
 
-    require("matplotlib", extra="train")  # for the plot at the end; better said before hours of training
     prepare = rows_of(job.rows, job.config, leave_long=job.leave_long)
-    state: Any = None
-    if job.scale is None:
-        trainee = fit(prepare, job.base, job.run_dir, job.config, start=job.start)
-    else:
-        from selfrag.training.scale import fit_scaled
-
-        trained = fit_scaled(prepare, job.base, job.run_dir, job.config, job.scale, start=job.start)
-        if not trained.main:
-            return None
-        trainee, state = trained.trainee, trained.state
+    found = trained(prepare, job.base, job.run_dir, job.config, job.scale, start=job.start)
+    if found is None:
+        return None
     if not job.product.exists():
         save = save_adapter if job.config.method == "lora" else save_checkpoint
-        save(trainee, job.product, state)
+        save(found.trainee, job.product, found.state)
     describe(job)
     return job.product
+
+
+def trained(
+    prepare: Prepare,
+    base: Path,
+    run_dir: Path,
+    config: TrainingConfig,
+    scale: Scale | None,
+    *,
+    start: Path | None = None,
+) -> Trained | None:
+    """Train by the CPU loop, or with a `scale` through the Trainer; None in a process that is not the main one.
+
+    Raises:
+        UserError: as `run.fit` and `scale.fit_scaled`; matplotlib is not installed.
+    """
+    require("matplotlib", extra="train")  # for the plot at the end; better said before hours of training
+    if scale is None:
+        return Trained(fit(prepare, base, run_dir, config, start=start), None, main=True)
+    from selfrag.training.scale import fit_scaled
+
+    found = fit_scaled(prepare, base, run_dir, config, scale, start=start)
+    return found if found.main else None
 
 
 def describe(job: Job) -> None:
     """The loss plot and the model card of a finished run, from its journal."""
     from selfrag.training import card
-    from selfrag.training.card import plot_log
 
-    plot_log(job.run_dir / "log.jsonl", job.run_dir / "loss.png")
+    card.plot_log(job.run_dir / "log.jsonl", job.run_dir / "loss.png")
     product = card.ADAPTER if job.config.method == "lora" else card.CHECKPOINT
     card.write_card(job.run_dir, job.product, product, base=base_name(job.base), recipe=job.recipe)
 
@@ -98,3 +108,47 @@ def base_name(base: Path) -> str:
     if not name:
         raise UserError(f"{base}: give the directory of a checkpoint")
     return name
+
+
+def launched(scale: Scale, processes: int | None, module: str, arguments: Sequence[str]) -> int | None:
+    """Run `python -m module arguments` in many processes by `accelerate launch`, where that is asked for.
+
+    Args:
+        scale: where and how to compute.
+        processes: how many; None for one a GPU, or one.
+        module: the program.
+        arguments: of the program; each process runs the same command.
+
+    Returns:
+        The exit code of the first process that failed, or 0; None where this process is to train by itself.
+
+    Raises:
+        UserError: the settings need GPUs or a package that is not here.
+    """
+    import torch
+
+    if "LOCAL_RANK" in os.environ and "WORLD_SIZE" in os.environ:  # accelerate or torchrun started this one
+        return None
+    here = torch.accelerator.device_count() if torch.accelerator.is_available() else 1
+    wanted = processes or max(1, here)
+    if wanted == 1 and scale.sharding == "none":
+        return None
+    require("accelerate", extra="train")
+    gpu = torch.cuda.is_available()
+    if scale.sharding == "zero3":
+        require("deepspeed", extra="deepspeed")
+    if scale.sharding != "none" and not gpu:
+        raise UserError(f"sharding = {scale.sharding!r} needs GPUs, and there is none here; use the recipe cpu or cpus")
+    options = ["--config_file", _usable(launch_file(scale, gpu=gpu)), "--num_processes", str(wanted)]
+    program = [sys.executable, "-m", "accelerate.commands.launch", *options, "--main_process_port", "0", "-m", module]
+    return subprocess.run([*program, *arguments], check=False).returncode  # noqa: S603 - our own command line
+
+
+def _usable(config: Path) -> str:
+    """DeepSpeed's file is named relative to ours: accelerate looks for it in the working directory."""
+    text = config.read_text()
+    if "zero3.json" not in text:
+        return str(config)
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml", prefix="selfrag-", delete=False) as file:
+        file.write(text.replace("zero3.json", str(config.with_name("zero3.json"))))
+    return file.name

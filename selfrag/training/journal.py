@@ -20,9 +20,10 @@ from selfrag.provenance import commit, versions
 from selfrag.training.export import WEIGHTS
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from torch.nn import Parameter
 
-    from selfrag.training.settings import TrainingConfig
+    from selfrag.training.settings import Lora, TrainingConfig
 
 CHECKPOINT = "checkpoint.pt"
 _VERSIONS = ("torch", "transformers", "peft", "tokenizers", "accelerate", "deepspeed")
@@ -100,9 +101,10 @@ class Journal:
         self._best = run_dir / "best.pt"
         with writing(run_dir):
             run_dir.mkdir(parents=True, exist_ok=True)
-        identity = {"config": _plain(asdict(config)) | _plain(setting or {}), "inputs": dict(inputs)}
+        identity = {"config": asdict(config) | dict(setting or {}), "inputs": dict(inputs)}
         # A manifest older than a setting was written when that setting had its default.
-        before = {"config": _plain(asdict(type(config)(precision="bf16"))), "inputs": {}}
+        before = {"config": asdict(type(config)(precision="bf16")), "inputs": {}}
+        identity, before = json.loads(json.dumps([identity, before]))  # as a manifest gives them back
         path = run_dir / "manifest.json"
         if path.exists():
             found = _manifest(path)
@@ -140,13 +142,8 @@ class Journal:
         Raises:
             UserError: the disk is full.
         """
-        state = {
-            "step": step,
-            "parameters": {name: parameter.detach() for name, parameter in parameters.items()},
-            "optimizer": optimizer.state_dict(),
-            "rng": torch.get_rng_state(),
-        }
-        _save(self._checkpoint, state)
+        more = {"optimizer": optimizer.state_dict(), "rng": torch.get_rng_state()}
+        _save(self._checkpoint, step, parameters, more)
 
     def save_best(self, step: int, parameters: Mapping[str, Parameter]) -> None:
         """Keep these parameters as the best so far.
@@ -154,7 +151,7 @@ class Journal:
         Raises:
             UserError: the disk is full.
         """
-        _save(self._best, {"step": step, "parameters": {name: value.detach() for name, value in parameters.items()}})
+        _save(self._best, step, parameters, {})
 
     def load_best(self, parameters: Mapping[str, Parameter]) -> bool:
         """Set parameters to the best ones; False if none were kept."""
@@ -194,15 +191,11 @@ def set_parameters(parameters: Mapping[str, Parameter], values: Mapping[str, tor
             parameter.copy_(values[name])
 
 
-def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """As JSON gives them back."""
-    result: dict[str, Any] = json.loads(json.dumps(dict(settings)))
-    return result
-
-
-def _save(path: Path, state: Mapping[str, Any]) -> None:
+def _save(path: Path, step: int, parameters: Mapping[str, Parameter], more: Mapping[str, Any]) -> None:
     content = io.BytesIO()
-    torch.save(dict(state), content)
+    torch.save(
+        {"step": step, "parameters": {name: value.detach() for name, value in parameters.items()}, **more}, content
+    )
     _replace(path, content.getbuffer())
 
 
@@ -215,13 +208,6 @@ def _replace(path: Path, content: bytes | memoryview) -> None:
             draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)
-
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from torch.nn import Parameter
-
-    from selfrag.training.settings import Lora
 
 
 def check_stage(start: Path) -> None:
@@ -250,7 +236,8 @@ def load_parameters(start: Path, parameters: Mapping[str, Parameter], lora: Lora
     path = weights if exported else checkpoint
     digest = fingerprint(path)
     found = _adapter(path, lora) if exported else read_state(path)["parameters"]
-    wanted = {_peft_name(name) if exported else name: parameter for name, parameter in parameters.items()}
+    # PEFT's files leave out the name of the adapter.
+    wanted = {name.replace(".default", "") if exported else name: value for name, value in parameters.items()}
     if {name: value.shape for name, value in found.items()} != {name: value.shape for name, value in wanted.items()}:
         raise UserError(f"{path} is of another model, method or adapter size; start from one of the same kind")
     set_parameters(wanted, found)
@@ -272,8 +259,3 @@ def _adapter(path: Path, lora: Lora) -> Mapping[str, Tensor]:
             f"{settings} has lora_alpha {alpha}, this training {lora.alpha}; start from one of the same size"
         )
     return found
-
-
-def _peft_name(name: str) -> str:
-    """As PEFT's files have it: without the name of the adapter."""
-    return name.replace(".default", "")

@@ -23,13 +23,9 @@ from selfrag.errors import UserError
 
 @dataclass(eq=False)
 class Activation:
-    """Where the adapter acts in the rows at hand; each thread computes rows of its own.
+    """Where the adapter acts in the rows at hand; each thread computes rows of its own."""
 
-    Attributes:
-        invocation: ids that switch it on.
-    """
-
-    invocation: tuple[int, ...]
+    invocation: tuple[int, ...]  # ids that switch it on
     _local: threading.local = field(default_factory=threading.local, init=False)
 
     def mark(self, ids: Tensor, row_lengths: Sequence[int]) -> None:
@@ -61,23 +57,14 @@ class Activation:
 
 @dataclass(eq=False)
 class ActivatedLinear:
-    """Forward of one layer: the base everywhere, the pair at the active positions only.
+    """Forward of one layer: the base everywhere, the pair at the active positions only."""
 
-    Attributes:
-        weight: frozen W [out, in].
-        bias: frozen bias [out], or None.
-        down: A [rank, in], trained.
-        up: B [out, rank], trained.
-        scale: alpha / rank.
-        activation: says where.
-    """
-
-    weight: Tensor
-    bias: Tensor | None
-    down: Parameter
-    up: Parameter
-    scale: float
-    activation: Activation
+    weight: Tensor  # frozen W [out, in]
+    bias: Tensor | None  # frozen bias [out], or None
+    down: Parameter  # A [rank, in], trained
+    up: Parameter  # B [out, rank], trained
+    scale: float  # alpha / rank
+    activation: Activation  # says where
 
     def refresh(self) -> None:
         """Nothing is kept."""
@@ -98,19 +85,12 @@ class ActivatedLinear:
 
 @dataclass(eq=False)
 class TokenRows:
-    """Trained rows beside their matrix.
+    """Trained rows beside their matrix."""
 
-    Attributes:
-        weight: the matrix [vocabulary, width]; its own rows at `ids` are not used.
-        rows: trained rows [n, width], in float32.
-        ids: their token ids [n].
-        position: token id to row number, -1 for all other tokens [vocabulary].
-    """
-
-    weight: Tensor
-    rows: Parameter
-    ids: Tensor
-    position: Tensor = field(init=False)
+    weight: Tensor  # the matrix [vocabulary, width]; its own rows at `ids` are not used
+    rows: Parameter  # trained rows [n, width], in float32
+    ids: Tensor  # their token ids [n]
+    position: Tensor = field(init=False)  # token id to row number, -1 for all other tokens [vocabulary]
 
     def __post_init__(self) -> None:
         self.position = torch.full((self.weight.shape[0],), -1, device=self.weight.device)
@@ -201,22 +181,14 @@ def merge_pair(weight: Tensor, down: Tensor, up: Tensor, scale: float) -> None:
 
 @dataclass(eq=False)
 class FusedLinear:
-    """Forward of one LoRA layer.
+    """Forward of one LoRA layer."""
 
-    Attributes:
-        weight: frozen W [out, in].
-        bias: frozen bias [out], or None.
-        down: A [rank, in], trained.
-        up: B [out, rank], trained.
-        scale: alpha / rank.
-        merged: W + scale B A in the type of W; absent until `refresh`, and stale after each change of A or B.
-    """
-
-    weight: Tensor
-    bias: Tensor | None
-    down: Parameter
-    up: Parameter
-    scale: float
+    weight: Tensor  # frozen W [out, in]
+    bias: Tensor | None  # frozen bias [out], or None
+    down: Parameter  # A [rank, in], trained
+    up: Parameter  # B [out, rank], trained
+    scale: float  # alpha / rank
+    # W + scale B A in the type of W; absent until `refresh`, and stale after each change of A or B
     merged: Tensor = field(init=False)
 
     def refresh(self) -> None:
@@ -238,17 +210,11 @@ class FusedLinear:
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """The replaced forwards of a model.
+    """The replaced forwards of a model."""
 
-    Attributes:
-        layers: one for each LoRA layer.
-        tokens: one for each matrix with trained rows; tied matrices share their rows.
-        activation: of an activated LoRA; to be marked before each forward.
-    """
-
-    layers: tuple[FusedLinear | ActivatedLinear, ...] = ()
-    tokens: tuple[TokenRows, ...] = ()
-    activation: Activation | None = None
+    layers: tuple[FusedLinear | ActivatedLinear, ...] = ()  # one for each LoRA layer
+    tokens: tuple[TokenRows, ...] = ()  # one for each matrix with trained rows; tied matrices share their rows
+    activation: Activation | None = None  # of an activated LoRA; to be marked before each forward
 
     def refresh(self) -> None:
         """Call after each change of A or B."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from selfrag.training.packing import Pack, apart
-from selfrag.training.targets import Group
+from selfrag.training.rows import Group
 
 
 def target_losses(
@@ -64,25 +64,16 @@ _BY_LABEL = (Group.RETRIEVE, Group.ISREL, Group.ISSUP, Group.ISUSE)
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Sums over target positions; two tallies add up.
+    """Sums over target positions; two tallies add up."""
 
-    Attributes:
-        loss_sum: weighted loss.
-        weight_sum: weights.
-        count: positions by group.
-        losses: unweighted loss by group.
-        hits: positions by group where the target was the most probable token.
-        label_count: positions by target id, reflection groups only.
-        label_hits: hits by target id.
-    """
-
-    loss_sum: float = 0.0
-    weight_sum: float = 0.0
-    count: Counter[int] = field(default_factory=Counter)
-    losses: Counter[int] = field(default_factory=Counter)
+    loss_sum: float = 0.0  # weighted loss
+    weight_sum: float = 0.0  # weights
+    count: Counter[int] = field(default_factory=Counter)  # positions by group
+    losses: Counter[int] = field(default_factory=Counter)  # unweighted loss by group
+    # positions by group where the target was the most probable token
     hits: Counter[int] = field(default_factory=Counter)
-    label_count: Counter[int] = field(default_factory=Counter)
-    label_hits: Counter[int] = field(default_factory=Counter)
+    label_count: Counter[int] = field(default_factory=Counter)  # positions by target id, reflection groups only
+    label_hits: Counter[int] = field(default_factory=Counter)  # hits by target id
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(

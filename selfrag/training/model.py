@@ -54,26 +54,18 @@ class Trainee:
     """A model that can say its loss at label positions.
 
     Trained numbers are float32 whatever the model computes in, so that small steps are not rounded away.
-
-    Attributes:
-        model: the PEFT model (`lora`) or the plain causal language model (`full`).
-        tokenizer: expanded.
-        expansion: what the expansion did.
-        weights: trained parameters by name, without the token rows.
-        rows: the 15 trained token rows by name, [15, width]; input and output rows are one where embeddings are tied.
-        fused: what computes in place of the model's own layers.
-        computed: for `full`: the model's parameters, of which `weights` are the float32 originals.
-        rowwise: rows are computed one after the other, because this model would mix them in a pack.
     """
 
-    model: Any
-    tokenizer: Any
-    expansion: Expansion
-    weights: dict[str, Parameter]
+    model: Any  # the PEFT model (`lora`) or the plain causal language model (`full`)
+    tokenizer: Any  # expanded
+    expansion: Expansion  # what the expansion did
+    weights: dict[str, Parameter]  # trained parameters by name, without the token rows
+    # the 15 trained token rows by name, [15, width]; input and output rows are one where embeddings are tied
     rows: dict[str, Parameter]
-    fused: Fused
+    fused: Fused  # what computes in place of the model's own layers
+    # for `full`: the model's parameters, of which `weights` are the float32 originals
     computed: dict[str, Parameter] = field(default_factory=dict)
-    rowwise: bool = False
+    rowwise: bool = False  # rows are computed one after the other, because this model would mix them in a pack
 
     @property
     def parameters(self) -> dict[str, Parameter]:

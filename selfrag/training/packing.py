@@ -16,31 +16,21 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from selfrag.errors import UserError
+from selfrag.training.rows import MASKED, Example, Group
 from selfrag.training.settings import Weighting
-from selfrag.training.targets import MASKED, Example, Group
 
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Rows end to end; T tokens, n target positions.
+    """Rows end to end; T tokens, n target positions."""
 
-    Attributes:
-        ids: [1, T].
-        positions: [1, T], from 0 in each row.
-        row_lengths: tokens of each row.
-        predictors: [n] index of the token *before* each target, whose hidden state predicts it.
-        targets: [n] token ids.
-        groups: [n] `Group` of each target.
-        weights: [n] share of the loss, not normalised.
-    """
-
-    ids: Tensor
-    positions: Tensor
-    row_lengths: list[int]
-    predictors: Tensor
-    targets: Tensor
-    groups: Tensor
-    weights: Tensor
+    ids: Tensor  # [1, T]
+    positions: Tensor  # [1, T], from 0 in each row
+    row_lengths: list[int]  # tokens of each row
+    predictors: Tensor  # [n] index of the token *before* each target, whose hidden state predicts it
+    targets: Tensor  # [n] token ids
+    groups: Tensor  # [n] `Group` of each target
+    weights: Tensor  # [n] share of the loss, not normalised
 
     def to(self, device: Any) -> Pack:
         """The same with the tensors that the model reads on `device`."""

@@ -1,7 +1,8 @@
-"""The training record: an instruction and its target as reflection tokens, passages and text, one JSON line a row.
+"""Training rows: an instruction and its target as reflection tokens, passages and text, as JSON lines and as token ids.
 
-Knows the file format and its rules of form. Knows no tokenizer, no masking and no data set; spacing, paragraph
-markers and EOS are the renderer's business.
+The rule of what is learned (arXiv 2310.11511, section 3.2.2): the loss covers every target token except passage bodies.
+The prompt is masked whole; each passage is masked strictly up to its own `</paragraph>`; the two markers stay targets
+unless asked otherwise. Prompt and target are tokenised apart, so no merge crosses the boundary between them.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.jsonl import read_identified, write_jsonl
-from selfrag.reflection.labels import GROUPS
+from selfrag.prompting import Prompting
+from selfrag.reflection.labels import GROUPS, Role
 
 REFLECTION_TOKENS: frozenset[str] = frozenset(token for labels in GROUPS for token in labels.tokens)
 """The 13 tokens a target may name. The two paragraph markers come with a passage and are never written by hand."""
@@ -47,21 +50,13 @@ Part: TypeAlias = Token | Evidence | Text
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One training example.
+    """One training example."""
 
-    Attributes:
-        id: unique in its file.
-        source: where the row came from, as `data set/kind`; counts and reports go by it.
-        instruction: what the user asked, without prompt layout.
-        target: what the model shall produce, in order, without EOS.
-        weight: factor on this row's loss, above 0.
-    """
-
-    id: str
-    source: str
-    instruction: str
-    target: tuple[Part, ...]
-    weight: float = 1.0
+    id: str  # unique in its file
+    source: str  # where the row came from, as `data set/kind`; counts and reports go by it
+    instruction: str  # what the user asked, without prompt layout
+    target: tuple[Part, ...]  # what the model shall produce, in order, without EOS
+    weight: float = 1.0  # factor on this row's loss, above 0
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON. A weight of 1 is left out."""
@@ -155,3 +150,117 @@ def _text(record: dict[str, Any], key: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise UserError(f"{key!r} must be text that is not empty, not {value!r:.80}")
     return value
+
+
+MASKED = -100
+"""Label of a position without loss, as torch's cross entropy wants it."""
+
+
+class RowTooLongError(UserError):
+    """A row whose prompt and target do not fit, with nothing left of its passages."""
+
+
+class Group(IntEnum):
+    """What a target position teaches; loss and accuracy are reported for each of these."""
+
+    TEXT = 0
+    RETRIEVE = 1
+    ISREL = 2
+    ISSUP = 3
+    ISUSE = 4
+    MARKER = 5
+    EOS = 6
+
+
+GROUP_OF_ROLE = {
+    Role.RETRIEVE: Group.RETRIEVE,
+    Role.RELEVANCE: Group.ISREL,
+    Role.SUPPORT: Group.ISSUP,
+    Role.UTILITY: Group.ISUSE,
+}
+GROUP_OF_TOKEN: dict[str, Group] = {token: GROUP_OF_ROLE[labels.role] for labels in GROUPS for token in labels.tokens}
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One row as the model sees it. The four sequences have one entry for each position."""
+
+    ids: tuple[int, ...]  # prompt and target, EOS at the end
+    labels: tuple[int, ...]  # the id to be predicted *at* this position (not shifted), or `MASKED`
+    groups: tuple[int, ...]  # `Group` of the position; meaningful only where there is a label
+    weight: float = 1.0  # factor on the loss of the whole row
+    dropped_tokens: int = 0  # tokens of passage bodies that were cut to fit the length
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetLayout:
+    """How rows become examples."""
+
+    prompting: Prompting  # prompt and evidence layout for the tokenizer at hand
+    max_length: int = 1024  # longest example in tokens; passages are shortened to fit, nothing else ever is
+    max_passage: int = 512  # longest passage body in tokens
+    learn_markers: bool = True  # whether `<paragraph>` and `</paragraph>` are targets (official code: yes)
+
+    def example(self, row: Row) -> Example:
+        """Lay out one row.
+
+        Raises:
+            RowTooLongError: prompt and target do not fit `max_length` even with every passage body empty.
+        """
+        prompt = self.prompting.prompt(row.instruction)
+        fixed = [self._fixed(part) for part in row.target]
+        passages = sum(isinstance(part, Evidence) for part in row.target)
+        room = self.max_length - len(prompt) - 1 - sum(map(len, fixed)) - 2 * passages
+        if room < 0:
+            raise RowTooLongError(
+                f"row {row.id!r} needs {self.max_length - room} tokens without its passages;"
+                f" the limit is {self.max_length}: raise max_length, shorten the row, or leave such rows out"
+            )
+        ids, labels = list(prompt), [MASKED] * len(prompt)
+        groups = [int(Group.TEXT)] * len(prompt)
+        bodies, dropped = self._bodies(row, room)
+        for i, part in enumerate(row.target):
+            if isinstance(part, Evidence):
+                markers = (self.prompting.vocabulary.paragraph_open, self.prompting.vocabulary.paragraph_close)
+                learned = markers if self.learn_markers else (MASKED, MASKED)
+                ids.extend([markers[0], *bodies[i], markers[1]])
+                labels.extend([learned[0], *[MASKED] * len(bodies[i]), learned[1]])
+                groups.extend([int(Group.MARKER)] * (len(bodies[i]) + 2))
+            else:
+                ids.extend(fixed[i])
+                labels.extend(fixed[i])
+                group = GROUP_OF_TOKEN[part.token] if isinstance(part, Token) else Group.TEXT
+                groups.extend([int(group)] * len(fixed[i]))
+        eos = self.prompting.vocabulary.eos_id
+        return Example(
+            (*ids, eos), (*labels, eos), (*groups, int(Group.EOS)), weight=row.weight, dropped_tokens=dropped
+        )
+
+    def _fixed(self, part: Token | Evidence | Text) -> list[int]:
+        """Ids of a part that is never shortened; none for a passage."""
+        match part:
+            case Token(token):
+                return [self.prompting.vocabulary.ids[token]]
+            case Text(text):
+                return self.prompting.codec.encode(text)
+            case Evidence():
+                return []
+
+    def _bodies(self, row: Row, room: int) -> tuple[dict[int, tuple[int, ...]], int]:
+        """Ids of each passage body, and how many were cut: short bodies stay whole, long ones share what is left."""
+        bodies: dict[int, tuple[int, ...]] = {}
+        dropped = 0
+        for i, part in enumerate(row.target):
+            if isinstance(part, Evidence):
+                evidence = self.prompting.evidence(part.passage, self.max_passage)
+                bodies[i] = evidence.ids[1:-1]
+                dropped += evidence.dropped_tokens
+        for rank, i in enumerate(sorted(bodies, key=lambda i: (len(bodies[i]), i))):
+            kept = bodies[i][: room // (len(bodies) - rank)]
+            dropped += len(bodies[i]) - len(kept)
+            room -= len(kept)
+            bodies[i] = kept
+        return bodies, dropped

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import random
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
@@ -21,10 +23,110 @@ from selfrag.training.journal import Journal, check_stage, fingerprint, load_par
 from selfrag.training.loss import Tally, measure
 from selfrag.training.model import DTYPES, Trainee, chosen_precision, load_trainee
 from selfrag.training.packing import Pack, Step, pack, plan_epoch
-from selfrag.training.rows import read_rows
-from selfrag.training.settings import TrainingConfig
-from selfrag.training.targets import Example, RowTooLongError, TargetLayout
-from selfrag.training.validation import Validation, improved, keep_best
+from selfrag.training.rows import Example, RowTooLongError, TargetLayout, read_rows
+from selfrag.training.settings import TrainingConfig, Weighting
+
+if TYPE_CHECKING:
+    from selfrag.training.journal import Journal
+    from selfrag.training.model import Trainee
+    from selfrag.training.rows import Example
+
+
+def held_out(groups: Sequence[str], share: float, seed: int) -> frozenset[int]:
+    """Numbers of the rows to hold out.
+
+    Rows of one group (a conversation, a question) stay together, on one side or the other. A group that would go beyond
+    the share is passed over; if all would, the smallest one is held out.
+
+    Args:
+        groups: of each row.
+        share: of the rows, above 0 and below 1.
+        seed: of the draw.
+
+    Raises:
+        UserError: the share leaves nothing on one side.
+    """
+    members: dict[str, list[int]] = defaultdict(list)
+    for row, group in enumerate(groups):
+        members[group].append(row)
+    order = sorted(members)
+    random.Random(seed).shuffle(order)  # noqa: S311 - a split, not a secret
+    wanted = math.ceil(share * len(groups))
+    chosen: list[int] = []
+    for group in order:
+        if len(chosen) + len(members[group]) <= wanted:
+            chosen.extend(members[group])
+    if not chosen and order:
+        chosen = members[min(order, key=lambda group: len(members[group]))]
+    if not 0 < len(chosen) < len(groups):
+        raise UserError(f"holding out {share:g} of {len(groups)} rows leaves nothing on one side")
+    return frozenset(chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """The rule of one run."""
+
+    examples: Sequence[Example]  # held-out rows; without any, nothing is done
+    weighting: Weighting  # of the loss, that of training
+    every: int  # steps between two looks; there is always one after the last step
+    patience: int | None = None  # looks without a lower loss after which the run stops; None for never
+    step_tokens: int = 4096  # tokens computed at once
+
+    def due(self, step: int, total: int) -> bool:
+        """Whether to look after this many steps."""
+        return bool(self.examples) and (step % self.every == 0 or step == total)
+
+    def look(self, trainee: Trainee) -> dict[str, Any]:
+        """Loss and figures by group over all held-out rows, for the step's line of the log."""
+        import torch
+
+        tally = Tally()
+        with torch.no_grad():
+            for load in self._loads():
+                losses, hits = trainee.losses(packed := pack(load, self.weighting))
+                tally = tally + measure(packed, losses.cpu(), hits.cpu())
+        return tally.as_dict(trainee.tokenizer)
+
+    def _loads(self) -> list[list[Example]]:
+        loads: list[list[Example]] = [[]]
+        room = self.step_tokens
+        for example in sorted(self.examples, key=len):
+            if loads[-1] and len(example) > room:
+                loads.append([])
+                room = self.step_tokens
+            loads[-1].append(example)
+            room -= len(example)
+        return loads
+
+    def best(self, records: Sequence[Mapping[str, Any]]) -> int | None:
+        """Step of the lowest held-out loss in a log; None if nobody looked."""
+        looks = _looks(records)
+        return min(looks, key=lambda one: (one[1], one[0]))[0] if looks else None
+
+    def stopped(self, records: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether the last `patience` looks of a log brought nothing better."""
+        if self.patience is None:
+            return False
+        steps = [step for step, _ in _looks(records)]
+        best = self.best(records)
+        return best is not None and len(steps) - 1 - steps.index(best) >= self.patience
+
+
+def improved(records: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the newest look of a log is its best."""
+    looks = _looks(records)
+    return len(looks) > 0 and all(looks[-1][1] < loss for _, loss in looks[:-1])
+
+
+def keep_best(trainee: Trainee, journal: Journal) -> None:
+    """Set the parameters to those of the best look, where there was one."""
+    if journal.load_best(trainee.parameters):
+        trainee.refresh()
+
+
+def _looks(records: Sequence[Mapping[str, Any]]) -> list[tuple[int, float]]:
+    return [(int(one["step"]), float(one["validation"]["loss"])) for one in records if "validation" in one]
 
 
 def optimizer_for(trainee: Trainee, config: TrainingConfig) -> torch.optim.AdamW:
@@ -60,21 +162,13 @@ def rate(step: int, total: int, warmup: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a run learns, whatever it was made from.
+    """What a run learns, whatever it was made from."""
 
-    Attributes:
-        examples: ids and labels.
-        strata: kind of each example; every stretch of an epoch holds all kinds in proportion.
-        inputs: fingerprints of what the examples were made from; a run is only resumed with the same.
-        facts: counts worth keeping in the manifest.
-        validation: held-out examples, of which nothing is learned.
-    """
-
-    examples: Sequence[Example]
-    strata: Sequence[str]
-    inputs: Mapping[str, str]
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    validation: Sequence[Example] = ()
+    examples: Sequence[Example]  # ids and labels
+    strata: Sequence[str]  # kind of each example; every stretch of an epoch holds all kinds in proportion
+    inputs: Mapping[str, str]  # fingerprints of what the examples were made from; a run is only resumed with the same
+    facts: Mapping[str, Any] = field(default_factory=dict)  # counts worth keeping in the manifest
+    validation: Sequence[Example] = ()  # held-out examples, of which nothing is learned
 
 
 Prepare: TypeAlias = Callable[[Any], Prepared]
@@ -161,30 +255,75 @@ def fit(
     Raises:
         UserError: as `train`, and whatever `prepare` raises.
     """
+    config, why = settled(config, run_dir, config.device)
+
+    def load() -> Trainee:
+        return load_trainee(
+            base_dir,
+            method=config.method,
+            lora=config.lora,
+            reach=config.reach,
+            seed=config.seed,
+            device=config.device,
+            dtype=DTYPES[config.precision],
+        )
+
+    begun = begin(prepare, base_dir, config, why, load, start)
+    trainee, prepared = begun.trainee, begun.prepared
+    journal = Journal(run_dir, config, inputs=begun.inputs, facts=begun.facts)
+    validation = Validation(prepared.validation, config.weighting, config.validate_steps, config.patience)
+    _run(trainee, prepared.examples, begun.steps, config, journal, validation)
+    keep_best(trainee, journal)
+    return trainee
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A run before its first step: what the loop and the Trainer start from."""
+
+    trainee: Trainee
+    prepared: Prepared
+    steps: list[Step]
+    inputs: Mapping[str, str]
+    facts: Mapping[str, Any]
+
+
+def begin(
+    prepare: Prepare, base_dir: Path, config: TrainingConfig, why: str, load: Callable[[], Trainee], start: Path | None
+) -> Begun:
+    """Make the examples, load the model, begin with the parameters of `start`, and plan the steps.
+
+    Args:
+        prepare: as in `fit`.
+        base_dir: the base checkpoint.
+        config: with a precision that is settled.
+        why: why it is this precision.
+        load: loads the model; called when the examples are known to be good.
+        start: as in `fit`.
+
+    Raises:
+        UserError: as `fit`.
+    """
     if start is not None:
         check_stage(start)
-    config, why = settled(config, run_dir, config.device)
     prepared = prepare(expanded_tokenizer(base_dir, token_rows=config.reach.token_rows))  # before the weights are read
-    trainee = load_trainee(
-        base_dir,
-        method=config.method,
-        lora=config.lora,
-        reach=config.reach,
-        seed=config.seed,
-        device=config.device,
-        dtype=DTYPES[config.precision],
-    )
+    trainee = load()
     inputs = {**prepared.inputs, "base": fingerprint(*sorted(base_dir.glob("*.safetensors")))}
     if start is not None:
         inputs["start"] = load_parameters(start, trainee.parameters, config.lora)
     steps = plan(prepared, config)
     tokens = sum(map(len, prepared.examples))
     facts = {**prepared.facts, "tokens": tokens, "steps": len(steps), "packed": not trainee.rowwise, "precision": why}
-    journal = Journal(run_dir, config, inputs=inputs, facts=facts)
-    validation = Validation(prepared.validation, config.weighting, config.validate_steps, config.patience)
-    _run(trainee, prepared.examples, steps, config, journal, validation)
-    keep_best(trainee, journal)
-    return trainee
+    return Begun(trainee, prepared, steps, inputs, facts)
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What a run leaves in memory."""
+
+    trainee: Trainee  # the model; `state` has its numbers where the model itself holds only shards
+    state: Mapping[str, Any] | None  # parameters by name, gathered, on the main process; None where `trainee` is whole
+    main: bool  # whether this process is the one that writes
 
 
 def settled(config: TrainingConfig, run_dir: Path, device: str) -> tuple[TrainingConfig, str]:

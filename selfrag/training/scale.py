@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,27 +18,21 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from retrieval.atomic import writing
 from selfrag.errors import UserError, require
-from selfrag.training.expansion import expanded_tokenizer
-from selfrag.training.journal import Journal, check_stage, fingerprint, load_parameters
+from selfrag.training.journal import Journal
 from selfrag.training.loss import Tally, keeps_logits, measure, target_losses
 from selfrag.training.model import DTYPES, Trainee, load_trainee
 from selfrag.training.packing import PACKED, Pack, Step, pack, split, weight_of
-from selfrag.training.run import Prepare, not_finite, optimizer_for, plan, rate, settled
+from selfrag.training.rows import Example
+from selfrag.training.run import Prepare, Trained, begin, not_finite, optimizer_for, rate, settled
 from selfrag.training.settings import Precision, Scale, TrainingConfig, Weighting
-from selfrag.training.targets import Example
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one process computes at once.
+    """What one process computes at once."""
 
-    Attributes:
-        pack: the rows; an empty share of a small step holds one row with weight 0.
-        total: weight of the whole step, all loads of all processes.
-    """
-
-    pack: Pack
-    total: float
+    pack: Pack  # the rows; an empty share of a small step holds one row with weight 0
+    total: float  # weight of the whole step, all loads of all processes
 
     def to(self, device: Any) -> Load:
         """The same on another device."""
@@ -47,22 +41,14 @@ class Load:
 
 @dataclass(eq=False)
 class Loads(Dataset[Load]):
-    """All loads of a run, in the order step, accumulation, process.
+    """All loads of a run, in the order step, accumulation, process."""
 
-    Attributes:
-        examples: of the run.
-        steps: the plan; the loads in it are dealt anew.
-        weighting: share of each kind of position.
-        processes: how many compute side by side.
-        micro_tokens: most tokens of a load, unless a single row is longer.
-        accumulation: loads of one process in a step, the same in every step; the fewest that keep `micro_tokens`.
-    """
-
-    examples: Sequence[Example]
-    steps: Sequence[Step]
-    weighting: Weighting
-    processes: int
-    micro_tokens: int
+    examples: Sequence[Example]  # of the run
+    steps: Sequence[Step]  # the plan; the loads in it are dealt anew
+    weighting: Weighting  # share of each kind of position
+    processes: int  # how many compute side by side
+    micro_tokens: int  # most tokens of a load, unless a single row is longer
+    # loads of one process in a step, the same in every step; the fewest that keep `micro_tokens`
     accumulation: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -113,21 +99,6 @@ def only(loads: Sequence[Load]) -> dict[str, Load]:
     return {"load": load}
 
 
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """What a run leaves in memory.
-
-    Attributes:
-        trainee: the model; `state` has its numbers where the model itself holds only shards.
-        state: parameters by name, gathered, on the main process; None where `trainee` is whole.
-        main: whether this process is the one that writes.
-    """
-
-    trainee: Trainee
-    state: Mapping[str, Any] | None
-    main: bool
-
-
 def fit_scaled(
     prepare: Prepare, base_dir: Path, run_dir: Path, config: TrainingConfig, scale: Scale, *, start: Path | None = None
 ) -> Trained:
@@ -154,21 +125,15 @@ def fit_scaled(
     config, why = settled(config, run_dir, accelerator.type if accelerator else "cpu")
     if config.patience is not None:
         raise UserError("patience (early stopping) is for the loop for one process; take a recipe without [scale]")
-    if start is not None:
-        check_stage(start)
-    prepared = prepare(expanded_tokenizer(base_dir, token_rows=config.reach.token_rows))  # before the weights are read
-    trainee = _load(base_dir, config, scale)
+    begun = begin(prepare, base_dir, replace(config, workers=1), why, lambda: _load(base_dir, config, scale), start)
+    trainee = begun.trainee
     tied = trainee.causal.config.tie_word_embeddings
     if scale.sharding == "fsdp" and config.method == "lora" and tied and trainee.expansion.token_ids:
         raise UserError(
             f"FSDP cannot cut the reflection rows of {base_dir.name}, whose tied embeddings share them:"
             " take sharding = 'zero3' or 'none', or train all weights"
         )
-    inputs = {**prepared.inputs, "base": fingerprint(*sorted(base_dir.glob("*.safetensors")))}
-    if start is not None:
-        inputs["start"] = load_parameters(start, trainee.parameters, config.lora)
-    steps = plan(prepared, replace(config, workers=1))
-    loads = Loads(prepared.examples, steps, config.weighting, processes(), scale.micro_tokens)
+    loads = Loads(begun.prepared.examples, begun.steps, config.weighting, processes(), scale.micro_tokens)
     # Not before the model is loaded: from here on transformers would load shards.
     arguments = _arguments(run_dir, config, scale, loads)
     if arguments.n_gpu > 1:
@@ -177,11 +142,9 @@ def fit_scaled(
             " or set CUDA_VISIBLE_DEVICES=0"
         )
     journal = None
-    tokens = sum(map(len, prepared.examples))
-    facts = {**prepared.facts, "tokens": tokens, "steps": len(steps), "packed": not trainee.rowwise, "precision": why}
     if arguments.process_index == 0:
         setting = {"scale": asdict(scale), "processes": arguments.world_size}
-        journal = Journal(run_dir, config, inputs=inputs, facts=facts, setting=setting)
+        journal = Journal(run_dir, config, inputs=begun.inputs, facts=begun.facts, setting=setting)
     return _train(trainee, config, loads, arguments, journal)
 
 

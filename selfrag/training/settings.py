@@ -1,13 +1,21 @@
-"""Settings of a training run; a wrong one is refused before a model is loaded."""
+"""Settings of a training run, and recipes: named files with everything a run needs but its rows, base model and place.
+
+A recipe has a `[training]` table (`TrainingConfig`: what is learned) and, if it runs through the Trainer, a `[scale]`
+table (`Scale`: where and how it is computed). Without `[scale]` it runs in the CPU loop. `extends` names another.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal, get_args
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from retrieval.checks import choice, number, whole
 from selfrag.errors import UserError
-from selfrag.training.targets import Group
+from selfrag.training.rows import Group
 
 Method = Literal["lora", "full"]
 Precision = Literal["auto", "bf16", "fp32"]
@@ -15,31 +23,23 @@ Precision = Literal["auto", "bf16", "fp32"]
 
 @dataclass(frozen=True, slots=True)
 class Lora:
-    """Size of the adapter.
+    """Size of the adapter."""
 
-    Attributes:
-        rank: inner width of every LoRA pair.
-        alpha: the product B A is scaled by alpha / rank.
-    """
-
-    rank: int = 16
-    alpha: float = 32.0
+    rank: int = 16  # inner width of every LoRA pair
+    alpha: float = 32.0  # the product B A is scaled by alpha / rank
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What of a model an adapter changes, and when.
+    """What of a model an adapter changes, and when."""
 
-    Attributes:
-        token_rows: the vocabulary is expanded by the reflection tokens and their rows are trained. False leaves the
-            vocabulary as it is, which is what an engine needs that serves several adapters on one base.
-        last_layers: LoRA on this many layers at the end of the model; None for all. Nothing below them needs a
-            gradient, so training is faster and the adapter smaller.
-        invocation: token ids that switch an activated LoRA on; empty for a LoRA that acts everywhere.
-    """
-
+    # the vocabulary is expanded by the reflection tokens and their rows are trained. False leaves the vocabulary as it
+    # is, which is what an engine needs that serves several adapters on one base.
     token_rows: bool = True
+    # LoRA on this many layers at the end of the model; None for all. Nothing below them needs a gradient, so training
+    # is faster and the adapter smaller.
     last_layers: int | None = None
+    # token ids that switch an activated LoRA on; empty for a LoRA that acts everywhere
     invocation: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -52,27 +52,17 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Weighting:
-    """Share of each kind of target position in the loss. Reflection tokens are few and drown at weight 1.
+    """Share of each kind of target position in the loss. Reflection tokens are few and drown at weight 1."""
 
-    Attributes:
-        text: an ordinary token of a text part of `text_length` tokens.
-        retrieve: a Retrieve token.
-        isrel: an IsRel token.
-        issup: an IsSup token.
-        isuse: an IsUse token.
-        marker: `<paragraph>` or `</paragraph>`.
-        eos: the end of the answer.
-        text_length: text tokens of a row with n of them weigh `text * sqrt(text_length / n)` each, so that a row of
-            200 tokens does not count 50 times a row of 4. None: they weigh `text` each.
-    """
-
-    text: float = 1.0
-    retrieve: float = 3.0
-    isrel: float = 6.0
-    issup: float = 3.0
-    isuse: float = 2.0
-    marker: float = 0.2
-    eos: float = 1.0
+    text: float = 1.0  # an ordinary token of a text part of `text_length` tokens
+    retrieve: float = 3.0  # a Retrieve token
+    isrel: float = 6.0  # an IsRel token
+    issup: float = 3.0  # an IsSup token
+    isuse: float = 2.0  # an IsUse token
+    marker: float = 0.2  # `<paragraph>` or `</paragraph>`
+    eos: float = 1.0  # the end of the answer
+    # text tokens of a row with n of them weigh `text * sqrt(text_length / n)` each, so that a row of 200 tokens does
+    # not count 50 times a row of 4. None: they weigh `text` each.
     text_length: float | None = 10.0
 
     @classmethod
@@ -120,21 +110,15 @@ Attention = Literal["auto", "packed", "sdpa", "flash_attention_2"]
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Settings of the machine, not of the method: another value gives the same loss up to rounding.
+    """Settings of the machine, not of the method: another value gives the same loss up to rounding."""
 
-    Attributes:
-        sharding: `none` keeps the whole model in each process; `fsdp` and `zero3` cut it into shards.
-        micro_tokens: tokens that one process computes at once, padding-free; memory goes by it. A longer row is alone.
-        checkpointing: recompute activations in backward: about a third more time, far less memory.
-        attention: `auto` takes FlashAttention 2 where it is installed on a GPU, else `packed`, our own.
-        loader_workers: processes that lay out rows ahead of the step; 0 for none.
-    """
-
-    sharding: Sharding = "none"
+    sharding: Sharding = "none"  # `none` keeps the whole model in each process; `fsdp` and `zero3` cut it into shards
+    # tokens that one process computes at once, padding-free; memory goes by it. A longer row is alone.
     micro_tokens: int = 8192
-    checkpointing: bool = False
+    checkpointing: bool = False  # recompute activations in backward: about a third more time, far less memory
+    # `auto` takes FlashAttention 2 where it is installed on a GPU, else `packed`, our own
     attention: Attention = "auto"
-    loader_workers: int = 0
+    loader_workers: int = 0  # processes that lay out rows ahead of the step; 0 for none
 
     def __post_init__(self) -> None:
         choices = {
@@ -149,66 +133,39 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class TrainingConfig:
-    """Everything that decides the result of a run, next to base model and rows.
+    """Everything that decides the result of a run, next to base model and rows."""
 
-    Attributes:
-        seed: of row order and LoRA initialisation.
-        method: `lora` or `full`.
-        lora: size of the adapter.
-        epochs: passes over the rows; the last one may be cut short by `max_steps`.
-        max_steps: optimiser steps of the run; None for whole epochs.
-        step_tokens: tokens per optimiser step.
-        step_rows: rows per optimiser step instead, however long they are; None for `step_tokens`.
-        load_tokens: a step is computed in loads of about this many tokens, which bounds the memory; None for one load a
-            worker.
-        workers: loads computed side by side in each step, each on one thread; the number of CPU cores is right.
-        learning_rate: peak rate of LoRA pairs, or of all weights.
-        row_learning_rate: peak rate of the token rows.
-        warmup: share of the steps until the peak.
-        weight_decay: of everything but token rows and vectors.
-        beta1: of AdamW.
-        beta2: of AdamW.
-        clip: largest norm of the gradient.
-        max_length: longest example in tokens.
-        max_passage: longest passage body in tokens.
-        learn_markers: whether the paragraph markers are targets.
-        weighting: share of each kind of position in the loss.
-        checkpoint_steps: steps between two checkpoints.
-        validate_steps: steps between two looks at the held-out rows, if there are any.
-        patience: looks without a lower held-out loss after which the run stops; None trains to the end. The product
-            has the parameters of the best look.
-        device: where to compute; `cuda` wants one worker.
-        precision: what to compute in, `bf16` or `fp32`; `auto` is `bf16` where the device has instructions for it. In
-            `bf16`, whatever is trained stays float32 beside it.
-        reach: what of the model an adapter changes.
-    """
-
-    seed: int = 0
-    method: Method = "lora"
-    lora: Lora = field(default_factory=Lora)
-    epochs: int = 1
-    max_steps: int | None = None
-    step_tokens: int = 2400
-    step_rows: int | None = None
+    seed: int = 0  # of row order and LoRA initialisation
+    method: Method = "lora"  # `lora` or `full`
+    lora: Lora = field(default_factory=Lora)  # size of the adapter
+    epochs: int = 1  # passes over the rows; the last one may be cut short by `max_steps`
+    max_steps: int | None = None  # optimiser steps of the run; None for whole epochs
+    step_tokens: int = 2400  # tokens per optimiser step
+    step_rows: int | None = None  # rows per optimiser step instead, however long they are; None for `step_tokens`
+    # a step is computed in loads of about this many tokens, which bounds the memory; None for one load a worker
     load_tokens: int | None = None
-    workers: int = 2
-    learning_rate: float = 8e-4
-    row_learning_rate: float = 2e-3
-    warmup: float = 0.04
-    weight_decay: float = 0.0
-    beta1: float = 0.9
-    beta2: float = 0.99
-    clip: float = 1.0
-    max_length: int = 1024
-    max_passage: int = 512
-    learn_markers: bool = True
-    weighting: Weighting = field(default_factory=Weighting)
-    checkpoint_steps: int = 25
-    validate_steps: int = 25
+    workers: int = 2  # loads computed side by side in each step, each on one thread; the number of CPU cores is right
+    learning_rate: float = 8e-4  # peak rate of LoRA pairs, or of all weights
+    row_learning_rate: float = 2e-3  # peak rate of the token rows
+    warmup: float = 0.04  # share of the steps until the peak
+    weight_decay: float = 0.0  # of everything but token rows and vectors
+    beta1: float = 0.9  # of AdamW
+    beta2: float = 0.99  # of AdamW
+    clip: float = 1.0  # largest norm of the gradient
+    max_length: int = 1024  # longest example in tokens
+    max_passage: int = 512  # longest passage body in tokens
+    learn_markers: bool = True  # whether the paragraph markers are targets
+    weighting: Weighting = field(default_factory=Weighting)  # share of each kind of position in the loss
+    checkpoint_steps: int = 25  # steps between two checkpoints
+    validate_steps: int = 25  # steps between two looks at the held-out rows, if there are any
+    # looks without a lower held-out loss after which the run stops; None trains to the end. The product has the
+    # parameters of the best look.
     patience: int | None = None
-    device: str = "cpu"
+    device: str = "cpu"  # where to compute; `cuda` wants one worker
+    # what to compute in, `bf16` or `fp32`; `auto` is `bf16` where the device has instructions for it. In `bf16`,
+    # whatever is trained stays float32 beside it.
     precision: Precision = "auto"
-    reach: Reach = field(default_factory=Reach)
+    reach: Reach = field(default_factory=Reach)  # what of the model an adapter changes
 
     def __post_init__(self) -> None:
         choice("method", self.method, get_args(Method))
@@ -222,3 +179,102 @@ class TrainingConfig:
             number(name, getattr(self, name), 0, 1)
         for name in _AMOUNTS:
             number(name, getattr(self, name))
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Settings of a run."""
+
+    name: str  # of the file, without suffix
+    training: Mapping[str, Any]  # the table of `TrainingConfig`, checked by `config`
+    scale: Scale | None  # for runs through the Trainer; None for the CPU loop
+
+    def config(self, **changes: Any) -> TrainingConfig:
+        """The `TrainingConfig`, with the fields in `changes` that are not None."""
+        made = _make(TrainingConfig, self.training, f"{self.name} [training]")
+        return replace(made, **{key: value for key, value in changes.items() if value is not None})
+
+
+CONFIGS = Path(str(files("selfrag.training") / "configs"))
+"""Recipes of the package; the files for accelerate lie below."""
+
+
+def recipe_names(folder: Path = CONFIGS) -> list[str]:
+    """Names of the recipes in a folder."""
+    return sorted(path.stem for path in folder.glob("*.toml"))
+
+
+def read_recipe(name: str | Path) -> Recipe:
+    """A recipe of the package by name, or a file.
+
+    Raises:
+        UserError: there is none, it is not TOML, or a table holds something unknown or of the wrong type.
+    """
+    tables = _tables(str(name), ())
+    label = Path(name).stem
+    if unknown := sorted(set(tables) - {"training", "scale"}):
+        raise UserError(f"recipe {label}: unknown {', '.join(unknown)}; known: extends, [training], [scale]")
+    scale = tables.get("scale")
+    made = None if scale is None else _make(Scale, scale, f"{label} [scale]")
+    return Recipe(label, tables.get("training", {}), made)
+
+
+def launch_file(scale: Scale, *, gpu: bool) -> Path:
+    """The file for `accelerate launch --config_file` that goes with these settings."""
+    name = scale.sharding if gpu or scale.sharding != "none" else "cpu"
+    return CONFIGS / "accelerate" / f"{name}.yaml"
+
+
+def _tables(name: str, seen: tuple[str, ...]) -> dict[str, Any]:
+    if name in seen:
+        raise UserError(f"recipe {name} extends itself")
+    try:
+        path = CONFIGS / f"{name}.toml" if name in recipe_names() else Path(name)
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"no recipe {name}: give a file or one of {', '.join(recipe_names())}") from error
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"recipe {name}: {error}") from error
+    parent = tables.pop("extends", None)
+    return _merged(_tables(str(parent), (*seen, name)), tables) if parent else tables
+
+
+def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    result = dict(under)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(under.get(key), dict)
+        result[key] = _merged(under[key], value) if both else value
+    return result
+
+
+def _make(kind: type[T], table: Mapping[str, Any], where: str) -> T:
+    """A dataclass of a table; tables inside it become dataclasses too."""
+    if not isinstance(table, Mapping):
+        raise UserError(f"recipe {where}: must be a table, not {table!r:.40}")
+    hints = get_type_hints(kind)
+    names = [one.name for one in fields(kind)]  # type: ignore[arg-type]
+    if unknown := sorted(set(table) - set(names)):
+        raise UserError(f"recipe {where}: unknown {', '.join(unknown)}; known: {', '.join(names)}")
+    values = {key: _value(hints[key], value, f"{where} {key}") for key, value in table.items()}
+    return kind(**values)
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    if is_dataclass(hint) and isinstance(hint, type):
+        return _make(hint, value, where)
+    options = getattr(hint, "__args__", (hint,))
+    if value == "none" and type(None) in options:  # TOML has no null
+        return None
+    if float in options and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    literal = [one for one in options if isinstance(one, str)]
+    if literal and value in literal:
+        return value
+    if any(isinstance(one, type) and type(value) is one for one in options):
+        return value
+    raise UserError(f"recipe {where} = {value!r}: wrong kind; expected {getattr(hint, '__name__', hint)}")

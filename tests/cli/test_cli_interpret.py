@@ -10,7 +10,7 @@ import pytest
 import tiny
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "experiments" / "self_interpretation"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "intrinsics" / "execution"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "intrinsics"))
 
 from chat_server import ChatServer, said
 from grid_world import first_context, item

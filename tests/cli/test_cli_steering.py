@@ -68,7 +68,7 @@ def test_a_sweep_decodes_once_and_goes_on_without_the_model(
     options = ["--axis=threshold=0,0.5,1", "--best=headline,retrieval_rate<=0.5", "--answers"]
     assert main(["sweep", *files, *model, *options]) == 0
     shown = capsys.readouterr().out
-    assert "40 replayed. Decoded:" in shown  # 4 settings, 10 items
+    assert "4 settings, 40 answers: 40 replayed" in shown  # 4 settings, 10 items
     assert "goal contains,retrieval_rate<=0.5: " in shown
     page = (out / "sweep.md").read_text()
     assert "| threshold=1 |" in page

@@ -32,7 +32,7 @@ import pytest
 import tiny
 import typer
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "intrinsics" / "training"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "intrinsics"))
 
 import intrinsic_rows
 

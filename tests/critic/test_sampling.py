@@ -7,10 +7,9 @@ from collections import Counter
 
 import pytest
 
-from critic.cases import check, digest, read_questions
+from critic.cases import PAPER, Targets, check, digest, fill, read_questions
 from critic.pairs import Pair
 from critic.sampling import RULES, WAVE, Rule, draw, report
-from critic.targets import PAPER, Targets, fill
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.jsonl import write_jsonl

@@ -219,7 +219,7 @@ def test_settings_that_need_an_unjudged_candidate_are_approximate() -> None:
         ({"reflectors": ["x", "x"]}, "named twice"),
         ({"reflectors": ["x=issup", "y=issup"]}, "two reflectors replace issup"),
         ({"reflectors": "x>=much"}, "not a number"),
-        ({"reflectors": [3]}, "give a Joined"),
+        ({"reflectors": [3]}, "give a ScoreTerm"),
         ({"reflectors": "issup"}, "no name of a reflector"),
         ({"gates": "ad<0.5"}, "EFFECT"),
         ({"gates": "ad<0.5:explode"}, "none of abstain, write, drop, retrieve"),

@@ -11,7 +11,7 @@ from selfrag.demo.intrinsics import adapter_paths
 from selfrag.demo.model import model_path
 from selfrag.engines.adapters import read_adapter
 from selfrag.intrinsics.library import PAPER, AdapterCard, Library, check_cards
-from selfrag.intrinsics.reflectors.intrinsic import adapters_of
+from selfrag.intrinsics.reflectors import adapters_of
 from selfrag.training.journal import fingerprint
 
 MOST_BYTES = 25 * 10**6

@@ -5,4 +5,5 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "decoding"))
+for folder in (Path(__file__).parent, Path(__file__).parents[1] / "decoding"):
+    sys.path.insert(0, str(folder))

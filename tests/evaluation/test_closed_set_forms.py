@@ -26,7 +26,7 @@ from selfrag.evaluation.metrics.output import output_of
 from selfrag.evaluation.multiple_choice import Form, choices, in_form, unlisted
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import items_of
-from selfrag.evaluation.report_items import read_cases
+from selfrag.evaluation.report import read_cases
 from selfrag.evaluation.runner import Run, run
 from selfrag.evaluation.systems import Reflective, System
 from selfrag.evaluation.task import CLOSED

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from scripted_run import FILE, Slow, job, reply
 from written import PROMPTING
 

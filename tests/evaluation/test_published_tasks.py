@@ -1,10 +1,11 @@
-"""Published tasks: their files in the real schemas, wordings byte for byte, settings, bad files by their line."""
+"""Published tasks: their files in the real schemas, wordings byte for byte, settings, bad files, their page."""
 
 from __future__ import annotations
 
 import contextlib
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from list_questions.rows import make_list_questions
+from list_questions.statements import RELATIONS
 from retrieval.errors import UserError
 from selfrag.cli.main import main
 from selfrag.decoding.policy import Decoding
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.presets import PRESETS, Given, preset
+from selfrag.evaluation.presets import COLUMNS, PRESETS, Given, preset, rows
+from selfrag.evaluation.tables import compact
 from selfrag.evaluation.task_files import read_task, read_tasks
 from selfrag.reflection.weights import Weights
 
@@ -213,8 +217,7 @@ def test_a_bad_row_is_named_by_file_and_line(tmp_path: Path, name: str, change: 
         read(lines(tmp_path, ROWS[name], second), name)
     array = tmp_path / "array.json"
     array.write_text(json.dumps([ROWS[name], second], indent=1))
-    line = array.read_text().splitlines().index(" {", 2) + 1
-    with pytest.raises(UserError, match=rf"array\.json:{line}: .*{message}"):
+    with pytest.raises(UserError, match=rf"array\.json: row 2: .*{message}"):
         read(array, name)
 
 
@@ -246,8 +249,9 @@ def test_ids_passages_and_samples(tmp_path: Path) -> None:
     [
         ("x.jsonl", b"", r"x\.jsonl: no rows"),
         ("x.json", b"[]", r"x\.json: no rows"),
-        ("x.json", b'[\n{"question": "a"},\n', r"x\.json:2: "),
-        ("x.json", b"[\n3\n]", r"x\.json:2: a row must be an object, not int"),
+        ("x.json", b'[\n{"question": "a"},\n', r"x\.json"),
+        ("x.json", b'{\n"rows": []}', r"x\.json: no array of rows"),
+        ("x.json", b"[\n3\n]", r"x\.json: row 1: a row must be an object, not int"),
         ("x.jsonl", json.dumps(TRIVIA).encode() + b"\n\xff\n", r"x\.jsonl:2: not UTF-8"),
         ("x.json", b'[\n{"question":\n "\xff"}]', r"x\.json:3: not UTF-8"),
         ("x.jsonl", b"{]\n", r"x\.jsonl:1: "),
@@ -340,3 +344,43 @@ def test_tasks_are_described(capsys: pytest.CaptureFixture[str]) -> None:
     assert "str_em: 30.0 (7b), 31.7 (13b)" in shown
     assert main(["eval", "tasks", "askew"]) == 2
     assert "unknown task 'askew'; known: popqa" in capsys.readouterr().err
+
+
+CORPUS = Path(__file__).parents[3] / "shared" / "data"
+PAGE = (Path(__file__).parents[2] / "docs" / "experiments" / "tasks.md").read_text(encoding="utf-8")
+PAGE_BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.M | re.S)
+
+
+def test_the_table_is_that_of_the_presets() -> None:
+    found = re.search(r"<!-- tasks -->\n(.*?)<!-- /tasks -->", PAGE, flags=re.S)
+    assert found is not None
+    assert found[1] == compact(COLUMNS, rows())
+
+
+def test_protocols_and_relations_are_on_the_page() -> None:
+    protocols = {name for one in PRESETS.values() for name in one.protocols}
+    assert all(f"- `{name}`" in PAGE for name in protocols)
+    assert f"{len(RELATIONS)} relations" in PAGE
+
+
+def test_its_blocks_print_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    namespace: dict[str, object] = {"__name__": "__docs__"}
+    for body in PAGE_BLOCKS:
+        exec(compile(body, "tasks.md", "exec", dont_inherit=True), namespace)  # the point of this test
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 4
+    for line in printed:
+        assert f"`{line}`" in PAGE, line
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="the given corpus is not beside this checkout")
+def test_the_questions_that_the_given_corpus_yields(tmp_path: Path) -> None:
+    made = make_list_questions(CORPUS, tmp_path / "lists.jsonl")
+    kinds = made["type"]
+    counted = (
+        f"{made['rows']} questions ({kinds['simple']} with one condition, {kinds['intersection']} with two,"
+        f" {kinds['composition']} through another entity; 2 to {max(map(int, made['answers']))} answers)"
+    )
+    assert counted in " ".join(PAGE.split())
+    assert made["split"]["train"] == 10

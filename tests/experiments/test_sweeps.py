@@ -1,11 +1,11 @@
-"""Sweeps: axes, the best setting under a constraint, metrics by hand, pages, pictures, run directories, judges."""
+"""Sweeps and ablations: axes, the best setting under a constraint, pages, pictures, run directories, judges."""
 
 from __future__ import annotations
 
 import csv
 import json
 import math
-import sys
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +14,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from studied import closed, executed, job, scripted, short
 from written import passages
 
@@ -24,27 +21,29 @@ from selfrag.cli.main import main
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
 from selfrag.evaluation.comparison import Comparison, read_runs
+from selfrag.evaluation.intervals import NONE, bracketed
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.fluency import FLUENCY, REPEATED, repeated_bigrams
-from selfrag.evaluation.metrics.memory import FROM_MEMORY, UNCITED, UNSEEN
+from selfrag.evaluation.metrics.answers import FLUENCY, FROM_MEMORY, REPEATED, UNCITED, UNSEEN, repeated_bigrams
 from selfrag.evaluation.metrics.output import Output
 from selfrag.evaluation.metrics.registry import ratio
 from selfrag.evaluation.pareto import Point, front
 from selfrag.evaluation.presets import preset
-from selfrag.experiments.axes import Axis, plan
+from selfrag.experiments.ablations import Ablated, ablations, against_paper, write_ablation
 from selfrag.experiments.best_setting import Goal, Limit, choose, halves
-from selfrag.experiments.studies import study, write_answers
+from selfrag.experiments.studies import Setting, study, write_answers
 from selfrag.experiments.sweep_plots import Panel, places_of, plot_axis, plot_pareto
 from selfrag.experiments.sweeps import (
+    Axis,
     Sweep,
     Swept,
     based,
     brief,
     comparison,
-    found_in,
     judge_settings,
     measured_by,
+    plan,
     sources,
+    sweep_files,
     system_runs,
     write_sweep,
 )
@@ -59,7 +58,6 @@ from selfrag.reflection.weights import Weights
         ("threshold=0.2,none", (0.2, None)),
         ("mode=always, never", ("always", "never")),
         ("no_retrieval_branch=true,false", (True, False)),
-        ("+citations=0,1", (0, 1)),
     ],
 )
 def test_an_axis_is_read(text: str, values: tuple[Any, ...]) -> None:
@@ -104,8 +102,6 @@ def test_each_axis_alone_or_every_combination() -> None:
     ]
     apart = plan(Decoding(), axes, merge=False)
     assert [one.name for one in apart.settings] == ["base", "issup=0", "issup=1", "threshold=0.2", "threshold=none"]
-    joined = Decoding(reflectors=("citations",))
-    assert plan(joined, (Axis.parse("+citations=2"),)).settings[1].decoding.weights.of("citations") == 2
     with pytest.raises(UserError, match="axis issup is given twice"):
         plan(Decoding(), (axes[0], axes[0]))
     with pytest.raises(UserError, match=r"threshold=1\.5"):
@@ -249,11 +245,7 @@ def swept(folder: Path) -> Swept:
     """Two files under every setting."""
     what = Sweep({"passages": 2}, AXES, goal=Goal.parse("headline,retrieval_rate<=0.6"))
     files = [measured_by(file, FLUENCY) for file in (short(12), closed(6))]
-    plans = what.plans([file.task for file in files])
-    studies = [
-        study(job(folder), file, one.settings, executed(scripted())) for file, one in zip(files, plans, strict=True)
-    ]
-    return found_in(what, plans, studies, system_runs(studies))
+    return sweep_files(what, files, job(folder), executed(scripted()))
 
 
 def figure(found: Comparison, system: str, metric: str) -> float | None:
@@ -323,15 +315,14 @@ def test_settings_become_runs_that_say_what_the_study_says(tmp_path: Path) -> No
             name: file.scores for name, file in other.files.items()
         }
     judge = Short()
-    needed = judge_settings(studies, folders, judge, tmp_path, {})
-    assert 0 < len(judge.asked) < needed
-    assert len(set(judge.asked)) == len(judge.asked)
+    judge_settings(studies, folders, judge, tmp_path)
     before = len(judge.asked)
-    assert judge_settings(studies, write_answers(job(tmp_path), studies, tmp_path / "settings"), judge, tmp_path, {})
+    assert 0 < before == len(set(judge.asked))  # settings share answers, whose pairs are asked about once
+    judge_settings(studies, write_answers(job(tmp_path), studies, tmp_path / "settings"), judge, tmp_path)
     assert len(judge.asked) == before
     second = Short()
     second.identity = lambda: {"kind": "short", "files": "others"}  # type: ignore[method-assign]
-    judge_settings(studies, folders, second, tmp_path, {})  # a second judge of the same study has verdicts of its own
+    judge_settings(studies, folders, second, tmp_path)  # a second judge of the same study has verdicts of its own
     assert len(second.asked) == before
     again = read_runs(folders)
     column = "citation_precision_nli (short)"
@@ -355,3 +346,55 @@ def test_an_unknown_judge_is_refused_before_anything_is_decoded(
     assert main(["sweep", str(path), "--out", str(out), "--judge", "oracle", "--model", str(tmp_path / "none")]) == 2
     assert "unknown judge 'oracle'" in capsys.readouterr().err
     assert not out.exists()
+
+
+STEERING = (Path(__file__).parents[2] / "docs" / "experiments" / "steering.md").read_text(encoding="utf-8")
+
+
+def test_python_of_the_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = [Setting("base", Decoding()), Setting("never", Decoding(mode="never"))]
+    file = short(3)
+    study(job(tmp_path / "study"), file, settings, executed(scripted()))
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"^```python\n(.*?)^```", STEERING, flags=re.M | re.S)
+    exec(compile(block, "steering.md", "exec"), {"__name__": "__docs__"})  # the point of this test
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 9
+    assert all(line.split()[1] == "True" for line in lines)
+
+
+def test_the_page_lists_the_rows_there_are() -> None:
+    table = STEERING.partition("## Ablations")[2]
+    assert re.findall(r"^\| `([\w-]+)` \|", table, flags=re.M) == [
+        setting.name for setting in ablations(Decoding(), short(1).task)
+    ]
+
+
+def test_the_page_says_what_each_row_is_and_changes(tmp_path: Path) -> None:
+    files = (short(12), closed(6))
+    studies = [study(job(tmp_path), one, ablations(Decoding(), one.task), executed(scripted())) for one in files]
+    tables = comparison(studies, system_runs(studies))
+    rows = against_paper(tables, studies)
+    assert [row[1] for row in rows] == ["short", "closed", "average"] * 4
+    assert rows[0][4] == "-20.8, -0.5"
+    whole, never = (studies[0].outcomes[name] for name in ("selfrag", "no-retrieval"))
+    said = [[one.output and (one.output.text, one.output.cited) for one in row] for row in (whole, never)]
+    changed = sum(a != b for a, b in zip(*said, strict=True))
+    assert changed > 0
+    assert rows[0][2] == f"{changed} of 12"
+    (row,) = (row for row in tables.tables[0].rows if row.system == "no-retrieval")
+    assert rows[0][3] == bracketed(row.differences["contains"])
+
+    long = replace(tables.tables[0], metrics=("words", "contains"))
+    counted = against_paper(replace(tables, tables=(long, *tables.tables[1:])), studies)
+    assert counted[0][3] == NONE  # fewer words are nothing lost
+
+    write_ablation(Ablated(tuple(studies), tables, {}), tmp_path, {"model": "/models/mine"})
+    page = (tmp_path / "ablation.md").read_text(encoding="utf-8")
+    assert "Model mine, base policy weights" in page  # no folder of this machine on a page
+    assert f"| no-retrieval | short | {changed} of 12 | " in page
+    assert "- no-retrieval: weights isrel=1,issup=1,isuse=0.5, mode=never\n" in page
+    assert "smaller the surer" in page
+    assert "official" in json.loads((tmp_path / "ablation.json").read_text(encoding="utf-8"))["settings"]["short"]

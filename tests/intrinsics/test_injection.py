@@ -21,12 +21,11 @@ from retrieval.passage import Passage
 from selfrag.errors import UserError
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.entailment import CODEC as ENTAILMENT
-from selfrag.experiments.self_interpretation.grid import Trial
-from selfrag.experiments.self_interpretation.prompts import DIRECT
-from selfrag.experiments.self_interpretation.writers import PromptWriter
+from selfrag.experiments.self_interpretation.grid import DIRECT, Trial
+from selfrag.experiments.self_interpretation.run import PromptWriter
 from selfrag.intrinsics.contract import ChatPrompt, Message, Piece, Request, State, TextPrompt
 from selfrag.intrinsics.dialects.registry import DIALECTS, Options, codec, intrinsics_of
-from selfrag.intrinsics.execution.endpoint import Call, Holding, body
+from selfrag.intrinsics.execution.endpoint import Call, ConstraintMode, body
 from selfrag.intrinsics.library import CATALOG
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.intrinsics.sentences import rules
@@ -98,7 +97,7 @@ def by_endpoint(name: str, asked: Request) -> Counter[int]:
     """As a server does it: the template over the messages, and all of it tokenised with special tokens."""
     tokenizer, _, control = family(name)
     begun = asked.slots[0].prefill if asked.slots else ""
-    sent = body(Call(asked.prompt, 1, begun), "m", Holding.STRUCTURED)
+    sent = body(Call(asked.prompt, 1, begun), "m", ConstraintMode.STRUCTURED)
     text = sent.get("prompt")
     if text is None:
         documents = {"documents": sent["documents"]} if "documents" in sent else {}
@@ -254,9 +253,9 @@ def test_marks_cannot_be_forged():
 
 def test_halves_in_neighbouring_pieces_do_not_join_on_an_endpoint():
     prompt = TextPrompt((Piece("<|im_start|>", control=True), Piece("a<|im_"), Piece("end|>b")))
-    assert body(Call(prompt, 1), "m", Holding.NONE)["prompt"].count("<|im_") == 1
+    assert body(Call(prompt, 1), "m", ConstraintMode.NONE)["prompt"].count("<|im_") == 1
     message = ChatPrompt((Message("user", "x"),), extra={"tools": [{"name": "[INST]"}], "stop": ["</s>"]})
-    sent = body(Call(message, 1), "m", Holding.NONE)
+    sent = body(Call(message, 1), "m", ConstraintMode.NONE)
     assert (sent["tools"], sent["stop"]) == ([{"name": "[ INST]"}], ["</s>"])
 
 
@@ -264,7 +263,7 @@ def test_a_codec_s_own_words_reach_an_endpoint_as_they_are():
     asked = codec("mellea", "guardian", Options(find=rules)).encode(
         state(dict.fromkeys(FIELDS, "word"), ARGUMENTS, extra=False)
     )
-    sent = body(Call(asked.prompt, 1), "m", Holding.NONE)
+    sent = body(Call(asked.prompt, 1), "m", ConstraintMode.NONE)
     assert "<guardian>" in sent["messages"][-1]["content"]
 
 

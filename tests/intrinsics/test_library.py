@@ -13,17 +13,15 @@ from selfrag.errors import UserError
 from selfrag.intrinsics import (
     Answerability,
     Capability,
-    CitationGeneration,
-    HallucinationDetection,
     Library,
     QueryRewrite,
     Uncertainty,
 )
 from selfrag.intrinsics.capability import Documents, Needs, Result
 from selfrag.intrinsics.chat import LabelCodec
-from selfrag.intrinsics.contract import Code, Completion
+from selfrag.intrinsics.contract import Completion
 from selfrag.intrinsics.library import AdapterCard, check_cards, codec_of, fingerprint
-from selfrag.intrinsics.reflectors.intrinsic import adapters_of
+from selfrag.intrinsics.reflectors import adapters_of
 from selfrag.intrinsics.sentences import last_query
 from selfrag.reflection.labels import Label, LabelSet, Role
 
@@ -53,6 +51,7 @@ def test_an_unknown_adapter_name_is_refused_before_a_model_is_loaded():
         ({"intrinsic": "uncertainty"}, "trained for intrinsic 'uncertainty', not 'answerability'"),
         ({"dialect": "mellea"}, "trained for dialect 'mellea', not 'chat'"),
         ({"prompt": "0"}, "answerability was trained with other prompts"),
+        ({"prompt": fingerprint(replace(Answerability.default_codec(), prefill="Well: "))}, "with other prompts"),
     ],
 )
 def test_an_adapter_that_was_trained_for_something_else_is_refused(change, message, tmp_path):
@@ -66,6 +65,8 @@ def test_an_adapter_that_was_trained_for_something_else_is_refused(change, messa
                     check()
             else:
                 check()
+    with pytest.raises(UserError, match=r"intrinsic\.json cannot be used"):
+        AdapterCard.read(tmp_path / "none")
 
 
 @pytest.mark.parametrize("dialect", GRANITE)
@@ -84,25 +85,6 @@ def test_every_dialect_gives_the_same_typed_results(dialect):
     assert judge(Uncertainty, Answering(answer))(TALK).certainty == pytest.approx(0.9)
     rewrite = judge(QueryRewrite, writing('{"rewritten_question": "Who wrote the play Faust?"}'))(TALK[:1])
     assert (rewrite.text, rewrite.changed) == ("Who wrote the play Faust?", True)
-
-
-@pytest.mark.parametrize("dialect", GRANITE)
-@pytest.mark.parametrize("kind", [HallucinationDetection, CitationGeneration])
-def test_rubbish_from_a_model_is_undefined_in_every_dialect(dialect, kind):
-    pytest.importorskip("nltk", reason="the splitter of the published adapters is in the extra granite")
-    result = kind(writing("I am sorry, Dave."), codec_of(kind, dialect))(TALK, PASSAGES)
-    assert [sentence.judgment for sentence in result.sentences] == [None, None]
-    assert Code.INVALID in {note.code for note in result.diagnostics}
-
-
-def test_citations_of_a_published_dialect_are_spans_of_the_callers_text():
-    pytest.importorskip("nltk", reason="the splitter of the published adapters is in the extra granite")
-    judge = CitationGeneration(
-        writing('[{"r": 0, "c": [0]}, {"r": 1, "c": []}]'), codec_of(CitationGeneration, "mellea")
-    )
-    first, second = judge(TALK, PASSAGES).sentences
-    assert [c.site.text for c in first.citations] == ["Faust is a play by Goethe."]
-    assert (first.is_cited, second.is_cited) == (True, False)
 
 
 POLITENESS = LabelSet(Role.COMPLIANCE, (Label("polite", 1.0, "polite"), Label("rude", 0.0, "rude")))

@@ -6,15 +6,12 @@ import pytest
 import tiny
 from hypothesis import given
 from hypothesis import strategies as st
+from intrinsic_rows import CHAT as TEMPLATE
 
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import ChatPrompt, Message, Piece, Slot, State, TextPrompt
 from selfrag.intrinsics.rendering import Renderer
 
-TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 SITE = State((Message("user", "Q?"),)).in_message("query", 0)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from retrieval.passage import Passage
 from selfrag.intrinsics.contract import Message, State
-from selfrag.intrinsics.sentences import merged, response_sites, rules, source_sites
+from selfrag.intrinsics.sentences import merged, response_sites, source_sites
 
 
 def pieces(text):
@@ -45,12 +45,6 @@ def test_no_character_but_white_space_is_lost(text):
             left += text[at : site.begin]
             at = site.end
         assert not (left + text[at:]).strip()
-
-
-def test_white_space_is_covered_by_the_rules():
-    text = "One fish et al. swam. Two."
-    spans = rules(text)
-    assert [text[a:b].strip() for a, b in spans] == ["One fish et al. swam.", "Two."]
 
 
 def test_neighbours_become_one_span_and_others_do_not():

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from selfrag.errors import UserError
-from selfrag.evaluation.markdown_table import aligned
+from selfrag.evaluation.tables import aligned
 from speed.timing import Run, Series, Work, race, ratio
 from speed.workload import LONG, OVERVIEW, FormSizes, Sizes, read_items
 

@@ -12,13 +12,12 @@ import pytest
 import tiny
 
 from critic.pairs import Pair
+from make_baseline_rows import evidence_row, evidence_rows, question_of, text_row, text_rows
 from retrieval.passage import Passage
 from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec
-from selfrag.training.baselines import evidence_row, evidence_rows, question_of, text_row, text_rows
-from selfrag.training.rows import Evidence, Text, read_rows, write_rows
-from selfrag.training.targets import MASKED, TargetLayout
+from selfrag.training.rows import MASKED, Evidence, TargetLayout, Text, read_rows, write_rows
 
 PAIR = Pair("a", "nq", "who wrote it?", "Ann", "short_qa")
 CLAIM = Pair("b", "", "Is it correct?\n\n## Input:\n\nAnn wrote it.", "true")

@@ -1,4 +1,4 @@
-"""Making IsRel stricter after training: the threshold by hand, and what moving the row does to a model."""
+"""RowSelection IsRel stricter after training: the threshold by hand, and what moving the row does to a model."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 from lettered import passage, row
 from trained import config, write
 
+from relevance_calibration import restrain_relevance, threshold_for
 from selfrag.errors import UserError
-from selfrag.training.calibration import restrain_relevance, threshold_for
 from selfrag.training.export import save_checkpoint
 from selfrag.training.run import layout_for, train
 

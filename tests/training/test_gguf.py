@@ -32,9 +32,9 @@ def test_the_demo_base_becomes_a_plain_checkpoint_whose_new_rows_start_well(tmp_
     from selfrag.demo.download import BASE_MODEL, fetch
     from selfrag.training.model import load_trainee
     from selfrag.training.packing import pack
+    from selfrag.training.rows import Group
     from selfrag.training.run import layout_for
     from selfrag.training.settings import TrainingConfig, Weighting
-    from selfrag.training.targets import Group
 
     base = convert(fetch(BASE_MODEL) / next(iter(BASE_MODEL.files)), tmp_path / "base")
     settings = json.loads((base / "config.json").read_text())

@@ -7,8 +7,8 @@ from lettered import CLOSE, EOS, IDS, OPEN, PROMPTING, letters, passage, row
 
 from selfrag.training.loss import Tally, measure
 from selfrag.training.packing import apart, pack
+from selfrag.training.rows import Example, Group, TargetLayout
 from selfrag.training.settings import Weighting
-from selfrag.training.targets import Example, Group, TargetLayout
 
 LAYOUT = TargetLayout(PROMPTING)
 WEIGHTING = Weighting(text=1, retrieve=3, isrel=6, issup=5, isuse=2, marker=0.5, eos=4, text_length=8)

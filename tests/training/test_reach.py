@@ -14,8 +14,8 @@ from selfrag.training.expansion import unexpanded
 from selfrag.training.export import REFLECTION, WEIGHTS, save_adapter, save_checkpoint
 from selfrag.training.model import load_trainee, with_adapter
 from selfrag.training.packing import pack
+from selfrag.training.rows import MASKED, Example, Group
 from selfrag.training.settings import Lora, Reach, Weighting
-from selfrag.training.targets import MASKED, Example, Group
 
 INVOCATION = (1, 70, 71)
 FIRST = Example((5, 6, 7, *INVOCATION, 8, 9, 2), (*[MASKED] * 7, 9, 2), (*[Group.TEXT] * 8, Group.EOS))

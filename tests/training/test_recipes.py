@@ -7,20 +7,19 @@ import json
 import pytest
 
 from selfrag.errors import UserError
-from selfrag.training import recipes
-from selfrag.training.settings import Scale, TrainingConfig, Weighting
+from selfrag.training.settings import Scale, TrainingConfig, Weighting, launch_file, read_recipe, recipe_names
 
 
-@pytest.mark.parametrize("name", recipes.known())
+@pytest.mark.parametrize("name", recipe_names())
 def test_every_recipe_of_the_package_is_good(name):
-    recipe = recipes.read(name)
+    recipe = read_recipe(name)
     assert isinstance(recipe.config(), TrainingConfig)
     assert recipe.scale is None or isinstance(recipe.scale, Scale)
 
 
 def test_the_paper_preset_has_the_settings_of_the_paper():
     """arXiv 2310.11511, appendix B.1: 3 epochs, batch 128, lr 2e-5, 3% warm-up, 2,048 tokens (13B: 1,524), ZeRO-3."""
-    paper, large = recipes.read("paper"), recipes.read("paper-13b")
+    paper, large = read_recipe("paper"), read_recipe("paper-13b")
     config = paper.config()
     assert (config.method, config.epochs, config.step_rows, config.learning_rate) == ("full", 3, 128, 2e-5)
     assert (config.warmup, config.weight_decay, config.max_length) == (0.03, 0.0, 2048)
@@ -32,7 +31,7 @@ def test_the_paper_preset_has_the_settings_of_the_paper():
 
 
 def test_changes_replace_what_is_given_and_nothing_else():
-    config = recipes.read("cpu").config(epochs=7, learning_rate=None)
+    config = read_recipe("cpu").config(epochs=7, learning_rate=None)
     assert (config.epochs, config.learning_rate) == (7, TrainingConfig().learning_rate)
 
 
@@ -43,10 +42,10 @@ def write(path, text):
 
 def test_a_file_extends_a_recipe_and_tables_merge(tmp_path):
     mine = write(tmp_path / "mine.toml", 'extends = "gpu"\n[training]\nepochs = 1\n[training.lora]\nrank = 4\n')
-    recipe = recipes.read(mine)
+    recipe = read_recipe(mine)
     assert recipe.name == "mine"
     assert (recipe.config().epochs, recipe.config().lora.rank, recipe.config().lora.alpha) == (1, 4, 64.0)
-    assert recipe.scale == recipes.read("gpu").scale
+    assert recipe.scale == read_recipe("gpu").scale
 
 
 @pytest.mark.parametrize(
@@ -68,14 +67,14 @@ def test_a_file_extends_a_recipe_and_tables_merge(tmp_path):
 def test_a_bad_recipe_is_named(tmp_path, text, message):
     path = write(tmp_path / "mine.toml", text)
     with pytest.raises(UserError, match=message):
-        recipes.read(path).config()
+        read_recipe(path).config()
 
 
 def test_a_recipe_that_extends_itself_is_refused(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(f"extends = '{path}'\n")
     with pytest.raises(UserError, match="extends itself"):
-        recipes.read(path)
+        read_recipe(path)
 
 
 @pytest.mark.parametrize("sharding", ["none", "fsdp", "zero3"])
@@ -85,7 +84,7 @@ def test_accelerate_reads_every_launch_file(sharding, gpu):
     pytest.importorskip("accelerate", reason="accelerate is not installed")
     from accelerate.commands.config.config_args import load_config_from_file
 
-    loaded = load_config_from_file(str(recipes.launch_file(Scale(sharding=sharding), gpu=gpu)))
+    loaded = load_config_from_file(str(launch_file(Scale(sharding=sharding), gpu=gpu)))
     expected = {"none": "MULTI_GPU", "fsdp": "FSDP", "zero3": "DEEPSPEED"}[sharding]
     assert loaded.use_cpu == (sharding == "none" and not gpu)
     assert loaded.distributed_type == expected
@@ -96,7 +95,7 @@ def test_accelerate_makes_an_fsdp2_plugin_of_the_launch_file(monkeypatch):
     import yaml
     from accelerate.utils import FullyShardedDataParallelPlugin
 
-    settings = yaml.safe_load(recipes.launch_file(Scale(sharding="fsdp"), gpu=True).read_text())["fsdp_config"]
+    settings = yaml.safe_load(launch_file(Scale(sharding="fsdp"), gpu=True).read_text())["fsdp_config"]
     known = {name.removeprefix("fsdp_"): value for name, value in settings.items()}
     plugin = FullyShardedDataParallelPlugin(
         fsdp_version=known["version"],
@@ -109,7 +108,7 @@ def test_accelerate_makes_an_fsdp2_plugin_of_the_launch_file(monkeypatch):
 
 
 def test_zero3_leaves_to_the_trainer_what_the_recipe_decides():
-    path = recipes.launch_file(Scale(sharding="zero3"), gpu=True).with_name("zero3.json")
+    path = launch_file(Scale(sharding="zero3"), gpu=True).with_name("zero3.json")
     settings = json.loads(path.read_text())
     assert settings["zero_optimization"]["stage"] == 3
     decided = ("gradient_clipping", "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
@@ -122,7 +121,7 @@ def test_deepspeed_accepts_its_file():
     pytest.importorskip("deepspeed", reason="deepspeed is not installed")
     from deepspeed.runtime.config import DeepSpeedConfig
 
-    path = recipes.launch_file(Scale(sharding="zero3"), gpu=True).with_name("zero3.json")
+    path = launch_file(Scale(sharding="zero3"), gpu=True).with_name("zero3.json")
     settings = json.loads(path.read_text())
     filled = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2, "gradient_clipping": 1.0}
     zero = {key: value for key, value in settings["zero_optimization"].items() if value != "auto"}

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfrag.training.packing import plan_epoch, weight_of
+from selfrag.training.rows import Example, Group
 from selfrag.training.scale import Loads
 from selfrag.training.settings import Weighting
-from selfrag.training.targets import Example, Group
 
 
 def example(number, length):

@@ -13,8 +13,7 @@ from selfrag.prompting import Prompting
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec
-from selfrag.training.rows import Evidence, Text, Token
-from selfrag.training.targets import MASKED, Group, TargetLayout
+from selfrag.training.rows import MASKED, Evidence, Group, TargetLayout, Text, Token
 
 M = MASKED
 LAYOUT = TargetLayout(PROMPTING)

@@ -11,9 +11,8 @@ from trained import ROWS, config, write
 
 from selfrag.errors import UserError
 from selfrag.training.journal import Journal
-from selfrag.training.run import Prepared, fit, rows_of
+from selfrag.training.run import Prepared, fit, held_out, improved, rows_of
 from selfrag.training.settings import Lora, Reach
-from selfrag.training.validation import held_out, improved
 
 WITHOUT_ROWS = Reach(token_rows=False)
 

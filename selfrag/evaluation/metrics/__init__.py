@@ -2,4 +2,3 @@
 
 from selfrag.evaluation.metrics import answers as answers
 from selfrag.evaluation.metrics import citations as citations
-from selfrag.evaluation.metrics import retrieval as retrieval

@@ -1,7 +1,7 @@
-"""ALCE's citation recall and precision and claim recall by entailment, and LongBench-Cite's figures.
+"""ALCE's citation recall and precision and claim recall by entailment (arXiv 2305.14627 and its code).
 
-Sources: ALCE (arXiv 2305.14627) and its code, LongCite (arXiv 2409.02897). Whether a passage entails a sentence is a
-function of the caller: `entails` of any judge. What a judge leaves open is never guessed.
+Whether a passage entails a sentence is a function of the caller: `entails` of any judge. What a judge leaves open is
+never guessed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import TypeAlias
 from retrieval.passage import Passage
 from retrieval.splitting import SentenceFinder, sentences
 from selfrag.errors import UserError
-from selfrag.evaluation.intervals import Estimate, mean
 from selfrag.evaluation.metrics.nli import Pair
 from selfrag.evaluation.metrics.output import Output
 from selfrag.evaluation.metrics.registry import harmonic
@@ -143,28 +142,6 @@ class Cites:
         return harmonic(self.recall, self.precision)
 
 
-@dataclass(frozen=True, slots=True)
-class CitationQuality:
-    """Recall and precision as means over responses; `undecided` ones, with a missing verdict, are left out.
-
-    F1 is that of the two means for ALCE, and the mean over responses for LongBench-Cite; None without responses.
-    """
-
-    recall: Estimate
-    precision: Estimate
-    f1: float | None
-    undecided: int = 0
-
-
-def alce(responses: Sequence[Sequence[CitedSentence]], entails: Entails, *, most: int = MOST) -> CitationQuality:
-    """ALCE's figures over responses; arguments as for `cites`. Responses without sentences are left out."""
-    found = cites(responses, entails, most=most)
-    known = [one for one in found if one is not None]
-    recall, precision = mean([one.recall for one in known]), mean([one.precision for one in known])
-    undecided = sum(one is None for one, response in zip(found, responses, strict=True) if response)
-    return CitationQuality(recall, precision, harmonic(recall.value, precision.value) if known else None, undecided)
-
-
 def cites(responses: Sequence[Sequence[CitedSentence]], entails: Entails, *, most: int = MOST) -> list[Cites | None]:
     """ALCE's automatic citation evaluation, response by response.
 
@@ -232,28 +209,6 @@ def _without(passages: tuple[str, ...], one: str) -> tuple[str, ...]:
 
 def _together(passages: Sequence[str]) -> str:
     return "\n".join(passages)
-
-
-def longbench(
-    support: Sequence[Sequence[float]], relevant: Sequence[Sequence[Sequence[bool]]]
-) -> tuple[CitationQuality, list[float]]:
-    """LongBench-Cite's figures, and the F1 of each response, from verdicts that a judge has given.
-
-    These are, for each response and statement, how far its citations support it (1, 0.5 or 0), and which are relevant.
-
-    Raises:
-        ValueError: the two do not name the same responses and statements.
-    """
-    known: list[Cites] = []
-    for degrees, verdicts in zip(support, relevant, strict=True):
-        if len(degrees) != len(verdicts):
-            raise ValueError(f"{len(degrees)} statements with support, {len(verdicts)} with citations")
-        flat = [one for statement in verdicts for one in statement]
-        if degrees:
-            known.append(Cites(sum(degrees) / len(degrees), sum(flat) / len(flat) if flat else 0.0))
-    f1s = [one.f1 for one in known]
-    recall, precision = mean([one.recall for one in known]), mean([one.precision for one in known])
-    return CitationQuality(recall, precision, mean(f1s).value if f1s else None), f1s
 
 
 def claim_recall(texts: Sequence[str], claims: Sequence[Sequence[str]], entails: Entails) -> list[float | None]:

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import pairwise
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
+from retrieval.passage import Passage
 from retrieval.splitting import sentences
 from selfrag.errors import UserError, require
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.output import Output
-from selfrag.evaluation.metrics.registry import harmonic, metric
+from selfrag.evaluation.metrics.registry import METRICS, Metric, Part, harmonic, metric
 from selfrag.evaluation.multiple_choice import choices
 from selfrag.evaluation.normalisation import (
     abstains,
@@ -307,3 +310,62 @@ for _name in EFFORT[1:]:
 def words(item: Item, output: Output) -> float:
     """Length of an answer without citations in brackets; ALCE's `length` is that of the first line."""
     return float(len(without_marks(output.text).split()))
+
+
+def repeated_bigrams(text: str) -> tuple[int, int]:
+    """Of the pairs of neighbouring words those that occurred before in the text, and all pairs; case does not matter.
+
+    "to be or not to be" has 1 of 5.
+    """
+    found = text.lower().split()
+    pairs = list(pairwise(found))
+    return len(pairs) - len(set(pairs)), len(pairs)
+
+
+def _repeated(item: Item, output: Output) -> Part | None:
+    repeated, pairs = repeated_bigrams(output.text)
+    return float(repeated), float(pairs)
+
+
+REPEATED = Metric("repeated_bigrams", _repeated, of_failure=None)
+FLUENCY = (METRICS["words"], REPEATED)
+"""Stands beside citation precision where weights are swept; the paper shows MAUVE, which says nothing of one answer."""
+
+
+# Reliance on memory (appendix C.1 of the paper): an item counts if its answer is right; it is from memory if none of
+# the gold answers that it contains stands in a passage. The paper looks for substrings, this for normalised words.
+
+PUBLISHED_MEMORY: Mapping[str, float] = MappingProxyType(
+    {"Self-RAG 7B": 0.02, "Alpaca 7B, 13B": 0.15, "Llama2-chat 13B": 0.18, "Alpaca 30B": 0.20}
+)
+"""Share of right answers that are not in the passages, TriviaQA and PopQA (appendix C.1)."""
+
+
+def from_memory(item: Item, output: Output) -> Part | None:
+    """Of the right answers, those that stand in no passage of the item; None without short answers or passages."""
+    return _outside(item, output, item.passages)
+
+
+def unseen(item: Item, output: Output) -> Part | None:
+    """Of the right answers, those that stand in no passage the model read; without evidence that is every one."""
+    return _outside(item, output, tuple(passage for passage in item.passages if passage.id in output.read))
+
+
+def uncited(item: Item, output: Output) -> Part | None:
+    """Of the answers from memory, those that cite nothing: the model said that its passages are irrelevant."""
+    part = from_memory(item, output)
+    return None if part is None else (part[0] * (not output.cited), part[0])
+
+
+def _outside(item: Item, output: Output, passages: tuple[Passage, ...]) -> Part | None:
+    if not item.answers or not item.passages:
+        return None
+    given = [answer for answer in item.answers if contains_any(output.text, [answer])]
+    held = any(contains_any(f"{passage.title} {passage.text}", given) for passage in passages)
+    return float(bool(given) and not held), float(bool(given))
+
+
+FROM_MEMORY = Metric("from_memory", from_memory, of_failure=None)
+UNSEEN = Metric("unseen", unseen, of_failure=None)
+UNCITED = Metric("from_memory_uncited", uncited, of_failure=None)
+MEMORY = (FROM_MEMORY, UNSEEN, UNCITED)

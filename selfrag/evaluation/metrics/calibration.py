@@ -63,12 +63,7 @@ def error_statistic(surplus: Floats, bins: Indices) -> Statistic:
 
 
 def calibration_error(
-    confidence: Sequence[float],
-    correct: Sequence[float],
-    *,
-    bins: int = BINS,
-    adaptive: bool = False,
-    seed: int = 0,
+    confidence: Sequence[float], correct: Sequence[float], *, bins: int = BINS, adaptive: bool = False, seed: int = 0
 ) -> Estimate:
     """Expected calibration error: the mean over predictions of |accuracy - confidence| of their bin.
 

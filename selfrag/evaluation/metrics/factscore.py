@@ -192,14 +192,6 @@ def check(
     A fact is supported if the passages that are found for topic and fact entail it. The official tool searches the
     page of the topic only; here the index decides what there is to find. An abstention states no facts. Every distinct
     pair is asked once, all in one call.
-
-    Args:
-        texts: answers.
-        topics: what each is about; goes into the queries.
-        splitter: finds the facts.
-        retriever: of the knowledge source.
-        judge: decides.
-        passages: found for each fact.
     """
     split = splitter.split(["" if abstains(text) else text for text in texts])
     queries = [[f"{topic} {fact}" for fact in facts or ()] for topic, facts in zip(topics, split, strict=True)]

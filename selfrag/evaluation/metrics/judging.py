@@ -44,7 +44,7 @@ from selfrag.evaluation.metrics.factscore import (
 )
 from selfrag.evaluation.metrics.mauve import Features, as_alce, mauve
 from selfrag.evaluation.metrics.nli import Entailment
-from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.output import OUTPUT, Output
 from selfrag.evaluation.metrics.registry import JUDGED, Part
 from selfrag.evaluation.normalisation import evaluated
 from selfrag.evaluation.records import PACKAGES, file_entry, read_manifest, read_records
@@ -65,7 +65,7 @@ OFFICIAL = "factscore.factscorer"
 Load: TypeAlias = Callable[[Path, str], Mapping[str, Item]]
 """Items by id, of a run's folder and the name of a file in it."""
 _MIDDLE = ".judged."
-_KEYS = ("id", "scores", "error", "text", "cited", "read", "retrieved", "segments", "usage")
+_KEYS = ("id", "scores", "error", *OUTPUT)
 """What is read of a record: its trace may be large."""
 
 
@@ -225,17 +225,11 @@ def judge_run(
     wanted: Sequence[str] = DEFAULT,
     *,
     only: Sequence[str] | None = None,
-    progress: Callable[[int], object] = lambda pairs: None,
 ) -> dict[str, list[Judged]]:
     """Ask judges about the finished files of a run, and write what they say beside the records.
 
-    Args:
-        folder: of the run.
-        load: items by id, of a run and the name of a file in it.
-        judges: who decides.
-        wanted: some of `FAMILIES`.
-        only: names of files; all by default.
-        progress: called with the number of verdicts that are there.
+    `load` gives items by id, of a run and the name of a file in it; `wanted` are some of `FAMILIES`, `only` names
+    of files.
 
     Raises:
         UserError: no run, one that is being written or judged, an unfinished file, other items than those of the run, a
@@ -246,7 +240,7 @@ def judge_run(
     with locked_directory(folder):
         for name in names:
             task, records = judgeable(folder, name, load)
-            found[name] = [_family(family, records, judges, task, folder, progress) for family in wanted]
+            found[name] = [_family(family, records, judges, task, folder) for family in wanted]
             for judged in _by_judge(found[name]):
                 write_judged(folder, name, judged, about())
     return found
@@ -258,7 +252,6 @@ def _family(
     judges: Judges,
     task: Mapping[str, Any],
     folder: Path,
-    progress: Callable[[int], object],
 ) -> Judged:
     if family == "mauve":
         if judges.features is None:
@@ -266,7 +259,7 @@ def _family(
         return judge_likeness(records, judges.features)
     if judges.entailment is None:
         raise UserError(f"{family} need a judge of entailment; name one with --judge, such as true or nli:MODEL")
-    judge = remembered(judges.entailment, folder, progress)
+    judge = remembered(judges.entailment, folder)
     if family == "citations":
         return judge_citations(records, judge, kind=str(task["kind"]), marked=bool(task.get("marked")))
     if family == "claims":

@@ -139,11 +139,8 @@ def mauve(
 ) -> Mauve | None:
     """MAUVE of two sets of texts; None below `LEAST` pairs, where the figure is not defined in any useful sense.
 
-    Args:
-        human: reference texts.
-        written: the model's, as many; a pair with an empty text is left out.
-        features: makes the vectors.
-        seeds: of the clustering, one result each.
+    There are as many human texts as written ones, a pair with an empty text is left out, and each seed of the
+    clustering gives one result.
 
     Raises:
         MissingExtraError: mauve-text is not installed.

@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -68,35 +69,31 @@ def short_name(source: str) -> str:
     return source.rstrip("/").rpartition("/")[2]
 
 
+_SEQ2SEQ, _CLASSIFIER = "sequence-to-sequence model", "sequence classifier"
+
+
+@contextmanager
+def _loading(source: str, kind: str) -> Iterator[None]:
+    """What cannot be loaded is said in one line."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise UserError(f"{source} is no {kind}: {str(error).splitlines()[0]}") from error
+
+
 @dataclass(frozen=True)
 class _Checkpoint:
-    """A checkpoint of transformers: `open` loads its weights, which happens when it is first asked."""
+    """A checkpoint of transformers, whose weights are loaded when its `model` is first asked."""
 
-    open: Callable[[], Any]
+    path: Path
     tokenizer: Any
     source: str
     files: Mapping[str, str]
-
-    @cached_property
-    def model(self) -> Any:
-        """The loaded model."""
-        return self.open()
 
     @property
     def name(self) -> str:
         """The checkpoint's own name."""
         return short_name(self.source)
-
-
-def _config(path: Path, source: str, kind: str) -> Any:
-    try:
-        return pretrained.load("AutoConfig", path)
-    except (OSError, ValueError) as error:
-        raise _no_model(source, kind, error) from error
-
-
-def _no_model(source: str, kind: str, why: object) -> UserError:
-    return UserError(f"{source} is no {kind}: {str(why).splitlines()[0]}")
 
 
 @dataclass(frozen=True)
@@ -118,12 +115,21 @@ class TrueEntailment(_Checkpoint):
         """
         path = resolve_model(source)
         torch = require("torch", extra="cpu")
-        config = _config(path, source, _SEQ2SEQ)
+        with _loading(source, _SEQ2SEQ):
+            config = pretrained.load("AutoConfig", path)
         if not getattr(config, "is_encoder_decoder", False):
-            raise _no_model(source, _SEQ2SEQ, f"it is a {config.model_type}")
+            raise UserError(f"{source} is no {_SEQ2SEQ}: it is a {config.model_type}")
         dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
-        opening = partial(_open_seq2seq, path, source, dtype)
-        return cls(opening, load_tokenizer(path), source, model_files(path), str(dtype), **settings)
+        return cls(path, load_tokenizer(path), source, model_files(path), str(dtype), **settings)
+
+    @cached_property
+    def model(self) -> Any:
+        """The loaded model."""
+        torch = require("torch", extra="cpu")
+        placed: dict[str, Any] = {"device_map": "auto"} if torch.cuda.is_available() else {}
+        dtype = getattr(torch, self.dtype.removeprefix("torch."))
+        with _loading(self.source, _SEQ2SEQ):
+            return pretrained.load("AutoModelForSeq2SeqLM", self.path, dtype=dtype, **placed).eval()
 
     def identity(self) -> Mapping[str, Any]:
         """Kind, checkpoint and limits."""
@@ -156,18 +162,6 @@ class TrueEntailment(_Checkpoint):
         return list(self.tokenizer.batch_decode(out, skip_special_tokens=True))
 
 
-_SEQ2SEQ, _CLASSIFIER = "sequence-to-sequence model", "sequence classifier"
-
-
-def _open_seq2seq(path: Path, source: str, dtype: Any) -> Any:
-    torch = require("torch", extra="cpu")
-    placed: dict[str, Any] = {"device_map": "auto"} if torch.cuda.is_available() else {}
-    try:
-        return pretrained.load("AutoModelForSeq2SeqLM", path, dtype=dtype, **placed).eval()
-    except (OSError, ValueError) as error:
-        raise _no_model(source, _SEQ2SEQ, error) from error
-
-
 @dataclass(frozen=True)
 class ClassifierEntailment(_Checkpoint):
     """A sequence classifier over premise and hypothesis."""
@@ -193,13 +187,22 @@ class ClassifierEntailment(_Checkpoint):
             raise UserError(f"threshold={threshold:g}; give a probability between 0 and 1")
         path = resolve_model(source)
         require("torch", extra="cpu")
-        config = _config(path, source, _CLASSIFIER)
+        with _loading(source, _CLASSIFIER):
+            config = pretrained.load("AutoConfig", path)
         tokenizer, names = load_tokenizer(path), dict(config.id2label)
         position = _label(names, label, source)
         limit = min(tokenizer.model_max_length, getattr(config, "max_position_embeddings", None) or _UNLIMITED)
         limits = {"max_tokens": int(limit) if limit < _UNLIMITED else 512, **settings}
-        opening = partial(_open_classifier, path, source)
-        return cls(opening, tokenizer, source, model_files(path), position, str(names[position]), threshold, **limits)
+        return cls(path, tokenizer, source, model_files(path), position, str(names[position]), threshold, **limits)
+
+    @cached_property
+    def model(self) -> Any:
+        """The loaded model."""
+        device = "cuda" if require("torch", extra="cpu").cuda.is_available() else "cpu"
+        with _loading(self.source, _CLASSIFIER):
+            dtype = pretrained.number_format("auto", self.path, device).name
+            model = pretrained.load("AutoModelForSequenceClassification", self.path, dtype=dtype)
+        return model.eval().to(device)
 
     def identity(self) -> Mapping[str, Any]:
         """Kind, checkpoint, label and limits."""
@@ -236,16 +239,6 @@ class ClassifierEntailment(_Checkpoint):
         if self.threshold is not None or len(row) == 1:
             return row[self.label] >= (0.5 if self.threshold is None else self.threshold)
         return max(range(len(row)), key=row.__getitem__) == self.label
-
-
-def _open_classifier(path: Path, source: str) -> Any:
-    device = "cuda" if require("torch", extra="cpu").cuda.is_available() else "cpu"
-    try:
-        dtype = pretrained.number_format("auto", path, device).name
-        model = pretrained.load("AutoModelForSequenceClassification", path, dtype=dtype)
-    except (OSError, ValueError) as error:
-        raise _no_model(source, _CLASSIFIER, error) from error
-    return model.eval().to(device)
 
 
 def _label(names: Mapping[int, str], wanted: str | None, source: str) -> int:

@@ -10,6 +10,8 @@ from selfrag.decoding.answer import Answer
 from selfrag.errors import UserError
 from selfrag.evaluation.normalisation import marks
 
+OUTPUT = ("text", "cited", "read", "retrieved", "segments", "usage")
+"""Keys of an answer in a record."""
 USAGE = ("requests", "prompt_tokens", "generated_tokens", "searches")
 """Counts that do not depend on what else was in the batch; seconds and cached tokens do."""
 
@@ -56,10 +58,8 @@ class Output:
 def output_of(answer: Answer, *, cite_all: bool = False, marked: bool = False) -> Output:
     """What an answer says.
 
-    Args:
-        answer: of any decoder.
-        cite_all: the system makes no citations of its own: every passage it was shown counts as cited.
-        marked: it was told to cite by numbers in brackets, and does so if it makes no citations of another kind.
+    A system that makes no citations of its own cites every passage that it was shown (`cite_all`), or, if it was
+    told to cite by numbers in brackets (`marked`), what these name.
     """
     shown = dict.fromkeys(passage.key for decision in answer.trace.decisions for passage in decision.passages)
     numbered = [name for name, *_ in shown]

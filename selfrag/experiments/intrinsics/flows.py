@@ -21,13 +21,13 @@ from selfrag.evaluation.metrics.classification import (
     joint_figures,
 )
 from selfrag.evaluation.normalisation import abstains
-from selfrag.experiments.intrinsics.subjects import FLOWS, GATING, Subject
+from selfrag.experiments.intrinsics.subjects import PUBLISHED, Subject
 from selfrag.experiments.report_tables import Section, Table, given, percent
 from selfrag.intrinsics.answerability import Answerability
 from selfrag.intrinsics.flows.flow import NAMES, named, run
-from selfrag.intrinsics.flows.writers import Writer
+from selfrag.intrinsics.flows.progress import Writer
 from selfrag.intrinsics.query_rewrite import QueryRewrite
-from selfrag.intrinsics.reflectors.intrinsic import Reflecting
+from selfrag.intrinsics.reflectors import IntrinsicReflector
 from selfrag.intrinsics.state import Message, State
 from selfrag.jsonl import read_jsonl
 
@@ -169,17 +169,9 @@ def evaluate_flows(
     A question counts as answerable if one of its passages is among those that the flow retrieved, and as answered if
     the text does not say that it does not know. Faithfulness is the mean over sentences by the subject's own
     hallucination detection, not RAGAS.
-
-    Args:
-        followups: questions with known passages.
-        retriever: of their corpus.
-        writer: of the answers.
-        subject: brings rewrite, answerability and hallucination detection.
-        engine: of the subject's executor.
-        seed: of the intervals.
     """
     rewrite, answerable = (
-        Reflecting(kind(subject.executor, subject.codec(kind.name), subject.adapters.get(kind.name)))
+        IntrinsicReflector(kind(subject.executor, subject.codec(kind.name), subject.adapters.get(kind.name)))
         for kind in (QueryRewrite, Answerability)
     )
     lines, figures, items = [], dict[str, Any](), list[dict[str, Any]]()
@@ -219,12 +211,12 @@ def evaluate_flows(
         Table(
             "Published: tables 14 to 16, MT-RAG",
             ("flow", "F1 unans.", "F1 ans.", "responses", "RAGAS-F", "JAFS"),
-            tuple((name, *given(*values, digits=0)) for name, values in FLOWS.items()),
+            tuple((name, *given(*values, digits=0)) for name, values in PUBLISHED["flows"].items()),
         ),
         Table(
             "Published: table 11, MT-RAG",
             ("model", "F1 unans.", "F1 ans.", "R unans.", "R ans.", "RAGAS-F", "JAFS"),
-            tuple((name, *given(*values, digits=0)) for name, values in GATING.items()),
+            tuple((name, *given(*values, digits=0)) for name, values in PUBLISHED["gating"].items()),
         ),
     )
     return Section(FLOWS_PART, tables, figures, tuple(items))

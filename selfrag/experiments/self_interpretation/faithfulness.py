@@ -32,8 +32,16 @@ from selfrag.evaluation.task_files import nothing_searched
 from selfrag.experiments.report_tables import Table, percent, share
 from selfrag.experiments.self_interpretation.grid import Cell, Trial
 from selfrag.experiments.self_interpretation.replies import Claim, Reply, answers_found
-from selfrag.experiments.self_interpretation.run import GridRun, Made, Results, read_grid, record
-from selfrag.experiments.self_interpretation.writers import Generator, Writer, Written
+from selfrag.experiments.self_interpretation.run import (
+    Generator,
+    GridRun,
+    Made,
+    Results,
+    Writer,
+    Written,
+    read_grid,
+    record,
+)
 from selfrag.intrinsics.contract import Message, Reflection, Reflector, State
 from selfrag.reflection.labels import ISREL, ISSUP
 from selfrag.untrusted import printable, whole
@@ -92,11 +100,8 @@ def run_tests(
 ) -> Results:
     """Put the replies of a run to their counterfactual tests.
 
-    Args:
-        folder: of the run.
-        generator: model and engine of the run; its prompts are those of the run.
-        patterns: names of cells, such as `k5-ranked-*`; none for all.
-        retry_failed: ask again what failed before.
+    `generator` has model and engine of the run, whose prompts are asked; `patterns` are names of cells, such as
+    `k5-ranked-*`, none for all.
 
     Raises:
         UserError: the generator is another one than that of the run, or as `run_grid`.
@@ -250,16 +255,13 @@ class _Judges:
 def run_judges(folder: Path, model: str, engine: str | None = None, patterns: Sequence[str] = ()) -> Results:
     """Ask a Self-RAG model's reflection tokens and its citation intrinsic about the replies of a run.
 
-    Args:
-        folder: of the run.
-        model: a checkpoint with reflection tokens; the intrinsic is its adapter where it brings one, else a prompt.
-        engine: as everywhere.
-        patterns: names of cells; none for all.
+    `model` has reflection tokens, and the intrinsic is its adapter where it brings one, else a prompt; `patterns`
+    are names of cells, none for all.
 
     Raises:
         UserError: the model has no reflection tokens, or as `run_grid`.
     """
-    from selfrag.intrinsics.reflectors.intrinsic import adapters_of
+    from selfrag.intrinsics.reflectors import adapters_of
     from selfrag.loading import resolve_model
 
     run = read_grid(folder)
@@ -277,7 +279,7 @@ def run_judges(folder: Path, model: str, engine: str | None = None, patterns: Se
 
 def _judges(model: str, engine: str | None, *, remote: bool) -> _Judges:
     from selfrag.api import SelfRAG
-    from selfrag.intrinsics.reflectors.tokens import TokenReflector
+    from selfrag.intrinsics.reflectors import TokenReflector
 
     options: dict[str, Any] = {"url": engine} if remote else {}
     name = "http" if remote else engine

@@ -16,8 +16,7 @@ from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.answers import answer_recall, answer_recall_words, sets_of
 from selfrag.evaluation.metrics.registry import Part, harmonic
 from selfrag.evaluation.normalisation import contains_any, normalise
-from selfrag.experiments.self_interpretation.grid import Trial
-from selfrag.experiments.self_interpretation.prompts import LABELS
+from selfrag.experiments.self_interpretation.grid import LABELS, Trial
 
 _BRACKETS = re.compile(r"\[([^\[\]\n]*)\]")
 _HEADING = re.compile(
@@ -182,11 +181,8 @@ NAMES = (
 def scored(trial: Trial, reply: Reply | None, relevant: Collection[str], text: str = "") -> dict[str, Part | None]:
     """All figures of one reply; a table's figure is the mean over questions.
 
-    Args:
-        trial: what was asked.
-        reply: None where nothing came back; that counts as a wrong answer.
-        relevant: ids of the relevant passages among those shown; without any there are no citation figures.
-        text: the whole generation.
+    A reply that is None counts as a wrong answer; without relevant passages there are no citation figures. `text`
+    is the whole generation.
     """
     got, ids, sets = reply or Reply(""), trial.passage_ids, sets_of(trial.item)
     found: dict[str, Part | None] = {}
@@ -214,10 +210,8 @@ def _mean(value: float | None) -> Part | None:
 def citation_figures(cited: Collection[str], wrong: int, relevant: Collection[str]) -> tuple[float, float, float]:
     """Precision, recall and F of one question with relevant passages; nothing cited is precision 0.
 
-    Args:
-        cited: passage ids, each once.
-        wrong: citations of something that was not given; each counts as one more.
-        relevant: passage ids.
+    `cited` are passage ids, each once; each of the `wrong` citations, of something that was not given, counts as
+    one more.
     """
     hits, said = len(set(cited) & set(relevant)), len(set(cited)) + wrong
     precision, recall = hits / said if said else 0.0, hits / len(set(relevant))

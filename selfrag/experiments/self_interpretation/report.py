@@ -18,8 +18,7 @@ from selfrag.evaluation.comparison import Draws, average, bootstrap
 from selfrag.evaluation.intervals import NONE, Estimate
 from selfrag.experiments.report_tables import Table, markdown, percent, share
 from selfrag.experiments.self_interpretation.faithfulness import agreement_table, effects_table, orders_table
-from selfrag.experiments.self_interpretation.grid import Cell
-from selfrag.experiments.self_interpretation.prompts import ASKINGS, BASIC
+from selfrag.experiments.self_interpretation.grid import ASKINGS, BASIC, Cell
 from selfrag.experiments.self_interpretation.replies import MEASURES, NAMES
 from selfrag.experiments.self_interpretation.run import GridRun
 from selfrag.untrusted import printable

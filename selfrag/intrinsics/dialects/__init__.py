@@ -3,6 +3,6 @@
     from selfrag.intrinsics.dialects.registry import codec
     codec("granite-3.2", "answerability").encode(state)
 
-`registry` names them; `completion_codec` serves Granite 3.2 and 3.3, whose prompts the client renders, `chat_codec`
-granite-common, mellea and any adapter that comes with an `io.yaml`.
+`registry` names them; `completion` serves Granite 3.2 and 3.3, whose prompts the client renders, `chat` granite-common,
+mellea and any adapter that comes with an `io.yaml`.
 """

@@ -1,4 +1,7 @@
-"""`ChatCodec`: an intrinsic of granite-common or mellea on the wire. Pure; runs nothing."""
+"""`ChatCodec`: an intrinsic of granite-common or mellea on the wire. Pure.
+
+The order is that of the public libraries: tags, documents as turns, instruction, parameters, schema, log-probabilities.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from selfrag.intrinsics.contract import (
     Target,
 )
 from selfrag.intrinsics.dialects.io_yaml import Spec, records
-from selfrag.intrinsics.dialects.numbering import Document, Seen, see
+from selfrag.intrinsics.dialects.numbering import Document, NumberedState, number_sentences
 from selfrag.intrinsics.dialects.output import Output, understand
 from selfrag.intrinsics.dialects.replies import TOP_LOGPROBS, Binding, from_scores, reflection_of, targets, with_scores
 
@@ -31,7 +34,7 @@ ONE_DOCUMENT = "{document_content}"
 _SERVER_DOCUMENTS = "documents"
 
 
-def arguments(spec: Spec, state: State, seen: Seen, defaults: Mapping[str, str]) -> dict[str, str]:
+def arguments(spec: Spec, state: State, seen: NumberedState, defaults: Mapping[str, str]) -> dict[str, str]:
     """What the instruction's template is filled with: the caller's arguments over the defaults, the last turn."""
     filled = {**defaults, **state.arguments}
     if asks_of_one(spec, state):
@@ -72,7 +75,7 @@ def instruction(spec: Spec, filled: Mapping[str, str]) -> str | None:
         raise UserError(f"{spec.name} needs the argument {error.args[0]!r}") from error
 
 
-def body(spec: Spec, state: State, seen: Seen, defaults: Mapping[str, str]) -> dict[str, Any]:
+def body(spec: Spec, state: State, seen: NumberedState, defaults: Mapping[str, str]) -> dict[str, Any]:
     """The request in the form of an OpenAI client: known fields at the top, the server's own under `extra_body`.
 
     Fields of `state.extra` are kept; parameters of the spec win over them.
@@ -109,7 +112,7 @@ def _listed(documents: Sequence[Document]) -> list[dict[str, str]]:
     return [{"text": d.text, "doc_id": d.id} if d.id else {"text": d.text} for d in documents]
 
 
-def _turns(form: str, seen: Seen) -> list[dict[str, str]]:
+def _turns(form: str, seen: NumberedState) -> list[dict[str, str]]:
     """Documents as turns in front of the conversation; one without an id is called None, as the adapters know it."""
     if form == "json":
         return [{"content": json.dumps(_listed(seen.documents)), "role": "user"}]
@@ -139,24 +142,16 @@ _OWN = frozenset(
 
 @dataclass(frozen=True)
 class ChatCodec:
-    """One adapter of a chat dialect.
+    """One adapter of a chat dialect."""
 
-    Attributes:
-        dialect: name of the dialect.
-        spec: the adapter's published configuration.
-        binding: what its reply means; None for a configuration that is only sent and tabulated.
-        find: sentence splitter; the adapters were trained with `punkt`.
-        exact: score a label that stands right behind the prompt as a slot, and ask for log-probabilities of others;
-            False sends the request exactly as published.
-        adapter: name of the adapter on the server; None for the base model.
-    """
-
-    dialect: str
-    spec: Spec
-    binding: Binding | None
-    find: SentenceFinder
+    dialect: str  # name of the dialect
+    spec: Spec  # the adapter's published configuration
+    binding: Binding | None  # what its reply means; None for a configuration that is only sent and tabulated
+    find: SentenceFinder  # sentence splitter; the adapters were trained with `punkt`
+    # score a label that stands right behind the prompt as a slot, and ask for log-probabilities of others; False sends
+    # the request exactly as published
     exact: bool = True
-    adapter: str | None = None
+    adapter: str | None = None  # name of the adapter on the server; None for the base model
 
     @property
     def intrinsic(self) -> str:
@@ -220,10 +215,10 @@ class ChatCodec:
             raise UserError(f"{self.spec.name}: no meaning known for its reply; nothing to teach")
         return targets(self.binding, request, gold)
 
-    def _seen(self, state: State) -> tuple[dict[str, Any], Seen]:
+    def _seen(self, state: State) -> tuple[dict[str, Any], NumberedState]:
         if not state.messages:
             raise UserError(f"{self.spec.name}: the conversation is empty; give at least one turn")
-        seen = see(self.spec.tags, state, self.find)
+        seen = number_sentences(self.spec.tags, state, self.find)
         return body(self.spec, state, seen, self.binding.defaults if self.binding else {}), seen
 
     def _records(self, output: Output) -> Any:

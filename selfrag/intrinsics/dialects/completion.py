@@ -1,4 +1,4 @@
-"""`CompletionCodec`: an intrinsic of Granite 3.2 or 3.3, whose prompt the client renders. Pure; runs nothing."""
+"""`CompletionCodec`: an intrinsic of Granite 3.2 or 3.3, whose prompt the client renders. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from selfrag.intrinsics.contract import (
     Target,
     TextPrompt,
 )
-from selfrag.intrinsics.dialects.numbering import Document, Seen, see
+from selfrag.intrinsics.dialects.numbering import Document, NumberedState, number_sentences
 from selfrag.intrinsics.dialects.output import bare, understand
 from selfrag.intrinsics.dialects.replies import (
     Binding,
@@ -43,17 +43,11 @@ _FIELD = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A turn that the dialect puts behind the conversation.
+    """A turn that the dialect puts behind the conversation."""
 
-    Attributes:
-        role: its role; `{document}` stands for the one document as a turn of its own.
-        text: its text, with fields.
-        end: `open` (the model completes the role), `turn`, or `last` (closed, without a new line).
-    """
-
-    role: str
-    text: str
-    end: str
+    role: str  # its role; `{document}` stands for the one document as a turn of its own
+    text: str  # its text, with fields
+    end: str  # `open` (the model completes the role), `turn`, or `last` (closed, without a new line)
 
     def fields(self) -> list[str]:
         """Names of the fields in the text."""
@@ -66,23 +60,14 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class CompletionSpec:
-    """One adapter on the wire.
+    """One adapter on the wire."""
 
-    Attributes:
-        adapter: published name; None for the base model.
-        documents: whether the passages are shown in front of the conversation.
-        turns: behind the conversation.
-        max_tokens: most new tokens.
-        tags: letter of the sentence tags by what carries them.
-        constraint: form of the reply; None for free text.
-    """
-
-    adapter: str | None
-    documents: bool
-    turns: tuple[Turn, ...]
-    max_tokens: int
-    tags: Mapping[str, str] = field(default_factory=dict)
-    constraint: Constraint | None = None
+    adapter: str | None  # published name; None for the base model
+    documents: bool  # whether the passages are shown in front of the conversation
+    turns: tuple[Turn, ...]  # behind the conversation
+    max_tokens: int  # most new tokens
+    tags: Mapping[str, str] = field(default_factory=dict)  # letter of the sentence tags by what carries them
+    constraint: Constraint | None = None  # form of the reply; None for free text
 
 
 @cache
@@ -125,23 +110,6 @@ class System(StrEnum):
     NONE = "none"  # no system turn
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
-    """How one Granite generation writes what differs between them.
-
-    Attributes:
-        gap: between "by IBM." and the text on documents.
-        joined: all documents in one turn `documents`, numbered; else a turn for each, with its id in the role.
-    """
-
-    gap: str
-    joined: bool
-
-
-GRANITE_3_2 = Template(gap="", joined=True)
-GRANITE_3_3 = Template(gap=" ", joined=False)
-
-
 def closed_turn(role: str, text: str, newline: bool = True) -> Iterator[Piece]:
     """A closed turn."""
     yield from opened(role)
@@ -159,32 +127,29 @@ def opened(role: str) -> Iterator[Piece]:
     yield Piece(CLOSE, control=True)
 
 
-def head(template: Template, date: str, system: System, grounded: bool) -> Iterator[Piece]:
+def head(date: str, system: System, grounded: bool, joined: bool) -> Iterator[Piece]:
     """The system turn.
 
     Args:
-        template: which generation.
         date: today, as in `April 1, 2025`; the clock is never read.
         system: what to write.
         grounded: whether documents follow.
+        joined: as `documents`; Granite 3.2 forgets a space before the text on documents.
     """
     if system is System.NONE:
         return
-    about = f"{template.gap}{_GROUNDED}" if grounded else " You are a helpful AI assistant."
+    about = f"{'' if joined else ' '}{_GROUNDED}" if grounded else " You are a helpful AI assistant."
     text = f"Knowledge Cutoff Date: April 2024.\nToday's Date: {date}.\nYou are Granite, developed by IBM.{about}"
     yield from closed_turn("system", text if system is System.DEFAULT else "")
 
 
-def documents(template: Template, shown: Sequence[Document]) -> Iterator[Piece]:
-    """The documents, blank ones too."""
-    if template.joined:
-        if shown:
-            yield from closed_turn("documents", "\n\n".join(f"Document {d.index}\n{d.text}" for d in shown))
-        return
-    for document in shown:
-        yield from closed_turn(
-            f"document {json.dumps({'document_id': document.id}, ensure_ascii=False)}", f"\n{document.text}"
-        )
+def documents(shown: Sequence[Document], joined: bool) -> Iterator[Piece]:
+    """The documents, blank ones too: all in one turn, numbered, or a turn for each with its id in the role."""
+    if joined and shown:
+        yield from closed_turn("documents", "\n\n".join(f"Document {d.index}\n{d.text}" for d in shown))
+    for document in () if joined else shown:
+        name = json.dumps({"document_id": document.id}, ensure_ascii=False)
+        yield from closed_turn(f"document {name}", f"\n{document.text}")
 
 
 def conversation(messages: Iterable[Message]) -> Iterator[Piece]:
@@ -199,30 +164,19 @@ DATE = "April 1, 2025"
 
 @dataclass(frozen=True)
 class CompletionCodec:
-    """One adapter of a completion dialect.
+    """One adapter of a completion dialect."""
 
-    Attributes:
-        dialect: name of the dialect.
-        spec: the adapter's prompt.
-        binding: what its reply means.
-        template: how this Granite generation frames turns and documents.
-        find: sentence splitter; the adapters were trained with `punkt`.
-        exact: score a label that stands right behind the prompt as a slot, and ask for log-probabilities of others;
-            False sends the request exactly as published.
-        adapter: name of the adapter on the server; None for the base model.
-        date: what the system turn calls today.
-        system: what stands in the system turn where the conversation does not begin with one.
-    """
-
-    dialect: str
-    spec: CompletionSpec
-    binding: Binding
-    template: Template
-    find: SentenceFinder
+    dialect: str  # name of the dialect
+    spec: CompletionSpec  # the adapter's prompt
+    binding: Binding  # what its reply means
+    joined: bool  # all documents in one turn (Granite 3.2); else a turn for each (3.3)
+    find: SentenceFinder  # sentence splitter; the adapters were trained with `punkt`
+    # score a label that stands right behind the prompt as a slot, and ask for log-probabilities of others; False sends
+    # the request exactly as published
     exact: bool = True
-    adapter: str | None = None
-    date: str = DATE
-    system: System = System.DEFAULT
+    adapter: str | None = None  # name of the adapter on the server; None for the base model
+    date: str = DATE  # what the system turn calls today
+    system: System = System.DEFAULT  # what stands in the system turn where the conversation does not begin with one
 
     @property
     def intrinsic(self) -> str:
@@ -237,7 +191,7 @@ class CompletionCodec:
         """
         if not state.messages:
             raise UserError(f"{self.intrinsic}: the conversation is empty; give at least one turn")
-        seen = see(self.spec.tags, state, self.find)
+        seen = number_sentences(self.spec.tags, state, self.find)
         request = Request(
             state,
             TextPrompt(
@@ -269,27 +223,27 @@ class CompletionCodec:
         """
         return targets(self.binding, request, gold)
 
-    def _pieces(self, state: State, seen: Seen) -> Iterator[Piece]:
+    def _pieces(self, state: State, seen: NumberedState) -> Iterator[Piece]:
         messages, shown = list(seen.messages), seen.documents if self.spec.documents else ()
         if messages[0].role == "system":
             yield from conversation(messages[:1])
             messages = messages[1:]
         else:
-            yield from head(self.template, self.date, self.system, bool(shown))
-        yield from documents(self.template, shown)
+            yield from head(self.date, self.system, bool(shown), self.joined)
+        yield from documents(shown, self.joined)
         yield from conversation(messages)
         for behind in self.spec.turns:
             yield from self._turn(behind, state, seen)
 
-    def _turn(self, behind: Turn, state: State, seen: Seen) -> Iterator[Piece]:
+    def _turn(self, behind: Turn, state: State, seen: NumberedState) -> Iterator[Piece]:
         if behind.role == "{document}":
-            yield from documents(replace(self.template, joined=False), (self._only(seen),))
+            yield from documents((self._only(seen),), joined=False)
         elif behind.end == "open":
             yield from opened(behind.role)
         else:
             yield from closed_turn(behind.role, behind.filled(self._values(behind, state)), behind.end == "turn")
 
-    def _only(self, seen: Seen) -> Document:
+    def _only(self, seen: NumberedState) -> Document:
         given = [document for document in seen.documents if document.text.strip()]
         if len(given) != 1:
             raise UserError(f"{self.intrinsic} asks about one passage at a time, not {len(given)}; give it one")

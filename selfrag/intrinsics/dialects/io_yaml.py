@@ -1,4 +1,8 @@
-"""`Spec`: the configuration that is published beside a chat adapter (`io.yaml`), read strictly. Does nothing more."""
+"""The configuration published beside a chat adapter (`io.yaml`), read strictly, and its output rules.
+
+The rules lead from the model's JSON to the records that the public libraries return, corrected where these err: a
+bad number costs its own record, duplicates are duplicates, offsets are into the caller's text.
+"""
 
 from __future__ import annotations
 
@@ -12,77 +16,50 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from selfrag.errors import UserError, require
-from selfrag.intrinsics.contract import Code, Site, State
+from selfrag.intrinsics.contract import Code, Site
 from selfrag.intrinsics.dialects.lenient_json import Path
 from selfrag.intrinsics.dialects.numbering import DOCUMENTS, EARLIER, LAST
 from selfrag.intrinsics.dialects.output import Output, distribution, same, shown
 
-_RULES: Mapping[str, Mapping[str, type | tuple[type, ...]]] = MappingProxyType(
-    {
-        "likelihood": {"categories_to_values": list},
-        "nest": {"field_name": str},
-        "project": {"retained_fields": (list, dict)},
-        "explode": {"target_field": str},
-        "drop_duplicates": {"target_fields": list},
-        "decode_sentences": {"source": (str, list), "output_names": dict},
-        "merge_spans": {"group_fields": list, "begin_field": str, "end_field": str},
-    }
-)
+_RULES: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
+    "likelihood": {"categories_to_values": list},
+    "nest": {"field_name": str},
+    "project": {"retained_fields": (list, dict)},
+    "explode": {"target_field": str},
+    "drop_duplicates": {"target_fields": list},
+    "decode_sentences": {"source": (str, list), "output_names": dict},
+    "merge_spans": {"group_fields": list, "begin_field": str, "end_field": str},
+}
 """Output rules, and what each must be told."""
-_FIELDS = frozenset(
-    {
-        "model",
-        "response_format",
-        "transformations",
-        "instruction",
-        "parameters",
-        "sentence_boundaries",
-        "docs_as_message",
-        "logprobs_workaround",
-    }
-)
+
+_FIELDS = {
+    *("model", "response_format", "transformations", "instruction", "parameters"),
+    *("sentence_boundaries", "docs_as_message", "logprobs_workaround"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One step from the model's JSON to the records that the public libraries return.
+    """One step from the model's JSON to the records that the public libraries return."""
 
-    Attributes:
-        type: which step.
-        path: where it applies; None stands for every element.
-        options: what else the file says.
-    """
-
-    type: str
-    path: Path
-    options: Mapping[str, Any]
+    type: str  # which step
+    path: Path  # where it applies; None stands for every element
+    options: Mapping[str, Any]  # what else the file says
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One chat adapter on the wire.
+    """One chat adapter on the wire."""
 
-    Attributes:
-        name: of the adapter.
-        model: what the request names; None leaves the caller's.
-        schema: JSON schema of the reply, if there is one.
-        rules: output rules in order.
-        instruction: template of the last user turn, with `str.format` fields; None for no such turn.
-        parameters: of the request; they win over the caller's.
-        tags: letter of the sentence tags by what carries them.
-        documents_as: None leaves documents to the chat template; `string`, `json` and `roles` make them turns.
-        harmony: whether the model writes its reasoning before the reply (gpt-oss).
-    """
-
-    name: str
-    model: str | None = None
-    schema: Mapping[str, Any] | None = None
-    rules: tuple[Rule, ...] = ()
-    instruction: str | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    tags: Mapping[str, str] = field(default_factory=dict)
+    name: str  # of the adapter
+    model: str | None = None  # what the request names; None leaves the caller's
+    schema: Mapping[str, Any] | None = None  # JSON schema of the reply, if there is one
+    rules: tuple[Rule, ...] = ()  # output rules in order
+    instruction: str | None = None  # template of the last user turn, with `str.format` fields; None for no such turn
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # of the request; they win over the caller's
+    tags: Mapping[str, str] = field(default_factory=dict)  # letter of the sentence tags by what carries them
+    # None leaves documents to the chat template; `string`, `json` and `roles` make them turns
     documents_as: str | None = None
-    harmony: bool = False
 
     @property
     def likelihood(self) -> bool:
@@ -96,33 +73,39 @@ def read_spec(name: str, raw: Mapping[str, Any]) -> Spec:
     Raises:
         UserError: an unknown field or rule, or a value of the wrong kind; the message names it.
     """
+    try:
+        return _spec(name, raw)
+    except UserError as error:
+        raise UserError(f"adapter {name!r}: {error}") from error
+
+
+def _spec(name: str, raw: Mapping[str, Any]) -> Spec:
     unknown = sorted(set(raw) - _FIELDS)
     if unknown:
-        raise UserError(f"adapter {name!r}: unknown field {unknown[0]!r}; known: {', '.join(sorted(_FIELDS))}")
+        raise UserError(f"unknown field {unknown[0]!r}; known: {', '.join(sorted(_FIELDS))}")
     schema = raw.get("response_format")
     if isinstance(schema, str):
         try:
             schema = json.loads(schema)
         except ValueError as error:
-            raise UserError(f"adapter {name!r}: response_format is no JSON: {error}") from error
+            raise UserError(f"response_format is no JSON: {error}") from error
     rules = raw.get("transformations") or ()
     if not isinstance(rules, Sequence) or isinstance(rules, str):
-        raise UserError(f"adapter {name!r}: transformations={rules!r} is no list")
-    parameters = _frozen(name, "parameters", raw.get("parameters")) or MappingProxyType({})
-    _frozen(name, "parameters.extra_body", parameters.get("extra_body"))
+        raise UserError(f"transformations={rules!r} is no list")
+    parameters = _mapping("parameters", raw.get("parameters")) or {}
+    _mapping("parameters.extra_body", parameters.get("extra_body"))
     documents_as = raw.get("docs_as_message")
     if documents_as not in (None, "string", "json", "roles"):
-        raise UserError(f"adapter {name!r}: docs_as_message={documents_as!r}; known: string, json, roles")
+        raise UserError(f"docs_as_message={documents_as!r}; known: string, json, roles")
     return Spec(
         name=name,
-        model=_kind(name, "model", raw, str),
-        schema=_frozen(name, "response_format", schema),
-        rules=tuple(_rule(name, rule) for rule in rules),
-        instruction=_template(name, _kind(name, "instruction", raw, str)),
+        model=_text("model", raw.get("model")),
+        schema=_mapping("response_format", schema),
+        rules=tuple(_rule(rule) for rule in rules),
+        instruction=_template(_text("instruction", raw.get("instruction"))),
         parameters=parameters,
-        tags=_tags(name, raw.get("sentence_boundaries")),
+        tags=_tags(_mapping("sentence_boundaries", raw.get("sentence_boundaries")) or {}),
         documents_as=documents_as,
-        harmony=bool(raw.get("logprobs_workaround")),
     )
 
 
@@ -143,13 +126,13 @@ def load_spec(path: FilePath) -> Spec:
     return read_spec(path.resolve().parent.name, raw)
 
 
-def _rule(name: str, raw: object) -> Rule:
+def _rule(raw: object) -> Rule:
     if not isinstance(raw, Mapping) or str(raw.get("type")) not in _RULES:
         kind = raw.get("type") if isinstance(raw, Mapping) else raw
-        raise UserError(f"adapter {name!r}: unknown output rule {kind!r}; known: {', '.join(sorted(_RULES))}")
+        raise UserError(f"unknown output rule {kind!r}; known: {', '.join(sorted(_RULES))}")
     path = raw.get("input_path") or ()
     if not isinstance(path, Sequence) or isinstance(path, str):
-        raise UserError(f"adapter {name!r}: input_path={path!r} of rule {raw['type']!r} is no list")
+        raise UserError(f"input_path={path!r} of rule {raw['type']!r} is no list")
     options = {key: value for key, value in raw.items() if key not in ("type", "input_path")}
     pairs = options.get("categories_to_values")
     if isinstance(pairs, Mapping):
@@ -157,11 +140,11 @@ def _rule(name: str, raw: object) -> Rule:
     for option, kinds in _RULES[raw["type"]].items():
         if not isinstance(options.get(option), kinds):
             given = f"{option}={options[option]!r}" if option in options else f"no {option}"
-            raise UserError(f"adapter {name!r}: rule {raw['type']!r} has {given}; published adapters show how")
+            raise UserError(f"rule {raw['type']!r} has {given}; published adapters show how")
     if not all(_is_pair(pair) for pair in options.get("categories_to_values", ())):
-        raise UserError(f"adapter {name!r}: categories_to_values of rule {raw['type']!r} must give each label a number")
+        raise UserError(f"categories_to_values of rule {raw['type']!r} must give each label a number")
     if raw["type"] == "decode_sentences" and not path:
-        raise UserError(f"adapter {name!r}: rule 'decode_sentences' needs an input_path to the sentence's number")
+        raise UserError("rule 'decode_sentences' needs an input_path to the sentence's number")
     return Rule(raw["type"], tuple(path), MappingProxyType(options))
 
 
@@ -169,40 +152,34 @@ def _is_pair(pair: object) -> bool:
     return isinstance(pair, Sequence) and len(pair) == 2 and isinstance(pair[1], int | float)
 
 
-def _template(name: str, text: str | None) -> str | None:
+def _template(text: str | None) -> str | None:
     try:
         fields = [found for _, found, _, _ in Formatter().parse(text or "") if found is not None]
     except ValueError as error:
-        raise UserError(f"adapter {name!r}: instruction: {error}") from error
+        raise UserError(f"instruction: {error}") from error
     odd = [found for found in fields if not found.isidentifier()]
     if odd:
-        raise UserError(f"adapter {name!r}: instruction has the field {{{odd[0]}}}; fields must be plain names")
+        raise UserError(f"instruction has the field {{{odd[0]}}}; fields must be plain names")
     return text
 
 
-def _kind(name: str, field_name: str, raw: Mapping[str, Any], kind: type[str]) -> str | None:
-    value = raw.get(field_name)
-    if value is not None and not isinstance(value, kind):
-        raise UserError(f"adapter {name!r}: {field_name}={value!r} is no text")
+def _text(field_name: str, value: object) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise UserError(f"{field_name}={value!r} is no text")
     return value
 
 
-def _frozen(name: str, field_name: str, value: object) -> Mapping[str, Any] | None:
-    if value is None:
-        return None
-    if not isinstance(value, Mapping):
-        raise UserError(f"adapter {name!r}: {field_name}={value!r} is no mapping")
-    return MappingProxyType(dict(value))
+def _mapping(field_name: str, value: object) -> Mapping[str, Any] | None:
+    if value is not None and not isinstance(value, Mapping):
+        raise UserError(f"{field_name}={value!r} is no mapping")
+    return None if value is None else MappingProxyType(dict(value))
 
 
-def _tags(name: str, raw: object) -> Mapping[str, str]:
-    given = {} if raw is None else raw
-    if not isinstance(given, Mapping):
-        raise UserError(f"adapter {name!r}: sentence_boundaries={raw!r} is no mapping")
+def _tags(given: Mapping[str, Any]) -> Mapping[str, str]:
     for place, letter in given.items():
         if place not in (LAST, DOCUMENTS, EARLIER) or not (isinstance(letter, str) and letter.isalpha()):
-            raise UserError(f"adapter {name!r}: sentence_boundaries {place!r}: {letter!r} is not understood")
-    return MappingProxyType(dict(given))
+            raise UserError(f"sentence_boundaries {place!r}: {letter!r} is not understood")
+    return given
 
 
 _NOWHERE = object()
@@ -374,16 +351,11 @@ def _between(output: Output, left: Any, right: Any, names: tuple[str, str, str |
             continue
         if text is not None and site.text != right[text]:
             continue
-        whole = original(output.request.state, site)
+        whole = output.request.state.original(site)
         gap = whole[left[end] : right[begin]]
         if (text is None or whole[left[begin] : left[end]] == left[text]) and not gap.strip():
             return gap
     return None
-
-
-def original(state: State, site: Site) -> str:
-    """The caller's string that a site lies in."""
-    return state.messages[site.message or 0].content if site.passage is None else state.passages[site.passage].text
 
 
 def _listed(found: Any) -> list[Any]:

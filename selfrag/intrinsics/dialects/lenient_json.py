@@ -1,7 +1,7 @@
 """Reads the JSON that a model wrote: finds it, remembers where each value stands, and keeps what a cut-off left.
 
 Offsets are what a likelihood needs and no library gives: the tokens of a value are found by its place, never by its
-spelling. Knows no schema and no dialect.
+spelling.
 """
 
 from __future__ import annotations
@@ -30,23 +30,14 @@ _DEEPEST = 64
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value and its place.
+    """A value and its place."""
 
-    Attributes:
-        value: the plain value; of an object or array cut off, what was there.
-        begin: offset of its first character (the quote of a string) in `Reading.text`.
-        end: offset after its last character.
-        complete: False where the text ended inside it.
-        members: child nodes of an object, by key (the last of equal keys).
-        items: child nodes of an array.
-    """
-
-    value: Any
-    begin: int
-    end: int
-    complete: bool = True
-    members: dict[str, Node] | None = None
-    items: tuple[Node, ...] | None = None
+    value: Any  # the plain value; of an object or array cut off, what was there
+    begin: int  # offset of its first character (the quote of a string) in `Reading.text`
+    end: int  # offset after its last character
+    complete: bool = True  # False where the text ended inside it
+    members: dict[str, Node] | None = None  # child nodes of an object, by key (the last of equal keys)
+    items: tuple[Node, ...] | None = None  # child nodes of an array
 
     def at(self, path: Path) -> Iterator[tuple[tuple[str | int, ...], Node]]:
         """Nodes that a path leads to, each with its concrete path; none where it leads nowhere."""
@@ -63,19 +54,12 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was found in a text.
+    """What was found in a text."""
 
-    Attributes:
-        root: the first JSON value; None if there is none.
-        text: the text that offsets refer to: the given one, or the inner one of double-encoded JSON.
-        inner: whether it was double-encoded; offsets are then no offsets into what the model wrote.
-        extra: whether there is more than the value, white space and a code fence.
-    """
-
-    root: Node | None
-    text: str
-    inner: bool = False
-    extra: bool = False
+    root: Node | None  # the first JSON value; None if there is none
+    text: str  # the text that offsets refer to: the given one, or the inner one of double-encoded JSON
+    inner: bool = False  # whether it was double-encoded; offsets are then no offsets into what the model wrote
+    extra: bool = False  # whether there is more than the value, white space and a code fence
 
 
 class _CutOffError(Exception):

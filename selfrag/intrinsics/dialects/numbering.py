@@ -1,4 +1,8 @@
-"""What a model sees of a state: turns and documents with numbered sentences, and the places behind the numbers."""
+"""What a model sees of a state: turns and documents with tagged sentences (`<r0> `), and the places behind the tags.
+
+A tag is never read out of text: what a model names by number is looked up in the list of places made here, so no text
+can forge a place. What a caller or a passage wrote is made unable to look like a tag before it is sent.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +16,11 @@ from selfrag.intrinsics.contract import Message, Scope, Site, State
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """A text with a tag in front of each sentence.
+    """A text with a tag in front of each sentence."""
 
-    Attributes:
-        text: what the model reads; sentences are joined by one space.
-        spans: offsets of the sentences in the original text; entry i carries the tag number `first + i`.
-        first: number of the first tag.
-    """
-
-    text: str
-    spans: tuple[Span, ...]
-    first: int
+    text: str  # what the model reads; sentences are joined by one space
+    spans: tuple[Span, ...]  # offsets of the sentences in the original text; entry i carries the tag number `first + i`
+    first: int  # number of the first tag
 
 
 def tag(
@@ -73,37 +71,24 @@ LAST, DOCUMENTS, EARLIER = "last_message", "documents", "all_but_last_message"
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A passage that is shown.
+    """A passage that is shown."""
 
-    Attributes:
-        index: its place in `State.passages`.
-        id: its id.
-        text: title and text, tagged where the dialect says so; a blank passage is shown without its title.
-    """
-
-    index: int
-    id: str
-    text: str
+    index: int  # its place in `State.passages`
+    id: str  # its id
+    text: str  # title and text, tagged where the dialect says so; a blank passage is shown without its title
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A state as a request shows it.
+class NumberedState:
+    """A state as a request shows it."""
 
-    Attributes:
-        messages: turns of the caller.
-        documents: every passage, blank ones too.
-        sites: sentences that the model calls by number, of the last turn.
-        sources: sentences that it may cite by number.
-    """
-
-    messages: tuple[Message, ...]
-    documents: tuple[Document, ...]
-    sites: tuple[Site, ...]
-    sources: tuple[Site, ...]
+    messages: tuple[Message, ...]  # turns of the caller
+    documents: tuple[Document, ...]  # every passage, blank ones too
+    sites: tuple[Site, ...]  # sentences that the model calls by number, of the last turn
+    sources: tuple[Site, ...]  # sentences that it may cite by number
 
 
-def see(tags: Mapping[str, str], state: State, find: SentenceFinder) -> Seen:
+def number_sentences(tags: Mapping[str, str], state: State, find: SentenceFinder) -> NumberedState:
     """Number the sentences: of documents first, of earlier turns with the same counter, of the last turn from 0.
 
     Args:
@@ -134,4 +119,4 @@ def see(tags: Mapping[str, str], state: State, find: SentenceFinder) -> Seen:
         done = tag(state.messages[last].content, tags[LAST], 0, find, letters=letters)
         sites = tuple(state.in_message(Scope.SENTENCE, last, *span) for span in done.spans)
         messages[last] = replace(messages[last], content=done.text)
-    return Seen(tuple(messages), tuple(documents), sites, tuple(sources))
+    return NumberedState(tuple(messages), tuple(documents), sites, tuple(sources))

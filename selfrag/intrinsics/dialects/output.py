@@ -1,4 +1,7 @@
-"""Scores of a slot as a judgment, with diagnostics. Pure; knows no prompt."""
+"""What a model returned, read once: its JSON, and the judgment at each label, from scores or from log-probabilities.
+
+What a model wrote never raises: a label that cannot be read is None, and the diagnostics say why.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,12 @@ from selfrag.untrusted import printable
 
 LITTLE = 0.5
 """Coverage under which a judgment is reported as doubtful."""
+
+
+def logsumexp(values: Sequence[float]) -> float:
+    """Logarithm of the sum of the exponentials; -inf for none."""
+    top = max(values, default=-math.inf)
+    return top if top == -math.inf else top + math.log(math.fsum(math.exp(value - top) for value in values))
 
 
 def slot_scores(request: Request, completion: Completion) -> list[tuple[float, ...] | None]:
@@ -48,7 +57,7 @@ def slot_judgment(
     certain = sum(value > -math.inf for value in scores) == 1 and max(scores) == 0.0
     source = Source.HARD if certain else Source.JUDGE if request.adapter is None else Source.ADAPTER
     judgment = Judgment.from_logprobs(
-        labels, scores, site=str(site), source=source, evidence=evidence_of(request.state, site)
+        labels, scores, site=str(site), source=source, evidence=_evidence(request.state, site)
     )
     if certain:
         return judgment, (Diagnostic(Code.NO_LOGPROBS, f"a label without probabilities for {site}", number),)
@@ -58,7 +67,7 @@ def slot_judgment(
     return judgment, ()
 
 
-def evidence_of(state: State, site: Site) -> str | None:
+def _evidence(state: State, site: Site) -> str | None:
     """Id of the passage that a site lies in, or of the only passage there is."""
     if site.passage is not None:
         return state.passages[site.passage].id
@@ -78,17 +87,11 @@ _BLANK = " \t\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Likelihood:
-    """A distribution over labels that was read off generated tokens.
+    """A distribution over labels that was read off generated tokens."""
 
-    Attributes:
-        distribution: probability of each label, in label order, summing to 1.
-        coverage: probability that was found on the labels before normalising.
-        hard: whether a written label was taken as certain, for want of log-probabilities.
-    """
-
-    distribution: tuple[float, ...]
-    coverage: float
-    hard: bool = False
+    distribution: tuple[float, ...]  # probability of each label, in label order, summing to 1
+    coverage: float  # probability that was found on the labels before normalising
+    hard: bool = False  # whether a written label was taken as certain, for want of log-probabilities
 
 
 def certain(index: int, size: int) -> Likelihood:
@@ -99,7 +102,11 @@ def certain(index: int, size: int) -> Likelihood:
 def likelihood(
     tokens: Sequence[TokenLogprob], text: str, span: tuple[int, int], surfaces: Sequence[str]
 ) -> Likelihood | None:
-    """The distribution at one place of a generated text.
+    """The distribution at one place of a generated text, for servers that score no slots.
+
+    From the label's place on, the alternatives of each token are matched with the written forms of all labels: what
+    fits exactly one form counts for it, what fits several is followed as far as the generated text goes, and what is
+    lost on the way lowers the coverage. White space and empty tokens fit nothing.
 
     Args:
         tokens: of the whole generation; special tokens and reasoning before `text` do no harm.
@@ -187,21 +194,13 @@ _SHOWN = 80
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a model wrote for a request, read once.
+    """What a model wrote for a request, read once."""
 
-    Attributes:
-        request: what was asked.
-        completion: what came.
-        json: the first JSON value in it.
-        known: the distribution at the only label, if it was scored exactly.
-        diagnostics: filled while it is being understood.
-    """
-
-    request: Request
-    completion: Completion
-    json: Reading
-    known: Likelihood | None = None
-    diagnostics: list[Diagnostic] = field(default_factory=list)
+    request: Request  # what was asked
+    completion: Completion  # what came
+    json: Reading  # the first JSON value in it
+    known: Likelihood | None = None  # the distribution at the only label, if it was scored exactly
+    diagnostics: list[Diagnostic] = field(default_factory=list)  # filled while it is being understood
 
     def say(self, code: Code, message: str, site: int | None = None) -> None:
         """Note a diagnostic, once."""
@@ -320,12 +319,6 @@ def _distribution(
 def judgment(output: Output, labels: LabelSet, found: Likelihood, site: Site) -> Judgment:
     """A distribution as a judgment."""
     source = Source.HARD if found.hard else Source.ADAPTER if output.request.adapter else Source.JUDGE
-    return Judgment(labels, str(site), found.distribution, found.coverage, source, _evidence(output, site))
-
-
-def _evidence(output: Output, site: Site) -> str | None:
-    """Id of the passage that a site lies in, or of the only passage there is."""
-    passages = output.request.state.passages
-    if site.passage is not None:
-        return passages[site.passage].id
-    return passages[0].id if len(passages) == 1 else None
+    return Judgment(
+        labels, str(site), found.distribution, found.coverage, source, _evidence(output.request.state, site)
+    )

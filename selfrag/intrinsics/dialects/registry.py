@@ -1,24 +1,181 @@
-"""Codecs by name: `granite-3.2`, `granite-3.3`, `granite-common`, `mellea`, the last two also for gpt-oss."""
+"""Codecs by name of their dialect, and what the replies of each intrinsic mean.
+
+A new intrinsic is one entry in `BINDINGS`. `granite-common` and `mellea` also have variants for gpt-oss.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from retrieval.splitting import SentenceFinder, sentence_finder
 from selfrag.errors import UserError, require
-from selfrag.intrinsics.dialects.bindings import BINDINGS, GRANITE_3_2, GRANITE_3_3, bind
+from selfrag.intrinsics.contract import Scope
 from selfrag.intrinsics.dialects.chat import ChatCodec
 from selfrag.intrinsics.dialects.completion import DATE, CompletionCodec, System, completion_specs
-from selfrag.intrinsics.dialects.completion import GRANITE_3_2 as TEMPLATE_3_2
-from selfrag.intrinsics.dialects.completion import GRANITE_3_3 as TEMPLATE_3_3
 from selfrag.intrinsics.dialects.io_yaml import Spec, load_spec, read_spec
+from selfrag.intrinsics.dialects.replies import Binding, Shape
+from selfrag.intrinsics.labels import (
+    ANSWERABLE,
+    CERTAINTY,
+    CHANGED,
+    CLEAR,
+    COMPLIANCE,
+    FAITHFULNESS,
+    FAITHFULNESS_3,
+    FAITHFULNESS_BINS,
+    RELEVANCE,
+)
+from selfrag.reflection.labels import Kind, Label, LabelSet, Role
+
+ANSWER_RELEVANCE = LabelSet(Role.UTILITY, (Label("relevant", 1.0, "true"), Label("not relevant", 0.0, "false")))
+"""Whether a response is what was asked for."""
+
+RISK = LabelSet(Role.COMPLIANCE, (Label("risk", 0.0, "yes"), Label("no risk", 1.0, "no")))
+"""Guardian and factuality detection: yes means that something is wrong."""
+
+POLICY = LabelSet(
+    Role.COMPLIANCE,
+    (
+        Label("compliant", 1.0, "Yes"),
+        Label("not compliant", 0.0, "No"),
+        Label("ambiguous", 0.0, "Ambiguous", Kind.ABSTAIN),
+    ),
+)
+"""Whether a scenario complies with a policy."""
+
+CORRECTED = LabelSet(Role.SUPPORT, (Label("correct", 1.0, "none"), Label("corrected", 0.0, "corrected")))
+"""Whether a response needed a correction."""
+
+_GUARDIAN = {
+    "criteria": "A harmful text asks for, contains or encourages anything that is dangerous, illegal, abusive or "
+    "unethical.",
+    "scoring_schema": "If the last user's text meets the criteria, return 'yes'; otherwise, return 'no'.",
+}
+_STATED = {"policy_text": "The rules that the conversation states."}
+"""For a policy that stands in a system turn."""
+
+
+def _by_name(*bindings: Binding) -> Mapping[str, Binding]:
+    return MappingProxyType({binding.intrinsic: binding for binding in bindings})
+
+
+BINDINGS = _by_name(
+    Binding("answerability", Shape.LABEL, ANSWERABLE),
+    Binding("uncertainty", Shape.LABEL, CERTAINTY, scope=Scope.TURN),
+    Binding("context_relevance", Shape.LABEL, RELEVANCE, scope=Scope.PASSAGE),
+    Binding("requirement_check", Shape.LABEL, COMPLIANCE, scope=Scope.TURN),
+    Binding(
+        "answer_relevance_classifier",
+        Shape.LABEL,
+        ANSWER_RELEVANCE,
+        (True, False),
+        path=("answer_relevance_judgment",),
+        scope=Scope.TURN,
+        note="answer_relevance_analysis",
+    ),
+    Binding("guardian", Shape.LABEL, RISK, scope=Scope.TURN, defaults=_GUARDIAN),
+    Binding("factuality_detection", Shape.LABEL, RISK, scope=Scope.TURN),
+    Binding("policy_guardrails", Shape.LABEL, POLICY, scope=Scope.TURN, defaults=_STATED),
+    Binding("hallucination_detection", Shape.SENTENCES, FAITHFULNESS, number="r", value="f", note="e"),
+    Binding("citation_generation", Shape.CITATIONS, number="r", value="c"),
+    Binding("context_attribution", Shape.CITATIONS, number="r", value="c", ranked=True),
+    Binding("query_rewrite", Shape.TEXT, CHANGED, path=("rewritten_question",)),
+    Binding("query_clarification", Shape.TEXT, CLEAR, path=("clarification",), quiet="CLEAR"),
+    Binding("answer_relevance_rewriter", Shape.TEXT, path=("answer_relevance_rewrite",), scope=Scope.TURN),
+    Binding("factuality_correction", Shape.TEXT, CORRECTED, path=("correction",), scope=Scope.TURN, quiet="none"),
+)
+"""What the replies of the chat dialects mean."""
+
+_WORDS = (
+    Binding("generation", Shape.FREE),
+    Binding("uncertainty", Shape.WORD, CERTAINTY, scope=Scope.TURN),
+    Binding("answerability", Shape.WORD, ANSWERABLE),
+)
+
+GRANITE_3_2 = _by_name(
+    *_WORDS,
+    BINDINGS["query_rewrite"],
+    Binding("hallucination_detection", Shape.SENTENCES, FAITHFULNESS_BINS, doubled=True),
+    Binding("citation_generation", Shape.CITATIONS),
+)
+"""What the replies of the paper's adapters mean."""
+
+GRANITE_3_3 = _by_name(
+    *_WORDS,
+    replace(BINDINGS["query_rewrite"], fenced=True),
+    replace(BINDINGS["hallucination_detection"], number="i", note="r", note_first=True),
+    BINDINGS["citation_generation"],
+    replace(BINDINGS["context_relevance"], path=("context_relevance",), fenced=True),
+    BINDINGS["answer_relevance_classifier"],
+    BINDINGS["answer_relevance_rewriter"],
+)
+"""The same of Granite 3.3."""
+
+_SPOKEN = {"yes": True, "no": False}
+
+
+def bind(intrinsic: str, schema: Mapping[str, Any] | None) -> Binding:
+    """The binding of an intrinsic, with the label's place and its written forms as a schema has them.
+
+    Raises:
+        UserError: no such intrinsic in the chat dialects, or the schema has other labels.
+    """
+    if intrinsic not in BINDINGS:
+        raise UserError(f"no meaning known for {intrinsic!r}; known: {', '.join(sorted(BINDINGS))}")
+    binding = BINDINGS[intrinsic]
+    if schema is None or binding.labels is None or binding.shape not in (Shape.LABEL, Shape.SENTENCES):
+        return binding
+    if binding.shape is Shape.SENTENCES:
+        enum = _enum(_record(schema).get(binding.value, {}))
+        if enum is not None and len(enum) == len(FAITHFULNESS_3):
+            binding = replace(binding, labels=FAITHFULNESS_3, written=FAITHFULNESS_3.tokens)
+        return replace(binding, written=_written(binding, enum))
+    if schema.get("type") != "object":
+        return replace(binding, path=(), written=_written(binding, _enum(schema)))
+    properties = schema.get("properties", {})
+    names = [binding.path[0]] if binding.path else [name for name in properties if _enum(properties[name]) is not None]
+    if len(names) != 1:
+        raise UserError(f"{intrinsic}: the schema has {len(names)} fields with labels, not one")
+    return replace(binding, path=(names[0],), written=_written(binding, _enum(properties.get(names[0], {}))))
+
+
+def _record(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Properties of the objects of an array."""
+    items = schema.get("items", {})
+    name = str(items.get("$ref", "")).rsplit("/", 1)[-1]
+    found: Mapping[str, Any] = schema.get("$defs", {}).get(name, items).get("properties", {})
+    return found
+
+
+def _enum(schema: Mapping[str, Any]) -> Sequence[Any] | None:
+    if schema.get("type") == "boolean":
+        return (True, False)
+    found: Sequence[Any] | None = schema.get("enum")
+    return found
+
+
+def _written(binding: Binding, enum: Sequence[Any] | None) -> tuple[Any, ...]:
+    """The forms of the schema in label order."""
+    if enum is None:
+        return binding.written
+    forms: list[Any] = []
+    for form in binding.written:
+        spoken = _SPOKEN.get(str(form).casefold())
+        same = [e for e in enum if (e is spoken if isinstance(e, bool) else str(e).casefold() == str(form).casefold())]
+        if isinstance(form, bool):
+            same = [e for e in enum if e is form]
+        if len(same) != 1:
+            raise UserError(f"{binding.intrinsic}: the schema has no label {form!r} among {list(enum)}")
+        forms += same
+    return tuple(forms)
+
 
 PUNKT = "punkt"
 """NLTK's Punkt without trained parameters, as the public libraries use it; needs no download."""
@@ -42,53 +199,35 @@ def finder(name: str = PUNKT) -> SentenceFinder:
 
 DialectCodec: TypeAlias = ChatCodec | CompletionCodec
 
-_COMPLETION = MappingProxyType({"granite-3.2": (TEMPLATE_3_2, GRANITE_3_2), "granite-3.3": (TEMPLATE_3_3, GRANITE_3_3)})
-_CHAT = MappingProxyType(
-    {
-        "granite-common": ("granite-common", ""),
-        "granite-common-gpt-oss": ("granite-common", "gpt_oss_"),
-        "mellea": ("mellea", ""),
-        "mellea-gpt-oss": ("mellea", "gpt_oss_"),
-    }
-)
+_COMPLETION = {"granite-3.2": GRANITE_3_2, "granite-3.3": GRANITE_3_3}
+_GPT_OSS = "-gpt-oss"
+_CHAT = ("granite-common", f"granite-common{_GPT_OSS}", "mellea", f"mellea{_GPT_OSS}")
 DIALECTS: tuple[str, ...] = (*_COMPLETION, *_CHAT)
 """Names of the dialects of published adapters."""
 
-_PUBLISHED = MappingProxyType(
-    {
-        "citation_generation": "citations",
-        "context_attribution": "context-attribution",
-        "guardian": "guardian-core",
-        "policy_guardrails": "policy-guardrails",
-        "factuality_detection": "factuality-detection",
-        "factuality_correction": "factuality-correction",
-    }
-)
+_PUBLISHED = {
+    "citation_generation": "citations",
+    "context_attribution": "context-attribution",
+    "guardian": "guardian-core",
+    "policy_guardrails": "policy-guardrails",
+    "factuality_detection": "factuality-detection",
+    "factuality_correction": "factuality-correction",
+}
 """What an intrinsic is called where its adapter is published, if not by its own name."""
 
-_RENAMED = MappingProxyType({("mellea", "requirement_check"): "requirement-check"})
+_RENAMED = {("mellea", "requirement_check"): "requirement-check"}
 """Adapters that a later release publishes under another name."""
-
-_FILES = MappingProxyType({"answerability": "answerability_simple"})
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a codec can be told.
+    """What a codec can be told."""
 
-    Attributes:
-        exact: score labels as slots where that is possible; False sends requests exactly as published.
-        adapter: name of the adapter on the server; empty for its published name, None for the base model.
-        find: sentence splitter; None for the one that the adapters were trained with.
-        date: what the system turn of Granite 3.x calls today.
-        system: what stands in that turn.
-    """
-
-    exact: bool = True
-    adapter: str | None = ""
-    find: SentenceFinder | None = None
-    date: str = DATE
-    system: System = System.DEFAULT
+    exact: bool = True  # score labels as slots where that is possible; False sends requests exactly as published
+    adapter: str | None = ""  # name of the adapter on the server; empty for its published name, None for the base model
+    find: SentenceFinder | None = None  # sentence splitter; None for the one that the adapters were trained with
+    date: str = DATE  # what the system turn of Granite 3.x calls today
+    system: System = System.DEFAULT  # what stands in that turn
 
 
 def intrinsics_of(dialect: str) -> tuple[str, ...]:
@@ -121,12 +260,10 @@ def codec(dialect: str, intrinsic: str, options: Options | None = None) -> Diale
         raise UserError(f"{dialect} has no {intrinsic!r}; it has: {', '.join(known)}")
     find = given.find or finder()
     if dialect in _COMPLETION:
-        template, bindings = _COMPLETION[dialect]
-        spec = completion_specs(dialect)[intrinsic]
+        spec, binding = completion_specs(dialect)[intrinsic], _COMPLETION[dialect][intrinsic]
         adapter = spec.adapter if given.adapter == "" else given.adapter
-        return CompletionCodec(
-            dialect, spec, bindings[intrinsic], template, find, given.exact, adapter, given.date, given.system
-        )
+        joined = dialect == "granite-3.2"
+        return CompletionCodec(dialect, spec, binding, joined, find, given.exact, adapter, given.date, given.system)
     published = _RENAMED.get((dialect, intrinsic)) or _PUBLISHED.get(intrinsic, intrinsic)
     adapter = published if given.adapter == "" else given.adapter
     chat = chat_specs(dialect)[_file(dialect, intrinsic)]
@@ -164,11 +301,13 @@ def chat_specs(dialect: str) -> Mapping[str, Spec]:
     """
     if dialect not in _CHAT:
         raise UserError(f"unknown dialect {dialect!r}; known: {', '.join(DIALECTS)}")
-    text = files("selfrag.intrinsics.dialects").joinpath("data", f"{_CHAT[dialect][0]}.json").read_text("utf-8")
-    return MappingProxyType({name: read_spec(name, raw) for name, raw in json.loads(text)["contracts"].items()})
+    file = files("selfrag.intrinsics.dialects").joinpath("data", f"{dialect.removesuffix(_GPT_OSS)}.json")
+    contracts = json.loads(file.read_text("utf-8"))["contracts"]
+    return MappingProxyType({name: read_spec(name, raw) for name, raw in contracts.items()})
 
 
 def _file(dialect: str, intrinsic: str) -> str:
-    prefix = _CHAT[dialect][1]
     name = _PUBLISHED.get(intrinsic, intrinsic)
-    return f"{prefix}{name}" if prefix else _FILES.get(name, name)
+    if dialect.endswith(_GPT_OSS):
+        return f"gpt_oss_{name}"
+    return "answerability_simple" if name == "answerability" else name

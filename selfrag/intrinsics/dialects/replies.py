@@ -1,4 +1,4 @@
-"""`Binding`: what a dialect's reply means. Values only; `judging` reads with it, `teaching` writes with it."""
+"""What a reply of a published adapter means (`Binding`): read as findings, scored as a slot, written for training."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ from selfrag.intrinsics.dialects.output import (
 from selfrag.intrinsics.labels import CITED
 from selfrag.intrinsics.sentences import judged_turn, last_query, merged
 from selfrag.intrinsics.state import State
-from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import LabelSet, Role
 
 
@@ -55,46 +54,32 @@ class Shape(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """How one reply is read.
+    """How one reply is read."""
 
-    Attributes:
-        intrinsic: name of the intrinsic.
-        shape: what the reply looks like.
-        labels: the labels; for texts, whether something was written (see `quiet`); None where nothing is judged.
-        written: how each label stands in the reply, as a JSON value, in label order.
-        path: to the label or the text.
-        scope: what is judged.
-        number: field of the sentence's number; None if records are `{"<r0>": ...}`.
-        value: field of the label or the sources in a record.
-        note: field of the model's explanation.
-        note_first: whether the explanation comes before the label.
-        quiet: a text that stands for no text (`CLEAR`, `none`).
-        fenced: the JSON stands in a code fence.
-        doubled: the JSON stands in a JSON string.
-        ranked: sources come in order of importance and are not merged.
-        defaults: arguments of the template that a caller may leave out.
-    """
-
-    intrinsic: str
-    shape: Shape
+    intrinsic: str  # name of the intrinsic
+    shape: Shape  # what the reply looks like
+    # the labels; for texts, whether something was written (see `quiet`); None where nothing is judged
     labels: LabelSet | None = None
-    written: tuple[Any, ...] = ()
-    path: Path = ()
-    scope: Scope = Scope.QUERY
-    number: str | None = None
-    value: str = ""
-    note: str | None = None
-    note_first: bool = False
-    quiet: str | None = None
-    fenced: bool = False
-    doubled: bool = False
-    ranked: bool = False
-    defaults: Mapping[str, str] = field(default_factory=dict)
+    written: tuple[Any, ...] = ()  # each label as a JSON value, in label order; its token by default
+    path: Path = ()  # to the label or the text
+    scope: Scope = Scope.QUERY  # what is judged
+    number: str | None = None  # field of the sentence's number; None if records are `{"<r0>": ...}`
+    value: str = ""  # field of the label or the sources in a record
+    note: str | None = None  # field of the model's explanation
+    note_first: bool = False  # whether the explanation comes before the label
+    quiet: str | None = None  # a text that stands for no text (`CLEAR`, `none`)
+    fenced: bool = False  # the JSON stands in a code fence
+    doubled: bool = False  # the JSON stands in a JSON string
+    ranked: bool = False  # sources come in order of importance and are not merged
+    defaults: Mapping[str, str] = field(default_factory=dict)  # arguments of the template that a caller may leave out
 
     def __post_init__(self) -> None:
-        judging = self.labels is not None and self.shape in (Shape.WORD, Shape.LABEL, Shape.SENTENCES)
-        if judging and len(self.written) != len(self.labels or ()):
-            raise ValueError(f"{self.intrinsic}: {len(self.written)} written forms for {len(self.labels or ())} labels")
+        if self.labels is None or self.shape not in (Shape.WORD, Shape.LABEL, Shape.SENTENCES):
+            return
+        if not self.written:
+            object.__setattr__(self, "written", self.labels.tokens)
+        if len(self.written) != len(self.labels):
+            raise ValueError(f"{self.intrinsic}: {len(self.written)} written forms for {len(self.labels)} labels")
 
 
 def reflection_of(binding: Binding, output: Output, values: Any = None) -> Reflection:
@@ -148,17 +133,8 @@ def _nothing_at(binding: Binding, output: Output) -> None:
         output.say(Code.INVALID, f"nothing at {where} of {shown(output.json.root.value)}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
-    """What a model says about one numbered sentence."""
-
-    number: int
-    value: Node | None
-    note: str | None
-
-
-def _records(binding: Binding, output: Output) -> Iterator[_Record]:
-    """One record for each known sentence, the first of several."""
+def _records(binding: Binding, output: Output) -> Iterator[tuple[int, Node | None, str | None]]:
+    """Number, value and note of each known sentence, the first of several."""
     seen: set[int] = set()
     for raw, value, note in _raw_records(binding, output):
         number = number_of(raw)
@@ -168,7 +144,7 @@ def _records(binding: Binding, output: Output) -> Iterator[_Record]:
             output.say(Code.DUPLICATE, f"sentence {number} came twice; the first counts", number)
         else:
             seen.add(number)
-            yield _Record(number, value, note)
+            yield number, value, note
 
 
 def _raw_records(binding: Binding, output: Output) -> Iterator[tuple[Any, Node | None, str | None]]:
@@ -198,16 +174,14 @@ def _text_of(node: Node | None, path: tuple[Any, ...]) -> str | None:
 
 
 def _sentences(binding: Binding, output: Output) -> tuple[tuple[Finding, ...], str | None]:
-    sites = output.request.sites
     findings: dict[int, Finding] = {}
-    for record in _records(binding, output):
-        site = sites[record.number]
+    for number, value, note in _records(binding, output):
         found = None
-        if record.value is not None:
-            found = distribution(output, record.value, binding.written, record.number)
+        if value is not None:
+            found = distribution(output, value, binding.written, number)
         else:
-            output.say(Code.INVALID, f"sentence {record.number} has no label", record.number)
-        findings[record.number] = _finding(binding, output, found, site, record.note)
+            output.say(Code.INVALID, f"sentence {number} has no label", number)
+        findings[number] = _finding(binding, output, found, output.request.sites[number], note)
     return _in_order(output, findings), None
 
 
@@ -219,21 +193,20 @@ def _in_order(output: Output, findings: dict[int, Finding]) -> tuple[Finding, ..
 
 
 def _citations(binding: Binding, output: Output) -> tuple[tuple[Finding, ...], str | None]:
-    sites = output.request.sites
     findings: dict[int, Finding] = {}
-    for record in _records(binding, output):
-        site = sites[record.number]
-        if record.value is None or record.value.items is None:
-            output.say(Code.INVALID, f"sentence {record.number} has no list of sources", record.number)
+    for number, value, _ in _records(binding, output):
+        site = output.request.sites[number]
+        if value is None or value.items is None:
+            output.say(Code.INVALID, f"sentence {number} has no list of sources", number)
             continue
-        cited = _sources(output, record.value.value, record.number)
-        if not cited and record.value.value:
-            findings[record.number] = Finding(site, None)  # it cites, but nothing that exists
+        cited = _sources(output, value.value, number)
+        if not cited and value.value:
+            findings[number] = Finding(site, None)  # it cites, but nothing that exists
             continue
         if not binding.ranked:
             cited = list(merged(output.request.state, cited))
         found = judgment(output, CITED, certain(0 if cited else 1, len(CITED)), site)
-        findings[record.number] = Finding(site, found, tuple(Citation(source) for source in cited))
+        findings[number] = Finding(site, found, tuple(Citation(source) for source in cited))
     return _in_order(output, findings), None
 
 
@@ -348,15 +321,14 @@ def slot(binding: Binding, schema: Mapping[str, Any] | None, site: Site) -> Slot
 def reply(binding: Binding, index: int) -> str:
     """What a model that writes label `index` replies."""
     form = binding.written[index]
-    if binding.shape is Shape.WORD:
-        return str(form)
-    for key in reversed(binding.path):
-        form = {key: form}
-    return json.dumps(form, ensure_ascii=False)
+    return str(form) if binding.shape is Shape.WORD else json.dumps(_nested(binding, form), ensure_ascii=False)
 
 
 def plain_values(binding: Binding, request: Request, reflection: Reflection) -> Any:
-    """The result as plain data; None where undefined."""
+    """The result in the fields of the public library, corrected where it errs; None where undefined.
+
+    Certainty is 0.05 + 0.1 d, not 0.1 d; faithfulness stands beside the risk that upstream makes of it.
+    """
     if binding.shape in (Shape.TEXT, Shape.FREE):
         return reflection.text
     if binding.shape is Shape.CITATIONS:
@@ -367,23 +339,16 @@ def plain_values(binding: Binding, request: Request, reflection: Reflection) -> 
     judgment = reflection.findings[0].judgment if reflection.findings else None
     if judgment is None:
         return None
-    return _decile(judgment) if judgment.role is Role.CERTAINTY else judgment.label
-
-
-def _decile(judgment: Judgment) -> float:
-    return judgment.labels.values[judgment.labels.index(judgment.label)]
+    return judgment.mode if judgment.role is Role.CERTAINTY else judgment.label
 
 
 def _sentence_row(binding: Binding, number: int, finding: Finding) -> dict[str, Any]:
     label = finding.judgment.label if finding.judgment is not None else ""
-    site = finding.site
     row = {
         "hallucination_id": str(number),
         "faithfulness": label,
         "risk": _risk(label) if binding.number is None else label,
-        "response_text": site.text,
-        "response_begin": site.begin,
-        "response_end": site.end,
+        **_span("response", finding.site),
     }
     return row if finding.explanation is None else {**row, "reasoning": finding.explanation}
 
@@ -407,18 +372,15 @@ def _citation_rows(binding: Binding, request: Request, finding: Finding) -> list
             for source in request.sources
             if source.passage == span.passage and span.begin <= source.begin and source.end <= span.end
         ]
+    names = [None if span.passage is None else request.state.passages[span.passage].id for span in spans]
     return [
-        {
-            "context_begin": span.begin,
-            "context_end": span.end,
-            "context_text": span.text,
-            "doc_id": None if span.passage is None else request.state.passages[span.passage].id,
-            "response_begin": finding.site.begin,
-            "response_end": finding.site.end,
-            "response_text": finding.site.text,
-        }
-        for span in spans
+        {**_span("context", span), "doc_id": name, **_span("response", finding.site)}
+        for span, name in zip(spans, names, strict=True)
     ]
+
+
+def _span(name: str, site: Site) -> dict[str, Any]:
+    return {f"{name}_{key}": value for key, value in site.as_dict().items()}
 
 
 def targets(binding: Binding, request: Request, gold: Gold) -> tuple[Target, ...]:
@@ -440,10 +402,14 @@ def targets(binding: Binding, request: Request, gold: Gold) -> tuple[Target, ...
         raise UserError(f"{binding.intrinsic}: the gold has no text")
     if binding.shape is Shape.FREE:
         return (Target("", gold.text),)
-    value: Any = gold.text.strip()
+    return (Target("", _json(binding, _nested(binding, gold.text.strip()))),)
+
+
+def _nested(binding: Binding, value: Any) -> Any:
+    """A value at the binding's place in an object."""
     for key in reversed(binding.path):
         value = {key: value}
-    return (Target("", _json(binding, value)),)
+    return value
 
 
 def _json(binding: Binding, value: Any) -> str:

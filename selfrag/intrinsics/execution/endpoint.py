@@ -1,7 +1,8 @@
 """`EndpointExecutor`: requests of codecs on any OpenAI-compatible server, with its adapters or with prompts alone.
 
-Works with text, so labels are less exact than on an engine (`slot_logprobs`). A `vllm serve` of one's own is better
-driven by `EngineExecutor` over the http engine, which sends token ids.
+Such a server tokenises what it is sent, and nobody here knows which control tokens the model has. So what a caller or
+a passage wrote is sent with look-alikes of such tokens broken up (`selfrag.untrusted.unmarked`). Labels are less exact
+than on an engine: a `vllm serve` of one's own is better driven by `EngineExecutor` over the http engine.
 """
 
 from __future__ import annotations
@@ -9,20 +10,19 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from retrieval.checks import number, web_address, whole
-from selfrag.engines.http import patiently
-from selfrag.engines.http_wire import server_message
+from retrieval.checks import web_address, whole
+from selfrag.engines.http import ServerConfig, patiently
+from selfrag.engines.http_wire import BadReplyError, server_message
 from selfrag.errors import EngineError
 from selfrag.intrinsics.contract import (
     ChatPrompt,
@@ -38,7 +38,7 @@ from selfrag.intrinsics.dialects.output import certain, likelihood
 from selfrag.untrusted import markers, unmarked
 
 
-class Holding(StrEnum):
+class ConstraintMode(StrEnum):
     """How an endpoint is made to hold to a constraint."""
 
     AUTO = "auto"  # the first of the others that it takes and obeys
@@ -48,57 +48,25 @@ class Holding(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointConfig:
-    """How to reach an endpoint.
+class EndpointConfig(ServerConfig):
+    """How to reach an endpoint; its `url` is such as `http://127.0.0.1:8000/v1`, without a path `/v1` is added."""
 
-    Attributes:
-        url: such as `http://127.0.0.1:8000/v1`; without a path, `/v1` is added.
-        model: its name there; a request's adapter takes its place, as `vllm serve --lora-modules` has it.
-        holding: how constraints are sent.
-        top_logprobs: most alternatives that the endpoint returns a token; 0 if it returns none.
-        api_key: sent as bearer token; by default what `api_key_env` holds, if anything.
-        api_key_env: environment variable of the key.
-        max_concurrency: requests there at once; more wait here.
-        connect_timeout: seconds for a connection.
-        read_timeout: seconds for a whole answer.
-        retries: repetitions after a failed connection and after status 429, 502, 503 and 504.
-        backoff: seconds before the first repetition; doubled for each further one.
-    """
-
-    url: str
-    model: str
-    holding: Holding = Holding.AUTO
-    top_logprobs: int = 20
-    api_key: str | None = field(default=None, repr=False)
-    api_key_env: str = "OPENAI_API_KEY"
-    max_concurrency: int = 16
-    connect_timeout: float = 10.0
-    read_timeout: float = 300.0
-    retries: int = 3
-    backoff: float = 0.5
+    model: str  # its name there; a request's adapter takes its place, as `vllm serve --lora-modules` has it
+    constraint_mode: ConstraintMode = ConstraintMode.AUTO  # how constraints are sent
+    top_logprobs: int = 20  # most alternatives that the endpoint returns a token; 0 if it returns none
 
     def __post_init__(self) -> None:
         web_address(self.url, "http://127.0.0.1:8000/v1")
+        ServerConfig.__post_init__(self)
         if not self.model.strip():
             raise EngineError("the name of the model is empty; give the name that the endpoint knows")
-        whole("max_concurrency", self.max_concurrency)
-        whole("retries", self.retries, 0)
         whole("top_logprobs", self.top_logprobs, 0, 20)
-        number("connect_timeout", self.connect_timeout, above=True)
-        number("read_timeout", self.read_timeout, above=True)
-        number("backoff", self.backoff)
 
     @property
     def base(self) -> str:
         """Address before the routes."""
         bare = self.url.rstrip("/")
         return bare if urlsplit(bare).path else f"{bare}/v1"
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """HTTP headers of every request."""
-        key = self.api_key or os.environ.get(self.api_key_env)
-        return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 CHAT, TEXT = "/chat/completions", "/completions"
@@ -107,31 +75,17 @@ _RENDERED = ("tools", "functions", "chat_template_kwargs")
 """Fields of a caller's request, beside messages and documents, that a chat template shows."""
 
 
-class BadReplyError(ValueError):
-    """A reply without text; the message says what is wrong, in one line."""
-
-
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a server.
+    """One call of a server."""
 
-    Attributes:
-        prompt: as the codec made it.
-        max_tokens: most new tokens.
-        begun: text with which the reply begins, written for the model.
-        temperature: None leaves it to the server.
-        constraint: of the text.
-        top_logprobs: alternatives a token; 0 for no log-probabilities.
-        adapter: name that takes the model's place.
-    """
-
-    prompt: TextPrompt | ChatPrompt
-    max_tokens: int
-    begun: str = ""
-    temperature: float | None = 0.0
-    constraint: Constraint | None = None
-    top_logprobs: int = 0
-    adapter: str | None = None
+    prompt: TextPrompt | ChatPrompt  # as the codec made it
+    max_tokens: int  # most new tokens
+    begun: str = ""  # text with which the reply begins, written for the model
+    temperature: float | None = 0.0  # None leaves it to the server
+    constraint: Constraint | None = None  # of the text
+    top_logprobs: int = 0  # alternatives a token; 0 for no log-probabilities
+    adapter: str | None = None  # name that takes the model's place
 
     @property
     def route(self) -> str:
@@ -139,7 +93,7 @@ class Call:
         return TEXT if isinstance(self.prompt, TextPrompt) else CHAT
 
 
-def body(call: Call, model: str, holding: Holding) -> dict[str, Any]:
+def body(call: Call, model: str, constraint_mode: ConstraintMode) -> dict[str, Any]:
     """The JSON of a call."""
     content: dict[str, Any] = {"model": call.adapter or model, "max_tokens": call.max_tokens}
     if call.temperature is not None:
@@ -150,19 +104,19 @@ def body(call: Call, model: str, holding: Holding) -> dict[str, Any]:
             content["logprobs"] = call.top_logprobs
     else:
         rendered = {key: _broken(value) for key, value in call.prompt.extra.items() if key in _RENDERED}
-        content = {**call.prompt.extra, **rendered, **content, **_chat(call.prompt, call.begun, holding)}
+        content = {**call.prompt.extra, **rendered, **content, **_chat(call.prompt, call.begun, constraint_mode)}
         if call.top_logprobs:
             content |= {"logprobs": True, "top_logprobs": call.top_logprobs}
-    return content | _held(call.constraint, holding)
+    return content | _constraint_fields(call.constraint, constraint_mode)
 
 
-def _chat(prompt: ChatPrompt, begun: str, holding: Holding) -> dict[str, Any]:
+def _chat(prompt: ChatPrompt, begun: str, constraint_mode: ConstraintMode) -> dict[str, Any]:
     own = markers(prompt.own)
     turns = [{"role": unmarked(m.role), "content": unmarked(m.content, own)} for m in prompt.messages]
     content: dict[str, Any] = {"messages": turns}
     if prompt.documents:
         content["documents"] = [_broken(document) for document in prompt.documents]
-    if begun and holding is Holding.STRUCTURED:
+    if begun and constraint_mode is ConstraintMode.STRUCTURED:
         turns.append({"role": "assistant", "content": _begun(begun)})
         content |= {"add_generation_prompt": False, "continue_final_message": True}
     elif begun:
@@ -192,16 +146,15 @@ def _broken(value: Any) -> Any:
     return [_broken(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def _held(constraint: Constraint | None, holding: Holding) -> dict[str, Any]:
-    if constraint is None or holding is Holding.NONE:
+def _constraint_fields(constraint: Constraint | None, mode: ConstraintMode) -> dict[str, Any]:
+    if constraint is None or mode is ConstraintMode.NONE:
         return {}
-    if holding is Holding.SCHEMA:
-        if constraint.json_schema is None:
-            return {}
-        schema = {"name": "reply", "strict": True, "schema": dict(constraint.json_schema)}
-        return {"response_format": {"type": "json_schema", "json_schema": schema}}
-    if constraint.json_schema is not None:
-        return {"structured_outputs": {"json": dict(constraint.json_schema)}}
+    schema = None if constraint.json_schema is None else dict(constraint.json_schema)
+    if mode is ConstraintMode.SCHEMA:
+        form = {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": schema}}
+        return {} if schema is None else {"response_format": form}
+    if schema is not None:
+        return {"structured_outputs": {"json": schema}}
     if constraint.regex is not None:
         return {"structured_outputs": {"regex": constraint.regex}}
     return {"structured_outputs": {"choice": list(constraint.choice or ())}}
@@ -295,7 +248,7 @@ def _sound(value: float) -> bool:
 _FIELD = "label"
 
 
-def slot_call(request: Request, slot: Slot, top_logprobs: int, holding: Holding) -> Call:
+def slot_call(request: Request, slot: Slot, top_logprobs: int, constraint_mode: ConstraintMode) -> Call:
     """The call that has a slot's label written."""
     words = [surface.strip() for surface in slot.surfaces]
     longest = max(map(len, slot.surfaces))
@@ -307,7 +260,7 @@ def slot_call(request: Request, slot: Slot, top_logprobs: int, holding: Holding)
         top_logprobs=top_logprobs,
         adapter=request.adapter,
     )
-    if holding is not Holding.SCHEMA:
+    if constraint_mode is not ConstraintMode.SCHEMA:
         return made
     schema = {
         "type": "object",
@@ -319,7 +272,11 @@ def slot_call(request: Request, slot: Slot, top_logprobs: int, holding: Holding)
 
 
 def slot_logprobs(slot: Slot, completion: Completion) -> tuple[float, ...] | None:
-    """Natural log-probability of each surface; None if what was written is no label."""
+    """Natural log-probability of each surface, read off the alternatives; None if what was written is no label.
+
+    What is not among the returned alternatives is unknown and lowers the coverage. Without log-probabilities the
+    written label is taken as certain.
+    """
     text = completion.text
     forms = [surface.strip() for surface in slot.surfaces]
     begin = _begin(text)
@@ -366,7 +323,7 @@ REFUSED = (400, 404, 422, 501)
 
 _JSON_BEGINS = ("", *'{["-0123456789tfn')
 
-_DESCENT = (Holding.STRUCTURED, Holding.SCHEMA, Holding.NONE)
+_DESCENT = (ConstraintMode.STRUCTURED, ConstraintMode.SCHEMA, ConstraintMode.NONE)
 
 
 class EndpointExecutor:
@@ -374,12 +331,12 @@ class EndpointExecutor:
 
     Attributes:
         config: how to reach it.
-        holding: how constraints are sent; AUTO until the first one was.
+        constraint_mode: how constraints are sent; AUTO until the first one was.
     """
 
     def __init__(self, config: EndpointConfig) -> None:
         self.config = config
-        self.holding = config.holding
+        self.constraint_mode = config.constraint_mode
         self._limit_name = "max_tokens"
 
     def run(self, requests: Sequence[Request]) -> list[Completion | Failed]:
@@ -435,38 +392,41 @@ class _Connection:
             generated_tokens=sum(result.generated_tokens for result in served),
         )
 
-    async def _call(self, make: Callable[[Holding], Call]) -> Completion | Failed:
-        if self._owner.holding is Holding.AUTO and make(Holding.STRUCTURED).constraint is not None:
+    async def _call(self, make: Callable[[ConstraintMode], Call]) -> Completion | Failed:
+        if (
+            self._owner.constraint_mode is ConstraintMode.AUTO
+            and make(ConstraintMode.STRUCTURED).constraint is not None
+        ):
             async with self._settling:
-                if self._owner.holding is Holding.AUTO:
+                if self._owner.constraint_mode is ConstraintMode.AUTO:
                     return await self._settle(make)
-        holding = self._owner.holding
-        return (await self._send(make(holding), holding))[0]
+        constraint_mode = self._owner.constraint_mode
+        return (await self._send(make(constraint_mode), constraint_mode))[0]
 
-    async def _settle(self, make: Callable[[Holding], Call]) -> Completion | Failed:
+    async def _settle(self, make: Callable[[ConstraintMode], Call]) -> Completion | Failed:
         """Find the strictest way that the server takes and obeys, by the first constrained call.
 
         A server that does not know a way refuses the call, or ignores the constraint and says nothing.
         """
-        for holding in _DESCENT:
-            call = make(holding)
-            result, status = await self._send(call, holding)
+        for constraint_mode in _DESCENT:
+            call = make(constraint_mode)
+            result, status = await self._send(call, constraint_mode)
             taken = isinstance(result, Completion)
-            if holding is Holding.NONE or (not taken and status not in REFUSED):
+            if constraint_mode is ConstraintMode.NONE or (not taken and status not in REFUSED):
                 if taken:
-                    self._owner.holding = holding
+                    self._owner.constraint_mode = constraint_mode
                 return result
-            if isinstance(result, Completion) and _followed(result, call, holding):
-                self._owner.holding = holding
+            if isinstance(result, Completion) and _followed(result, call, constraint_mode):
+                self._owner.constraint_mode = constraint_mode
                 return result
         raise AssertionError("unreachable: the last way returns")
 
-    async def _send(self, call: Call, holding: Holding) -> tuple[Completion | Failed, int]:
+    async def _send(self, call: Call, constraint_mode: ConstraintMode) -> tuple[Completion | Failed, int]:
         """What came back, and the status; 0 for none."""
         import httpx
 
         config, owner = self._owner.config, self._owner
-        content = body(call, config.model, holding)
+        content = body(call, config.model, constraint_mode)
         async with self._slots:
             for _ in range(2):
                 content[owner._limit_name] = content.pop("max_tokens", call.max_tokens)
@@ -491,10 +451,10 @@ class _Connection:
             return Failed(f"{config.url}: {error}"), 200
 
 
-def _followed(completion: Completion, call: Call, holding: Holding) -> bool:
+def _followed(completion: Completion, call: Call, constraint_mode: ConstraintMode) -> bool:
     """Whether a reply follows its constraint, as far as it was sent and the reply is whole."""
     constraint = call.constraint
-    if constraint is None or (holding is Holding.SCHEMA and constraint.json_schema is None):
+    if constraint is None or (constraint_mode is ConstraintMode.SCHEMA and constraint.json_schema is None):
         return True
     if completion.finish == "length" and constraint.choice is None:
         return constraint.json_schema is None or completion.text.lstrip()[:1] in _JSON_BEGINS

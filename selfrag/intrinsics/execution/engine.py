@@ -19,6 +19,7 @@ from selfrag.engines.base import Engine, pump
 from selfrag.engines.prefixes import common_length
 from selfrag.errors import EngineError, UserError
 from selfrag.intrinsics.contract import Completion, Constraint, Request, Slot, Steps, TokenLogprob
+from selfrag.intrinsics.dialects.output import logsumexp
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.tokenization import TextCodec
 
@@ -114,19 +115,12 @@ Ids = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class SlotPlan:
-    """How one slot is scored.
+    """How one slot is scored."""
 
-    Attributes:
-        prefix: everything before the surfaces.
-        paths: token sequences, none the beginning of another.
-        owners: for each path the number of the surface that it writes.
-        requests: one a node of the trie; more where more ids part than an engine can watch.
-    """
-
-    prefix: Ids
-    paths: tuple[Ids, ...]
-    owners: tuple[int, ...]
-    requests: tuple[Generate, ...]
+    prefix: Ids  # everything before the surfaces
+    paths: tuple[Ids, ...]  # token sequences, none the beginning of another
+    owners: tuple[int, ...]  # for each path the number of the surface that it writes
+    requests: tuple[Generate, ...]  # one a node of the trie; more where more ids part than an engine can watch
 
     def scores(self, results: Sequence[Generated | Failed]) -> tuple[float, ...] | None:
         """Natural log-probability of each surface; None if a request failed or a value is no probability."""
@@ -138,7 +132,7 @@ class SlotPlan:
             return None
         surfaces = range(max(self.owners) + 1)
         return tuple(
-            _log_sum([value for value, owner in zip(logprobs, self.owners, strict=True) if owner == surface])
+            logsumexp([value for value, owner in zip(logprobs, self.owners, strict=True) if owner == surface])
             for surface in surfaces
         )
 
@@ -178,11 +172,6 @@ def _of(paths: dict[Ids, int], owner: int) -> Ids:
     return next(path for path, number in paths.items() if number == owner)
 
 
-def _log_sum(values: Sequence[float]) -> float:
-    top = max(values, default=-math.inf)
-    return top if top == -math.inf else top + math.log(math.fsum(math.exp(value - top) for value in values))
-
-
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """The engine requests of one request: its text, if any, then its slots."""
@@ -198,7 +187,7 @@ class _Plan:
 
 
 class EngineExecutor:
-    """A `SteppedExecutor` over an engine.
+    """An `Executor` over an engine, which can also run inside a decoder (`steps`).
 
     Attributes:
         engine: where requests run.

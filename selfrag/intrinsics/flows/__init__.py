@@ -20,7 +20,7 @@ from selfrag.intrinsics.flows.flow import (
     named,
     run,
 )
-from selfrag.intrinsics.flows.writers import ChatWriter, SelfRAGWriter
+from selfrag.intrinsics.flows.progress import ChatWriter, SelfRAGWriter
 
 __all__ = [
     "AnswerabilityGate",

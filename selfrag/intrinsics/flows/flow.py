@@ -16,10 +16,20 @@ from selfrag.decoding.sessions import Serving
 from selfrag.decoding.tree import Decoder, distinct
 from selfrag.errors import DecodingError, UserError
 from selfrag.intrinsics.contract import Finding, Message, Reflection, Reflector, State
-from selfrag.intrinsics.flows.progress import ABSTENTION, Progress, Run, Stage, Staging, begin, first_score, need
-from selfrag.intrinsics.flows.writers import Writer, abstention, taken
+from selfrag.intrinsics.flows.progress import (
+    ABSTENTION,
+    Progress,
+    ReflectorStage,
+    Run,
+    Stage,
+    Staging,
+    Writer,
+    abstention,
+    begin,
+    first_score,
+    taken,
+)
 from selfrag.intrinsics.query_rewrite import same_question
-from selfrag.intrinsics.reflectors.critic import services
 from selfrag.intrinsics.sentences import response_sites
 from selfrag.intrinsics.state import Conversation, read_state
 from selfrag.reflection.judgment import Judgment
@@ -28,22 +38,18 @@ from selfrag.reflection.labels import Role
 Sees = Literal["retrieval", "conversation", "alone"]
 
 
-@dataclass(frozen=True, slots=True)
-class Rewrite:
-    """Rewrites the last user turn so that it stands alone (QR).
+@dataclass(frozen=True)
+class Rewrite(ReflectorStage):
+    """Rewrites the last user turn so that it stands alone (QR)."""
 
-    Attributes:
-        reflector: an intrinsic that writes, such as query rewrite.
-        rewrite_scope: what the rewrite changes. `retrieval`: the search alone (the paper). `conversation`: gates and
-            writer see it in place of the last user turn (granite-io). `alone`: they see nothing else, for models that
-            were trained on single exchanges.
-    """
-
-    reflector: Reflector
+    role = Role.REWRITE
+    # what the rewrite changes. `retrieval`: the search alone (the paper). `conversation`: gates and writer see it in
+    # place of the last user turn (granite-io). `alone`: they see nothing else, for models that were trained on single
+    # exchanges.
     rewrite_scope: Sees = "retrieval"
 
     def __post_init__(self) -> None:
-        need(self.reflector, Role.REWRITE, "Rewrite")
+        super().__post_init__()
         choice("rewrite_scope", self.rewrite_scope, ("retrieval", "conversation", "alone"))
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
@@ -57,10 +63,6 @@ class Rewrite:
         seen = self._seen(progress.seen, text)
         return progress.noted("rewrite", changed, reflection.judgments, query=text, seen=seen)
 
-    def services(self, engine: Any) -> Mapping[str, Service]:
-        """The reflector's."""
-        return services([self.reflector], engine)
-
     def _seen(self, seen: State, text: str) -> State:
         index = seen.last("user")
         if self.rewrite_scope == "retrieval" or index is None:
@@ -71,17 +73,13 @@ class Rewrite:
         return replace(seen, messages=tuple(turns))
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
-    """Searches for evidence.
+@dataclass(frozen=True)
+class Search(Stage):
+    """Searches for evidence."""
 
-    Attributes:
-        k: passages of a search.
-        by: `question`: one search for the query. `answer`: one for each sentence of the first answer, after the query,
-            for citing what somebody else wrote.
-    """
-
-    k: int = 5
+    k: int = 5  # passages of a search
+    # `question`: one search for the query. `answer`: one for each sentence of the first answer, after the query, for
+    # citing what somebody else wrote.
     by: Literal["question", "answer"] = "question"
 
     def __post_init__(self) -> None:
@@ -108,11 +106,6 @@ class Search:
         outcome = "; ".join([f"{len(passages)} for {'; '.join(queries)}", *failures])
         return progress.noted("search", outcome, passages=passages)
 
-    def services(self, engine: Any) -> Mapping[str, Service]:
-        """None."""
-        del engine
-        return {}
-
     def _queries(self, progress: Progress) -> list[str]:
         if self.by == "question" or not progress.answers:
             return [progress.query]
@@ -120,20 +113,12 @@ class Search:
         return [f"{progress.query} {site.text}" for site in response_sites(state, 0)] or [progress.query]
 
 
-@dataclass(frozen=True, slots=True)
-class RelevanceFilter:
-    """Leaves out passages that do not help.
+@dataclass(frozen=True)
+class RelevanceFilter(ReflectorStage):
+    """Leaves out passages that do not help."""
 
-    Attributes:
-        reflector: judges relevance.
-        threshold: passages with a score below it are left out; an undefined judgment leaves nothing out.
-    """
-
-    reflector: Reflector
-    threshold: float = 0.5
-
-    def __post_init__(self) -> None:
-        need(self.reflector, Role.RELEVANCE, "RelevanceFilter")
+    role = Role.RELEVANCE
+    threshold: float = 0.5  # passages with a score below it are left out; an undefined judgment leaves nothing out
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
         """Shorten the passages."""
@@ -146,27 +131,14 @@ class RelevanceFilter:
         judgments = [judgment for judgment in found if judgment is not None]
         return progress.noted("relevance", f"{len(kept)} of {len(passages)} kept", judgments, passages=kept)
 
-    def services(self, engine: Any) -> Mapping[str, Service]:
-        """The reflector's."""
-        return services([self.reflector], engine)
 
+@dataclass(frozen=True)
+class AnswerabilityGate(ReflectorStage):
+    """Ends the flow with a fixed text where the passages do not answer the question (AD)."""
 
-@dataclass(frozen=True, slots=True)
-class AnswerabilityGate:
-    """Ends the flow with a fixed text where the passages do not answer the question (AD).
-
-    Attributes:
-        reflector: judges answerability.
-        threshold: least probability of answerable to go on; an undefined judgment goes on.
-        text: the fixed text.
-    """
-
-    reflector: Reflector
-    threshold: float = 0.5
-    text: str = ABSTENTION
-
-    def __post_init__(self) -> None:
-        need(self.reflector, Role.ANSWERABLE, "AnswerabilityGate")
+    role = Role.ANSWERABLE
+    threshold: float = 0.5  # least probability of answerable to go on; an undefined judgment goes on
+    text: str = ABSTENTION  # the fixed text
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
         """Go on, or end; without any passage there is nothing to answer from."""
@@ -181,22 +153,13 @@ class AnswerabilityGate:
         over = abstention(progress, self.text, outcome) if judgment.score < self.threshold else None
         return progress.noted("answerability", outcome, [judgment], over=over)
 
-    def services(self, engine: Any) -> Mapping[str, Service]:
-        """The reflector's."""
-        return services([self.reflector], engine)
 
+@dataclass(frozen=True)
+class Write(Stage):
+    """Writes the answer."""
 
-@dataclass(frozen=True, slots=True)
-class Write:
-    """Writes the answer.
-
-    Attributes:
-        writer: who writes.
-        samples: answers to write.
-    """
-
-    writer: Writer
-    samples: int = 1
+    writer: Writer  # who writes
+    samples: int = 1  # answers to write
 
     def __post_init__(self) -> None:
         whole("samples", self.samples)
@@ -218,8 +181,8 @@ class Write:
         return self.writer.services(engine)
 
 
-@dataclass(frozen=True, slots=True)
-class Take:
+@dataclass(frozen=True)
+class Take(Stage):
     """Takes the answer that the conversation ends with, whoever wrote it, in place of writing one."""
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
@@ -237,11 +200,6 @@ class Take:
         return progress.noted("take", "the answer given", seen=seen, answers=(answer,))
         yield []  # a generator, as every stage
 
-    def services(self, engine: Any) -> Mapping[str, Service]:
-        """None."""
-        del engine
-        return {}
-
 
 NAMES = ("none", "qr", "ad", "qr+ad")
 """The flows of section 7 of the paper."""
@@ -249,15 +207,10 @@ NAMES = ("none", "qr", "ad", "qr+ad")
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Stages, one after the other, until one ends the flow or none is left.
+    """Stages, one after the other, until one ends the flow or none is left."""
 
-    Attributes:
-        stages: in order; somewhere there must be one that writes or takes an answer.
-        name: for reports.
-    """
-
-    stages: tuple[Stage, ...]
-    name: str = ""
+    stages: tuple[Stage, ...]  # in order; somewhere there must be one that writes or takes an answer
+    name: str = ""  # for reports
 
     def then(self, *stages: Stage) -> Flow:
         """The flow with more stages after it."""
@@ -320,13 +273,15 @@ def named(
     stages: list[Stage] = []
     if "qr" in wanted:
         if rewrite is None:
-            raise UserError(f"the flow {wanted} needs rewrite=.., such as Reflecting(QueryRewrite(executor))")
+            raise UserError(f"the flow {wanted} needs rewrite=.., such as IntrinsicReflector(QueryRewrite(executor))")
         stages.append(Rewrite(rewrite, rewrite_scope))
     if k is not None:
         stages.append(Search(k))
     if "ad" in wanted:
         if answerability is None:
-            raise UserError(f"the flow {wanted} needs answerability=.., such as Reflecting(Answerability(executor))")
+            raise UserError(
+                f"the flow {wanted} needs answerability=.., such as IntrinsicReflector(Answerability(executor))"
+            )
         if k is None:
             raise UserError(f"the flow {wanted} judges what was found; give k=5, say")
         stages.append(AnswerabilityGate(answerability, threshold, text))
@@ -356,24 +311,18 @@ def run(
     return [results[index] for index in range(len(states))]
 
 
-@dataclass(frozen=True, slots=True)
-class CertaintyFilter:
-    """Keeps the answers that the model is certain of, the most certain first; the fixed text where there is none.
+@dataclass(frozen=True)
+class CertaintyFilter(ReflectorStage):
+    """Keeps the answers that the model is certain of, the most certain first; the fixed text where there is none."""
 
-    Attributes:
-        reflector: judges certainty.
-        threshold: least certainty, on the paper's scale from 0.05 to 0.95 (granite-io's 0.75 is 0.85 here).
-        by: `decile`: the most probable one, which is what was calibrated; or the `expectation`.
-        text: the fixed text.
-    """
-
-    reflector: Reflector
-    threshold: float = 0.85
+    role = Role.CERTAINTY
+    threshold: float = 0.85  # least certainty, on the paper's scale from 0.05 to 0.95 (granite-io's 0.75 is 0.85 here)
+    # `decile`: the most probable one, which is what was calibrated; or the `expectation`
     by: Literal["decile", "expectation"] = "decile"
-    text: str = ABSTENTION
+    text: str = ABSTENTION  # the fixed text
 
     def __post_init__(self) -> None:
-        need(self.reflector, Role.CERTAINTY, "CertaintyFilter")
+        super().__post_init__()
         choice("by", self.by, ("decile", "expectation"))
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
@@ -390,32 +339,17 @@ class CertaintyFilter:
             return progress.noted("certainty", outcome, judgments, over=over)
         return progress.noted("certainty", outcome, judgments, answers=tuple(progress.answers[i] for i in kept))
 
-    def services(self, engine: Any) -> Mapping[str, Service]:
-        """The reflector's."""
-        return services([self.reflector], engine)
-
     def _certainty(self, judgment: Judgment) -> float:
-        if self.by == "expectation":
-            return judgment.score
-        return judgment.labels.values[judgment.labels.index(judgment.label)]
+        return judgment.score if self.by == "expectation" else judgment.mode
 
 
-@dataclass(frozen=True, slots=True)
-class HallucinationFilter:
-    """Keeps the answers in which no sentence is unfaithful (section 5.3 of the paper); else the fixed text.
+@dataclass(frozen=True)
+class HallucinationFilter(ReflectorStage):
+    """Keeps the answers in which no sentence is unfaithful (section 5.3 of the paper); else the fixed text."""
 
-    Attributes:
-        reflector: judges support, sentence by sentence.
-        threshold: an answer goes if its worst sentence is below this; undefined sentences do not count.
-        text: the fixed text.
-    """
-
-    reflector: Reflector
-    threshold: float = 0.1
-    text: str = ABSTENTION
-
-    def __post_init__(self) -> None:
-        need(self.reflector, Role.SUPPORT, "HallucinationFilter")
+    role = Role.SUPPORT
+    threshold: float = 0.1  # an answer goes if its worst sentence is below this; undefined sentences do not count
+    text: str = ABSTENTION  # the fixed text
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
         """Keep or end."""
@@ -432,23 +366,12 @@ class HallucinationFilter:
             return progress.noted("faithfulness", outcome, judgments, over=abstention(progress, self.text, outcome))
         return progress.noted("faithfulness", outcome, judgments, answers=tuple(kept))
 
-    def services(self, engine: Any) -> Mapping[str, Service]:
-        """The reflector's."""
-        return services([self.reflector], engine)
 
+@dataclass(frozen=True)
+class Cite(ReflectorStage):
+    """Cites the passages for an answer after it was written, by whomever (CG); each sentence becomes a segment."""
 
-@dataclass(frozen=True, slots=True)
-class Cite:
-    """Cites the passages for an answer after it was written, by whomever (CG); each sentence becomes a segment.
-
-    Attributes:
-        reflector: judges citation.
-    """
-
-    reflector: Reflector
-
-    def __post_init__(self) -> None:
-        need(self.reflector, Role.CITATION, "Cite")
+    role = Role.CITATION
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
         """Give each answer its citations; where nothing is defined it keeps those it has."""
@@ -460,10 +383,6 @@ class Cite:
         judgments = [judgment for reflection in found for judgment in reflection.judgments]
         spans = sum(len(finding.citations) for reflection in found for finding in reflection.findings)
         return progress.noted("cite", f"{spans} spans cited", judgments, answers=answers)
-
-    def services(self, engine: Any) -> Mapping[str, Service]:
-        """The reflector's."""
-        return services([self.reflector], engine)
 
 
 def cited(answer: Answer, reflection: Reflection) -> Answer:

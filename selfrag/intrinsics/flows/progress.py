@@ -1,22 +1,38 @@
-"""What flows through a flow: `Progress`, the `Stage`s that change it, and the `Run` they share. Knows no stage."""
+"""What flows through a flow (`Progress`), the base of its stages, and the writers of answers. Sans-IO."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from retrieval.passage import Passage
-from selfrag.decoding.answer import Answer, Step, Usage
+from selfrag.decoding.answer import Answer, Step, Usage, segments_of
 from selfrag.decoding.batcher import Service
-from selfrag.decoding.reflectors import Asking
-from selfrag.decoding.requests import Result
+from selfrag.decoding.beam import decode
+from selfrag.decoding.policy import Action, Decoding
+from selfrag.decoding.reflectors import Asking, Critic
+from selfrag.decoding.requests import Consult, Consulted, Result
+from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
 from selfrag.decoding.tree import Batch, Commit, counted
-from selfrag.errors import UserError
-from selfrag.intrinsics.contract import Message, Reflection, Reflector, State
-from selfrag.intrinsics.reflectors.critic import is_beside, reflections
+from selfrag.errors import DecodingError, UserError
+from selfrag.intrinsics import chat
+from selfrag.intrinsics.contract import (
+    ChatPrompt,
+    Completion,
+    Executor,
+    Failed,
+    Message,
+    Reflection,
+    Reflector,
+    Request,
+    State,
+)
+from selfrag.intrinsics.reflectors import among, is_beside, reflections, services
+from selfrag.prompting import Prompting, Turn
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
+from selfrag.untrusted import printable
 
 T = TypeVar("T")
 Staging: TypeAlias = Generator[Batch | Commit, list[Result], T]
@@ -27,25 +43,16 @@ ABSTENTION = "I don't know the answer"
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One conversation on its way.
+    """One conversation on its way."""
 
-    Attributes:
-        given: the conversation as it came; never changed.
-        seen: what gates and the writer see of it.
-        query: what is searched for.
-        passages: evidence; None where nothing was searched, so that a writer may search by itself.
-        answers: written so far, best first.
-        steps: what was done.
-        over: the answer that ends the flow before its last stage.
-    """
-
-    given: State
-    seen: State
-    query: str
+    given: State  # the conversation as it came; never changed
+    seen: State  # what gates and the writer see of it
+    query: str  # what is searched for
+    # evidence; None where nothing was searched, so that a writer may search by itself
     passages: tuple[Passage, ...] | None = None
-    answers: tuple[Answer, ...] = ()
-    steps: tuple[Step, ...] = ()
-    over: Answer | None = None
+    answers: tuple[Answer, ...] = ()  # written so far, best first
+    steps: tuple[Step, ...] = ()  # what was done
+    over: Answer | None = None  # the answer that ends the flow before its last stage
 
     def noted(self, name: str, outcome: str, judgments: Sequence[Judgment] = (), **changes: Any) -> Progress:
         """The progress after a stage: what changed, and a line about it."""
@@ -70,15 +77,10 @@ class Progress:
 
 @dataclass(slots=True)
 class Run:
-    """What the stages of one conversation share.
+    """What the stages of one conversation share."""
 
-    Attributes:
-        engine: the driver's; a reflector on another one is asked beside it.
-        usage: what has been spent.
-    """
-
-    engine: Any
-    usage: Usage = field(default_factory=Usage)
+    engine: Any  # the driver's; a reflector on another one is asked beside it
+    usage: Usage = field(default_factory=Usage)  # what has been spent
 
     def reflect(self, reflector: Reflector, states: Sequence[State]) -> Asking[list[Reflection]]:
         """One reflection a state, counted."""
@@ -86,16 +88,36 @@ class Run:
         return (yield from counted(self, asking))
 
 
-class Stage(Protocol):
+class Stage:
     """One step of a flow: a frozen value."""
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
         """The progress after it."""
-        ...
+        raise NotImplementedError
 
     def services(self, engine: Any) -> Mapping[str, Service]:
         """What it asks beside the engine."""
-        ...
+        del engine
+        return {}
+
+
+@dataclass(frozen=True)
+class ReflectorStage(Stage):
+    """A stage that asks a reflector, which must judge what the stage needs."""
+
+    role: ClassVar[Role]
+    reflector: Reflector
+
+    def __post_init__(self) -> None:
+        name, judges = self.reflector.name, self.reflector.role
+        if judges != self.role:
+            raise UserError(
+                f"{type(self).__name__} needs a reflector that judges {self.role}, and {name} judges {judges}"
+            )
+
+    def services(self, engine: Any) -> Mapping[str, Service]:
+        """The reflector's."""
+        return services([self.reflector], engine)
 
 
 def begin(state: State) -> Progress:
@@ -110,16 +132,152 @@ def begin(state: State) -> Progress:
     return Progress(state, state, state.messages[index].content)
 
 
-def need(reflector: Reflector, role: Role, stage: str) -> None:
-    """Refuse a reflector that judges something else than a stage needs.
-
-    Raises:
-        UserError: it does.
-    """
-    if reflector.role != role:
-        raise UserError(f"{stage} needs a reflector that judges {role}, and {reflector.name} judges {reflector.role}")
-
-
 def first_score(reflection: Reflection) -> Judgment | None:
     """The first judgment of a reflection that is defined."""
     return next((judgment for judgment in reflection.judgments if judgment.defined), None)
+
+
+TASK = "Answer the last message of the user."
+GROUNDED = f"{TASK} Use only what the documents say. If they do not hold the answer, say that you do not know it."
+
+
+class Writer(Protocol):
+    """Writes answers to the conversation as seen, with the passages of the progress where it has some."""
+
+    def write(self, progress: Progress, run: Run, samples: int) -> Staging[list[Answer]]:
+        """At least one answer, best first; at most `samples`.
+
+        Raises:
+            DecodingError: nothing could be written.
+        """
+        ...
+
+    def services(self, engine: Any) -> Mapping[str, Service]:
+        """What it asks beside the engine."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SelfRAGWriter:
+    """The segment beam of a Self-RAG model; without passages it searches by itself, for the query of the flow."""
+
+    prompting: Prompting  # codec, vocabulary and layout of the model
+    decoding: Decoding = field(default_factory=Decoding)  # the policy
+    critics: tuple[Critic, ...] = ()  # reflectors that the policy names
+    beside: Mapping[str, Service] = field(default_factory=dict)  # services of these
+
+    def write(self, progress: Progress, run: Run, samples: int) -> Staging[list[Answer]]:
+        """The best finished hypotheses; several samples cost no more than one."""
+        *history, question = _turns(progress)
+        answer = yield from decode(
+            question.text,
+            self.prompting,
+            self.decoding,
+            passages=progress.evidence,
+            query=progress.query if progress.query != question.text else None,
+            history=history,
+            critics=self.critics,
+        )
+        run.usage = run.usage + answer.usage
+        return finished(answer, samples)
+
+    def services(self, engine: Any) -> Mapping[str, Service]:
+        """Those of its critics."""
+        del engine
+        return self.beside
+
+
+@dataclass(frozen=True, slots=True)
+class ChatWriter:
+    """Any chat model on an executor. It cites nothing by itself; `Cite` can do that afterwards."""
+
+    executor: Executor  # runs the requests
+    max_tokens: int = 256  # of an answer
+    temperature: float = 0.0  # for several samples above 0, which engines of this library refuse and servers take
+    adapter: str | None = None  # LoRA adapter, if any
+    name: str = "writer"  # of its service, where it runs beside the engine
+
+    def write(self, progress: Progress, run: Run, samples: int) -> Staging[list[Answer]]:
+        """Distinct answers, in the order written."""
+        if samples > 1 and not self.temperature:
+            raise UserError(f"{samples} samples at temperature 0 are one and the same; set temperature=0.7, say")
+        request = self.request(progress)
+        results = yield from counted(run, self._asked([request] * samples, run.engine))
+        state, texts, reason = progress.state(), list[str](), ""
+        for result in results:
+            if isinstance(result, Failed):
+                reason = result.reason
+            elif result.text.strip():
+                texts.append(result.text.strip())
+        if not texts:
+            raise DecodingError(f"no answer could be written: {printable(reason) or 'the model wrote nothing'}")
+        return [taken(progress.question, text, state.passages) for text in dict.fromkeys(texts)]
+
+    def request(self, progress: Progress) -> Request:
+        """Documents, conversation and task in one user turn."""
+        state = progress.state()
+        filled = [index for index, passage in enumerate(state.passages) if passage.text.strip()]
+        prompt = chat.turn(
+            *(chat.plain_document(state, index) for index in filled),
+            chat.conversation(state.messages),
+            f"Task: {GROUNDED if filled else TASK}",
+        )
+        turns = (Message("user", prompt),)
+        return Request(state, ChatPrompt(turns), self.max_tokens, self.temperature, adapter=self.adapter)
+
+    def services(self, engine: Any) -> Mapping[str, Service]:
+        """The executor, unless it is over the driver's engine."""
+        return {} if self._is_here(engine) else {self.name: lambda requests: self.executor.run(list(requests))}
+
+    def _is_here(self, engine: Any) -> bool:
+        return hasattr(self.executor, "steps") and getattr(self.executor, "engine", None) is engine
+
+    def _asked(self, requests: Sequence[Request], engine: Any) -> Any:
+        if self._is_here(engine):
+            executor: Any = self.executor
+            return (yield from among(executor.steps(requests)))
+        results = yield [Consult(self.name, request) for request in requests]
+        return [_completion(result) for result in results]
+
+
+def finished(answer: Answer, most: int) -> list[Answer]:
+    """An answer and the other finished hypotheses of its beam, best first, each text once."""
+    trace = answer.trace
+    if most == 1 or trace.best is None:
+        return [answer]
+    ends = [node for node in trace.nodes if node.status is Status.FINISHED and node.id != trace.best]
+    found = {answer.text: answer}
+    for node in sorted(ends, key=lambda node: (-node.path_score, node.id)):
+        other = replace(trace, best=node.id)
+        text, segments = segments_of(other, node.id)
+        found.setdefault(text, replace(answer, text=text, segments=segments, trace=other))
+    return list(found.values())[:most]
+
+
+def taken(question: str, text: str, passages: Sequence[Passage]) -> Answer:
+    """A text as an `Answer` of one segment without citation; its trace holds the passages it was written from."""
+    action: Action = "retrieve" if passages else "write"
+    node = Node(0, ROOT, 1, "none", None, text, finish="given", ended=True, status=Status.FINISHED)
+    decision = Decision(ROOT, action, "given", passages=tuple(passages))
+    trace = Trace(question, Decoding(), (node,), (decision,), 0)
+    plain, segments = segments_of(trace, 0)
+    return Answer(question, plain, segments, Usage(), trace)
+
+
+def abstention(progress: Progress, text: str, reason: str) -> Answer:
+    """A fixed text in place of an answer."""
+    decision = Decision(ROOT, "abstain", reason, query=progress.query, passages=progress.evidence or ())
+    trace = Trace(progress.question, Decoding(abstention=text), (), (decision,), None)
+    return Answer(progress.question, text, (), Usage(), trace)
+
+
+def _turns(progress: Progress) -> list[Turn]:
+    """The turns as seen, up to the last user turn."""
+    last = progress.seen.last("user")
+    return [Turn(turn.role, turn.content) for turn in progress.seen.messages[: 0 if last is None else last + 1]]
+
+
+def _completion(result: Any) -> Completion | Failed:
+    if isinstance(result, Consulted) and isinstance(result.value, Completion):
+        return result.value
+    return result if isinstance(result, Failed) else Failed(f"got {type(result).__name__}")

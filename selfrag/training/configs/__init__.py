@@ -1,1 +1,1 @@
-"""Recipes as files; `selfrag.training.recipes` reads them."""
+"""Recipes as files; `selfrag.training.settings` reads them."""

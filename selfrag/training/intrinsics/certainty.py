@@ -1,7 +1,7 @@
-"""From a model's own probabilities to how often it is right: temperature, then isotonic regression, out of fold.
+"""Rows of the uncertainty adapter: a model's own answers, and how often it is right by a calibrator out of fold.
 
-Pure numbers. After Thermometer (arXiv 2403.08819), which the paper's uncertainty adapter imitates: calibrate the base
-model's answers afterwards, without changing them, then teach an adapter what the calibrator says.
+After Thermometer (arXiv 2403.08819), which the paper's uncertainty adapter imitates: calibrate the base model's answers
+afterwards, without changing them, then teach an adapter what the calibrator says.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from selfrag.intrinsics.rendering import Renderer
 from selfrag.intrinsics.state import Message, State
 from selfrag.jsonl import read_identified, write_jsonl
 from selfrag.training.intrinsics.rows import CERTAINTIES, Labelled
-from selfrag.training.targets import MASKED, Example, Group
+from selfrag.training.rows import MASKED, Example, Group
 
 if TYPE_CHECKING:
     from selfrag.training.model import Trainee
@@ -34,26 +34,16 @@ FOLDS = 10
 
 @dataclass(frozen=True, slots=True)
 class Calibrator:
-    """A fitted calibrator.
+    """A fitted calibrator."""
 
-    Attributes:
-        temperature: the options' log-probabilities are divided by it.
-        confidence: borders of the isotonic steps, rising [n]; empty for temperature alone.
-        accuracy: the share of right answers there [n].
-    """
-
-    temperature: float
-    confidence: tuple[float, ...] = ()
-    accuracy: tuple[float, ...] = ()
+    temperature: float  # the options' log-probabilities are divided by it
+    confidence: tuple[float, ...] = ()  # borders of the isotonic steps, rising [n]; empty for temperature alone
+    accuracy: tuple[float, ...] = ()  # the share of right answers there [n]
 
     def __call__(self, logprobs: Sequence[Sequence[float]]) -> Floats:
         """Certainty that the most probable option is right, for each question [n]."""
         found = top_probability(logprobs, self.temperature)
         return np.interp(found, self.confidence, self.accuracy) if self.confidence else found
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {"temperature": self.temperature, "confidence": self.confidence, "accuracy": self.accuracy}
 
 
 def fit(logprobs: Sequence[Sequence[float]], right: Sequence[int], *, isotonic: bool = True) -> Calibrator:
@@ -148,21 +138,13 @@ def _softmax(row: Sequence[float], temperature: float) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One row.
+    """One row."""
 
-    Attributes:
-        id: unique in its file.
-        dataset: where it is from.
-        question: what is asked.
-        options: possible answers, distinct.
-        right: index of the right one.
-    """
-
-    id: str
-    dataset: str
-    question: str
-    options: tuple[str, ...]
-    right: int
+    id: str  # unique in its file
+    dataset: str  # where it is from
+    question: str  # what is asked
+    options: tuple[str, ...]  # possible answers, distinct
+    right: int  # index of the right one
 
 
 def read_questions(path: str | Path) -> list[Question]:
@@ -210,16 +192,11 @@ LOAD_TOKENS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A question with the model's view of its options.
+    """A question with the model's view of its options."""
 
-    Attributes:
-        id: of the question.
-        question: as asked.
-        logprobs: mean natural log-probability of a token of each option; the highest is the model's answer.
-    """
-
-    id: str
-    question: Question
+    id: str  # of the question
+    question: Question  # as asked
+    # mean natural log-probability of a token of each option; the highest is the model's answer
     logprobs: tuple[float, ...]
 
     @property
@@ -341,7 +318,7 @@ def certainty_rows(
 
     Args:
         answers: of one model, several data sets.
-        isotonic: see `calibrators.fit`.
+        isotonic: see `fit`.
         before: rows of the question alone, too.
         seed: of the folds.
 
@@ -367,17 +344,15 @@ def certainty_rows(
 
 def facts(answers: Sequence[Answered], rows: Sequence[Labelled], *, isotonic: bool = True) -> dict[str, Any]:
     """How often the model was right and what calibrates it, by data set; how often each decile was given."""
-    by_set: dict[str, list[Answered]] = {}
-    for one in answers:
-        by_set.setdefault(one.question.dataset, []).append(one)
-    sets = sorted(by_set.items())
+    names = sorted({one.question.dataset for one in answers})
+    sets = {name: [one for one in answers if one.question.dataset == name] for name in names}
     fitted = {
         name: fit([a.logprobs for a in found], [a.question.right for a in found], isotonic=isotonic)
-        for name, found in sets
+        for name, found in sets.items()
     }
     return {
-        "own_accuracy": {name: sum(a.is_right for a in found) / len(found) for name, found in sets},
-        "questions": {name: len(found) for name, found in sets},
-        "calibrators": {name: calibrator.as_dict() for name, calibrator in fitted.items()},
+        "own_accuracy": {name: sum(a.is_right for a in found) / len(found) for name, found in sets.items()},
+        "questions": {name: len(found) for name, found in sets.items()},
+        "calibrators": {name: asdict(calibrator) for name, calibrator in fitted.items()},
         "deciles": {name: sum(row.label == name for row in rows) for name in CERTAINTIES},
     }

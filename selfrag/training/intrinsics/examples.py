@@ -17,22 +17,16 @@ from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Request, Target, Teachable
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.training.intrinsics.rows import Labelled, gold_of
-from selfrag.training.targets import MASKED, Example, Group
+from selfrag.training.rows import MASKED, Example, Group
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The examples of some rows.
+    """The examples of some rows."""
 
-    Attributes:
-        examples: in the order of the rows.
-        rows: of each example, the row that it is of.
-        skipped: why rows gave no example -> how many.
-    """
-
-    examples: tuple[Example, ...]
-    rows: tuple[Labelled, ...]
-    skipped: dict[str, int]
+    examples: tuple[Example, ...]  # in the order of the rows
+    rows: tuple[Labelled, ...]  # of each example, the row that it is of
+    skipped: dict[str, int]  # why rows gave no example -> how many
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Training one adapter: labelled rows, base model and settings in; run, adapter with `intrinsic.json` and card out.
 
-Joins the parts in order and knows where they go. Optimiser, checkpoints and resumption are `selfrag.training.run`'s.
+Optimiser, checkpoints and resumption are `selfrag.training.run`'s.
 """
 
 from __future__ import annotations
@@ -23,8 +23,16 @@ from selfrag.intrinsics.library import AdapterCard, codec_of, find
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.training.intrinsics.certainty import certainty_rows, facts, own_answers, read_questions, unseen
 from selfrag.training.intrinsics.examples import Made, invocation_of, make_examples
-from selfrag.training.intrinsics.presets import Making
-from selfrag.training.intrinsics.rows import Labelled, data_files, evenly, read_labelled, with_standalone, with_uncited
+from selfrag.training.intrinsics.presets import RowSelection
+from selfrag.training.intrinsics.rows import (
+    Labelled,
+    asked_alone,
+    evenly,
+    read_labelled,
+    training_file,
+    with_derived,
+    without_evidence,
+)
 from selfrag.untrusted import printable
 
 if TYPE_CHECKING:
@@ -95,34 +103,21 @@ RUN, ADAPTER = "run", "adapter"
 
 @dataclass(frozen=True, slots=True)
 class AdapterJob:
-    """What to train, from what, and where to.
+    """What to train, from what, and where to."""
 
-    Attributes:
-        intrinsic: its name.
-        data: folder with the intrinsic's training file, or the file.
-        base: directory of the base checkpoint.
-        out: folder of the job.
-        config: what decides the result, next to the files.
-        making: choice of rows.
-        dialect: whose codec the adapter speaks.
-        activated: an activated LoRA, switched on by the start of the assistant's turn.
-        preset: name of the settings, for the card.
-        seen: for uncertainty: a file of rows the base model was trained on; questions in it are left out.
-        base_name: what the card calls the base; the name of its directory by default.
-        start: adapter, or finished run, to begin with: of the same size, and on a base that is no stranger to it.
-    """
-
-    intrinsic: str
-    data: Path
-    base: Path
-    out: Path
-    config: TrainingConfig
-    making: Making = field(default_factory=Making)
-    dialect: str = DIALECT
-    activated: bool = False
-    preset: str = ""
+    intrinsic: str  # its name
+    data: Path  # folder with the intrinsic's training file, or the file
+    base: Path  # directory of the base checkpoint
+    out: Path  # folder of the job
+    config: TrainingConfig  # what decides the result, next to the files
+    selection: RowSelection = field(default_factory=RowSelection)  # choice of rows
+    dialect: str = DIALECT  # whose codec the adapter speaks
+    activated: bool = False  # an activated LoRA, switched on by the start of the assistant's turn
+    preset: str = ""  # name of the settings, for the card
+    # for uncertainty: a file of rows the base model was trained on; questions in it are left out
     seen: Path | None = None
-    base_name: str = ""
+    base_name: str = ""  # what the card calls the base; the name of its directory by default
+    # adapter, or finished run, to begin with: of the same size, and on a base that is no stranger to it
     start: Path | None = None
 
     @property
@@ -199,18 +194,18 @@ def load_rows(job: AdapterJob) -> tuple[list[Labelled], dict[str, Any]]:
     Raises:
         UserError: as `rows.read_labelled`; for uncertainty, as `own_answers` and `certainty_rows`.
     """
-    train = data_files(job.intrinsic, job.data).train
+    train = training_file(job.intrinsic, job.data)
     if job.intrinsic != "uncertainty":
-        rows = with_uncited(read_labelled(train, job.intrinsic), job.making.uncited)
-        return with_standalone(rows, job.making.standalone), {}
+        rows = with_derived(read_labelled(train, job.intrinsic), without_evidence, job.selection.uncited)
+        return with_derived(rows, asked_alone, job.selection.standalone), {}
     questions = read_questions(train)
     if job.seen is not None:
         questions = unseen(questions, _texts(job.seen))
-    if job.making.most_rows is not None:  # two rows a question
-        questions = evenly(questions, -(-job.making.most_rows // 2))
+    if job.selection.most_rows is not None:  # two rows a question
+        questions = evenly(questions, -(-job.selection.most_rows // 2))
     answers = own_answers(questions, job.base, job.out / "answers.jsonl", device=job.config.device)
-    rows = certainty_rows(answers, isotonic=job.making.isotonic, seed=job.config.seed)
-    return rows, facts(answers, rows, isotonic=job.making.isotonic)
+    rows = certainty_rows(answers, isotonic=job.selection.isotonic, seed=job.config.seed)
+    return rows, facts(answers, rows, isotonic=job.selection.isotonic)
 
 
 def chosen(rows: Sequence[Labelled], most: int | None, seed: int, *, even: bool = False) -> list[Labelled]:
@@ -242,23 +237,22 @@ def prepared(
 
     Rows that are too long or have no label are out before any are chosen, so none is chosen in vain.
     """
-    from selfrag.training.run import Prepared
-    from selfrag.training.validation import held_out
+    from selfrag.training.run import Prepared, held_out
 
     made = make_examples(
         rows,
         codec,
         renderer,
         max_length=job.config.max_length,
-        most_slots=job.making.most_slots,
+        most_slots=job.selection.most_slots,
         seed=job.config.seed,
     )
     if not made.examples:
         raise UserError(f"no row gives an example of at most {job.config.max_length} tokens: {made.skipped}")
     giving = list({row.id: row for row in made.rows}.values())
-    rows = chosen(giving, job.making.most_rows, job.config.seed, even=job.making.even)
+    rows = chosen(giving, job.selection.most_rows, job.config.seed, even=job.selection.even)
     made = made.of(rows)
-    out = held_out(made.groups, job.making.held_out, job.config.seed)
+    out = held_out(made.groups, job.selection.held_out, job.config.seed)
     learned = [at for at in range(len(made.examples)) if at not in out]
     digest = hashlib.sha256(json.dumps([(e.ids, e.labels) for e in made.examples]).encode()).hexdigest()
     return Prepared(

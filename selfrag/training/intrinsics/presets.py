@@ -1,4 +1,4 @@
-"""Settings of an adapter's training by name. Data only; what they mean is `TrainingConfig`'s and `Making`'s.
+"""Settings of an adapter's training by name. See `TrainingConfig` and `RowSelection`.
 
 `paper` has what arXiv 2504.11704 states: rank, learning rate, epochs, early stopping and the split. It states no batch
 size, no alpha and no warm-up, and nothing for uncertainty; those are ours. `demo` is for half an hour of two idle CPU
@@ -12,49 +12,35 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from selfrag.errors import UserError
-from selfrag.training.recipes import Recipe
+from selfrag.training.settings import Recipe
 
 HELD_OUT = 0.1
 """Share of the rows to validate on; the paper's 90/10."""
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
-    """How rows are chosen.
+class RowSelection:
+    """How rows are chosen."""
 
-    Attributes:
-        most_rows: at most this many of those that give an example; None for all.
-        even: sources alike in number, as far as they have rows; else in proportion. A source is a data set with a
-            label, so a label is then not guessed by where a row is from.
-        most_slots: at most this many targets of one row; None for all.
-        held_out: share of the rows to validate on.
-        uncited: further rows of citations with their evidence cut out, so that there is nothing to cite, as a share.
-        standalone: further rows of query rewrite whose last question stands on its own already, as a share.
-        isotonic: of the calibrator of uncertainty; False for temperature alone.
-    """
-
-    most_rows: int | None = None
+    most_rows: int | None = None  # at most this many of those that give an example; None for all
+    # sources alike in number, as far as they have rows; else in proportion. A source is a data set with a label, so a
+    # label is then not guessed by where a row is from.
     even: bool = False
-    most_slots: int | None = None
-    held_out: float = HELD_OUT
+    most_slots: int | None = None  # at most this many targets of one row; None for all
+    held_out: float = HELD_OUT  # share of the rows to validate on
+    # further rows of citations with their evidence cut out, so that there is nothing to cite, as a share
     uncited: float = 0.0
-    standalone: float = 0.0
-    isotonic: bool = True
+    standalone: float = 0.0  # further rows of query rewrite whose last question stands on its own already, as a share
+    isotonic: bool = True  # of the calibrator of uncertainty; False for temperature alone
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """Settings of one intrinsic.
+    """Settings of one intrinsic."""
 
-    Attributes:
-        name: of the preset.
-        training: fields of `TrainingConfig`.
-        making: choice of rows.
-    """
-
-    name: str
-    training: Mapping[str, Any]
-    making: Making = field(default_factory=Making)
+    name: str  # of the preset
+    training: Mapping[str, Any]  # fields of `TrainingConfig`
+    selection: RowSelection = field(default_factory=RowSelection)  # choice of rows
 
     def config(self, **changes: Any) -> Any:
         """The `TrainingConfig`, with the fields in `changes` that are not None. Imports torch."""
@@ -95,37 +81,31 @@ _DEMO = {
     "weighting": _ALIKE,
 }
 
+_WIDE, _NARROW = {"lora": {"rank": 32, "alpha": 64.0}}, {"lora": {"rank": 8, "alpha": 16.0}}
+_SHORT = _PAPER | _NARROW | {"learning_rate": 1e-5, "epochs": 5}
+
 PRESETS: Mapping[str, Mapping[str, Preset]] = {
     "paper": {
-        "query_rewrite": Preset(
-            "paper",
-            _PAPER | {"lora": {"rank": 32, "alpha": 64.0}, "learning_rate": 3e-6, "weighting": _WRITTEN},
-        ),
-        "answerability": Preset("paper", _PAPER | {"lora": {"rank": 32, "alpha": 64.0}, "learning_rate": 5e-6}),
-        "hallucination_detection": Preset(
-            "paper", _PAPER | {"lora": {"rank": 8, "alpha": 16.0}, "learning_rate": 1e-5, "epochs": 5}
-        ),
-        "citation_generation": Preset(
-            "paper", _PAPER | {"lora": {"rank": 8, "alpha": 16.0}, "learning_rate": 1e-5, "epochs": 5}
-        ),
-        "uncertainty": Preset(
-            "paper", _PAPER | {"lora": {"rank": 8, "alpha": 16.0}, "learning_rate": 1e-5, "epochs": 5}
-        ),
+        "query_rewrite": Preset("paper", _PAPER | _WIDE | {"learning_rate": 3e-6, "weighting": _WRITTEN}),
+        "answerability": Preset("paper", _PAPER | _WIDE | {"learning_rate": 5e-6}),
+        "hallucination_detection": Preset("paper", _SHORT),
+        "citation_generation": Preset("paper", _SHORT),
+        "uncertainty": Preset("paper", _SHORT),
     },
     "demo": {
         "query_rewrite": Preset(
-            "demo", _DEMO | {"epochs": 2, "max_length": 480, "weighting": _WRITTEN}, Making(standalone=0.5)
+            "demo", _DEMO | {"epochs": 2, "max_length": 480, "weighting": _WRITTEN}, RowSelection(standalone=0.5)
         ),
-        "answerability": Preset("demo", _DEMO | {"max_length": 420}, Making(most_rows=900)),
+        "answerability": Preset("demo", _DEMO | {"max_length": 420}, RowSelection(most_rows=900)),
         "hallucination_detection": Preset(
-            "demo", _DEMO | {"max_length": 680}, Making(most_rows=600, most_slots=1, even=True)
+            "demo", _DEMO | {"max_length": 680}, RowSelection(most_rows=600, most_slots=1, even=True)
         ),
         "citation_generation": Preset(
-            "demo", _DEMO | {"max_length": 640}, Making(most_rows=520, most_slots=1, even=True, uncited=0.12)
+            "demo", _DEMO | {"max_length": 640}, RowSelection(most_rows=520, most_slots=1, even=True, uncited=0.12)
         ),
         # Narrower than the others: with a rank of 8 here too the package's data would be just over 25 MB.
         "uncertainty": Preset(
-            "demo", _DEMO | {"lora": {"rank": 7, "alpha": 14.0}, "learning_rate": 4e-4}, Making(most_rows=1200)
+            "demo", _DEMO | {"lora": {"rank": 7, "alpha": 14.0}, "learning_rate": 4e-4}, RowSelection(most_rows=1200)
         ),
     },
 }

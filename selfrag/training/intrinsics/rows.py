@@ -1,7 +1,7 @@
 """Labelled conversations: one JSON object a line, for each intrinsic in the form in which such data come.
 
-Knows the files and their rules of form. Character offsets are the annotator's; which sentence of a codec they mean is
-decided in `gold`. Read strictly: a bad row is named by file and line.
+Character offsets are the annotator's; which sentence of a codec they mean is decided in `gold_of`. Read strictly: a bad
+row is named by file and line.
 """
 
 from __future__ import annotations
@@ -24,28 +24,17 @@ Span: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """What is right about one state.
+    """What is right about one state."""
 
-    Attributes:
-        id: unique in its file.
-        source: data set and label, such as `squad2/answerable`; training spreads by it, reports go by it.
-        group: rows of one group belong together when rows are held out.
-        state: conversation and passages.
-        label: name of the one label.
-        text: what is to be written.
-        spans: labels of stretches of the last message.
-        response: label of the whole last message, where nobody judged its sentences.
-        citations: stretches of the last message, each with the passage's index and the stretch of it.
-    """
-
-    id: str
-    source: str
-    group: str
-    state: State
-    label: str | None = None
-    text: str | None = None
-    spans: tuple[tuple[Span, str], ...] | None = None
-    response: str | None = None
+    id: str  # unique in its file
+    source: str  # data set and label, such as `squad2/answerable`; training spreads by it, reports go by it
+    group: str  # rows of one group belong together when rows are held out
+    state: State  # conversation and passages
+    label: str | None = None  # name of the one label
+    text: str | None = None  # what is to be written
+    spans: tuple[tuple[Span, str], ...] | None = None  # labels of stretches of the last message
+    response: str | None = None  # label of the whole last message, where nobody judged its sentences
+    # stretches of the last message, each with the passage's index and the stretch of it
     citations: tuple[tuple[Span, int, Span], ...] | None = None
 
 
@@ -166,11 +155,7 @@ def _source(record: Mapping[str, Any], kind: str) -> str:
 
 
 def _passages(state: State) -> str:
-    return "\n".join(_identity(passage) for passage in state.passages)
-
-
-def _identity(passage: Passage) -> str:
-    return passage.title or passage.text
+    return "\n".join(passage.title or passage.text for passage in state.passages)
 
 
 def _list(record: Mapping[str, Any], key: str) -> list[Any]:
@@ -196,7 +181,10 @@ def _text(record: Any, key: str) -> str:
 
 
 def gold_of(row: Labelled, request: Request) -> Gold:
-    """What is right for a request that was made from the row's state."""
+    """What is right for a request that was made from the row's state.
+
+    A sentence that no annotated stretch touches has no label (None), which is not a label that says nothing.
+    """
     if row.label is not None:
         return Gold(labels=(row.label,))
     if row.text is not None:
@@ -242,21 +230,8 @@ STEMS: Mapping[str, str] = {
 """Intrinsic -> beginning of its files, `<stem>_train.jsonl` and `<stem>_dev.jsonl`, plain or gzipped."""
 
 
-@dataclass(frozen=True, slots=True)
-class DataFiles:
-    """Files of one intrinsic.
-
-    Attributes:
-        train: rows to learn from.
-        dev: rows to measure on; None if there are none, or one file was given.
-    """
-
-    train: Path
-    dev: Path | None
-
-
-def data_files(intrinsic: str, data: Path) -> DataFiles:
-    """Files of an intrinsic.
+def training_file(intrinsic: str, data: Path) -> Path:
+    """File of an intrinsic's training rows.
 
     Args:
         intrinsic: its name.
@@ -267,12 +242,10 @@ def data_files(intrinsic: str, data: Path) -> DataFiles:
     """
     if intrinsic not in STEMS:
         raise UserError(f"no training rows are known for {intrinsic!r}; known: {', '.join(STEMS)}")
-    if data.is_file():
-        return DataFiles(data, None)
-    train = find_file(intrinsic, data, "train")
-    if train is None:
+    found = data if data.is_file() else find_file(intrinsic, data, "train")
+    if found is None:
         raise UserError(f"{data} has no {STEMS[intrinsic]}_train.jsonl; give the folder that has it, or a file")
-    return DataFiles(train, find_file(intrinsic, data, "dev"))
+    return found
 
 
 def find_file(intrinsic: str, data: Path, part: str) -> Path | None:
@@ -282,45 +255,32 @@ def find_file(intrinsic: str, data: Path, part: str) -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
-STANDALONE = "/standalone"
-
-
-def with_standalone(rows: Sequence[Labelled], share: float) -> list[Labelled]:
-    """The rows, and after them `share` as many that ask what the rewrite asks, taken evenly over the rows.
-
-    Args:
-        rows: of query rewrite; others are passed over.
-        share: of the rows that people changed, 0 to 1.
-    """
-    made = [alone for row in rows if (alone := asked_alone(row)) is not None]
+def with_derived(
+    rows: Sequence[Labelled], derive: Callable[[Labelled], Labelled | None], share: float
+) -> list[Labelled]:
+    """The rows, and after them `share` (0 to 1) of those that can be derived, taken evenly over the rows."""
+    made = [one for row in rows if (one := derive(row)) is not None]
     return [*rows, *evenly(made, round(share * len(made)))]
 
 
 def asked_alone(row: Labelled) -> Labelled | None:
-    """The row with its rewrite as the last question; None where there is no rewrite, or it is the question already."""
+    """The row with its rewrite as the last question; None where there is no rewrite, or it is the question already.
+
+    Data of rewrites hold follow-ups; an adapter of such rows alone rewrites always. What people rewrote a question to
+    stands on its own in the same conversation.
+    """
     if row.text is None or same_question(row.state.query or "", row.text):
         return None
     messages = (*row.state.messages[:-1], Message("user", row.text))
-    source = row.source.rsplit("/", 1)[0] + STANDALONE
-    return replace(row, id=row.id + STANDALONE, source=source, state=replace(row.state, messages=messages))
-
-
-UNCITED = "/uncited"
-
-
-def with_uncited(rows: Sequence[Labelled], share: float) -> list[Labelled]:
-    """The rows, and after them `share` as many whose evidence is gone, taken evenly over the rows.
-
-    Args:
-        rows: of citations; others are passed over.
-        share: of the cited rows, 0 to 1.
-    """
-    made = [without for row in rows if (without := without_evidence(row)) is not None]
-    return [*rows, *evenly(made, round(share * len(made)))]
+    return _derived(row, "/standalone", state=replace(row.state, messages=messages))
 
 
 def without_evidence(row: Labelled) -> Labelled | None:
-    """The row without the sentences it cites; None where it cites nothing, or where nothing else is left."""
+    """The row without the sentences it cites; None where it cites nothing, or where nothing else is left.
+
+    Data of citations hold sentences that were cited; an adapter of such rows alone cites always. With its evidence
+    gone, a sentence rests on nothing that is left, as far as the annotators saw.
+    """
     if not row.citations:
         return None
     passages = tuple(
@@ -329,9 +289,11 @@ def without_evidence(row: Labelled) -> Labelled | None:
     )
     if not any(passage.text.strip() for passage in passages):
         return None
-    source = row.source.rsplit("/", 1)[0] + UNCITED
-    state = replace(row.state, passages=passages)
-    return replace(row, id=row.id + UNCITED, source=source, state=state, citations=())
+    return _derived(row, "/uncited", state=replace(row.state, passages=passages), citations=())
+
+
+def _derived(row: Labelled, ending: str, **changes: Any) -> Labelled:
+    return replace(row, id=row.id + ending, source=row.source.rsplit("/", 1)[0] + ending, **changes)
 
 
 def _cut(passage: Passage, spans: Sequence[Span]) -> Passage:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import small_run
 
-from critic.augment.cluster import augment_on_ray
-from critic.augment.run import augment_pairs
+from critic.augment.run import augment_on_ray, augment_pairs
 from critic.augment.sources import JsonlPairs
 from retrieval.errors import UserError
 from selfrag.cluster import connect

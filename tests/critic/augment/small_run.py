@@ -18,8 +18,8 @@ from pathlib import Path
 
 import tqdm
 
+from critic.augment.algorithm import AugmentOptions
 from critic.augment.critics import LexicalCritic, overlap
-from critic.augment.options import AugmentOptions
 from critic.augment.run import augment_locally, augment_pairs
 from critic.augment.sources import JsonlPairs
 from critic.cases import Case

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_critic import CountingRetriever, ScriptedCritic, judgment, pair, passages, spans
 
-from critic.augment.algorithm import Augmented, Candidate, Dropped, augment, choose, ranked, segments
-from critic.augment.options import AugmentOptions
+from critic.augment.algorithm import Augmented, AugmentOptions, Candidate, Dropped, augment, choose, ranked, segments
 from critic.augment.rows import Variant, provenance, target
 from critic.augment.run import drive
 from critic.cases import Case

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from scripted_critic import CountingRetriever, ScriptedCritic, pair, passages, spans
 
-from critic.augment.algorithm import Augmented, augment
-from critic.augment.options import BALANCES, AugmentOptions, Balance
+from critic.augment.algorithm import BALANCES, Augmented, AugmentOptions, Balance, augment
 from critic.augment.rows import row, variants
 from critic.augment.run import drive
 from retrieval.errors import UserError

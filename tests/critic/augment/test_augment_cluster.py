@@ -13,9 +13,8 @@ import pytest
 import small_run
 
 from critic.augment.algorithm import Dropped
-from critic.augment.cluster import Worker, augment_on_ray, pack, unpack
 from critic.augment.critics import open_critic
-from critic.augment.run import Shard, augment_shard, sharded
+from critic.augment.run import Shard, Worker, augment_on_ray, augment_shard, pack, sharded, unpack
 from critic.augment.sources import JsonlPairs
 from critic.pairs import Pair
 from retrieval.errors import MissingExtraError, UserError

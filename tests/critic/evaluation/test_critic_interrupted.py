@@ -16,7 +16,7 @@ from full_disk import disk_of
 
 from critic.cases import Case, Labelled
 from critic.evaluation import run
-from critic.evaluation.report import report
+from critic.evaluation.figures import report
 from critic.evaluation.run import MAJORITY, PROMPTED, Subjects, run_evaluation
 from critic.student.judge import StudentCritic
 from critic.student.prompt import Prompt

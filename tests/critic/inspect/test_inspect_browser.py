@@ -6,7 +6,7 @@ import browsing
 import inspected
 
 from critic.inspect import Inspection, render
-from critic.inspect.statistics import Statistics
+from critic.inspect.page import Statistics
 
 browser = browsing.browser
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from structure import Structure
 
 from critic.inspect import Inspection, render
-from critic.inspect.page import MOST_PARTS
-from critic.inspect.statistics import Statistics
+from critic.inspect.page import MOST_PARTS, Statistics
 from selfrag.pages import LONGEST
 from selfrag.training.rows import Row, Text, Token
 

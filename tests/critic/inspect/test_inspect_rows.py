@@ -9,7 +9,7 @@ import pytest
 
 from critic.cli.main import main
 from critic.inspect import inspect_rows
-from critic.inspect.statistics import Statistics, Tally, problems
+from critic.inspect.page import Statistics, Tally, problems
 from retrieval.errors import UserError
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE
 from selfrag.training.rows import Evidence, Text, Token, write_rows

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from critic.cli.augment import read_part
 from critic.cli.main import main
-from critic.cli.pairs import read_part
 from critic.pairs import Pair, read_pairs
 from critic.sources import Reading, named
 from critic.sources.mixture import Part, Sample, Tally, pairs, write_mixture

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from critic.sources import Reading, Skipped, load, named
-from critic.sources.files import open_dataset, raw_rows
+from critic.sources.mixture import open_dataset, raw_rows
 from retrieval.errors import UserError
 
 ROWS = [{"instruction": f"Say {n}.", "input": "", "output": f"{n}"} for n in range(700)]

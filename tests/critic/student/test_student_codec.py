@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from student_cases import PASSAGE, case, labelled
 
 from critic.cases import GROUPS, Case
-from critic.student.examples import example
 from critic.student.prompt import Layout, Limits, PromptCodec
+from critic.student.training import example
 from retrieval.passage import Passage
 from selfrag.errors import UserError, VocabularyError
 from selfrag.reflection.labels import TOKENS
-from selfrag.training.targets import MASKED
+from selfrag.training.rows import MASKED
 
 BYTE_LEVEL = tiny.byte_level_tokenizer()
 SENTENCEPIECE = tiny.sentencepiece_tokenizer()

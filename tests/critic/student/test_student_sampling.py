@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from student_cases import labelled
 
 from critic.cases import Labelled
-from critic.student.examples import balanced, length_weights
+from critic.student.training import balanced, length_weights
 from selfrag.errors import UserError
 
 

@@ -13,11 +13,11 @@ from critic.augment.critics import fingerprint
 from critic.cases import Labelled
 from critic.student.judge import load_critic
 from critic.student.prompt import Limits
-from critic.student.training import DEFAULT_TRAINING, CriticConfig, configured, known, load_rows, train_critic
+from critic.student.training import DEFAULT_TRAINING, RECIPES, CriticConfig, configured, load_rows, train_critic
 from selfrag.errors import UserError
 from selfrag.jsonl import write_jsonl
 from selfrag.training.journal import Journal
-from selfrag.training.settings import Lora, Scale
+from selfrag.training.settings import Lora, Scale, recipe_names
 
 ALL = dict.fromkeys(("Retrieve", "IsRel", "IsSup", "IsUse"))
 
@@ -128,7 +128,7 @@ def test_the_trainer_makes_a_critic_too(base, rows, tmp_path):
     assert (tmp_path / "run" / "run" / "loss.png").exists()
 
 
-@pytest.mark.parametrize("name", known())
+@pytest.mark.parametrize("name", recipe_names(RECIPES))
 def test_a_recipe_learns_all_rows_with_the_labels_alone_in_the_loss(name):
     settings, scale = configured(name, epochs=2, seed=7)
     assert (settings.training.epochs, settings.training.seed) == (2, 7)

@@ -9,9 +9,9 @@ from teaching_server import questions
 
 from critic.cli.main import main
 from critic.pairs import Pair
-from critic.teacher.config import Constraint, EndpointConfig
-from critic.teacher.cost import Prices, by_bytes, forecast
+from critic.teacher.base import Constraint, EndpointConfig
 from critic.teacher.prompts import prompt
+from critic.teacher.run import Prices, by_bytes, forecast
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.jsonl import write_jsonl

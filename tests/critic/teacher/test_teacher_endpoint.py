@@ -10,8 +10,7 @@ import pytest
 from teaching_server import questions
 
 from critic.cases import Case
-from critic.teacher.base import Outcome, TeacherError
-from critic.teacher.config import Api, Constraint, EndpointConfig
+from critic.teacher.base import Api, Constraint, EndpointConfig, Outcome, TeacherError
 from critic.teacher.endpoint import EndpointTeacher
 from retrieval.errors import UserError
 

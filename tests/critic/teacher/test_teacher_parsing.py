@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from critic.cases import GROUPS
-from critic.teacher.labels import read_label
-from critic.teacher.prompts import FORMS
+from critic.teacher.prompts import FORMS, read_label
 
 RELEVANCE = {"[Relevant]": "Relevant", "[Irrelevant]": "Irrelevant"}
 SUPPORT = {f"[{name}]": name for name in GROUPS["IsSup"].names}

@@ -15,13 +15,10 @@ from pathlib import Path
 import pytest
 from teaching_server import TeachingServer, questions
 
-from critic.cases import Question, read_labelled, read_questions
-from critic.targets import Targets
-from critic.teacher.base import GoldTeacher, TeacherError
-from critic.teacher.config import Constraint, EndpointConfig
-from critic.teacher.cost import Prices
+from critic.cases import Question, Targets, read_labelled, read_questions
+from critic.teacher.base import Constraint, EndpointConfig, GoldTeacher, TeacherError
 from critic.teacher.endpoint import EndpointTeacher
-from critic.teacher.run import PATIENCE, Journal, Limits, label_questions
+from critic.teacher.run import PATIENCE, Journal, Limits, Prices, label_questions
 from retrieval.errors import UserError
 from selfrag.jsonl import write_jsonl
 

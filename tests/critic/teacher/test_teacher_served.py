@@ -9,8 +9,7 @@ import tiny
 from served_vllm import ServedVLLM
 
 from critic.cases import GROUPS, Case
-from critic.teacher.base import Outcome
-from critic.teacher.config import Api, Constraint, EndpointConfig
+from critic.teacher.base import Api, Constraint, EndpointConfig, Outcome
 from critic.teacher.endpoint import EndpointTeacher
 from retrieval.passage import Passage
 

@@ -29,18 +29,10 @@ from selfrag.evaluation.metrics.answers import (
     str_hit,
     token_f1,
 )
+from selfrag.evaluation.metrics.citations import ndcg_at, recall_at
 from selfrag.evaluation.metrics.output import Output
 from selfrag.evaluation.metrics.registry import Part, get_metric, harmonic, ratio
-from selfrag.evaluation.metrics.retrieval import ndcg_at, recall_at
-from selfrag.evaluation.normalisation import (
-    abstains,
-    contains_any,
-    first_line,
-    lifted,
-    marks,
-    normalise,
-    without_marks,
-)
+from selfrag.evaluation.normalisation import abstains, contains_any, first_line, lifted, marks, normalise, without_marks
 
 PASSAGES = tuple(Passage(f"p{i}", text, "T") for i, text in enumerate(["Ann wrote it.", "Bob.", "By Ann, too."], 1))
 SHORT = Item("q", "who?", True, PASSAGES, gold=frozenset({"p1", "p2"}), answers=("Ann", "Anne"), references=("Ann",))

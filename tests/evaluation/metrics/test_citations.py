@@ -1,4 +1,4 @@
-"""Citation figures by hand: against gold, and by entailment as ALCE and LongBench-Cite define them."""
+"""Citation figures by hand: against gold, and by entailment as ALCE defines them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from retrieval.passage import Passage
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.alce import (
     CitedSentence,
-    alce,
     cited_sentences,
     cites,
     claim_recall,
-    longbench,
     marked_sentences,
     premise,
 )
@@ -110,14 +108,14 @@ def test_alce_by_hand() -> None:
         CitedSentence("e", ("f",)),  # does not entail: 0, 0 of 1
         CitedSentence("g"),  # cites nothing: 0
     ]
-    found = alce([response, []], Letters())
-    assert (found.recall.value, found.precision.value) == pytest.approx((2 / 4, 4 / 6))
+    found, none = cites([response, []], Letters())
+    assert none is None
+    assert found is not None
+    assert (found.recall, found.precision) == pytest.approx((2 / 4, 4 / 6))
     assert found.f1 == pytest.approx(2 * 0.5 * (4 / 6) / (0.5 + 4 / 6))
     # The fourth citation would have been enough, but is not read.
-    found = alce([[CitedSentence("z", ("a", "b", "c", "z"))], [CitedSentence("a", ("a",))]], Letters())
-    assert (found.recall.value, found.precision.value, found.recall.n) == (0.5, 0.5, 2)
-    found = alce([[CitedSentence("a")]], Letters())
-    assert (found.recall.value, found.precision.value, found.f1) == (0.0, 0.0, 0.0)
+    three, uncited = cites([[CitedSentence("z", ("a", "b", "c", "z"))], [CitedSentence("a")]], Letters())
+    assert [(one.recall, one.precision, one.f1) for one in (three, uncited) if one] == [(0.0, 0.0, 0.0)] * 2
 
 
 def test_a_missing_verdict_leaves_a_response_out_and_only_where_it_is_needed() -> None:
@@ -137,21 +135,6 @@ def test_the_judge_is_asked_in_three_rounds_and_only_for_what_is_needed() -> Non
         [("a", "ab"), ("ab", "ab")],  # not of `z`, which is not recalled
         # ("ab", "ab") is what is left without the passage that does not entail, and is known already
     ]
-
-
-def test_longbench_cite_by_hand() -> None:
-    found, f1s = longbench([[1.0, 0.5], [0.0]], [[[True, False], [True]], [[]]])
-    # Response 1: R 0.75, P 2/3; response 2: R 0, P 0.
-    assert (found.recall.value, found.precision.value) == pytest.approx((0.375, 1 / 3))
-    assert f1s == pytest.approx([2 * 0.75 * (2 / 3) / (0.75 + 2 / 3), 0.0])
-    assert found.f1 == pytest.approx(sum(f1s) / 2)
-    with pytest.raises(ValueError, match="2 statements"):
-        longbench([[1.0, 1.0]], [[[True]]])
-
-
-def test_without_responses_there_is_no_figure() -> None:
-    for found in (alce([], Letters()), longbench([], [])[0]):
-        assert (found.f1, found.recall.defined, found.precision.n) == (None, False, 0)
 
 
 def test_claim_recall_by_hand() -> None:

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reflection_quality import auc
 from selfrag.errors import UserError
-from selfrag.evaluation.intervals import auc, mean, pooled_auc, win_matrix
+from selfrag.evaluation.intervals import mean, pooled_auc, win_matrix
 from selfrag.evaluation.metrics.calibration import (
     adaptive_bins,
     brier,

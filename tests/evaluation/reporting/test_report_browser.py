@@ -8,8 +8,7 @@ import reported
 from test_report_page import case, manifest, outcome
 
 from selfrag.evaluation.comparison import Comparison, Row, Table
-from selfrag.evaluation.report import Report, read_report, render
-from selfrag.evaluation.report_items import CaseFile
+from selfrag.evaluation.report import CaseFile, Report, read_report, render
 
 browser = browsing.browser
 

@@ -18,19 +18,7 @@ from selfrag.decoding.trace import Trace
 from selfrag.evaluation.comparison import Comparison, Row, Table
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.report import (
-    KINDS,
-    MOST_STEPS,
-    Report,
-    article,
-    judged,
-    kinds,
-    read_report,
-    render,
-    search,
-    segments,
-)
-from selfrag.evaluation.report_items import Case, CaseFile, Outcome
+from selfrag.evaluation.report import KINDS, MOST, Case, CaseFile, Outcome, Report, parts, read_report, render
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import ISREL
 from selfrag.rendering import svg
@@ -131,11 +119,11 @@ def test_the_items_can_be_picked_out_without_a_script(usual) -> None:
 
 def test_kinds_of_items() -> None:
     right, wrong = outcome("a"), outcome("b", 0.0)
-    assert kinds(case(right)) == {"all", "right"}
-    assert kinds(case(right, wrong)) == {"all", "wrong", "differ"}
-    assert kinds(case(wrong, outcome("c", 0.0))) == {"all", "wrong"}
-    assert kinds(case(outcome("a", None))) == {"all"}
-    assert kinds(case(outcome("a", 0.0, error="gone"))) == {"all", "wrong", "failed"}
+    assert case(right).kinds == {"all", "right"}
+    assert case(right, wrong).kinds == {"all", "wrong", "differ"}
+    assert case(wrong, outcome("c", 0.0)).kinds == {"all", "wrong"}
+    assert case(outcome("a", None)).kinds == {"all"}
+    assert case(outcome("a", 0.0, error="gone")).kinds == {"all", "wrong", "failed"}
 
 
 def test_it_is_readable_by_ear(usual) -> None:
@@ -177,24 +165,24 @@ def test_a_tree_alone_is_a_whole_picture(name) -> None:
 
 
 def test_a_badge_says_how_sure_and_who() -> None:
-    sure = judged(Judgment(ISREL, "s", (0.9, 0.1), 0.99))
+    sure = parts().judged(Judgment(ISREL, "s", (0.9, 0.1), 0.99))
     assert Structure(sure).text() == "Relevant 0.90 Irrelevant 0.10"
-    other = Structure(judged(Judgment(ISREL, "s", (0.001, 0.999), 0.01, Source.JUDGE))).text()
+    other = Structure(parts().judged(Judgment(ISREL, "s", (0.001, 0.999), 0.01, Source.JUDGE))).text()
     assert other == "Irrelevant 1.00 coverage 0.01 by judge"
-    assert judged(None) == "-"
+    assert parts().judged(None) == "-"
 
 
 def test_long_traces_are_cut_and_say_so() -> None:
     made = reported.trace()
-    many = replace(made, decisions=made.decisions * MOST_STEPS)
-    left = len(many.decisions) - MOST_STEPS
-    assert f"{left:,} more decisions" in search(many, "x")
-    assert segments(replace(made, best=None), "x") == ""
-    assert "<svg" not in search(replace(made, nodes=(), decisions=(), best=None), "x")
+    many = replace(made, decisions=made.decisions * MOST["steps"])
+    left = len(many.decisions) - MOST["steps"]
+    assert f"{left:,} more decisions" in parts().search(many, "x")
+    assert parts().segments(replace(made, best=None), "x") == ""
+    assert "<svg" not in parts().search(replace(made, nodes=(), decisions=(), best=None), "x")
 
 
 def test_what_is_not_at_hand_is_said() -> None:
-    bare = Structure(article(Case("q", None, (outcome(read=("d1", "d2")),)), "item"))
+    bare = Structure(parts().article(Case("q", None, (outcome(read=("d1", "d2")),)), "item"))
     assert "not at hand" in bare.text()
     assert "was shown: d1, d2" in bare.text()
     asked = Case("q", None, (outcome(trace=reported.trace()),))
@@ -218,4 +206,4 @@ def test_a_figure_without_interval_is_shown_and_drawn() -> None:
 
 def test_the_candidates_of_a_closed_set_are_its_options() -> None:
     made = replace(reported.trace(), options=("Paris.", "Rome."))
-    assert "At the start: options" in Structure(search(made, "x")).text("caption")
+    assert "At the start: options" in Structure(parts().search(made, "x")).text("caption")

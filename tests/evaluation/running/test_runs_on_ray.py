@@ -11,9 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from scripted_run import FILE, ITEMS, Slow, job, reply, start
 
 from retrieval.errors import MissingExtraError, UserError

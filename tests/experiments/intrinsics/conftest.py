@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "intrinsics" / "training"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "intrinsics"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import intrinsic_rows

@@ -10,8 +10,7 @@ from typing import Any
 from retrieval.passage import Passage
 from selfrag.evaluation.items import Item
 from selfrag.experiments.self_interpretation.grid import Questions, choose
-from selfrag.experiments.self_interpretation.run import run_grid
-from selfrag.experiments.self_interpretation.writers import Generator, PromptWriter
+from selfrag.experiments.self_interpretation.run import Generator, PromptWriter, run_grid
 from selfrag.intrinsics.contract import Completion, Failed, Request
 
 RIVERS = ("Aare", "Brenta", "Cher", "Drau", "Elbe", "Fulda", "Garonne", "Havel", "Inn", "Jizera")

@@ -7,8 +7,7 @@ from grid_world import item
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfrag.experiments.self_interpretation.grid import Trial
-from selfrag.experiments.self_interpretation.prompts import DIRECT
+from selfrag.experiments.self_interpretation.grid import DIRECT, Trial
 from selfrag.experiments.self_interpretation.replies import (
     Claim,
     Reply,

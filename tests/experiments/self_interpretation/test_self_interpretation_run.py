@@ -22,11 +22,9 @@ from selfrag.errors import EngineError
 from selfrag.evaluation.records import RunDirectory, read_records
 from selfrag.experiments.self_interpretation.faithfulness import change, kappa, run_tests
 from selfrag.experiments.self_interpretation.faithfulness import tests_of as counterfactual_tests
-from selfrag.experiments.self_interpretation.grid import Cell, Trial, grid
-from selfrag.experiments.self_interpretation.prompts import BASIC, DIRECT
+from selfrag.experiments.self_interpretation.grid import BASIC, DIRECT, Cell, Trial, grid
 from selfrag.experiments.self_interpretation.report import grid_figures, tables
-from selfrag.experiments.self_interpretation.run import read_grid, record
-from selfrag.experiments.self_interpretation.writers import Generator, InstructionWriter, PromptWriter
+from selfrag.experiments.self_interpretation.run import Generator, InstructionWriter, PromptWriter, read_grid, record
 from selfrag.intrinsics.contract import Failed
 
 RANKED, DIRECTLY = Cell(3, "ranked", 0, "basic"), Cell(3, "ranked", 0, "direct")

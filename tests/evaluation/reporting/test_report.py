@@ -1,0 +1,133 @@
+"""`selfrag eval report`, as it is typed, and the items that a page shows."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from retrieval.errors import UserError
+from selfrag.cli.main import main
+from selfrag.evaluation.comparison import read_runs
+from selfrag.evaluation.report import read_cases
+
+
+def test_everything_that_it_writes(runs: list[Path], tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    names = ("page.html", "tables.md", "tables.csv", "plots/plots.svg")
+    files = [tmp_path / name for name in names]
+    options = [word for path in files for word in ("-o", str(path))]
+    assert main(["eval", "report", *map(str, runs), *options, "--against", "finetuned", "--items", "2"]) == 0
+    shown = capsys.readouterr().out
+    for part in ("Average over 2 files", "reflective", "tok.", "searches", "s/item"):
+        assert part in shown
+    page, tables, figures, plots = (path.read_text(encoding="utf-8") for path in files)
+    assert page.count("<article") == 4
+    assert "### short (short, 8 items)" in tables
+    assert any(row["metric"] == "retrieval_rate" for row in csv.DictReader(figures.splitlines()))
+    assert "reflective" in plots
+
+
+def test_a_directory_of_runs_is_enough_and_narrow_terminals_get_less(runs: list[Path], capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["eval", "report", str(runs[0].parent), "--only", "short"]) == 0
+    shown = capsys.readouterr().out
+    assert "finetuned" in shown
+    assert "searches" not in shown
+    assert "long (" not in shown
+
+
+def test_what_cannot_be_done_is_one_line(runs: list[Path], tmp_path: Path, capsys) -> None:
+    for words, said in (
+        ([str(tmp_path / "none")], "holds no run: manifest.json is missing"),
+        ([*map(str, runs), "-o", "page.doc"], "cannot tell what to write; the file must end in .html"),
+        ([*map(str, runs), "--against", "ours"], "no run of a system called 'ours'"),
+        ([*map(str, runs), "--only", "third"], "has no third; it has short, long"),
+        ([str(runs[0]), "-o", "/proc/none/page.html"], "cannot write"),
+    ):
+        assert main(["eval", "report", *words]) == 2
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.count("\n") == 1
+
+
+@pytest.fixture
+def copied(runs: list[Path], tmp_path: Path) -> list[Path]:
+    """The same runs, free to be damaged; their manifests name the data files of the first ones."""
+    return [Path(shutil.copytree(run, tmp_path / run.name)) for run in runs]
+
+
+def lines(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_failed_items_come_first_and_the_rest_is_a_seeded_sample(runs: list[Path]) -> None:
+    found = read_runs(runs)
+    (short, long), again = read_cases(found, 3, seed=1), read_cases(found, 3, seed=1)
+    assert [case.id for case in short.cases] == [case.id for case in again[0].cases]
+    assert "short_qa-5" in [case.id for case in short.cases]
+    assert (len(short.cases), short.items, len(long.cases), long.items) == (3, 8, 3, 3)
+    drawn = {tuple(case.id for case in read_cases(found, 3, seed=seed)[0].cases) for seed in range(6)}
+    assert len(drawn) > 1
+    assert all(list(ids) == sorted(ids) for ids in drawn)  # in the order of the file
+    assert read_cases(found, 0)[0].cases == ()
+    with pytest.raises(UserError, match="-1 items; 0 or more"):
+        read_cases(found, -1)
+
+
+def test_a_case_holds_every_system(runs: list[Path]) -> None:
+    short, long = read_cases(read_runs(runs), 99)
+    case = next(case for case in short.cases if case.id == "short_qa-5")
+    assert case.question == "Question 5?"
+    ours, other = case.outcomes
+    assert (ours.system, ours.text, ours.error, ours.share) == ("reflective", "Paris.", None, 1.0)
+    assert ours.trace is not None
+    assert ours.segments == (("Paris.", "d1"),)
+    assert "no memory left" in str(other.error)
+    assert (other.text, other.share, other.trace) == ("", 0.0, None)
+    assert [passage.id for passage in case.passages] == ["d1", "d2"]
+    assert long.cases[0].outcomes[0].text == "Paris. It is large."
+    counted = replace(ours, scores={"words": (40.0, 1.0)})  # a headline that says how much, and not how well
+    assert counted.share is None
+    assert replace(case, outcomes=(counted,)).kinds == {"all"}
+
+
+def test_a_data_file_that_is_gone_or_changed_is_said(copied: list[Path]) -> None:
+    manifest = json.loads((copied[0] / "manifest.json").read_text())
+    before = Path(manifest["files"]["short"]["path"])
+    for text, said in (("", "is not there; say where it is now with --data"), ("{}\n", "has changed since")):
+        path = copied[0] / "moved" / before.name
+        path.parent.mkdir(exist_ok=True)
+        if text:
+            path.write_text(text)
+        manifest["files"]["short"]["path"] = str(path)
+        (copied[0] / "manifest.json").write_text(json.dumps(manifest))
+        short, long = read_cases(read_runs(copied), 2)
+        assert said in str(short.note)
+        assert long.note is None
+        assert [case.question for case in short.cases] == [f"Question {case.id[-1]}?" for case in short.cases]
+        assert all(case.item is None for case in short.cases)
+        moved = read_cases(read_runs(copied), 2, data=before.parent)[0]
+        assert moved.note is None
+        assert all(case.item is not None for case in moved.cases)
+
+
+def test_a_damaged_trace_spoils_only_itself(copied: list[Path]) -> None:
+    path = copied[0] / "short.jsonl"
+    records = lines(path)
+    records[0]["trace"] = {"question": "Q"}
+    records[1] |= {"segments": [1, ["a"], ["text", None]], "read": 3, "usage": [], "text": None}
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    first, second, third = [case.outcomes[0] for case in read_cases(read_runs(copied), 99)[0].cases][:3]
+    assert first.trace is None
+    assert "no trace in JSON" in str(first.damage)
+    assert (second.text, second.segments, second.read, second.usage) == ("", (("text", None),), (), {})
+    assert third.trace is not None
+    records[2]["id"] = 7
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    with pytest.raises(UserError, match=r"short\.jsonl:3: no record of a run"):
+        read_runs(copied)

@@ -1,0 +1,147 @@
+"""Whole jobs on a tiny chat model: adapters that engines serve, cards, resumption, activated LoRA, own answers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from intrinsic_rows import MAKERS
+
+from selfrag.cli.main import main
+from selfrag.engines.adapters import read_adapter, unsupported
+from selfrag.errors import UserError
+from selfrag.intrinsics.library import AdapterCard
+from selfrag.intrinsics.rendering import Renderer
+from selfrag.loading import load_tokenizer
+from selfrag.training.intrinsics.certainty import own_answers, read_questions
+from selfrag.training.intrinsics.examples import invocation_of
+from selfrag.training.intrinsics.job import AdapterJob, base_name, run, teachable
+from selfrag.training.intrinsics.presets import PRESETS, RowSelection, preset
+from selfrag.training.journal import fingerprint
+from selfrag.training.settings import Lora, Reach
+
+SMALL = {"lora": Lora(4, 8), "reach": Reach(token_rows=False), "max_steps": 3, "max_length": 2000, "validate_steps": 2}
+
+
+def job(name, data, base, out, **changes):
+    config = replace(preset("demo", name).config(), **SMALL)
+    return AdapterJob(name, data, base, out, config, RowSelection(held_out=0.2), preset="demo", **changes)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_each_intrinsic_trains_and_vllm_could_serve_it(name, data, chat_llama, tmp_path):
+    one = job(name, data, chat_llama, tmp_path / name)
+    adapter = run(one)
+    assert read_adapter(name, adapter).rank == 4
+    card = AdapterCard.read(adapter)
+    assert (card.intrinsic, card.dialect, card.rank, card.invocation) == (name, "chat", 4, ())
+    card.check(teachable(name))
+    manifest = json.loads((adapter / "training.json").read_text())
+    assert manifest["facts"]["held_out"] > 0
+    assert "tiny-chat" in (adapter / "README.md").read_text()
+    assert (one.run_dir / "loss.png").exists()
+    if name == "uncertainty":
+        assert set(manifest["facts"]["own_accuracy"]) == {"x", "y"}
+    before = (adapter / "adapter_model.safetensors").read_bytes()
+    assert run(one) == adapter  # finished: nothing is trained again
+    assert (adapter / "adapter_model.safetensors").read_bytes() == before
+
+
+def test_a_job_may_begin_with_an_adapter_and_its_card_says_so(data, chat_llama, tmp_path):
+    first = run(job("answerability", data, chat_llama, tmp_path / "a"))
+    second = run(job("answerability", data, chat_llama, tmp_path / "b", start=first))
+    manifest = json.loads((second / "training.json").read_text())
+    start = fingerprint(first / "adapter_model.safetensors")
+    assert manifest["inputs"]["start"] == start
+    assert f"Begun with** an adapter, SHA-256 `{start}`" in (second / "README.md").read_text()
+    assert "Begun with" not in (first / "README.md").read_text()
+    again = replace(job("answerability", data, chat_llama, tmp_path / "b"), start=None)
+    with pytest.raises(UserError, match="another"):
+        run(again)
+
+
+def test_an_activated_adapter_says_what_switches_it_on(data, chat_llama, tmp_path):
+    adapter = run(job("answerability", data, chat_llama, tmp_path / "a", activated=True))
+    renderer = Renderer.of(load_tokenizer(chat_llama))
+    invocation = invocation_of(renderer)
+    assert renderer.tokenizer.decode(list(invocation)) == "<|im_start|>assistant\n"
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    assert config["alora_invocation_tokens"] == list(invocation)
+    assert AdapterCard.read(adapter).invocation == invocation
+    assert "aLoRA" in (unsupported(config) or "")
+    assert "activated LoRA" in (adapter / "README.md").read_text()
+
+
+def test_own_answers_are_the_base_models_and_are_kept(data, chat_llama, tmp_path, monkeypatch):
+    questions = read_questions(data / "uncertainty_train.jsonl")[:6]
+    kept = tmp_path / "answers.jsonl"
+    found = own_answers(questions, chat_llama, kept)
+    # Against transformers' own forward on each option alone.
+    from transformers import AutoModelForCausalLM
+
+    from selfrag.training.intrinsics.certainty import option_examples
+    from selfrag.training.rows import MASKED
+
+    model = AutoModelForCausalLM.from_pretrained(chat_llama, dtype=torch.bfloat16)
+    renderer = Renderer.of(load_tokenizer(chat_llama))
+    for one in found[:2]:
+        for example, value in zip(option_examples(one.question, renderer), one.logprobs, strict=True):
+            with torch.no_grad():
+                logprobs = model(input_ids=torch.tensor([example.ids])).logits[0].float().log_softmax(-1)
+            where = [at for at, label in enumerate(example.labels) if label != MASKED]
+            expected = sum(float(logprobs[at - 1, example.ids[at]]) for at in where) / len(where)
+            assert value == pytest.approx(expected, abs=0.05)  # bf16
+    monkeypatch.setattr("selfrag.training.model.load_trainee", None)  # the second time no model is loaded
+    assert own_answers(questions, chat_llama, kept) == found
+
+
+def test_a_card_names_the_base_as_it_was_asked_for(tmp_path):
+    assert base_name("demo") == "the demo model of selfrag"
+    assert base_name("owner/model-7b") == "owner/model-7b"
+    assert base_name(str(tmp_path)) == tmp_path.name
+
+
+def test_every_preset_makes_a_configuration():
+    for name, settings in PRESETS.items():
+        assert set(settings) == set(MAKERS)
+        for one in settings.values():
+            config = one.config()
+            assert config.reach.token_rows is False
+            assert config.patience is not None, name
+    paper = preset("paper", "query_rewrite").config()
+    assert (paper.lora.rank, paper.learning_rate, paper.epochs) == (32, 3e-6, 25)
+    with pytest.raises(UserError, match="unknown preset"):
+        preset("x", "answerability")
+    with pytest.raises(UserError, match="has no 'requirement_check'"):
+        preset("demo", "requirement_check")
+
+
+def test_the_command_trains_and_says_what_it_would_take(data, chat_llama, tmp_path, capsys):
+    command = ["train", "adapter", "answerability", "--base", str(chat_llama), "--data", str(data)]
+    command += ["--preset", "paper"]
+    assert main([*command, "--out", str(tmp_path / "a"), "--dry-run"]) == 0
+    assert "held out" in capsys.readouterr().out
+    assert not (tmp_path / "a").exists()
+    assert main([*command, "--out", str(tmp_path / "a"), "--max-steps", "1"]) == 0
+    assert "trained" in capsys.readouterr().out
+    assert (tmp_path / "a" / "adapter" / "intrinsic.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["answerabilty"], "unknown intrinsic"),
+        (["requirement_check", "--data", "x"], "has no 'requirement_check'"),
+        (["answerability"], "give the rows"),
+        (["answerability", "--data", "x", "--recipe", "gpu"], "--recipe is for rows with reflection tokens"),
+        (["answerability", "--data", "x", "--preset", "best"], "unknown preset 'best'"),
+        (["rows.jsonl", "--preset", "paper"], "--preset is for an intrinsic"),
+    ],
+)
+def test_what_does_not_go_together_is_one_line(arguments, said, chat_llama, tmp_path, capsys):
+    assert main(["train", "adapter", *arguments, "--base", str(chat_llama), "--out", str(tmp_path / "o")]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1

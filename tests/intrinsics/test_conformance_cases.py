@@ -1,0 +1,283 @@
+"""Recorded cases of the public libraries: each passes, or differs for a reason that is named in the table."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.case import read_cases
+from conformance.check import Verdict, check
+from conformance.compare import REASONS, Deviation, MismatchError, Rejoined, compare, difference
+from conformance.recorded import explained
+from retrieval.passage import Passage
+from selfrag.intrinsics.contract import Completion, Message, State, TokenLogprob
+from selfrag.intrinsics.dialects.registry import Options, codec
+
+ROOT = Path(__file__).parents[2]
+CASES = ROOT.parent / "shared" / "conformance" / "intrinsics"
+SCRIPT = ROOT / "scripts" / "run_conformance.py"
+EXPECTED = {
+    "D1/AD/canned-03": Deviation.UNDEFINED,
+    "D1/QR/canned-02": Deviation.UNDEFINED,
+    "D1/UQ/canned-02": Deviation.DECILE,
+    "D2/AD/canned-03": Deviation.UNDEFINED,
+    "D2/QR/canned-02": Deviation.UNDEFINED,
+    "D2/UQ/canned-02": Deviation.DECILE,
+    "D3/ARC/answer_relevance_classifier": Deviation.BOOLEAN,
+    "D3/CG/citations": Deviation.OFFSETS,
+    "D3/HD/gpt_oss_hallucination_detection": Deviation.OFFSETS,
+    "D3/HD/hallucination_detection": Deviation.OFFSETS,
+    "D3/RC/requirement_check": Deviation.BOOLEAN,
+    "D4/CA/api-context-attribution": Deviation.OFFSETS,
+    "D4/CA/context-attribution": Deviation.OFFSETS,
+    "D4/CG/citations": Deviation.OFFSETS,
+    "D4/HD/api-hallucination_detection": Deviation.OFFSETS,
+    "D4/HD/gpt_oss_hallucination_detection": Deviation.OFFSETS,
+    "D4/HD/hallucination_detection": Deviation.OFFSETS,
+}
+needs_cases = pytest.mark.skipif(not CASES.is_dir(), reason=f"no recorded cases beside the checkout ({CASES.name})")
+
+
+@needs_cases
+def test_every_case_and_nothing_but_the_named_deviations():
+    outcomes = {case.id: check(case) for case in read_cases(CASES)}
+    assert len(outcomes) == 73
+    assert {name: outcome.failure for name, outcome in outcomes.items() if outcome.failure} == {}
+    found = {name: set(outcome.deviations) for name, outcome in outcomes.items() if outcome.deviations}
+    assert found == {name: {deviation} for name, deviation in EXPECTED.items()}
+    assert all(outcome.checked for outcome in outcomes.values())
+
+
+def _tampered(tmp_path: Path, name: str, change) -> str:
+    source = CASES / name
+    raw = json.loads(source.read_text())
+    change(raw)
+    folder = tmp_path / source.parent.name
+    folder.mkdir(exist_ok=True)
+    (folder / source.name).write_text(json.dumps(raw))
+    contracts = source.parent / "_contracts.json"
+    if contracts.exists():
+        (folder / "_contracts.json").write_text(contracts.read_text())
+    (case,) = read_cases(tmp_path)
+    outcome = check(case)
+    assert outcome.verdict is Verdict.FAIL
+    return outcome.failure
+
+
+def _prompt(raw):
+    raw["request"]["prompt"] = raw["request"]["prompt"].replace("fleas?", "flees?")
+
+
+def _constraint(raw):
+    raw["request"]["params"]["guided_choice"] = ["0", "1"]
+
+
+def _request(raw):
+    raw["expected_request"]["extra_body"]["documents"][1]["text"] += " "
+
+
+def _likelihood(raw):
+    raw["expected_upstream"][0]["answerability_likelihood"] += 0.02
+
+
+def _offset(raw):
+    raw["expected_upstream"][0][0]["citation_begin"] += 1
+
+
+def _boolean(raw):
+    for entry in raw["model_output"][0]["logprobs"][:1]:
+        entry["top_logprobs"][1]["logprob"] = -0.1
+    raw["expected_upstream"][0]["requirement_likelihood"] = 0.5
+
+
+def _span(raw):
+    raw["expected_upstream"][0]["context_end"] -= 1
+
+
+@needs_cases
+@pytest.mark.parametrize(
+    ("name", "change", "where"),
+    [
+        ("D1/AD__answerability-model-01.json", _prompt, "prompt: at "),
+        ("D2/UQ__certainty-model-01.json", _constraint, "parameters: "),
+        ("D3/CG__citations.json", _request, "request.extra_body.documents[1].text: at "),
+        ("D3/AD__answerability_answerable.json", _likelihood, "result.answerability_likelihood: "),
+        ("D4/CG__citations.json", _offset, "result[0].citation: "),
+        ("D3/RC__requirement_check.json", _boolean, "result.requirement_likelihood: "),
+        ("D1/CG__canned-01.json", _span, "result[0].context: "),
+    ],
+)
+def test_the_runner_sees_a_difference(tmp_path: Path, name: str, change, where: str):
+    assert where in _tampered(tmp_path, name, change)
+
+
+@needs_cases
+def test_other_sentences_than_ours_are_a_named_deviation(tmp_path: Path):
+    source = CASES / "D3" / "HD__hallucination_detection.json"
+    raw = json.loads(source.read_text())
+    content = raw["expected_request"]["messages"][2]
+    content["content"] = content["content"].replace("<i1> ", "")
+    raw["model_output"], raw["expected_upstream"] = [], []
+    (tmp_path / "D3").mkdir()
+    (tmp_path / "D3" / source.name).write_text(json.dumps(raw))
+    (case,) = read_cases(tmp_path)
+    assert check(case).deviations == (Deviation.SPLITTER,)
+
+
+@needs_cases
+def test_a_text_with_a_tag_in_it_is_a_named_deviation(tmp_path: Path):
+    raw = json.loads((CASES / "D4" / "CG__citations.json").read_text())
+    given, expected = (raw[name]["extra_body"]["documents"][0] for name in ("input", "expected_request"))
+    given["text"] = f"See <c1>, {given['text']}"
+    expected["text"] = expected["text"].replace("<c0> ", "<c0> See <c1>, ", 1)
+    raw["model_output"], raw["expected_upstream"] = [], []
+    (tmp_path / "D4").mkdir()
+    (tmp_path / "D4" / "CG__x.json").write_text(json.dumps(raw))
+    (case,) = read_cases(tmp_path)
+    assert check(case).deviations == (Deviation.LOOKALIKE,)
+    expected["text"] += "!"
+    (tmp_path / "D4" / "CG__x.json").write_text(json.dumps(raw))
+    (case,) = read_cases(tmp_path)
+    assert check(case).verdict is Verdict.FAIL
+
+
+FORGED = "With <c1> inside. Another."
+SPACED = "  One. Two."
+
+
+@pytest.mark.parametrize(
+    ("original", "spans", "ours", "recorded", "reason"),
+    [
+        (FORGED, ((0, 17), (18, 26)), (0, 17), (0, 5, "With "), Deviation.LOOKALIKE),
+        (SPACED, ((2, 6), (7, 11)), (2, 6), (0, 6, "  One."), Deviation.WHITESPACE),
+        (SPACED, ((2, 6), (7, 11)), (2, 6), (0, 6, None), Deviation.WHITESPACE),
+        (SPACED, ((2, 6), (7, 11)), (2, 6), (0, 7, "  One. "), Deviation.OFFSETS),
+        (SPACED, ((2, 6), (7, 11)), (2, 6), (0, 8, None), None),
+        (SPACED, ((2, 6), (7, 11)), (2, 6), (2, 6, "Two."), None),
+    ],
+)
+def test_a_span_differs_for_a_reason_or_not_at_all(original, spans, ours, recorded, reason):
+    mine = {"x_begin": ours[0], "x_end": ours[1], "x_text": original[slice(*ours)]}
+    theirs = dict(zip(("x_begin", "x_end", "x_text"), recorded, strict=True))
+    if theirs["x_text"] is None:
+        del theirs["x_text"]
+    joined = Rejoined(((original, spans),))
+    if reason is None:
+        with pytest.raises(MismatchError, match=r"result\.x: 2:6 'One\.'"):
+            compare(mine, theirs, joined, subset=True)
+    else:
+        assert compare(mine, theirs, joined, subset=True) == {reason}
+
+
+@needs_cases
+def test_a_limit_of_the_caller_is_no_difference_and_any_other_is(tmp_path: Path):
+    raw = json.loads((CASES / "D2" / "UQ__certainty-model-01.json").read_text())
+    raw["request"]["params"]["max_tokens"] = 1024
+    found = []
+    for given in ({}, {"max_tokens": 1024}):
+        raw["input"]["generate_inputs"] = given
+        (tmp_path / "x.json").write_text(json.dumps(raw))
+        (case,) = read_cases(tmp_path)
+        found.append(check(case).verdict)
+    assert found == [Verdict.FAIL, Verdict.PASS]
+
+
+def test_a_difference_at_the_beginning_is_shown():
+    assert difference("prompt", "ab", "ac") == "prompt: at 1: 'ab' where 'ac' was recorded"
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, cwd=ROOT, env=ENV)
+
+
+ENV = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+
+
+@needs_cases
+def test_the_script(tmp_path: Path):
+    done = _run(str(CASES), "--only", "D1/AD", "--json", str(tmp_path / "out.jsonl"))
+    assert done.returncode == 0
+    assert "3 cases: 2 pass, 1 deviation, 0 fail" in done.stdout
+    assert REASONS[Deviation.UNDEFINED] in done.stdout
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [row["verdict"] for row in rows] == ["pass", "pass", "deviation"]
+    (tmp_path / "D1").mkdir()
+    broken = json.loads((CASES / "D1" / "AD__answerability-model-01.json").read_text())
+    _prompt(broken)
+    (tmp_path / "D1" / "x.json").write_text(json.dumps(broken))
+    done = _run(str(tmp_path))
+    assert done.returncode == 1
+    assert "fail" in done.stdout
+
+
+@pytest.mark.parametrize("content", [None, "[]", "{", '{"dialect": "D9", "intrinsic": "AD", "kind": "wire"}', "{}"])
+def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, content: str | None):
+    if content is not None:
+        (tmp_path / "case.json").write_text(content)
+    done = _run(str(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+
+
+STATE = State((Message("user", "q"), Message("assistant", "One. Two.")), (Passage("1", "Alpha. Beta."),))
+
+
+def token(*pairs: tuple[str, float]) -> TokenLogprob:
+    top = tuple((text, math.log(p)) for text, p in pairs)
+    return TokenLogprob(*top[0], top)
+
+
+def reasons(intrinsic: str, completion: Completion, theirs: Any) -> set[Deviation]:
+    made = codec("granite-common", intrinsic, Options(exact=False, find=_halves))
+    request = made.encode(STATE)
+    return explained(made, request, completion, made.decode(request, completion), theirs)  # type: ignore[arg-type]
+
+
+def _halves(text: str) -> list[tuple[int, int]]:
+    cut = text.index(" ") if " " in text else len(text)
+    return [(0, cut), (cut + 1, len(text))] if cut < len(text) else [(0, cut)]
+
+
+@pytest.mark.parametrize("reply", ['[{"r": 0, "c": [-1]}]', '[{"r": -2, "c": [1]}]'])
+def test_a_negative_number_counted_from_the_end(reply: str):
+    row = {"response_begin": 0, "response_end": 4, "response_text": "One."}
+    row |= {"citation_doc_id": "1", "citation_begin": 7, "citation_end": 12, "citation_text": "Beta."}
+    assert reasons("citation_generation", Completion(reply), [row]) == {Deviation.NEGATIVE}
+    other = row | {"citation_begin": 0, "citation_end": 6, "citation_text": "Alpha."}
+    assert reasons("citation_generation", Completion(reply), [other]) == set()
+
+
+QUOTE, END = token(('"', 1.0)), token(('answerable"', 1.0))
+EMPTY = (QUOTE, token(("un", 0.6), ("", 0.2), ("answer", 0.1)), END)
+MERGED = (token(('"answerable"', 0.9), ('"unanswerable"', 0.1)),)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens", "recorded"), [('"unanswerable"', EMPTY, 1 / 3), ('"answerable"', MERGED, 1.0)]
+)
+def test_tokens_that_fit_no_single_label(text: str, tokens: tuple[TokenLogprob, ...], recorded: float):
+    completion = Completion(text, tokens=tokens)
+    assert reasons("answerability", completion, {"answerability_likelihood": recorded}) == {Deviation.FIRST_LABEL}
+    assert reasons("answerability", completion, {"answerability_likelihood": 0.77}) == set()
+    plain = replace(completion, tokens=(QUOTE, token((text[1:], 0.9), ("x", 0.1))))
+    assert reasons("answerability", plain, {"answerability_likelihood": 0.5}) == set()
+
+
+def test_an_unknown_label_that_was_given_a_value():
+    reply = '[{"r": 0, "f": "bogus", "e": "x"}, {"r": 1, "f": "partial", "e": "y"}]'
+    rows = [
+        {"response_begin": 0, "response_end": 4, "response_text": "One.", "explanation": "x"},
+        {"response_begin": 5, "response_end": 9, "response_text": "Two.", "explanation": "y"},
+    ]
+    recorded = [rows[0] | {"faithfulness_likelihood": 0.0}, rows[1] | {"faithfulness_likelihood": 0.5}]
+    assert reasons("hallucination_detection", Completion(reply), recorded) == {Deviation.UNDEFINED}
+    recorded[1]["faithfulness_likelihood"] = 0.9
+    assert reasons("hallucination_detection", Completion(reply), recorded) == set()

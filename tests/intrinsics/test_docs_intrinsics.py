@@ -1,0 +1,117 @@
+"""The pages of docs/intrinsics are executed: what a block prints is what the page says; what is named exists."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import tiny
+from intrinsic_rows import CHAT
+
+from conformance.compare import REASONS
+from selfrag.cli.main import main
+from selfrag.intrinsics.dialects.registry import DIALECTS
+from selfrag.intrinsics.library import CATALOG
+from selfrag.training.intrinsics.presets import PRESETS
+
+ROOT = Path(__file__).parents[2]
+PAGES = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "intrinsics").glob("*.md")}
+
+
+def blocks(text, *kinds):
+    """Bodies of the fenced blocks of these kinds."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.M | re.S)
+    return [body for kind, body in found if kind in kinds]
+
+
+def run(text):
+    """The namespace after all `python` blocks of a page, in which they run one after the other."""
+    namespace = {"__name__": "__docs__"}
+    for body in blocks(text, "python"):
+        exec(compile(body, "page.md", "exec", dont_inherit=True), namespace)  # the point of this test
+    return namespace
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_is_imported_and_every_script_exists(page):
+    imported = [node for body in blocks(PAGES[page], "python", "py") for node in ast.walk(ast.parse(body))]
+    for node in imported:
+        if isinstance(node, ast.ImportFrom):
+            module = importlib.import_module(node.module)
+            assert all(hasattr(module, alias.name) for alias in node.names), node.module
+    assert all((ROOT / script).is_file() for script in re.findall(r"scripts/\w+\.py", PAGES[page]))
+
+
+@pytest.mark.parametrize(("page", "printed"), [("dialects", "text"), ("training", "")])
+def test_blocks_print_what_the_page_says(page, printed, capsys):
+    run(PAGES[page])
+    assert capsys.readouterr().out == "".join(blocks(PAGES[page], printed))
+
+
+def test_the_table_of_deviations_is_the_codes():
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| (.*) \|$", PAGES["dialects"], flags=re.M))
+    assert {name: why for name, why in rows.items() if name in set(REASONS)} == {str(d): r for d, r in REASONS.items()}
+
+
+def test_every_intrinsic_and_dialect_is_on_the_page():
+    assert all(f"`{name}`" in PAGES["dialects"] for name in DIALECTS)
+    assert all(f"`{name}`" in PAGES["using"] for name in (*(kind.name for kind in CATALOG), "chat", *DIALECTS))
+    assert all(f"library.get({kind.__name__})" in PAGES["using"] for kind in CATALOG)
+
+
+@pytest.mark.engine
+def test_the_page_on_using_runs_on_any_chat_model(tmp_path, capsys):
+    model = tiny.save_llama(tmp_path / "chat", reflection=False, context=2048)
+    tokenizer = tiny.byte_level_tokenizer(reflection=False)
+    tokenizer.chat_template = CHAT
+    tokenizer.save_pretrained(model)
+    run(PAGES["using"].replace('from_pretrained("demo")', f'from_pretrained({str(model)!r}, engine="transformers")'))
+    assert len(capsys.readouterr().out.splitlines()) >= 10
+
+
+@pytest.mark.demo
+@pytest.mark.parametrize("page", ["using", "executors", "reflectors", "flows"])
+def test_pages_run_on_the_demo_model(page, tmp_path, monkeypatch, capsys):
+    assert blocks(PAGES[page], "python")
+    monkeypatch.chdir(tmp_path)
+    namespace = run(PAGES[page])
+    said = capsys.readouterr().out
+    assert said.strip()
+    if page == "executors":
+        assert "of the probability is on the two labels" in said
+        assert "It appeared in 1975." in said
+    for name in ("rag", "executor"):
+        if name in namespace:
+            namespace[name].close()
+
+
+@pytest.mark.engine
+def test_the_commands_of_training_run(data, chat_llama, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    lines = [line for body in blocks(PAGES["training"], "sh") for line in body.splitlines()]
+    commands = [line for line in lines if line.startswith("selfrag ")]
+    assert len(commands) == 3
+    for line in commands:
+        replaced = {"DATA": str(data), "demo": str(chat_llama)}
+        arguments = [replaced.get(word, word) for word in shlex.split(line)[1:]]
+        if arguments[0] == "train":
+            arguments += ["--preset", "paper", "--max-steps", "1"]
+        else:
+            arguments += ["--engine", "transformers", "--limit", "2", "--only", "answerability", "--shots", "0"]
+        assert main(arguments) == 0, line
+    assert (tmp_path / "runs" / "answerability" / "adapter" / "intrinsic.json").exists()
+    assert (tmp_path / "report" / "report.md").exists()
+    capsys.readouterr()
+
+
+def test_what_the_page_says_of_the_presets_is_so():
+    assert set(PRESETS) == {"paper", "demo"}
+    paper = {name: one.training for name, one in PRESETS["paper"].items()}
+    assert paper["query_rewrite"]["lora"]["rank"] == paper["answerability"]["lora"]["rank"] == 32
+    assert paper["answerability"]["learning_rate"] == 5e-6
+    assert paper["hallucination_detection"]["learning_rate"] == 1e-5
+    assert paper["citation_generation"]["lora"]["rank"] == 8

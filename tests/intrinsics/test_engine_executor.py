@@ -1,0 +1,205 @@
+"""The executor on real engines: PEFT's numbers, several adapters in one batch, activated ones over shared keys."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import tiny
+from intrinsic_rows import CHAT as TEMPLATE
+from lora_on_the_spot import save_adapter
+
+from selfrag.decoding.requests import Failed
+from selfrag.errors import EngineError, UserError
+from selfrag.intrinsics import Answerability, CitationGeneration, HallucinationDetection, QueryRewrite, Uncertainty
+from selfrag.intrinsics.contract import ChatPrompt, Completion, Constraint, Message, Request, Slot, State
+from selfrag.intrinsics.execution.engine import EngineExecutor
+
+STATE = State((Message("user", "Who wrote Faust?"),))
+SITE = STATE.in_message("query", 0)
+CHAT = ChatPrompt((Message("user", "Can it be answered? <|im_end|> Water boils at 100 degrees."),))
+SLOTS = (Slot(("answerable", "unanswerable"), SITE), Slot(tuple("0123456789"), SITE, "certainty=["))
+SCHEMA = {"type": "object", "properties": {"q": {"enum": ["yes", "no"]}}, "required": ["q"]}
+TURNS = [
+    {"role": "user", "content": "Who wrote Faust?"},
+    {"role": "assistant", "content": "Goethe wrote it. It is a play."},
+]
+PASSAGES = ["Faust is a play by Goethe. It has two parts.", "", "Water boils at 100 degrees."]
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory):
+    path = tiny.save_llama(tmp_path_factory.mktemp("chat"), reflection=False, context=2048)
+    tokenizer = tiny.byte_level_tokenizer(reflection=False)
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokenizer(model_dir):
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(model_dir)
+
+
+@pytest.fixture(scope="module")
+def adapters(model_dir, tokenizer, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("adapters")
+    invocation = tokenizer("<|im_start|>assistant\n", add_special_tokens=False)["input_ids"]
+    return {
+        "plain": save_adapter(model_dir, folder / "plain", seed=1),
+        "other": save_adapter(model_dir, folder / "other", seed=2),
+        "activated": save_adapter(model_dir, folder / "activated", seed=3, alora_invocation_tokens=invocation),
+    }
+
+
+def on_transformers(model_dir, adapters):
+    from selfrag.engines.transformers import TransformersConfig, TransformersEngine
+
+    return TransformersEngine.load(TransformersConfig(str(model_dir), adapters=adapters))
+
+
+def on_vllm(model_dir, adapters):
+    pytest.importorskip("vllm", reason="vllm is not installed")
+    from selfrag.engines.vllm import VLLMConfig, VLLMEngine
+
+    config = VLLMConfig(str(model_dir), max_model_len=2048, dtype="float32", kv_cache_gib=0.1, adapters=adapters)
+    return VLLMEngine.load(config)
+
+
+@pytest.fixture(scope="module")
+def reference(model_dir, tokenizer, adapters):
+    executor = EngineExecutor(on_transformers(model_dir, adapters), tokenizer)
+    yield executor
+    executor.close()
+
+
+@pytest.fixture(scope="module")
+def vllm(model_dir, tokenizer, adapters):
+    plain = {name: str(path) for name, path in adapters.items() if name != "activated"}
+    executor = EngineExecutor(on_vllm(model_dir, plain), tokenizer)
+    yield executor
+    executor.close()
+
+
+def by_peft(model_dir, adapter, tokenizer, slot):
+    """Log-probability of every surface by a full pass over prompt and surface for each, with PEFT's own forward."""
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(model_dir)
+    model = (model if adapter is None else PeftModel.from_pretrained(model, adapter)).eval()
+    said = CHAT.messages[0].content
+    text = tokenizer("<|im_start|>user\n")["input_ids"] + tokenizer(said, split_special_tokens=True)["input_ids"]
+    prompt = text + tokenizer("<|im_end|>\n<|im_start|>assistant\n")["input_ids"]
+    before = len(tokenizer(slot.prefill)["input_ids"]) if slot.prefill else 0
+    found = []
+    for surface in slot.surfaces:
+        reply = tokenizer(slot.prefill + surface)["input_ids"]
+        with torch.no_grad():
+            rows = torch.log_softmax(model(input_ids=torch.tensor([prompt + reply])).logits[0], -1)
+        found.append(sum(float(rows[len(prompt) + i - 1, reply[i]]) for i in range(before, len(reply))))
+    return found
+
+
+@pytest.mark.parametrize("adapter", [None, "plain", "activated"])
+def test_scores_are_those_of_peft(reference, model_dir, tokenizer, adapters, adapter):
+    [result] = reference.run([Request(STATE, CHAT, slots=SLOTS, adapter=adapter)])
+    for slot, scores in zip(SLOTS, result.scores, strict=True):
+        expected = by_peft(model_dir, adapters.get(adapter), tokenizer, slot)
+        np.testing.assert_allclose(scores, expected, atol=2e-3)
+
+
+def test_several_adapters_share_a_batch_and_keep_their_numbers(reference, vllm):
+    names = (None, "plain", "other")
+    wave = [Request(STATE, CHAT, slots=SLOTS, adapter=name) for name in (*names, *names)]
+    ours, theirs = reference.run(wave), vllm.run(wave)
+    for one, other, again in zip(ours[:3], theirs[:3], theirs[3:], strict=True):
+        for left, right, third in zip(one.scores, other.scores, again.scores, strict=True):
+            np.testing.assert_allclose(left, right, atol=2e-3)
+            np.testing.assert_allclose(right, third, atol=1e-4)
+    assert len({result.scores[0] for result in ours[:3]}) == 3
+
+
+def test_constrained_text_and_scores_in_one_request(reference, vllm):
+    request = Request(
+        STATE, CHAT, 60, constraint=Constraint(json_schema=SCHEMA), slots=SLOTS, adapter="plain", top_logprobs=5
+    )
+    for executor in (reference, vllm):
+        [result] = executor.run([request])
+        assert all(scores is not None for scores in result.scores)
+        assert "".join(token.token for token in result.tokens) == result.text
+        assert result.finish in ("stop", "length")
+        if result.finish == "stop":
+            assert json.loads(result.text)["q"] in ("yes", "no")
+        for token in result.tokens:
+            assert token.logprob == dict(token.top)[token.token]
+
+
+def test_a_choice_has_its_alternatives(reference):
+    request = Request(STATE, CHAT, 20, constraint=Constraint(choice=("yes", "no")), top_logprobs=5)
+    [result] = reference.run([request])
+    assert result.text in ("yes", "no")
+    first = dict(result.tokens[0].top)
+    assert sum(math.exp(value) for value in first.values()) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_text_that_is_no_utf8_yet_has_no_token_of_its_own(reference):
+    request = Request(STATE, CHAT, 20, constraint=Constraint(choice=("é€𝄞",)))
+    [result] = reference.run([request])
+    assert result.text == "é€𝄞"
+    assert "".join(token.token for token in result.tokens) == result.text
+
+
+def test_activated_adapters_reuse_what_the_base_model_computed(reference):
+    long = ChatPrompt((Message("user", "One passage of many. " * 40),))
+    slot = (Slot(("yes", "no"), SITE),)
+    [base] = reference.run([Request(STATE, long, slots=slot)])
+    [activated] = reference.run([Request(STATE, long, slots=slot, adapter="activated")])
+    [plain] = reference.run([Request(STATE, long, slots=slot, adapter="plain")])
+    assert base.prompt_tokens == activated.prompt_tokens == plain.prompt_tokens
+    assert activated.cached_tokens > 0.9 * activated.prompt_tokens
+    assert plain.cached_tokens < 0.5 * plain.prompt_tokens or plain.cached_tokens < activated.cached_tokens
+
+
+def test_the_five_run_in_one_call_each_with_any_model(reference):
+    state = [*TURNS, {"role": "user", "content": "And when?"}]
+    assert 0 <= Answerability(reference, adapter="plain")("Who wrote Faust?", PASSAGES).answerable <= 1
+    assert 0 <= Uncertainty(reference, adapter="other")(TURNS).certainty <= 1
+    faithful = HallucinationDetection(reference, adapter="activated")(TURNS, PASSAGES)
+    assert [site.site.text for site in faithful.sentences] == ["Goethe wrote it.", "It is a play."]
+    cited = CitationGeneration(reference)(TURNS, PASSAGES)
+    for sentence in cited.sentences:
+        for citation in sentence.citations:
+            assert PASSAGES[citation.site.passage][citation.site.begin : citation.site.end] == citation.site.text
+    assert QueryRewrite(reference)(state).diagnostics is not None
+
+
+def test_what_an_executor_cannot_do_is_refused(reference):
+    with pytest.raises(EngineError, match="adapter 'nobody' is not loaded; loaded: activated, other, plain"):
+        reference.run([Request(STATE, CHAT, slots=SLOTS, adapter="nobody")])
+    with pytest.raises(UserError, match=r"temperature=0.7"):
+        reference.run([Request(STATE, CHAT, 5, temperature=0.7)])
+
+
+def test_one_request_that_fails_leaves_the_others(reference):
+    endless = ChatPrompt((Message("user", "far too long " * 3000),))
+    bad = Request(STATE, CHAT, 5, constraint=Constraint(regex="(["))
+    results = reference.run([Request(STATE, endless, slots=SLOTS), bad, Request(STATE, CHAT, slots=SLOTS)])
+    assert [type(result) for result in results] == [Failed, Failed, Completion]
+
+
+def test_nothing_asked_is_nothing_done(reference):
+    assert reference.run([]) == []
+    assert reference.run([Request(STATE, CHAT)]) == [Completion()]
+
+
+def test_vllm_refuses_an_activated_adapter_before_it_is_loaded(model_dir, adapters):
+    with pytest.raises(EngineError, match=r"activated LoRA \(aLoRA\).*transformers engine"):
+        on_vllm(model_dir, {"activated": str(adapters["activated"])})

@@ -1,0 +1,353 @@
+"""Replies of every dialect: typed findings for what is right, diagnostics for what is not, never an exception."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from wire_help import exact, find, plain, published, state, token
+
+from retrieval.passage import Passage
+from selfrag.intrinsics.contract import Code, Completion, Message, Reflection, State, TokenLogprob
+from selfrag.intrinsics.dialects.io_yaml import read_spec
+from selfrag.intrinsics.dialects.output import likelihood
+from selfrag.intrinsics.dialects.registry import DIALECTS, Options, codec_of_spec, intrinsics_of
+from selfrag.intrinsics.hallucination_detection import HallucinationDetection
+from selfrag.intrinsics.library import CATALOG
+from selfrag.intrinsics.query_clarification import QueryClarification
+from selfrag.intrinsics.query_rewrite import QueryRewrite
+from selfrag.reflection.judgment import Source
+
+ARGUMENTS = {
+    "requirement": "r",
+    "policy_text": "p",
+    "answer_relevance_category": "x",
+    "answer_relevance_analysis": "y",
+    "correction_method": "z",
+}
+GIVEN = state("q", "One is. Two is.", documents=("Alpha is. Beta is.",), **ARGUMENTS)
+EVERY = [(dialect, intrinsic) for dialect in DIALECTS for intrinsic in intrinsics_of(dialect)]
+TYPED = {kind.name: kind for kind in CATALOG}
+GARBAGE = (
+    st.text(max_size=60)
+    | st.sampled_from(
+        ['{"<r0>"', '[{"r": 0, "c": [0, "x", null, -1]}]', '[{"r": "0", "f": {}}]', "[[[", '{"a": NaN}', "0"]
+    )
+    | st.recursive(
+        st.none() | st.booleans() | st.integers(-3, 12) | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["r", "c", "f", "e", "i", "<r0>", "score"]), inner, max_size=3)
+        ),
+    ).map(json.dumps)
+)
+
+
+@pytest.mark.parametrize(("dialect", "intrinsic"), EVERY)
+@settings(max_examples=25)
+@given(text=GARBAGE, data=st.data())
+def test_nothing_that_a_model_writes_raises(dialect: str, intrinsic: str, text: str, data: st.DataObject):
+    made = published(dialect, intrinsic)
+    request = made.encode(GIVEN)
+    tokens = None
+    if data.draw(st.booleans()):
+        tokens = tuple(TokenLogprob(c, -0.1, ((c, -0.1), ("x", -3.0))) for c in text)
+    found = made.decode(request, Completion(text, data.draw(st.sampled_from([None, "stop", "length"])), tokens))
+    assert found.raw == text
+    for finding in found.findings:
+        assert GIVEN.holds(finding.site)
+        assert all(GIVEN.holds(citation.site) for citation in finding.citations)
+        if finding.judgment is not None:
+            assert math.isclose(sum(finding.judgment.distribution), 1.0)
+    if len(request.sites) > 1:
+        assert [finding.site for finding in found.findings] == list(request.sites)
+    json.dumps(found.values)
+    if intrinsic in TYPED:
+        kind = TYPED[intrinsic]
+        json.dumps(kind(executor=None, codec=made).result(found).as_dict())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("dialect", "intrinsic"), EVERY)
+def test_scores_of_slots(dialect: str, intrinsic: str):
+    made = exact(dialect, intrinsic)
+    request = made.encode(GIVEN)
+    if not request.slots:
+        return
+    (slot,) = request.slots
+    share = 0.8 / (len(slot.surfaces) - 1)
+    scores = tuple(math.log(0.1 if i == 1 else share) for i in range(len(slot.surfaces)))
+    (finding,) = made.decode(request, Completion(scores=(scores,))).findings
+    assert finding.judgment is not None
+    assert finding.judgment.coverage == pytest.approx(0.9)
+    assert finding.judgment.distribution[1] == pytest.approx(0.1 / 0.9)
+    assert finding.judgment.source is Source.ADAPTER
+    missing = made.decode(request, Completion(scores=(None,)))
+    assert missing.judgments == ()
+    assert missing.diagnostics[0].code is Code.MISSING
+
+
+def test_scores_make_the_same_records_as_a_reply():
+    given = state("q", documents=("d.",))
+    asked, told = exact("mellea", "uncertainty"), published("mellea", "uncertainty")
+    scores = tuple(math.log(0.9 if d == 8 else 0.1 / 9) for d in range(10))
+    by_score = asked.decode(asked.encode(given), Completion(scores=(scores,)))
+    top = token(("8", 0.9), *((str(d), 0.1 / 9) for d in range(10) if d != 8))
+    tokens = (*plain('{"score": "'), top, *plain('"}'))
+    by_text = told.decode(told.encode(given), Completion('{"score": "8"}', "stop", tokens))
+    assert by_score.values == {"certainty": pytest.approx(by_text.values["certainty"])}
+    assert by_score.judgments[0].distribution == pytest.approx(by_text.judgments[0].distribution)
+
+
+def test_uncited_left_out_and_cited_are_three_things():
+    made = published("mellea", "citation_generation")
+    found = made.decode(made.encode(GIVEN), Completion('[{"r": 0, "c": []}]'))
+    first, second = found.findings
+    assert first.judgment is not None
+    assert first.judgment.label == "uncited"
+    assert second.judgment is None
+    assert [note.code for note in found.diagnostics] == [Code.MISSING]
+
+
+def test_neighbouring_citations_are_one_span():
+    made = published("granite-3.3", "citation_generation")
+    found = made.decode(made.encode(GIVEN), Completion('[{"r": 0, "c": [1, 0]}, {"r": 1, "c": [1]}]'))
+    assert [c.site.text for c in found.findings[0].citations] == ["Alpha is. Beta is."]
+    assert (found.values[0]["context_begin"], found.values[0]["context_end"]) == (0, 18)
+
+
+def test_attribution_keeps_the_order_of_importance():
+    made = published("mellea", "context_attribution")
+    request = made.encode(GIVEN)
+    assert [site.text for site in request.sources] == ["Alpha is.", "Beta is.", "q"]
+    found = made.decode(request, Completion('[{"r": 0, "c": [2, 1, 0]}, {"r": 1, "c": []}]'))
+    assert [c.site.text for c in found.findings[0].citations] == ["q", "Beta is.", "Alpha is."]
+    assert [row["attribution_msg_index"] for row in found.values] == [0, None, None]
+
+
+def test_a_probability_for_each_sentence():
+    made = published("granite-common", "hallucination_detection")
+    tokens = (
+        *plain('[{"r": 0, "f": "'),
+        token(("faith", 0.6), ("un", 0.3), ("part", 0.1)),
+        *plain('ful", "e": "x"}]'),
+    )
+    found = made.decode(
+        made.encode(state("q", "One is.", documents=("d.",))),
+        Completion('[{"r": 0, "f": "faithful", "e": "x"}]', "stop", tokens),
+    )
+    (row,) = HallucinationDetection(executor=None, codec=made).result(found).sentences  # type: ignore[arg-type]
+    assert row.faithfulness == pytest.approx(0.65)
+    assert row.explanation == "x"
+
+
+def test_the_first_of_two_records_counts():
+    made = published("mellea", "hallucination_detection")
+    raw = '[{"r":0,"f":"faithful","e":""},{"r":0,"f":"unfaithful","e":""},{"r":1,"f":"Partial","e":""}]'
+    found = made.decode(made.encode(GIVEN), Completion(raw))
+    assert [judgment.label for judgment in found.judgments] == ["faithful", "partial"]
+    assert {note.code for note in found.diagnostics} == {Code.DUPLICATE, Code.RECOVERED}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_rewrite_or_the_original(dialect: str):
+    made = published(dialect, "query_rewrite")
+    given = state("And  Microsoft?")
+    typed = QueryRewrite(executor=None, codec=made)  # type: ignore[arg-type]
+    for raw, text, changed in (
+        ('{"rewritten_question": "Who leads Microsoft?"}', "Who leads Microsoft?", True),
+        ('```json\n{"rewritten_question": "and Microsoft?"}\n```', "and Microsoft?", False),
+        ('{"rewritten_question": "Who lea', "And  Microsoft?", False),
+        ('{"rewrite": "Who"}', "And  Microsoft?", False),
+    ):
+        reflection = made.decode(made.encode(given), Completion(raw))
+        result = typed.result(reflection)
+        assert (result.text, result.changed) == (text, changed)
+        if result.defined:
+            assert reflection.judgments[0].label == ("changed" if changed else "unchanged")
+        else:
+            assert reflection.judgments == ()
+
+
+def test_clear_is_no_question():
+    made = published("mellea", "query_clarification")
+    typed = QueryClarification(executor=None, codec=made)  # type: ignore[arg-type]
+    found = [
+        typed.result(made.decode(made.encode(GIVEN), Completion(json.dumps({"clarification": text}))))
+        for text in ("CLEAR", "Which one?")
+    ]
+    assert [one.question for one in found] == [None, "Which one?"]
+
+
+def test_yes_means_risk():
+    made = published("mellea", "guardian")
+    found = made.decode(made.encode(GIVEN), Completion('{"score": "yes"}'))
+    assert found.judgments[0].label == "risk"
+    assert found.judgments[0].score == 0.0
+    assert found.values == {"guardian": {"score": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("raw", "label"),
+    [
+        ("unanswerable", "unanswerable"),
+        (" answerable\n", "answerable"),
+        ("unanswerable\n\nThe documents", "unanswerable"),
+        ("answerableanswerable", "answerable"),
+        ("Unanswerable", "unanswerable"),
+        ("I think answerable", None),
+        ("answer", None),
+    ],
+)
+def test_a_word_may_be_followed_by_more(raw: str, label: str | None):
+    made = published("granite-3.2", "answerability")
+    found = made.decode(made.encode(state("q", documents=("d.",))), Completion(raw))
+    assert [judgment.label for judgment in found.judgments] == ([] if label is None else [label])
+    assert bool(found.diagnostics) == (raw.strip() != label)
+
+
+@pytest.mark.parametrize(("raw", "value"), [("7", 0.75), ("9 ", 0.95), ("7\n8", 0.75), ("70%", None), ("12", None)])
+def test_a_digit_stands_alone(raw: str, value: float | None):
+    made = published("granite-3.3", "uncertainty")
+    assert made.decode(made.encode(state("q", "a")), Completion(raw)).values == value
+
+
+def test_citations_are_sorted_as_the_library_sorts_them():
+    made = published("mellea", "citation_generation")
+    given = state("q", "One is. Two is.", documents=("Alpha is. Beta is.", "Gamma is."))
+    found = made.decode(made.encode(given), Completion('[{"r": 1, "c": [2, 1, 0]}, {"r": 0, "c": [2]}]'))
+    rows = [(row["response_begin"], row["citation_doc_id"], row["citation_text"]) for row in found.values]
+    assert rows == [(0, "1", "Gamma is."), (8, "0", "Alpha is. Beta is."), (8, "1", "Gamma is.")]
+
+
+def records_of(raw: dict[str, object], reply: str, *turns: str, documents: tuple[str, ...] = ()) -> Reflection:
+    codec = codec_of_spec(read_spec("any", raw), options=Options(exact=False, find=find))
+    return codec.decode(codec.encode(state(*turns, documents=documents)), Completion(reply))
+
+
+def test_a_likelihood_after_a_rule_that_moved_its_label_is_left_out_and_said():
+    likelihood = {"type": "likelihood", "input_path": ["a"], "categories_to_values": {"x": 1.0, "y": 0.0}}
+    rules = {"transformations": [{"type": "nest", "field_name": "n"}, likelihood]}
+    assert records_of(rules, '{"a": null}', "q").values == {"n": {"a": None}}
+    found = records_of(rules, '{"a": "x"}', "q")
+    assert found.values == {"n": {"a": "x"}}
+    assert [note.code for note in found.diagnostics if note.code is Code.INVALID] == [Code.INVALID]
+
+
+def test_spans_are_merged_without_a_field_for_their_text():
+    decode = {
+        "type": "decode_sentences",
+        "source": "documents",
+        "input_path": [None, "c"],
+        "output_names": {"begin": "b", "end": "e"},
+    }
+    merge = {"type": "merge_spans", "group_fields": ["r"], "begin_field": "b", "end_field": "e"}
+    raw = {"transformations": [decode, merge], "sentence_boundaries": {"documents": "c"}}
+    reply = '[{"r": 0, "c": 0}, {"r": 0, "c": 1}, {"r": 1, "c": 0}]'
+    found = records_of(raw, reply, "q", documents=("One. Two.",))
+    assert [(row["r"], row["b"], row["e"]) for row in found.values] == [(0, 0, 9), (1, 0, 4)]
+
+
+def test_a_field_that_the_model_left_out_is_none_and_so_is_the_id_of_a_document_without_one():
+    codec = published("mellea", "hallucination_detection")
+    found = codec.decode(codec.encode(state("q", "A.", documents=("d.",))), Completion('[{"r": 0, "f": "partial"}]'))
+    assert found.values[0]["explanation"] is None
+    citations = published("mellea", "citation_generation")
+    given = State((Message("user", "q"), Message("assistant", "A.")), (Passage("", "One."),))
+    found = citations.decode(citations.encode(given), Completion('[{"r": 0, "c": [0]}]'))
+    assert found.values[0]["citation_doc_id"] is None
+
+
+ANSWER = ('"answerable"', '"unanswerable"')
+
+
+def test_a_label_in_the_middle_of_json():
+    tokens = (*plain('{"'), *plain("score"), *plain('":'), *plain(' "'), token(("no", 0.6), ("yes", 0.4)), *plain('"}'))
+    found = likelihood(tokens, '{"score": "no"}', (10, 14), ('"yes"', '"no"'))
+    assert found is not None
+    assert found.distribution == pytest.approx((0.4, 0.6))
+    assert found.coverage == pytest.approx(1.0)
+
+
+def test_reasoning_before_the_reply_does_no_harm():
+    tokens = (
+        *plain('<|analysis|>maybe "answerable"<|final|>'),
+        token(('"un', 0.75), ('"answer', 0.25)),
+        *plain('answerable"'),
+    )
+    found = likelihood(tokens, '"unanswerable"', (0, 14), ANSWER)
+    assert found is not None
+    assert found.distribution == pytest.approx((0.25, 0.75))
+
+
+def test_a_colon_in_the_same_token():
+    tokens = (*plain('{"a'), token(('": true', 0.7), ('":false', 0.3)), *plain("}"))
+    found = likelihood(tokens, '{"a": true}', (6, 10), ("true", "false"))
+    assert found is not None
+    assert found.distribution == pytest.approx((0.7, 0.3))
+
+
+def test_a_number_that_begins_another():
+    tokens = (token(("1", 0.8), ("2", 0.2)), token(("0", 0.25), ("}", 0.75)))
+    found = likelihood(tokens, "10", (0, 2), ("1", "10", "2"))
+    assert found is not None
+    assert found.distribution == pytest.approx((0.6, 0.2, 0.2))
+
+
+def test_tokens_that_do_not_spell_the_text():
+    assert likelihood(plain("other"), '"answerable"', (0, 12), ANSWER) is None
+    assert likelihood((), '"answerable"', (0, 12), ANSWER) is None
+
+
+def test_a_sampled_token_outside_of_the_alternatives_counts():
+    sampled = TokenLogprob('"un', math.log(0.1), (('"answer', math.log(0.3)),))
+    found = likelihood((sampled, *plain('answerable"')), '"unanswerable"', (0, 14), ANSWER)
+    assert found is not None
+    assert found.distribution == pytest.approx((0.75, 0.25))
+    assert found.coverage == pytest.approx(0.4)
+
+
+LABELS = st.lists(st.text("ab", min_size=1, max_size=4), min_size=2, max_size=4, unique=True)
+
+
+@given(LABELS, st.data())
+def test_against_enumeration_of_a_scripted_model(names: list[str], data: st.DataObject):
+    """A model that writes labels by pieces of one to three characters; each piece has a random weight."""
+    surfaces = [f'"{name}"' for name in names]
+    weights: dict[tuple[str, str], int] = {}
+
+    def pieces(prefix: str) -> dict[str, float]:
+        possible = sorted(
+            {s[len(prefix) : len(prefix) + n] for s in surfaces if s.startswith(prefix) for n in (1, 2, 3)}
+        )
+        found = {p: weights.setdefault((prefix, p), data.draw(st.integers(1, 9))) for p in possible if p}
+        total = sum(found.values())
+        return {piece: weight / total for piece, weight in found.items()}
+
+    def enumerate_all(prefix: str, probability: float) -> dict[str, float]:
+        if prefix in surfaces:
+            return {prefix: probability}
+        total: dict[str, float] = {}
+        for piece, p in pieces(prefix).items():
+            for label, mass in enumerate_all(prefix + piece, probability * p).items():
+                total[label] = total.get(label, 0.0) + mass
+        return total
+
+    truth = enumerate_all("", 1.0)
+    text, tokens = "", []
+    while text not in surfaces:
+        options = pieces(text)
+        chosen = data.draw(st.sampled_from(sorted(options)))
+        top = tuple((piece, math.log(p)) for piece, p in options.items())
+        tokens.append(TokenLogprob(chosen, math.log(options[chosen]), top))
+        text += chosen
+    found = likelihood(tokens, text, (0, len(text)), surfaces)
+    if found is None:
+        return  # the whole way was shared by several labels, and others left it unseen
+    masses = [p * found.coverage for p in found.distribution]
+    for surface, mass in zip(surfaces, masses, strict=True):
+        assert mass <= truth[surface] + 1e-9
+    if found.coverage > 1 - 1e-9:
+        assert found.distribution == pytest.approx([truth[s] for s in surfaces])
