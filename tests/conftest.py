@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 import math
 import os
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ settings.register_profile("selfrag", deadline=None)  # wall-clock deadlines fail
 settings.load_profile("selfrag")
 
 
+MAY_MISS = ("deepspeed",)
+"""Packages that CI does without. Other tests that skip there need GPUs, a model hub, the given data beside the clone,
+Windows, another user than root, a mounted file system, or a tokenizer of another kind."""
 MAKING = pytest.StashKey["subprocess.Popen[bytes]"]()
 MAKE_DEMO_FILES = (
     "from selfrag.demo import encoder_path, index_path, model_path; model_path(), encoder_path(), index_path()"
@@ -52,6 +56,31 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
+
+
+def _found_missing(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Where SELFRAG_MISSING_PACKAGES=fail, as in CI, a test that wants a package that is not there fails."""
+    if os.environ.get("SELFRAG_MISSING_PACKAGES") != "fail" or not isinstance(report.longrepr, tuple):
+        return
+    reason = report.longrepr[2]
+    if re.search(r"not installed|could not import", reason) and not any(name in reason for name in MAY_MISS):
+        report.outcome, report.longrepr = "failed", f"{reason}: put what tests need into the extra `dev`"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """See `_found_missing`."""
+    report = yield
+    _found_missing(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """See `_found_missing`."""
+    report = yield
+    _found_missing(report)
+    return report
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -59,7 +59,6 @@ def test_no_workers_is_refused() -> None:
         augment_on_ray(small_run.LexicalCritic, small_run.WordRetriever, small_run.OPTIONS, workers=0)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Ray's test cluster needs POSIX")
 def test_a_cluster_of_two_nodes_writes_the_bytes_of_a_local_run(tmp_path: Path) -> None:
     pytest.importorskip("ray")
