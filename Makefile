@@ -14,7 +14,12 @@ NUMBERS := tests/training/test_export.py tests/training/test_training_model.py t
   tests/retrieval/test_encoders.py tests/engines/test_transformers_engine.py tests/engines/test_prefixes.py \
   tests/engines/test_activated_lora.py
 
-.PHONY: demo test test-portable fuzz reference mutants check format clean
+CORE_TESTS := tests/reflection tests/decoding tests/test_tokenization.py tests/test_prompting.py
+
+.PHONY: help demo test test-fast test-portable fuzz reference mutants check format clean
+
+help:  ## what there is to make
+	@sed -n 's/^\([a-z-]*\):  ## /\1|/p' $(firstword $(MAKEFILE_LIST)) | column -t -s '|'
 
 demo:  ## answer three questions on a real corpus with the default model; traces go to ./traces
 	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu
@@ -24,10 +29,14 @@ test:  ## all tests but those that take minutes
 	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev
 	$(PYTEST) -m "not slow" $(TESTS)
 
+test-fast:  ## the pure core: reflection, tokenisation, prompting, decoding, with the coverage of its branches
+	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev
+	$(PYTEST) -q -m "not slow and not engine and not demo" $(CORE_TESTS) --cov --cov-report=term-missing:skip-covered
+
 fuzz:  ## the properties of injection with 20,000 examples each (about ten minutes)
 	SELFRAG_FUZZ=20000 $(BIN)/python -m pytest tests/intrinsics/test_injection.py
 
-reference:  ## the decoder against the brute-force reference, 20,000 examples of each kind (about 20 minutes)
+reference:  ## the decoder against the brute-force reference, 20,000 examples of each kind (about half an hour)
 	SELFRAG_REFERENCE=20000 $(BIN)/python -m pytest tests/decoding/test_reference.py
 
 mutants:  ## changes of the pure core that no test notices (hours; `MUTANTS='selfrag.decoding.tree*'` for one module)

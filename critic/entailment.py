@@ -73,7 +73,7 @@ def load(directory: str) -> CriticEntailment:
         UserError: there is no such directory. At the first verdict: it holds no critic, or the engine cannot load it.
     """
     from critic.student.judge import resolve_critic
-    from selfrag.evaluation.records import model_files
+    from selfrag.provenance import model_files
 
     path = resolve_critic(directory)
     return CriticEntailment(_Late(path), f"critic {path.name}", {"model": directory, "files": model_files(path)})

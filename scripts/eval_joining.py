@@ -20,11 +20,11 @@ from typing import Any
 
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
-from selfrag.evaluation.records import model_files
 from selfrag.evaluation.runner import Run, run
 from selfrag.evaluation.systems import Reflective
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.intrinsics.library import find
+from selfrag.provenance import model_files
 from selfrag.reflection.weights import Weights
 
 VARIANTS: Mapping[str, Mapping[str, Any]] = {

@@ -19,6 +19,12 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def model_files(model: Path) -> dict[str, str]:
+    """Checksums of a checkpoint's weights, configuration and tokenizer, by file name."""
+    found = sorted({*model.glob("*.safetensors"), *model.glob("*.json"), *model.glob("*.bin"), *model.glob("*.jinja")})
+    return {path.name: sha256(path) for path in found}
+
+
 def commit() -> str | None:
     """The checkout this code runs from, with `+changes` where files differ from it; None outside of one."""
     git = shutil.which("git")

@@ -19,8 +19,8 @@ from selfrag.decoding.trace import read_trace
 from selfrag.engines.adapters import is_activated, read_adapter
 from selfrag.engines.http import HTTPConfig, _vocab_size
 from selfrag.evaluation.items import item_of, read_items
+from selfrag.evaluation.judging import read_judged
 from selfrag.evaluation.metrics.factscore import read_output
-from selfrag.evaluation.metrics.judging import read_judged
 from selfrag.evaluation.public_files import read_records
 from selfrag.evaluation.records import read_manifest
 from selfrag.intrinsics.library import AdapterCard

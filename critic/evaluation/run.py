@@ -223,8 +223,7 @@ def _journal(out: Path | None, about: Mapping[str, Any], chunks: Chunks) -> Iter
 
 
 def _manifest(rows_path: Path, subjects: Subjects, folders: Mapping[str, Path], seed: int) -> dict[str, Any]:
-    from selfrag.evaluation.records import model_files
-    from selfrag.provenance import commit, machine, sha256
+    from selfrag.provenance import commit, machine, model_files, sha256
 
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),

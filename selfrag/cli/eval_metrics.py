@@ -15,7 +15,7 @@ from selfrag.untrusted import printable
 
 if TYPE_CHECKING:
     from selfrag.evaluation.items import Item
-    from selfrag.evaluation.metrics.judging import Judges
+    from selfrag.evaluation.judging import Judges
 
 
 def metrics() -> None:
@@ -59,7 +59,7 @@ def judge(
     from selfrag.cli.eval_report import show
     from selfrag.cli.options import quiet
     from selfrag.evaluation.comparison import run_folders
-    from selfrag.evaluation.metrics.judging import families, judge_run
+    from selfrag.evaluation.judging import families, judge_run
 
     quiet()
     wanted = families(metric or ())
@@ -81,7 +81,7 @@ def facts(
 ) -> None:
     """Hand a run to the official FactScore tool, which needs an environment of its own, and take its figures in."""
     from selfrag.cli.eval_report import show
-    from selfrag.evaluation.metrics.judging import official_input, official_output
+    from selfrag.evaluation.judging import official_input, official_output
 
     if (write is None) == (read is None):
         raise UserError("give --write FILE.jsonl before the tool is run, or --read FILE_factscore_output.json after it")
@@ -123,9 +123,9 @@ def _check(
 
 def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowledge: str | None, facts: str) -> Judges:
     """Loads what is needed, and refuses what is missing before it does."""
+    from selfrag.evaluation.judging import Judges
     from selfrag.evaluation.metrics.entailment import load_entailment
     from selfrag.evaluation.metrics.factscore import load_splitter
-    from selfrag.evaluation.metrics.judging import Judges
     from selfrag.evaluation.runner import index_fingerprint, retriever_of
 
     if by is None and set(wanted) - {"mauve"}:

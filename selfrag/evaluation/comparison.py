@@ -13,7 +13,7 @@ import numpy as np
 
 from selfrag.errors import UserError
 from selfrag.evaluation.intervals import ROUNDS, Estimate, Floats, interval
-from selfrag.evaluation.metrics.judging import read_judged
+from selfrag.evaluation.judging import read_judged
 from selfrag.evaluation.metrics.registry import Part, is_count
 from selfrag.evaluation.multiple_choice import Form, recorded_form
 from selfrag.evaluation.records import MANIFEST, file_entry, read_manifest, read_records

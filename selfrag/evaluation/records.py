@@ -117,12 +117,6 @@ def file_entry(manifest: Mapping[str, Any], folder: Path, name: str, *, finished
     return entry
 
 
-def model_files(model: Path) -> dict[str, str]:
-    """Checksums of a checkpoint's weights, configuration and tokenizer, by file name."""
-    found = sorted({*model.glob("*.safetensors"), *model.glob("*.json"), *model.glob("*.bin"), *model.glob("*.jinja")})
-    return {path.name: sha256(path) for path in found}
-
-
 def _fresh(identity: Mapping[str, Any]) -> dict[str, Any]:
     about = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -26,13 +26,13 @@ from selfrag.evaluation.metrics.output import Output, output_of
 from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.multiple_choice import Form
 from selfrag.evaluation.presets import Given
-from selfrag.evaluation.records import RecordFile, RunDirectory, Spent, model_files
+from selfrag.evaluation.records import RecordFile, RunDirectory, Spent
 from selfrag.evaluation.systems import System, named_system, system_of_task, tokenizer_of
 from selfrag.evaluation.task import Task
 from selfrag.evaluation.task_files import TaskFile, read_tasks, with_evidence
 from selfrag.loading import resolve_model
 from selfrag.plugins import plugin
-from selfrag.provenance import sha256
+from selfrag.provenance import model_files, sha256
 
 
 class Closeable(Protocol):

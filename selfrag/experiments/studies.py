@@ -23,7 +23,7 @@ from selfrag.decoding.trace import ROOT, Status, Trace, trace_of
 from selfrag.errors import UserError
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.output import USAGE, Output, output_of
-from selfrag.evaluation.records import RunDirectory, item_id, model_files
+from selfrag.evaluation.records import RunDirectory, item_id
 from selfrag.evaluation.runner import (
     Execute,
     Finished,
@@ -40,6 +40,7 @@ from selfrag.evaluation.task_files import TaskFile
 from selfrag.jsonl import read_jsonl, write_jsonl
 from selfrag.loading import resolve_model
 from selfrag.prompting import Prompting
+from selfrag.provenance import model_files
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.reflection.weights import Weights
 from selfrag.tokenization import HFTextCodec

@@ -19,10 +19,10 @@ from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.trace import decoding_dict
 from selfrag.errors import UserError
 from selfrag.evaluation.comparison import Comparison, FileResult, SystemRun, Table, compare, read_runs
+from selfrag.evaluation.judging import Record, judge_citations, write_judged
+from selfrag.evaluation.judging import about as judged_about
 from selfrag.evaluation.metrics.answers import FLUENCY
 from selfrag.evaluation.metrics.entailment import load_entailment, remembered
-from selfrag.evaluation.metrics.judging import Record, judge_citations, write_judged
-from selfrag.evaluation.metrics.judging import about as judged_about
 from selfrag.evaluation.metrics.nli import Entailment
 from selfrag.evaluation.metrics.registry import Metric
 from selfrag.evaluation.presets import Given

@@ -28,8 +28,8 @@ from reproduction.table2 import COLUMNS, ROWS, TASKS, row
 from selfrag.cli.main import app
 from selfrag.errors import UserError
 from selfrag.evaluation.intervals import Estimate
+from selfrag.evaluation.judging import facts_judged, judgeable, write_judged
 from selfrag.evaluation.metrics.factscore import Fact, Facts
-from selfrag.evaluation.metrics.judging import facts_judged, judgeable, write_judged
 from selfrag.evaluation.presets import PRESETS, Given
 from selfrag.evaluation.records import items_of
 from selfrag.evaluation.systems import SYSTEMS

@@ -27,13 +27,13 @@ from selfrag.evaluation.metrics.nli import (
     Verdicts,
     short_name,
 )
-from selfrag.evaluation.records import model_files
 from selfrag.intrinsics.chat import LabelCodec
 from selfrag.intrinsics.contract import Completion, Executor, Failed, Request
 from selfrag.intrinsics.hallucination_detection import HallucinationDetection, HallucinationResult
 from selfrag.intrinsics.sentences import judged_turn
 from selfrag.intrinsics.state import Message, State
 from selfrag.loading import resolve_model, shipped_adapters
+from selfrag.provenance import model_files
 from selfrag.reflection.labels import Label, LabelSet, Role
 from selfrag.runlog import Header, RunLog
 

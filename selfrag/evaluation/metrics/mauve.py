@@ -17,8 +17,8 @@ from retrieval.pretrained import load
 from selfrag.errors import UserError, require
 from selfrag.evaluation.intervals import Floats
 from selfrag.evaluation.metrics.nli import batches, short_name
-from selfrag.evaluation.records import model_files
 from selfrag.loading import load_tokenizer, resolve_model
+from selfrag.provenance import model_files
 
 ALCE_FEATURES = "openai-community/gpt2-large"
 MAX_TOKENS = 512

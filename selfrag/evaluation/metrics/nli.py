@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeAlias
 
 from retrieval import pretrained
 from selfrag.errors import UserError, require
-from selfrag.evaluation.records import model_files
 from selfrag.loading import load_tokenizer, resolve_model
+from selfrag.provenance import model_files
 
 Pair: TypeAlias = tuple[str, str]
 """Premise and hypothesis."""

@@ -3,7 +3,7 @@
 A measure maps an item and an answer to what the item adds to a numerator and a denominator; the figure over items is
 one sum over the other. Another package adds metrics through the entry-point group `selfrag.metrics`: each entry point
 names a module whose decorators register them. Metrics in `JUDGED` need a second model and are computed over finished
-runs (`selfrag.evaluation.metrics.judging`).
+runs (`selfrag.evaluation.judging`).
 """
 
 from __future__ import annotations

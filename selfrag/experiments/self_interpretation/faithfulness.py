@@ -26,7 +26,6 @@ from selfrag.evaluation.metrics.answers import token_f1
 from selfrag.evaluation.metrics.citations import pair_figures
 from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.normalisation import normalise
-from selfrag.evaluation.records import model_files
 from selfrag.evaluation.runner import on_demand
 from selfrag.evaluation.task_files import nothing_searched
 from selfrag.experiments.report_tables import Table, percent, share
@@ -43,6 +42,7 @@ from selfrag.experiments.self_interpretation.run import (
     record,
 )
 from selfrag.intrinsics.contract import Message, Reflection, Reflector, State
+from selfrag.provenance import model_files
 from selfrag.reflection.labels import ISREL, ISSUP
 from selfrag.untrusted import printable, whole
 

@@ -24,7 +24,7 @@ from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.base import Engine, serve
 from selfrag.errors import UserError
 from selfrag.evaluation.metrics.output import USAGE
-from selfrag.evaluation.records import RecordFile, RunDirectory, Spent, model_files, read_manifest, read_records
+from selfrag.evaluation.records import RecordFile, RunDirectory, Spent, read_manifest, read_records
 from selfrag.evaluation.runner import Model, engine_kind, on_demand
 from selfrag.experiments.self_interpretation import replies
 from selfrag.experiments.self_interpretation.grid import (
@@ -39,6 +39,7 @@ from selfrag.experiments.self_interpretation.grid import (
 from selfrag.intrinsics.contract import ChatPrompt, Executor, Message, Piece, Request, State, TextPrompt
 from selfrag.loading import load_tokenizer, resolve_model
 from selfrag.prompting import Prompting
+from selfrag.provenance import model_files
 from selfrag.reflection.labels import TOKENS
 from selfrag.untrusted import printable, whole
 

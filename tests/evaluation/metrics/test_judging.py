@@ -19,8 +19,7 @@ from selfrag.engines.scripted import Reply
 from selfrag.evaluation.baselines import FineTuned
 from selfrag.evaluation.comparison import compare, read_runs
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.alce import as_list_for
-from selfrag.evaluation.metrics.judging import (
+from selfrag.evaluation.judging import (
     CITATIONS,
     Judged,
     Judges,
@@ -33,6 +32,7 @@ from selfrag.evaluation.metrics.judging import (
     read_judged,
     write_judged,
 )
+from selfrag.evaluation.metrics.alce import as_list_for
 from selfrag.evaluation.metrics.output import Output
 from selfrag.evaluation.runner import run
 from selfrag.evaluation.tables import csv_text, markdown

@@ -12,7 +12,7 @@ import pytest
 
 from retrieval.errors import MissingExtraError, UserError
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.judging import Record, judge_likeness
+from selfrag.evaluation.judging import Record, judge_likeness
 from selfrag.evaluation.metrics.mauve import HiddenStates, as_alce, mauve
 from selfrag.evaluation.metrics.output import Output
 
@@ -45,9 +45,7 @@ def test_equal_sets_score_high_and_disjoint_ones_low() -> None:
 def test_answers_are_judged_as_alce_prepares_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert as_alce("q", "w " * 200) == "q" + " w" * 99
     seen: list[list[str]] = []
-    monkeypatch.setattr(
-        "selfrag.evaluation.metrics.judging.mauve", lambda human, said, features: seen.extend((human, said))
-    )
+    monkeypatch.setattr("selfrag.evaluation.judging.mauve", lambda human, said, features: seen.extend((human, said)))
     item = Item("q", "what", True, query="who?", references=("Ann did.\nIn May.!", "second"))
     texts = ("Ann did [1], in May [2][3].\nQuestion: what?", "[1]", " ")
     judge_likeness([*(Record(item, Output(text), {}) for text in texts), Record(item, None, {})], Drawn())
