@@ -32,7 +32,7 @@ class _Line(Generic[Owner]):
     future: Future[Sequence[Result]] | None = None
 
 
-class Aside(Generic[Owner]):
+class BackgroundBatcher(Generic[Owner]):
     """Queues requests for an owner, and gives back each owner's results."""
 
     def __init__(

@@ -19,7 +19,7 @@ from typing import TypeAlias
 from retrieval.errors import UserError
 from retrieval.passage import Retriever
 from selfrag.decoding.answer import Answer, Segment
-from selfrag.decoding.batcher import Aside, Service
+from selfrag.decoding.batcher import BackgroundBatcher, Service
 from selfrag.decoding.requests import Generate, Result
 from selfrag.decoding.sessions import Serving, Session, open_session, session
 from selfrag.decoding.tree import Commit, Decoder
@@ -81,7 +81,7 @@ PATIENCE = 0.1
 @dataclass(slots=True)
 class _Driver:
     engine: Session
-    aside: Aside[_Task]
+    batcher: BackgroundBatcher[_Task]
     running: dict[int, tuple[_Task, int]] = field(default_factory=dict)  # ticket -> task, position in its batch
     tasks: dict[int, _Task] = field(default_factory=dict)
 
@@ -100,7 +100,7 @@ class _Driver:
         for task in [task for index, task in self.tasks.items() if index in indices]:
             self.engine.abort([ticket for ticket, (owner, _) in self.running.items() if owner is task])
             self.running = {ticket: item for ticket, item in self.running.items() if item[0] is not task}
-            self.aside.forget(task)
+            self.batcher.forget(task)
             self.end(task)
             task.decoder.close()
             yield Broken(task.index, DecodingError("cancelled"))
@@ -130,7 +130,7 @@ class _Driver:
                 if isinstance(request, Generate):
                     self.running[self.engine.submit(request)] = (task, position)
                 else:
-                    self.aside.ask(task, position, request)
+                    self.batcher.ask(task, position, request)
             return
 
     def deliver(self, task: _Task, position: int, result: Result) -> Iterator[Event]:
@@ -140,11 +140,11 @@ class _Driver:
 
     def poll(self) -> Iterator[Event | None]:
         """Do one round: send what is asked, deliver what has arrived; None if nothing has."""
-        self.aside.start()
+        self.batcher.start()
         arrived: list[tuple[_Task, int, Result]] = [
             (*self.running.pop(ticket), result) for ticket, result in self.engine.step()
         ]
-        arrived += [(*place, result) for place, result in self.aside.collect()]
+        arrived += [(*place, result) for place, result in self.batcher.collect()]
         if not arrived:
             yield None
         for task, position, result in arrived:
@@ -189,8 +189,8 @@ def drive(
         Events as they happen; one `Answered` or `Broken` for each decoder. Leaving early aborts what is still running.
     """
     bell = threading.Event()
-    with session(engine, bell.set) as own, closing(Aside[_Task](retriever, services, bell.set)) as aside:
-        for event in _Driver(own, aside).events(decoders, max_live, cancelled):
+    with session(engine, bell.set) as own, closing(BackgroundBatcher[_Task](retriever, services, bell.set)) as batcher:
+        for event in _Driver(own, batcher).events(decoders, max_live, cancelled):
             if event is not None:
                 yield event
                 continue
@@ -212,14 +212,14 @@ async def adrive(
         with suppress(RuntimeError):  # the loop was closed before the engine came back
             loop.call_soon_threadsafe(bell.set)
 
-    own, aside = open_session(engine, ring), Aside[_Task](retriever, services, ring)
+    own, batcher = open_session(engine, ring), BackgroundBatcher[_Task](retriever, services, ring)
     try:
-        for event in _Driver(own, aside).events(decoders, MAX_LIVE, ()):
+        for event in _Driver(own, batcher).events(decoders, MAX_LIVE, ()):
             if event is not None:
                 yield event
                 continue
             await bell.wait()
             bell.clear()
     finally:
-        aside.close()
+        batcher.close()
         own.close(wait=False)

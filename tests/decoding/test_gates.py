@@ -69,6 +69,7 @@ def test_a_gate_can_take_the_evidence_away() -> None:
     answer = run(TREE, "d1", "d2", gates="ad<0.5:write", given={"critics": [answerable(0.2)]}).answer
     assert (answer.text, answer.citations) == ("Own.", ())
     assert answer.trace.decisions[0].action == "retrieve"
+    assert answer.trace.decisions[0].reason.endswith("ad 0.200 < 0.5, no evidence")
     assert answer.rescore(Weights(issup=3)).exact
 
 
@@ -92,6 +93,9 @@ def test_certainty_routes_the_search() -> None:
     sure = run(TREE, "d2", gates="uq<0.5:retrieve", threshold=0.0, given={"critics": [certain(9)]})
     assert (sure.answer.text, sure.searches.queries) == ("Own.", [])
     assert sure.answer.trace.decisions[0].reason == "uq 0.950, no search"
+    for threshold in (0.0, 1.0):
+        again = sure.answer.rescore(threshold=threshold)
+        assert (again.text, again.exact) == ("Own.", True)
     always = certain(9)
     run(TREE, "d2", gates="uq<0.5:retrieve", mode="always", given={"critics": [always]})
     assert always.moments == []  # the mode is the caller's own decision

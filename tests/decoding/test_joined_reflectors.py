@@ -19,7 +19,7 @@ from written import PROMPTING, VOCABULARY, Run, passages, run
 from selfrag.cli.ask import render
 from selfrag.decoding.answer import Answer, sweep
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.reflectors import Asking, Moment, Verdict
+from selfrag.decoding.reflectors import Asking, Guardrail, Moment, ScoreTerm, Verdict
 from selfrag.decoding.requests import Generate, Generated
 from selfrag.decoding.trace import Trace
 from selfrag.errors import UserError
@@ -342,3 +342,14 @@ def test_no_step_asks_for_more_than_its_room(seed: int, policy: Decoding) -> Non
                 passed = [n for n in asked if n.status != "forbidden"]
                 room = policy.room(cost)
                 assert room is None or len(passed) <= room
+
+
+def test_a_term_may_be_written_with_spaces() -> None:
+    assert ScoreTerm.parse("hd = issup >= 0.1") == ScoreTerm("hd", Role.SUPPORT, 0.1)
+    assert Guardrail.parse("ad < 0.5 : drop") == Guardrail("ad", 0.5, "drop")
+
+
+def test_places_of_a_verdict_weigh_by_their_shares() -> None:
+    places = (Judgment(ISSUP, "x", (1.0, 0.0, 0.0), 0.5), Judgment(ISSUP, "y", (0.0, 1.0, 0.0), 1.0))
+    mean = Verdict(places, (1.0, 3.0)).mean("here", None)
+    assert mean == Judgment(ISSUP, "here", (0.25, 0.75, 0.0), (0.5 + 3 * 1.0) / 4)

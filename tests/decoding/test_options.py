@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -253,6 +254,16 @@ def test_more_options_than_watched_ids() -> None:
     assert found.answer.text == options[250]
     assert max(len(request.watch_ids) for request in found.engine.requests) <= LIMITS.max_watch
     assert Limits(1, 1).max_watch == LIMITS.max_watch
+
+
+def test_the_engine_says_how_many_ids_one_request_may_watch() -> None:
+    options = [chr(0x4E00 + i) for i in range(30)]
+    table = {"[No Retrieval]": dict.fromkeys(options, 1 / 60) | {options[20]: 0.5}}
+    table |= {f"[No Retrieval]{o}": NEUTRAL for o in options}
+    narrow = replace(LIMITS, max_watch=20)
+    found = run(speller(table), choices=options, mode="never", undefined="zero", limits=narrow)
+    assert found.answer.text == options[20]
+    assert max(len(request.watch_ids) for request in found.engine.requests) == 20
 
 
 @pytest.mark.parametrize("wrong", [[], ["A"], "AB", ["A", "A"], ["A", " "], ["A", 1]])

@@ -164,6 +164,28 @@ def test_closing_an_engine_in_use_ends_its_calls_with_the_engine_s_own_error() -
             asked.result(10)
 
 
+def test_closing_an_engine_waits_for_its_step() -> None:
+    held, entered = threading.Event(), threading.Event()
+
+    def slow(request: Generate) -> Any:
+        entered.set()
+        assert held.wait(5)
+        return Failed("late")
+
+    engine = ScriptedEngine(slow, EOS, limits=LIMITS)
+    opened = sessions.open_session(engine, lambda: None)
+    with ThreadPoolExecutor(1) as pool:
+        opened.submit(Generate((1,), 1))
+        opened.step()
+        assert entered.wait(5)
+        closing = pool.submit(sessions.close, engine)
+        time.sleep(0.1)
+        assert not closing.done()
+        held.set()
+        closing.result(5)
+    opened.close()
+
+
 def test_aborting_without_waiting_does_not_wait_for_a_step() -> None:
     held, entered = threading.Event(), threading.Event()
 

@@ -9,7 +9,7 @@ from typing import Any
 from written import PROMPTING, scripted
 
 from selfrag.decoding.answer import Answer, Usage
-from selfrag.decoding.batcher import consult
+from selfrag.decoding.batcher import BackgroundBatcher, consult
 from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reflectors import together
@@ -43,6 +43,16 @@ def test_all_who_wait_share_a_call() -> None:
     found = texts([asking(1, 2), asking(3), asking(4)], services={"judge": double})
     assert found == ["[2, 4]", "[6]", "[8]"]
     assert calls == [[1, 2, 3, 4]]
+
+
+def test_who_waits_is_called_when_results_have_arrived() -> None:
+    rung = threading.Event()
+    batcher: BackgroundBatcher[str] = BackgroundBatcher(None, {"judge": lambda payloads: payloads}, rung.set)
+    batcher.ask("Q", 0, Consult("judge", 1))
+    batcher.start()
+    assert rung.wait(5)
+    assert list(batcher.collect()) == [(("Q", 0), Consulted(1))]
+    batcher.close()
 
 
 def test_failures_stay_with_their_requests() -> None:
