@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -20,7 +22,7 @@ PAGES = [
     ROOT / "selfrag" / "demo" / "adapter" / "README.md",
 ]
 BLOCK = re.compile(r"^```(?:bash|console|sh)\n(.*?)^```", flags=re.M | re.S)
-SCRIPT = re.compile(r"scripts/[\w/]+\.py")
+CODE = re.compile(r"(?:scripts|selfrag|critic|retrieval)/[\w/]+\.py")
 
 
 def commands(page: Path) -> list[str]:
@@ -59,6 +61,12 @@ def test_there_are_commands_to_look_at() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
-def test_scripts_that_a_document_names_exist(page: Path) -> None:
-    for script in SCRIPT.findall(page.read_text(encoding="utf-8")):
-        assert (ROOT / script).is_file(), script
+def test_files_of_code_that_a_document_names_exist(page: Path) -> None:
+    for file in CODE.findall(page.read_text(encoding="utf-8")):
+        assert (ROOT / file).is_file(), file
+
+
+def test_the_picture_of_the_rooms_is_that_of_the_imports() -> None:
+    script = [sys.executable, str(ROOT / "scripts" / "draw_rooms.py"), "--check"]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
