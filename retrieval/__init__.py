@@ -1,6 +1,6 @@
 """Passages in, ranked passages out: a corpus on disk, text encoders, a vector index, and retrievers over them.
 
-Knows no language model and no reflection token. Importing it costs neither torch nor faiss, spaCy or pyarrow.
+Importing it costs neither torch nor faiss, spaCy or pyarrow.
 """
 
 from __future__ import annotations

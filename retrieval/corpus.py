@@ -1,4 +1,4 @@
-"""A corpus on disk: passages in an Arrow file that is memory-mapped, in a fixed order, with unique ids. Knows no index.
+"""A corpus on disk: passages in an Arrow file that is memory-mapped, in a fixed order, with unique ids.
 
 The file is an Arrow stream as `datasets` writes them; `Corpus.dataset()` opens it as a `Dataset` without copying.
 """

@@ -1,4 +1,4 @@
-"""`Passage`, the unit of evidence, and what a retriever is. Knows no index, no model and no reflection token."""
+"""`Passage`, the unit of evidence, and what a retriever is."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Hugging Face checkpoints: loaded without their code, in the number format this machine is fast in.
 
-Every `from_pretrained` of transformers and PEFT in this project is here. Knows no engine and no index.
+Every `from_pretrained` of transformers and PEFT in this project is here.
 """
 
 from __future__ import annotations

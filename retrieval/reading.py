@@ -1,4 +1,4 @@
-"""Files that a user names, read so that whatever is wrong with one is a single line. Knows no record format.
+"""Files that a user names, read so that whatever is wrong with one is a single line.
 
 The path, the kind of file, the bytes, the text and the JSON in it: each fault names the file and what to do.
 """

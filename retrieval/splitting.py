@@ -1,4 +1,4 @@
-"""Cuts a text into passages of whole sentences with a word budget and overlap. Knows no file and no title.
+"""Cuts a text into passages of whole sentences with a word budget and overlap.
 
 Everything is a span of the original text, so offsets are free and nothing is lost: every character that is not white
 space is in at least one passage.

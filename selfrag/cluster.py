@@ -1,4 +1,4 @@
-"""Work on many machines through Ray Data: plain rows go out to actors, plain rows come back. Knows no kind of work.
+"""Work on many machines through Ray Data: plain rows go out to actors, plain rows come back.
 
 What actors need must be found by them under the same names, on a shared disk or on each machine.
 """

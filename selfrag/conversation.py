@@ -1,4 +1,4 @@
-"""From what a caller asks - a question, a conversation, many of either - to decoders. Knows no engine's work.
+"""From what a caller asks - a question, a conversation, many of either - to decoders.
 
 A conversation of several turns is answered with its turns before the prompt; where a reflector that rewrites queries is
 at hand, searches use the rewrite (`selfrag.intrinsics.flows`).

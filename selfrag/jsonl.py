@@ -1,6 +1,6 @@
 """JSON Lines on disk, plain or gzipped: strict reading with file and line, and writing that is all or nothing.
 
-Knows no schema. A file ending in `.gz` is gzipped; everything is UTF-8.
+A file ending in `.gz` is gzipped; everything is UTF-8.
 """
 
 from __future__ import annotations

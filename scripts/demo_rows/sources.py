@@ -1,4 +1,4 @@
-"""The training files the demo rows are made of, read strictly. Knows their schemas; decides nothing about rows.
+"""The training files the demo rows are made of, read strictly.
 
 Only training splits are read. Passages that answer a development query are left out of the corpus, so that no
 development article becomes training text.

@@ -1,4 +1,4 @@
-"""The `selfrag` command: assembles the commands. Knows no command's options."""
+"""The `selfrag` command: assembles the commands."""
 
 from __future__ import annotations
 

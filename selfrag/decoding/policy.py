@@ -1,6 +1,6 @@
 """`Decoding`: every choice a user can make at inference, as one frozen value, with the presets `paper` and `official`.
 
-Knows no request and no model. Numbers and formulas: arXiv 2310.11511, sections 3.3 and 4.3 and appendix A.4.
+Numbers and formulas: arXiv 2310.11511, sections 3.3 and 4.3 and appendix A.4.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The growing tree of one question and the steps every decoder shares: ask, read the first boundary, find evidence.
 
-Sans-IO: everything here yields batches of requests and gets their results. Knows no search strategy.
+Sans-IO: everything here yields batches of requests and gets their results.
 """
 
 from __future__ import annotations

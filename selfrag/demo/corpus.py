@@ -1,7 +1,6 @@
 """The default corpus: introductions of English Wikipedia's vital articles as passages, indexed once.
 
-Knows the layout of the downloaded file; splitting, encoding and indexing belong to `retrieval`. The texts are by the
-contributors of the articles named in the passages' titles, CC BY-SA 4.0.
+The texts are by the contributors of the articles named in the passages' titles, CC BY-SA 4.0.
 """
 
 from __future__ import annotations

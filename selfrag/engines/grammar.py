@@ -1,4 +1,4 @@
-"""Constraints as masks over a vocabulary, for engines that choose tokens themselves. Knows xgrammar, no model.
+"""Constraints as masks over a vocabulary, for engines that choose tokens themselves.
 
 vLLM compiles constraints with the same library and the same settings, so both engines allow the same texts.
 """

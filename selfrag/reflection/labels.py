@@ -1,4 +1,4 @@
-"""Reflection labels and their groups: names, desirability values and token strings. Knows no tokenizer and no model.
+"""Reflection labels and their groups: names, desirability values and token strings.
 
 Values follow the paper (arXiv 2310.11511, Table 1 and appendix A.4): Relevant 1, Irrelevant 0; Fully 1, Partially 0.5,
 No support 0; utility 1..5 as -1, -0.5, 0, 0.5, 1. Token strings are those of the published checkpoints.

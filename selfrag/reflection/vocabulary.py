@@ -1,4 +1,4 @@
-"""`Vocabulary`: the 15 reflection tokens bound to the ids of one tokenizer. Knows no model and tokenises no text."""
+"""`Vocabulary`: the 15 reflection tokens bound to the ids of one tokenizer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Vocabulary expansion: the 15 reflection tokens as single ids with rows that start in the right place.
 
-Works on any Hugging Face causal language model and its tokenizer, tied or untied. Knows no data and no training loop.
+Works on any Hugging Face causal language model and its tokenizer, tied or untied.
 
 A random or a mean row starts near log-probability -17 and learns for a long time only how frequent it is. So a new row
 starts as the mean row of words that describe the token, moved to where frequent tokens live: what is particular in the
