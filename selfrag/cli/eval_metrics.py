@@ -132,6 +132,7 @@ def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowled
         raise UserError("who judges? Name it with --judge: true, nli:MODEL, judge:MODEL, intrinsic:MODEL or critic:DIR")
     if "facts" in wanted and knowledge is None:
         raise UserError("facts need a knowledge source; give its index with --knowledge, or demo")
+    splitter = load_splitter(facts)
     made = None
     if "mauve" in wanted:
         require("mauve", extra="mauve")
@@ -141,7 +142,7 @@ def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowled
     return Judges(
         None if by is None else load_entailment(by),
         made,
-        load_splitter(facts),
+        splitter,
         None if knowledge is None else retriever_of(knowledge),
         None if knowledge is None else {"index": index_fingerprint(knowledge)},
     )
