@@ -353,3 +353,15 @@ def test_places_of_a_verdict_weigh_by_their_shares() -> None:
     places = (Judgment(ISSUP, "x", (1.0, 0.0, 0.0), 0.5), Judgment(ISSUP, "y", (0.0, 1.0, 0.0), 1.0))
     mean = Verdict(places, (1.0, 3.0)).mean("here", None)
     assert mean == Judgment(ISSUP, "here", (0.25, 0.75, 0.0), (0.5 + 3 * 1.0) / 4)
+
+
+@quick
+@given(seeds, joined_policies)
+def test_settings_together_choose_as_each_alone(seed: int, policy: Decoding) -> None:
+    answer = judged(seed, policy).answer
+    matrix = np.random.default_rng(seed).choice([0.0, 0.5, 1.0, 3.0, -1.0], size=(6, len(policy.terms)))
+    matrix[0] = 0
+    best, exact = sweep([answer], matrix)
+    for number, row in enumerate(matrix):
+        alone, sure = sweep([answer], row[None])
+        assert (best[0, number], exact[0, number]) == (alone[0, 0], sure[0, 0])

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from written import FIRST_CHARACTER, LIMITS, RESPONSE, VOCABULARY, Run, passages, run, seen
 
+from selfrag.decoding.answer import sweep
 from selfrag.decoding.options import normalised, string_vote
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.base import Limits
@@ -202,6 +203,15 @@ def test_rescoring_a_closed_set_is_exact_whatever_the_weights() -> None:
     again = answer.rescore(Weights(isrel=0, issup=1, isuse=1))
     assert again.exact
     assert again.text == "A"  # no critique above 0, so the passages count alike: 1.1 against 0.9
+
+
+def test_settings_together_choose_as_each_alone() -> None:
+    """One setting has no critique above 0, so its passages count alike; the others must not notice."""
+    answer = choose(two_passages(0.3, 0.8), "A", "B", weights=Weights(isrel=1, issup=0, isuse=0)).answer
+    settings = [Weights(isrel=1, issup=0, isuse=0), Weights(isrel=0, issup=1, isuse=1)]
+    best, exact = sweep([answer], settings)
+    assert [answer.trace.nodes[node].text for node in best[0]] == ["B", "A"]
+    assert exact.all()
 
 
 def test_a_forbidden_option_never_wins_by_default() -> None:

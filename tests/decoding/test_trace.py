@@ -9,6 +9,7 @@ import pytest
 from random_model import random_model, random_search
 from written import passages, run
 
+from selfrag.decoding.answer import Step
 from selfrag.decoding.rescore import replay
 from selfrag.decoding.trace import Trace
 from selfrag.errors import UserError
@@ -69,7 +70,14 @@ def test_path_and_decisions() -> None:
     assert [node.text for node in trace.path(trace.best)] == ["A.", "C."]
     assert trace.path(None) == []
     first, second = trace.decisions
+    assert first.judgment is not None
+    assert first.judgment.site == "start"
     assert trace.decision_before(trace.nodes[0]) is first
     assert second.after == 0
     assert second.passages == passages("d1")
     assert second.query is None
+
+
+def test_an_answer_shows_what_a_flow_did() -> None:
+    answer = replace(run(TREE, "d1", "d2").answer, steps=(Step("rewrite", "Who wrote it?"),))
+    assert answer.as_dict()["steps"] == [{"name": "rewrite", "outcome": "Who wrote it?", "judgments": []}]
