@@ -29,6 +29,7 @@ def test_a_constraint_is_a_value():
     assert Constraint.json(SCHEMA).value == SCHEMA
     assert Constraint.regex("a+").as_structured_outputs() == {"regex": "a+"}
     assert Constraint.choice(LABELS).as_structured_outputs() == {"choice": list(LABELS)}
+    assert Constraint.json({"type": "object"}).as_structured_outputs() == {"json": {"type": "object"}}
     with pytest.raises(ValueError, match="no texts"):
         Constraint.choice(())
 
