@@ -16,7 +16,7 @@ from retrieval.pretrained import load
 from selfrag.errors import UserError, require
 from selfrag.intrinsics.contract import Failed, Request
 from selfrag.intrinsics.execution.engine import EngineExecutor
-from selfrag.intrinsics.library import PAPER
+from selfrag.intrinsics.model_library import PAPER
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.intrinsics.state import Message, State
 from selfrag.tokenization import TextCodec

@@ -14,7 +14,7 @@ from selfrag.errors import UserError
 from selfrag.untrusted import whole
 
 if TYPE_CHECKING:
-    from selfrag.intrinsics.library import Library
+    from selfrag.intrinsics.model_library import Library
 
 WHAT, WITH = "What is judged", "What judges"
 
@@ -63,7 +63,7 @@ def intrinsic(
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Judge a conversation: rewrite, certainty, faithfulness, answerability, citations and more."""
-    from selfrag.intrinsics.library import CATALOG, codec_of, find
+    from selfrag.intrinsics.model_library import CATALOG, codec_of, find
     from selfrag.intrinsics.state import Message, read_conversation, read_passage_files, read_passages
 
     if name is None:
@@ -105,7 +105,7 @@ def _library(
     Raises:
         UserError: options that exclude each other, or something cannot be loaded.
     """
-    from selfrag.intrinsics.library import Library
+    from selfrag.intrinsics.model_library import Library
 
     if endpoint is not None:
         if engine is not None:

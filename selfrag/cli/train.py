@@ -128,7 +128,7 @@ def adapter(
             raise UserError(f"{wrong[0]} is for an intrinsic, and {what} is a file of rows")
         _train("lora", Path(what), base, out, recipe or "cpu", values, start, processes, leave_long, dry_run)
         return
-    from selfrag.intrinsics.library import find
+    from selfrag.intrinsics.model_library import find
 
     name = find(what).name
     if wrong := _given(of_rows):

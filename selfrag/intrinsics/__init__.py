@@ -13,7 +13,7 @@ from selfrag.intrinsics.capability import Capability, Result
 from selfrag.intrinsics.citation_generation import CitationGeneration, CitationResult, CitedSentence
 from selfrag.intrinsics.context_relevance import ContextRelevance, JudgedPassage, RelevanceResult
 from selfrag.intrinsics.hallucination_detection import HallucinationDetection, HallucinationResult, JudgedSentence
-from selfrag.intrinsics.library import Library
+from selfrag.intrinsics.model_library import Library
 from selfrag.intrinsics.query_clarification import ClarificationResult, QueryClarification
 from selfrag.intrinsics.query_rewrite import QueryRewrite, RewriteResult
 from selfrag.intrinsics.requirement_check import RequirementCheck, RequirementResult

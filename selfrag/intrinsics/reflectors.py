@@ -37,7 +37,7 @@ from selfrag.intrinsics.contract import (
     Steps,
 )
 from selfrag.intrinsics.execution.engine import EngineExecutor
-from selfrag.intrinsics.library import Library, check_cards, find
+from selfrag.intrinsics.model_library import Library, check_cards, find
 from selfrag.loading import shipped_adapters
 from selfrag.prompting import Prompting, Turn
 from selfrag.reflection.judgment import Judgment, Source

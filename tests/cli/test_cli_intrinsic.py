@@ -9,7 +9,7 @@ import pytest
 import tiny
 
 from selfrag.cli.main import main
-from selfrag.intrinsics.library import CATALOG
+from selfrag.intrinsics.model_library import CATALOG
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

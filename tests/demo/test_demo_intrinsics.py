@@ -10,7 +10,7 @@ import pytest
 from selfrag.demo.intrinsics import adapter_paths
 from selfrag.demo.model import model_path
 from selfrag.engines.adapters import read_adapter
-from selfrag.intrinsics.library import PAPER, AdapterCard, Library, check_cards
+from selfrag.intrinsics.model_library import PAPER, AdapterCard, Library, check_cards
 from selfrag.intrinsics.reflectors import adapters_of
 from selfrag.training.journal import fingerprint
 

@@ -15,7 +15,7 @@ from selfrag.errors import UserError
 from selfrag.intrinsics.chat import numbers
 from selfrag.intrinsics.contract import Completion, Gold, Message, State
 from selfrag.intrinsics.labels import ANSWERABLE, CERTAINTY, COMPLIANCE, FAITHFULNESS, RELEVANCE
-from selfrag.intrinsics.library import CATALOG
+from selfrag.intrinsics.model_library import CATALOG
 from selfrag.intrinsics.state import ROLES
 
 CODECS = {kind.name: kind.default_codec() for kind in CATALOG}

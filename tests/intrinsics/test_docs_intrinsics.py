@@ -15,7 +15,7 @@ from intrinsic_rows import CHAT
 from conformance.compare import REASONS
 from selfrag.cli.main import main
 from selfrag.intrinsics.dialects.registry import DIALECTS
-from selfrag.intrinsics.library import CATALOG
+from selfrag.intrinsics.model_library import CATALOG
 from selfrag.training.intrinsics.presets import PRESETS
 
 ROOT = Path(__file__).parents[2]

@@ -25,7 +25,7 @@ from selfrag.intrinsics import (
     Uncertainty,
 )
 from selfrag.intrinsics.contract import Code, Completion, Failed
-from selfrag.intrinsics.library import CATALOG, PAPER, find
+from selfrag.intrinsics.model_library import CATALOG, PAPER, find
 from selfrag.reflection.judgment import Source
 from selfrag.reflection.labels import Role
 

@@ -26,7 +26,7 @@ from selfrag.experiments.self_interpretation.run import PromptWriter
 from selfrag.intrinsics.contract import ChatPrompt, Message, Piece, Request, State, TextPrompt
 from selfrag.intrinsics.dialects.registry import DIALECTS, Options, codec, intrinsics_of
 from selfrag.intrinsics.execution.endpoint import Call, ConstraintMode, body
-from selfrag.intrinsics.library import CATALOG
+from selfrag.intrinsics.model_library import CATALOG
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.intrinsics.sentences import rules
 from selfrag.intrinsics.state import ROLES, read_state

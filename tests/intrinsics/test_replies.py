@@ -16,7 +16,7 @@ from selfrag.intrinsics.dialects.io_yaml import read_spec
 from selfrag.intrinsics.dialects.output import likelihood
 from selfrag.intrinsics.dialects.registry import DIALECTS, Options, codec_of_spec, intrinsics_of
 from selfrag.intrinsics.hallucination_detection import HallucinationDetection
-from selfrag.intrinsics.library import CATALOG
+from selfrag.intrinsics.model_library import CATALOG
 from selfrag.intrinsics.query_clarification import QueryClarification
 from selfrag.intrinsics.query_rewrite import QueryRewrite
 from selfrag.reflection.judgment import Source

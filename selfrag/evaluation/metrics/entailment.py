@@ -175,7 +175,7 @@ def _intrinsic(model: str) -> Entailment:
 
 
 def _library(model: str, **options: Any) -> Executor:
-    from selfrag.intrinsics.library import Library
+    from selfrag.intrinsics.model_library import Library
 
     return Library.from_pretrained(model, **options).executor
 

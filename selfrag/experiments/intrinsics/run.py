@@ -28,7 +28,7 @@ from selfrag.experiments.intrinsics.measures import (
 from selfrag.experiments.intrinsics.subjects import ADAPTED, PROMPTED, UNTRAINED, Subject, worked
 from selfrag.experiments.report_tables import Section, markdown
 from selfrag.intrinsics.flows.progress import ChatWriter, SelfRAGWriter, Writer
-from selfrag.intrinsics.library import Library
+from selfrag.intrinsics.model_library import Library
 from selfrag.loading import shipped_adapters
 from selfrag.training.intrinsics.certainty import Answered, own_answers, read_questions
 from selfrag.training.intrinsics.job import ADAPTER, RUN, teachable

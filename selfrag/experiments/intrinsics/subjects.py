@@ -21,7 +21,7 @@ from selfrag.intrinsics.contract import (
     State,
     Teachable,
 )
-from selfrag.intrinsics.library import codec_of, find
+from selfrag.intrinsics.model_library import codec_of, find
 from selfrag.training.intrinsics.job import chosen
 from selfrag.training.intrinsics.rows import Labelled, gold_of
 

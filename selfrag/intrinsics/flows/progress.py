@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
@@ -88,12 +89,12 @@ class Run:
         return (yield from counted(self, asking))
 
 
-class Stage:
+class Stage(ABC):
     """One step of a flow: a frozen value."""
 
+    @abstractmethod
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
         """The progress after it."""
-        raise NotImplementedError
 
     def services(self, engine: Any) -> Mapping[str, Service]:
         """What it asks beside the engine."""
