@@ -49,6 +49,8 @@ def main() -> int:
 def _make(arguments: argparse.Namespace) -> int:
     from tqdm import tqdm
 
+    from selfrag.loading import load_index
+
     pairs = list(read_pairs(arguments.pairs))
     shown = tqdm(pairs, unit="pair", disable=None)
     if arguments.kind == "finetuned":
@@ -57,16 +59,7 @@ def _make(arguments: argparse.Namespace) -> int:
         raise UserError("sail needs passages: give --index DIR or --corpus FILE")
     if arguments.corpus is not None:
         return write_rows(arguments.out, evidence_rows(shown, _lexical(arguments.corpus), batch=len(pairs)))
-    return write_rows(arguments.out, evidence_rows(shown, _indexed(arguments.index)))
-
-
-def _indexed(index: str) -> Retriever:
-    from selfrag.loading import load_retriever
-
-    found = load_retriever(None if index == "demo" else index, demo=index == "demo")
-    if found is None:
-        raise UserError(f"no index at {index}")
-    return found
+    return write_rows(arguments.out, evidence_rows(shown, load_index(arguments.index)))
 
 
 def _lexical(corpus: Path) -> Retriever:

@@ -15,7 +15,7 @@ from retrieval import pretrained
 from retrieval.passage import Retriever
 from retrieval.reading import user_path
 from selfrag.errors import UserError, require
-from selfrag.plugins import plugin, registered
+from selfrag.plugins import registered
 
 DEMO = "demo"
 """Name of the default model, index and encoder."""
@@ -119,19 +119,21 @@ def load_retriever(retriever: Retriever | str | Path | None, *, demo: bool) -> R
         from retrieval import as_retriever
 
         return as_retriever(retriever)
-    if retriever is None:
-        from retrieval import open_index
-
-        return open_index(index_directory(DEMO), plugin("selfrag.encoders", DEMO)())
-    return load_index(retriever)
+    return load_index(DEMO if retriever is None else retriever)
 
 
-def load_index(directory: str | Path, encoder: str | None = None) -> Retriever:
+def resolve_encoder(name_or_path: str) -> str:
+    """Directory of a registered encoder such as `demo`; any other directory or hub name as it is."""
+    make = registered("selfrag.encoders", name_or_path)
+    return name_or_path if make is None else str(make())
+
+
+def load_index(name_or_path: str | Path, encoder: str | None = None) -> Retriever:
     """An index with its encoder; where that has moved since, with the packaged one.
 
     Args:
-        directory: folder of the index.
-        encoder: directory or hub name of its encoder; None looks where it was at build time.
+        name_or_path: folder of the index, or a registered name such as `demo`.
+        encoder: directory, hub name or registered name of its encoder; None looks where it was at build time.
 
     Raises:
         UserError: the index cannot be used, or was built with another encoder.
@@ -139,9 +141,10 @@ def load_index(directory: str | Path, encoder: str | None = None) -> Retriever:
     from retrieval import open_index
     from retrieval.index import load_manifest
 
+    directory = index_directory(name_or_path)
     if encoder is None:
-        source = load_manifest(Path(directory)).encoder.source
+        source = load_manifest(directory).encoder.source
         # A hub name may always be found; a directory may have moved.
         if source and Path(source).is_absolute() and not Path(source).is_dir():
-            encoder = str(plugin("selfrag.encoders", DEMO)())
-    return open_index(directory, encoder)
+            encoder = DEMO
+    return open_index(directory, None if encoder is None else resolve_encoder(encoder))

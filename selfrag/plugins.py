@@ -23,12 +23,11 @@ def plugin(group: str, name: str) -> Any:
     Raises:
         UserError: there is no such entry point, module or name.
     """
-    points = {point.name: point for point in entry_points(group=group)}
-    if name in points:
-        return points[name].load()
+    if (found := registered(group, name)) is not None:
+        return found
     module, colon, attribute = name.partition(":")
     if not colon:
-        known = ", ".join(sorted(points)) or "none"
+        known = ", ".join(sorted(point.name for point in entry_points(group=group))) or "none"
         raise UserError(f"no entry point {name!r} of {group}, which has {known}; give one of them, or MODULE:NAME")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)

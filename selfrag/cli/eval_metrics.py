@@ -126,7 +126,8 @@ def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowled
     from selfrag.evaluation.judging import Judges
     from selfrag.evaluation.metrics.entailment import load_entailment
     from selfrag.evaluation.metrics.factscore import load_splitter
-    from selfrag.evaluation.runner import index_fingerprint, retriever_of
+    from selfrag.evaluation.runner import index_fingerprint
+    from selfrag.loading import load_index
 
     if by is None and set(wanted) - {"mauve"}:
         raise UserError("who judges? Name it with --judge: true, nli:MODEL, judge:MODEL, intrinsic:MODEL or critic:DIR")
@@ -143,7 +144,7 @@ def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowled
         None if by is None else load_entailment(by),
         made,
         splitter,
-        None if knowledge is None else retriever_of(knowledge),
+        None if knowledge is None else load_index(knowledge),
         None if knowledge is None else {"index": index_fingerprint(knowledge)},
     )
 
@@ -151,10 +152,10 @@ def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowled
 def _items_loader(data: Path | None, index: str | None) -> Callable[[Path, str], Mapping[str, Item]]:
     """Reads the items of a file of a run, and searches for those without passages as the run did."""
     from selfrag.evaluation.records import items_of, read_manifest
-    from selfrag.evaluation.runner import retriever_of
     from selfrag.evaluation.task_files import searched
+    from selfrag.loading import load_index
 
-    open_once = cache(retriever_of)
+    open_once = cache(load_index)
 
     def load(folder: Path, name: str) -> Mapping[str, Item]:
         items = items_of(folder, name, data)

@@ -12,7 +12,7 @@ from retrieval import Passage, build_index
 from retrieval.splitting import Splitting, sentence_finder
 from selfrag.cli.running import Commands
 from selfrag.errors import UserError
-from selfrag.loading import load_index
+from selfrag.loading import DEMO, load_index, resolve_encoder
 from selfrag.rendering import NAME, cut
 from selfrag.untrusted import printable, whole
 
@@ -45,7 +45,7 @@ def build(
     splitting = Splitting(words=words, overlap=overlap, sentences=sentences)
     sentence_finder(sentences)  # also where no file is a document: a name that is not known is a mistake
     retriever = build_index(
-        files, out, encoder=encoder or _default_encoder(), splitting=splitting, batch_size=batch_size
+        files, out, encoder=resolve_encoder(encoder or DEMO), splitting=splitting, batch_size=batch_size
     )
     typer.echo(f"{len(retriever.corpus)} passages in {out}, encoded by {retriever.encoder.card.name}")
 
@@ -75,9 +75,3 @@ def _line(rank: int, passage: Passage) -> str:
     shown = text if len(text) <= _SHOWN else text[:_SHOWN].rsplit(" ", 1)[0] + " ..."
     title, text = (" ".join(part.split()) for part in (cut(passage.title, NAME), printable(shown)))
     return f"{rank}. [{passage.score:.3f}] {cut(passage.id, NAME)}  {title}\n   {text}"
-
-
-def _default_encoder() -> str:
-    from selfrag.demo import encoder_path
-
-    return str(encoder_path())

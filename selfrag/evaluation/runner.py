@@ -15,7 +15,6 @@ from retrieval import as_retriever
 from retrieval.atomic import locked_directory
 from retrieval.checks import component
 from retrieval.manifests import MANIFEST
-from retrieval.passage import Retriever
 from selfrag.cluster import ERROR, Actors, connect, on_actors, require_ray
 from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.sessions import Serving
@@ -30,7 +29,7 @@ from selfrag.evaluation.records import RecordFile, RunDirectory, Spent
 from selfrag.evaluation.systems import System, named_system, system_of_task, tokenizer_of
 from selfrag.evaluation.task import Task
 from selfrag.evaluation.task_files import TaskFile, read_tasks, with_evidence
-from selfrag.loading import resolve_model
+from selfrag.loading import index_directory, load_index, resolve_model
 from selfrag.plugins import plugin
 from selfrag.provenance import model_files, sha256
 
@@ -356,7 +355,7 @@ class Source:
             require(module, extra=extra)  # better said before hours of answers
         if not searched or all(item.passages for file in files for item in file.items):
             return files
-        retriever = retriever_of(self.index) if self.index else as_retriever(plugin(RETRIEVERS, str(self.retriever)))
+        retriever = load_index(self.index) if self.index else as_retriever(plugin(RETRIEVERS, str(self.retriever)))
         return [with_evidence(file, retriever, self.found) for file in files]
 
 
@@ -466,24 +465,8 @@ def engine_kind(engine: str | None) -> str:
     return "http" if engine.startswith(("http://", "https://")) else engine
 
 
-def retriever_of(index: str) -> Retriever:
-    """The retriever of an index: a folder, or `demo`.
-
-    Raises:
-        UserError: the index cannot be used.
-    """
-    from selfrag.loading import load_retriever
-
-    found = load_retriever(None if index == "demo" else index, demo=index == "demo")
-    if found is None:
-        raise UserError(f"no index at {index}")
-    return found
-
-
 def index_fingerprint(index: str) -> str:
     """What tells one index from another: the checksum of its manifest."""
-    from selfrag.loading import index_directory
-
     folder = index_directory(index)
     manifest = folder / MANIFEST
     if not manifest.is_file():
