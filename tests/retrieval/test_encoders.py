@@ -243,6 +243,15 @@ def test_any_value_in_the_settings_gives_vectors_or_one_line(tiny_bert, tmp_path
         assert not np.array_equal(vectors[0], vectors[1])
 
 
+def test_a_pad_token_that_the_model_does_not_know_is_refused(tiny_bert, tmp_path):
+    """Texts of different lengths would have asked for a row of weights that is not there."""
+    folder = copied(tiny_bert, tmp_path / "encoder")
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"pad_token": "00"}))
+    with pytest.raises(UserError, match="cannot be loaded: IndexError"):
+        load_encoder(folder)
+
+
 def spellings(directory, tmp_path, monkeypatch):
     """Ways to write one directory."""
     (tmp_path / "link").symlink_to(directory)
