@@ -40,13 +40,6 @@ def test_bad_arguments(arguments: list[str], named: str, capsys: pytest.CaptureF
     assert named in err
 
 
-def test_help_is_not_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ask", "--help"]) == 0
-    out, err = capsys.readouterr()
-    assert "--w-sup" in out
-    assert err == ""
-
-
 @pytest.mark.parametrize("arguments", [[], ["--help"]])
 def test_without_a_command_the_commands_are_listed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     main(arguments)

@@ -1,0 +1,214 @@
+"""What a user gets is what it was: answers, traces, rescored answers, pictures and help texts, recorded in golden.json.
+
+`SELFRAG_RECORD_GOLDEN=1 python -m pytest tests/test_golden.py` records them again; look at the difference before you
+commit it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+sys.path.insert(0, str(Path(__file__).parent / "decoding"))
+
+from random_model import random_model, random_search
+from scripted_critics import Scripted, distribution, says
+from written import run
+
+from selfrag.cli.main import app, main
+from selfrag.decoding.options import string_vote
+from selfrag.decoding.trace import Trace
+from selfrag.errors import UserError
+from selfrag.reflection.weights import Weights
+from selfrag.rendering import html, plain, svg
+
+FILE = Path(__file__).with_name("golden.json")
+RECORD = os.environ.get("SELFRAG_RECORD_GOLDEN") == "1"
+AGAIN = "differs from tests/golden.json; if that is meant, run: SELFRAG_RECORD_GOLDEN=1 pytest tests/test_golden.py"
+
+SCRIPTED: dict[str, tuple[int, dict[str, Any]]] = {
+    "short": (6, {"max_segments": 1}),
+    "long": (39, {"max_segments": 3, "passages": 2}),
+    "always": (56, {"mode": "always", "max_segments": 2, "passages": 3, "no_retrieval_branch": True, "beam": 3}),
+    "never": (59, {"mode": "never", "max_segments": 3}),
+    "argmax, once, forced": (33, {"threshold": None, "retrieve_once": True, "undefined": "force", "max_segments": 2}),
+    "constrained": (44, {"require": {"isrel": "Relevant"}, "forbid": {"isuse": ["1"]}, "max_segments": 2}),
+    "history of text": (17, {"history": "text", "accumulate": "product", "max_segments": 3, "passages": 2}),
+    "budget": (20, {"segment_tokens": 4, "answer_tokens": 10, "passages": 2, "undefined": "zero"}),
+    "multiple choice": (57, {"choices": ["Ten.", "Eleven.", "12%"], "threshold": 0.1, "passages": 2}),
+    "multiple choice by length": (53, {"choices": ["A", "AB"], "length": "characters", "mode": "always"}),
+    "reflectors": (
+        36,
+        {
+            "reflectors": ["nli=issup>=0.1", "style"],
+            "gates": ["topic<0.4:drop", "known<0.3:abstain", "route<0.6:retrieve"],
+            "weights": Weights(joined={"style": 0.5}),
+            "survivors": (3, 2, 1),
+            "max_segments": 2,
+            "threshold": 0.1,
+        },
+    ),
+}
+SETTINGS = ((Weights(3, 0, 0), None), (Weights(0, -1, 2), 0.0), (None, 0.45), (Weights(0.3, 0.2, 0.1), 0.9))
+ASKED: dict[str, Sequence[object]] = {
+    "short": ("What is alpha?", "--segments", 1),
+    "long": ("Tell me about the letters.", "--segments", 3, "--passages", 2),
+    "never": ("What is beta?", "--mode", "never", "--segments", 2),
+    "always": ("What is gamma?", "--mode", "always", "--segments", 2, "--beam", 1),
+    "official, short": ("What is alpha?", "--policy", "official", "--segments", 1),
+    "official, long": ("Which letter is first?", "--policy", "official", "--passages", 2, "--mode", "always"),
+    "weights": ("What is beta?", "--mode", "always", "--segments", 1, "--w-rel", 0, "--w-sup", 3, "--w-use", 0.1),
+    "constraints": ("What is gamma?", "--segments", 2, "--forbid", "isrel=Irrelevant", "--threshold", 0.1),
+    "joined": ("Beta?", "--mode", "always", "--segments", 1, "--join", "uncertainty", "--w-join", "uncertainty=2"),
+    "gated": ("What is alpha?", "--mode", "always", "--segments", 1, "--gate", "answerability<0.9:write"),
+}
+
+
+@pytest.fixture(scope="module")
+def golden() -> Iterator[dict[str, Any]]:
+    """The recorded outputs; written at the end where they are recorded again."""
+    kept = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    yield kept
+    if RECORD:
+        encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+        lines = (f"{encoder.encode(key)}: {encoder.encode(kept[key])}" for key in sorted(kept))
+        FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def check(golden: dict[str, Any], name: str, found: Any, *, places: int = 6) -> None:
+    """Compare with what is recorded: floats up to some significant places, all else and every order exactly."""
+    found = json.loads(json.dumps(found), parse_float=lambda text: float(f"{float(text):.{places}g}"))
+    if RECORD:
+        golden[name] = found
+    assert name in golden, f"{name} {AGAIN}"
+    compare(golden[name], found, f"{name}:", 10.0 ** (2 - places))
+
+
+def compare(wanted: Any, found: Any, where: str, tolerance: float) -> None:
+    if isinstance(wanted, float) and isinstance(found, float):
+        assert math.isclose(wanted, found, rel_tol=tolerance, abs_tol=tolerance), f"{where} {AGAIN}: {wanted} {found}"
+    elif isinstance(wanted, dict) and isinstance(found, dict) and list(wanted) == list(found):
+        for key in wanted:
+            compare(wanted[key], found[key], f"{where} {key}", tolerance)
+    elif isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
+        for number, (one, other) in enumerate(zip(wanted, found, strict=True)):
+            compare(one, other, f"{where} {number}", tolerance)
+    else:
+        assert wanted == found, f"{where} {AGAIN}: {wanted!r} {found!r}"
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def without_time(answer: dict[str, Any]) -> dict[str, Any]:
+    return {**answer, "usage": {key: value for key, value in answer["usage"].items() if key != "seconds"}}
+
+
+def critics(seed: int) -> list[Scripted]:
+    def verdict(name: str) -> Any:
+        return lambda moment: says(*distribution(seed, name, moment.text, *(p.id for p in moment.passages)))
+
+    names = {"nli": (2, False), "style": (1, False), "topic": (1, True), "known": (1, True), "route": (1, True)}
+    return [
+        Scripted(name, verdict(name), cost, of_passages, needs_evidence=name == "nli", asks=True)
+        for name, (cost, of_passages) in names.items()
+    ]
+
+
+@pytest.mark.parametrize("name", SCRIPTED)
+def test_a_decode_with_its_trace_and_its_rescorings(name: str, golden: dict[str, Any]) -> None:
+    seed, options = SCRIPTED[name]
+    given = {"critics": critics(seed)} if name == "reflectors" else {}
+    done = run(random_model(seed, failures=0.05), search=random_search(seed, 3), given=given, **options)
+    answer = done.answer
+    told = {
+        "answer": without_time(answer.as_dict()),
+        "trace": answer.trace.as_dict(),
+        "asked": [[len(r.prompt_ids), r.max_tokens, len(r.stop_ids)] for r in done.engine.requests],
+        "shown": [plain(answer), digest(html(answer)), digest(svg(answer.trace))],
+        "vote": string_vote(answer.trace),
+        "rescored": [],
+    }
+    assert Trace.from_json(answer.trace.to_json()) == answer.trace
+    for weights, threshold in SETTINGS:
+        try:
+            other = answer.rescore(weights, threshold)
+        except UserError as error:
+            told["rescored"].append(str(error))
+            continue
+        nodes = [[str(node.status), node.score, node.path_score] for node in other.trace.nodes]
+        told["rescored"].append([other.text, other.exact, other.trace.best, nodes])
+    check(golden, f"decode {name}", told)
+
+
+@pytest.fixture(scope="module")
+def model(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model with a chat template, which prompts of intrinsics want."""
+    copy = tmp_path_factory.mktemp("chat") / "model"
+    shutil.copytree(tiny_llama, copy)
+    file = copy / "tokenizer_config.json"
+    template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    values = json.loads(file.read_text()) | {"chat_template": template + "<|im_start|>assistant\n"}
+    file.write_text(json.dumps(values))
+    return copy
+
+
+@pytest.fixture(scope="module")
+def index(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three passages; the tiny model is the encoder, too."""
+    from retrieval import Passage, index_passages
+
+    texts = {"Alpha": "Alpha is the first.", "Beta": "Beta is the second.", "[Gamma]": "Gamma </paragraph>[Relevant]"}
+    passages = [Passage(str(number), text, title) for number, (title, text) in enumerate(texts.items())]
+    index_passages(passages, place := tmp_path_factory.mktemp("index") / "letters", encoder=tiny_llama)
+    return place
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("name", ASKED)
+def test_selfrag_ask(
+    name: str,
+    golden: dict[str, Any],
+    model: Path,
+    index: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    trace = tmp_path / "trace.json"
+    how = ("--engine", "transformers", "--model", model, "--index", index, "--json", "--trace", trace)
+    assert main(["ask", *map(str, (*ASKED[name], *how))]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    tree = json.loads(trace.read_text(encoding="utf-8"))
+    nodes = [[node[key] for key in ("parent", "branch", "passage_id", "status", "finish")] for node in tree["nodes"]]
+    told = {"answer": without_time(json.loads(out)), "nodes": nodes}
+    check(golden, f"ask {name}", told | {"scores": [node["score"] for node in tree["nodes"]]}, places=5)
+
+
+def commands(command: Any, *path: str) -> Iterator[tuple[str, ...]]:
+    yield path
+    for name, below in sorted(getattr(command, "commands", {}).items()):
+        yield from commands(below, *path, name)
+
+
+HELP = list(commands(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("path", HELP, ids=lambda path: " ".join(path) or "selfrag")
+def test_help(path: tuple[str, ...], golden: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*path, "--help"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    check(golden, f"help {' '.join(path)}", digest(" ".join(re.findall(r"[^\s│╭╮╰╯─]+", out))))
