@@ -23,7 +23,7 @@ from selfrag.errors import UserError
 from selfrag.evaluation.runner import Run, run
 from selfrag.evaluation.systems import Reflective
 from selfrag.evaluation.task_files import TaskFile
-from selfrag.intrinsics.model_library import find
+from selfrag.intrinsics.catalog import find
 from selfrag.provenance import model_files
 from selfrag.reflection.weights import Weights
 

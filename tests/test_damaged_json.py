@@ -23,7 +23,7 @@ from selfrag.evaluation.judging import read_judged
 from selfrag.evaluation.metrics.factscore import read_output
 from selfrag.evaluation.public_files import read_records
 from selfrag.evaluation.records import read_manifest
-from selfrag.intrinsics.model_library import AdapterCard
+from selfrag.intrinsics.catalog import AdapterCard
 
 DAMAGED = {
     "deep": "[" * 100_000,

@@ -14,9 +14,9 @@ from retrieval.checks import whole
 from retrieval.passage import Passage
 from retrieval.pretrained import load
 from selfrag.errors import UserError, require
+from selfrag.intrinsics.catalog import PAPER, find
 from selfrag.intrinsics.contract import Failed, Request
 from selfrag.intrinsics.execution.engine import EngineExecutor
-from selfrag.intrinsics.model_library import PAPER
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.intrinsics.state import Message, State
 from selfrag.tokenization import TextCodec
@@ -153,8 +153,7 @@ def race(base: Path, corpus: Sequence[Passage], sizes: Sizes, folder: Path, say:
 
     tokenizer = load_tokenizer(base)
     renderer = Renderer.of(tokenizer)
-    names = [kind.name for kind in PAPER]
-    adapters = make_adapters(base, invocation_of(renderer), names, sizes.rank, folder)
+    adapters = make_adapters(base, invocation_of(renderer), PAPER, sizes.rank, folder)
     say(f"made {len(adapters)} adapters of rank {sizes.rank}")
     runs: dict[tuple[str, str], list[tuple[float, int, int, int]]] = {}
     results: dict[str, list[Any]] = {kind: [] for kind in KINDS}
@@ -189,7 +188,7 @@ def requests(states: tuple[State, State], kind: str, max_tokens: int) -> list[Re
     """The five in the default dialect: on the question, or on the reply, as each wants it."""
     asked, replied = states
     found = []
-    for intrinsic in PAPER:
+    for intrinsic in map(find, PAPER):
         state = replied if "assistant" in intrinsic.needs.ends_with else asked
         request = intrinsic.default_codec().encode(state)
         found.append(

@@ -63,12 +63,13 @@ def intrinsic(
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Judge a conversation: rewrite, certainty, faithfulness, answerability, citations and more."""
-    from selfrag.intrinsics.model_library import CATALOG, codec_of, find
+    from selfrag.intrinsics.catalog import catalog, codec_of, dialects, find
     from selfrag.intrinsics.state import Message, read_conversation, read_passage_files, read_passages
 
     if name is None:
-        for each in CATALOG:
+        for each in catalog():
             sys.stdout.write(f"{each.name:24} {each.summary}\n")
+        sys.stdout.write(f"dialects: {', '.join(dialects())}\n")
         return
     kind = find(name)
     codec_of(kind, dialect)  # refuses a dialect before a model is loaded

@@ -128,14 +128,14 @@ def adapter(
             raise UserError(f"{wrong[0]} is for an intrinsic, and {what} is a file of rows")
         _train("lora", Path(what), base, out, recipe or "cpu", values, start, processes, leave_long, dry_run)
         return
-    from selfrag.intrinsics.model_library import find
+    from selfrag.intrinsics.catalog import find
 
     name = find(what).name
     if wrong := _given(of_rows):
         raise UserError(f"{wrong[0]} is for rows with reflection tokens; adapters of intrinsics have --preset")
     if data is None:
         raise UserError(f"give the rows of {name}: --data FOLDER, or --data FILE")
-    from selfrag.intrinsics.chat import DIALECT
+    from selfrag.intrinsics.contract import DIALECT
     from selfrag.loading import resolve_model
     from selfrag.training.intrinsics.job import AdapterJob, base_name, run
     from selfrag.training.intrinsics.presets import preset as named

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from selfrag.decoding.answer import Answer
 from selfrag.errors import UserError
-from selfrag.intrinsics.chat import one_line
 from selfrag.intrinsics.contract import (
     Code,
     Codec,
@@ -26,6 +25,7 @@ from selfrag.intrinsics.contract import (
     Steps,
     Teachable,
 )
+from selfrag.intrinsics.layout import one_line
 from selfrag.intrinsics.state import Conversation, Passages, State, read_state
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role

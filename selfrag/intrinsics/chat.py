@@ -1,22 +1,18 @@
-"""The default dialect: each intrinsic as one plain user turn, for any chat model, whose labels are scored by place.
-
-Whatever a caller or a passage wrote cannot begin a line at the margin: sentences are put on one line, other text is
-indented. So no text can pose as a number, a turn or a task.
-"""
+"""The default dialect: each intrinsic as one plain user turn, for any chat model, whose labels are scored by place."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
 from typing import Any, ClassVar, TypeAlias
 
 from retrieval.splitting import SentenceFinder
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import (
+    DIALECT,
     ChatPrompt,
     Citation,
     Code,
@@ -29,71 +25,16 @@ from selfrag.intrinsics.contract import (
     Request,
     Slot,
     Target,
+    logsumexp,
 )
-from selfrag.intrinsics.dialects.output import logsumexp, shown, slot_judgment, slot_scores, understand
+from selfrag.intrinsics.dialects.output import shown, slot_judgment, slot_scores, understand
 from selfrag.intrinsics.labels import CITED
+from selfrag.intrinsics.layout import arguments as given_arguments
+from selfrag.intrinsics.layout import conversation, numbered_documents, numbers, one_line, turn
 from selfrag.intrinsics.sentences import last_index, last_query, merged, response_sites, rules, source_sites
 from selfrag.intrinsics.state import Message, Site, State
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import LabelSet
-
-DIALECT = "chat"
-"""Name of this dialect."""
-
-
-def one_line(text: str) -> str:
-    """The text with every run of white space as one space."""
-    return " ".join(text.split())
-
-
-def indented(text: str) -> str:
-    """The text with all lines but the first indented by two spaces."""
-    return "\n  ".join(text.splitlines())
-
-
-def numbers(count: int) -> tuple[str, ...]:
-    """Numbers 0 to `count` of one width, so that none begins another: `00` (nothing), `01`, `02`, ..."""
-    width = max(2, len(str(count)))
-    return tuple(f"{number:0{width}d}" for number in range(count + 1))
-
-
-def numbered_documents(state: State, sources: Sequence[Site]) -> str:
-    """The passages with a number before each sentence, counted from 1 across passages; empty ones keep their place."""
-    names = numbers(len(sources))
-    lines = ["Documents:"]
-    counted = zip(names[1:], sources, strict=True)
-    held = {index: list(group) for index, group in groupby(counted, key=lambda pair: pair[1].passage)}
-    for index in range(len(state.passages)):
-        lines.append(_heading(state, index))
-        lines += [f"[{name}] {one_line(site.text)}" for name, site in held.get(index, [])]
-    return "\n".join(lines)
-
-
-def plain_document(state: State, index: int) -> str:
-    """One passage with its title, without numbers."""
-    return f"{_heading(state, index)}\n  {indented(state.passages[index].text.strip())}"
-
-
-def conversation(messages: Sequence[Message]) -> str:
-    """The turns, each beginning with its role."""
-    return "\n".join(
-        ["Conversation:", *(f"{one_line(m.role).capitalize()}: {indented(m.content.strip())}" for m in messages)]
-    )
-
-
-def arguments(given: Mapping[str, str], names: Sequence[str]) -> str:
-    """The arguments of a task, each beginning with its name."""
-    return "\n".join(f"{name.capitalize()}: {indented(given.get(name, '').strip())}" for name in names)
-
-
-def turn(*parts: str) -> str:
-    """Parts that are not empty, a blank line between them."""
-    return "\n\n".join(part for part in parts if part)
-
-
-def _heading(state: State, index: int) -> str:
-    title = one_line(state.passages[index].title)
-    return f"Document {index + 1}: {title}" if title else f"Document {index + 1}"
 
 
 def _request(
@@ -147,7 +88,7 @@ class LabelCodec:
         task = self.task if isinstance(self.task, str) else self.task(state)
         sources = source_sites(state, self.find) if self.documents else None
         slot = Slot(self.labels.tokens, site, self.prefill, self.labels)
-        return _request(state, task, (site,), sources, arguments(state.arguments, self.arguments), slots=(slot,))
+        return _request(state, task, (site,), sources, given_arguments(state.arguments, self.arguments), slots=(slot,))
 
     def decode(self, request: Request, completion: Completion) -> Reflection:
         """One finding."""
@@ -236,6 +177,7 @@ class TextCodec:
     max_tokens: int = 128  # of the reply
     find: SentenceFinder = rules  # sentence splitter for the passages
     dialect: ClassVar[str] = DIALECT
+    writes: ClassVar[bool] = True  # a text, which costs more than a label
 
     def encode(self, state: State) -> Request:
         """Conversation and task in one user turn; the reply is constrained to the JSON object."""

@@ -9,6 +9,7 @@ judges and whole intrinsics look alike to the decoder ("A Library of LLM Intrins
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
@@ -24,6 +25,9 @@ from selfrag.intrinsics.state import Site as Site
 from selfrag.intrinsics.state import State as State
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import LabelSet
+
+DIALECT = "chat"
+"""Name of the default dialect, which any chat model understands (`selfrag.intrinsics.chat`)."""
 
 
 class Code(StrEnum):
@@ -199,6 +203,12 @@ class Completion:
     prompt_tokens: int = 0  # tokens of all prompts, cached ones included
     cached_tokens: int = 0  # of these, tokens that were not computed anew
     generated_tokens: int = 0  # new tokens
+
+
+def logsumexp(values: Sequence[float]) -> float:
+    """Logarithm of the sum of the exponentials; -inf for none."""
+    top = max(values, default=-math.inf)
+    return top if top == -math.inf else top + math.log(math.fsum(math.exp(value - top) for value in values))
 
 
 @dataclass(frozen=True, slots=True)

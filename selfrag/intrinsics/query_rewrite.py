@@ -10,17 +10,12 @@ from selfrag.intrinsics.capability import Capability, Documents, Needs, Result
 from selfrag.intrinsics.chat import TextCodec
 from selfrag.intrinsics.contract import Reflection
 from selfrag.intrinsics.labels import CHANGED
-from selfrag.intrinsics.state import State
+from selfrag.intrinsics.state import State, same_question
 
 TASK = (
     "Rewrite the last message of the user so that it can be understood without the conversation."
     " If it can be already, repeat it unchanged."
 )
-
-
-def same_question(first: str, second: str) -> bool:
-    """Whether two questions are equal but for spacing and case."""
-    return first.casefold().split() == second.casefold().split()
 
 
 def _label(state: State, text: str) -> str:

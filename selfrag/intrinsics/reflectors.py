@@ -22,8 +22,9 @@ from selfrag.decoding.segments import judge
 from selfrag.engines.base import Engine
 from selfrag.errors import UserError
 from selfrag.intrinsics.capability import Capability
-from selfrag.intrinsics.chat import DIALECT, TextCodec
+from selfrag.intrinsics.catalog import check_cards, find
 from selfrag.intrinsics.contract import (
+    DIALECT,
     Code,
     Cost,
     Diagnostic,
@@ -37,7 +38,6 @@ from selfrag.intrinsics.contract import (
     Steps,
 )
 from selfrag.intrinsics.execution.engine import EngineExecutor
-from selfrag.intrinsics.model_library import Library, check_cards, find
 from selfrag.loading import shipped_adapters
 from selfrag.prompting import Prompting, Turn
 from selfrag.reflection.judgment import Judgment, Source
@@ -203,7 +203,7 @@ class IntrinsicReflector:
 
 
 def _cost(capability: Capability[Any]) -> Cost:
-    if capability.codec.dialect != DIALECT or isinstance(capability.codec, TextCodec):
+    if capability.codec.dialect != DIALECT or getattr(capability.codec, "writes", False):
         return Cost.GENERATED
     return Cost.ONE_TOKEN if capability.adapter is None else Cost.PREFILL
 
@@ -300,8 +300,9 @@ def on_engine(engine: Engine, tokenizer: Any, intrinsics: Named) -> tuple[Intrin
         elif folder is not None:
             there = ", ".join(sorted(loaded)) or "none"
             raise UserError(f"the engine has no adapter {str(folder)!r} for {name}; it has: {there}")
-    library = Library(EngineExecutor(engine, tokenizer), adapters)
-    return tuple(IntrinsicReflector(library[name]) for name in wanted)
+    executor = EngineExecutor(engine, tokenizer)
+    kinds = [find(name) for name in wanted]
+    return tuple(IntrinsicReflector(kind(executor, None, adapters.get(kind.name))) for kind in kinds)
 
 
 @dataclass(frozen=True, slots=True)

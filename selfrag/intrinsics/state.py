@@ -237,6 +237,11 @@ def _passage(given: Any, number: int) -> Passage:
     return Passage(str(name), text, title if title is not None else "")
 
 
+def same_question(first: str, second: str) -> bool:
+    """Whether two questions are equal but for spacing and case."""
+    return first.casefold().split() == second.casefold().split()
+
+
 def read_conversation(path: Path) -> tuple[tuple[Message, ...], tuple[Passage, ...]]:
     """Turns and passages of a file.
 

@@ -9,7 +9,8 @@ import pytest
 import tiny
 
 from selfrag.cli.main import main
-from selfrag.intrinsics.model_library import CATALOG
+from selfrag.intrinsics.catalog import catalog, codec_of, find, intrinsics
+from selfrag.intrinsics.state import Message, State
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -46,9 +47,9 @@ def run(*arguments: object) -> int:
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("name", [kind.name for kind in CATALOG])
+@pytest.mark.parametrize("name", [kind.name for kind in catalog()])
 def test_every_intrinsic_answers(name, chat_model, talk, tmp_path, capsys):
-    (kind,) = (kind for kind in CATALOG if kind.name == name)
+    (kind,) = (kind for kind in catalog() if kind.name == name)
     ends = "assistant" in kind.needs.ends_with
     if not ends:
         talk.write_text(json.dumps({**TALK, "messages": TALK["messages"][:1]}), encoding="utf-8")
@@ -78,7 +79,54 @@ def test_a_question_a_response_and_passages_from_the_command_line(chat_model, tm
 
 def test_without_a_name_they_are_listed(capsys):
     assert run() == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [kind.name for kind in CATALOG]
+    *listed, dialects = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in listed] == [kind.name for kind in catalog()]
+    assert dialects.startswith("dialects: chat, granite-3.2, ")
+
+
+GUEST = """
+from dataclasses import replace
+from selfrag.intrinsics.answerability import Answerability
+
+class Politeness(Answerability):
+    name, summary = "politeness", "is the question polite?"
+    chat = replace(Answerability.chat, intrinsic="politeness", task="Reply: answerable or unanswerable.")
+
+def shouted(dialect, intrinsic):
+    return replace(Answerability.chat, intrinsic=intrinsic, task=f"SAY IT IN {dialect.upper()}")
+"""
+
+
+@pytest.mark.engine
+def test_other_packages_add_intrinsics_and_dialects(chat_model, tmp_path, monkeypatch, capsys):
+    """As an installed distribution does it: entry points in the groups `selfrag.intrinsics` and `selfrag.dialects`."""
+    (tmp_path / "guest_intrinsics.py").write_text(GUEST)
+    info = tmp_path / "guest-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: guest\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[selfrag.intrinsics]\npoliteness = guest_intrinsics:Politeness\nother = guest_intrinsics:Politeness\n"
+        "broken = guest_intrinsics_missing:X\n[selfrag.dialects]\nshouted = guest_intrinsics:shouted\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert intrinsics()[-3:] == ("broken", "other", "politeness")
+    assert (
+        codec_of(find("Politeness"), "shouted")
+        .encode(State((Message("user", "Q?"),)))
+        .prompt.messages[0]
+        .content.endswith("SAY IT IN SHOUTED")
+    )
+    given = ["Q?", "--passage", "x", "--model", chat_model, "--engine", "transformers"]
+    for name in ("politeness", "answerability"):
+        assert run(name, *given, "--dialect", "shouted") == 0
+        assert "answerable " in capsys.readouterr().out
+    for name, message in (
+        ("other", "the entry point 'other' of selfrag.intrinsics names no Capability of that name"),
+        ("broken", "the entry point 'broken' of selfrag.intrinsics cannot be loaded: ModuleNotFoundError"),
+        ("none", "requirement_check, broken, other, politeness"),
+    ):
+        assert run(name, *given) == 2
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 from selfrag.demo.intrinsics import adapter_paths
 from selfrag.demo.model import model_path
 from selfrag.engines.adapters import read_adapter
-from selfrag.intrinsics.model_library import PAPER, AdapterCard, Library, check_cards
+from selfrag.intrinsics.catalog import PAPER, AdapterCard, check_cards
+from selfrag.intrinsics.model_library import Library
 from selfrag.intrinsics.reflectors import adapters_of
 from selfrag.training.journal import fingerprint
 
@@ -19,7 +20,7 @@ FILES = {"README.md", "adapter_config.json", "adapter_model.safetensors", "intri
 
 
 def test_the_front_doors_take_what_is_shipped_and_nothing_else() -> None:
-    names = [kind.name for kind in PAPER]
+    names = list(PAPER)
     assert adapters_of(names, "demo") == {name: str(path) for name, path in adapter_paths().items()}
     assert adapters_of(names, "demo-base") == {}
     assert set(adapter_paths()) == set(names)
@@ -27,7 +28,7 @@ def test_the_front_doors_take_what_is_shipped_and_nothing_else() -> None:
 
 def test_they_are_whole_together_and_small() -> None:
     found = adapter_paths()
-    assert set(found) == {kind.name for kind in PAPER}
+    assert set(found) == set(PAPER)
     for name, folder in found.items():
         assert {path.name for path in folder.iterdir()} == FILES
         assert read_adapter(name, folder).rank > 0  # nothing that vLLM would refuse

@@ -12,7 +12,7 @@ from intrinsic_rows import MAKERS
 from selfrag.cli.main import main
 from selfrag.engines.adapters import read_adapter, unsupported
 from selfrag.errors import UserError
-from selfrag.intrinsics.model_library import AdapterCard
+from selfrag.intrinsics.catalog import AdapterCard
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.loading import load_tokenizer
 from selfrag.training.intrinsics.certainty import own_answers, read_questions

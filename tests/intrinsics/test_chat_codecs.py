@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from retrieval.passage import Passage
 from selfrag.errors import UserError
-from selfrag.intrinsics.chat import numbers
+from selfrag.intrinsics.catalog import catalog
 from selfrag.intrinsics.contract import Completion, Gold, Message, State
 from selfrag.intrinsics.labels import ANSWERABLE, CERTAINTY, COMPLIANCE, FAITHFULNESS, RELEVANCE
-from selfrag.intrinsics.model_library import CATALOG
+from selfrag.intrinsics.layout import numbers
 from selfrag.intrinsics.state import ROLES
 
-CODECS = {kind.name: kind.default_codec() for kind in CATALOG}
+CODECS = {kind.name: kind.default_codec() for kind in catalog()}
 STATE = State(
     (Message("user", "Which fish are yellow?"), Message("assistant", "Purple ones are. Green ones are. So there.")),
     (Passage("a", "Purple fish are yellow. Fish swim. Fish eat."), Passage("b", ""), Passage("c", "Green fish exist.")),
@@ -175,7 +175,7 @@ def test_every_line_at_the_margin_is_ours(question, reply, title, text):
         (Passage("a", text, title), Passage("b", "One. Two.")),
         {"requirement": question},
     )
-    for kind in CATALOG:
+    for kind in catalog():
         codec = kind.default_codec()
         prompt = prompt_of(kind, state)
         lines = [line for line in prompt.splitlines() if line and not line.startswith("  ")]
@@ -191,7 +191,7 @@ def test_every_line_at_the_margin_is_ours(question, reply, title, text):
 def test_a_quoted_sentence_stays_on_its_line(reply, text):
     state = State((Message("assistant", reply),), (Passage("a", text),))
     for name in ("hallucination_detection", "citation_generation"):
-        (kind,) = (kind for kind in CATALOG if kind.name == name)
+        (kind,) = (kind for kind in catalog() if kind.name == name)
         for slot in kind.default_codec().encode(state).slots:
             assert len(slot.prefill.splitlines()) == 2
 
@@ -199,7 +199,7 @@ def test_a_quoted_sentence_stays_on_its_line(reply, text):
 @given(texts, texts)
 def test_sites_are_slices_of_what_was_given(reply, text):
     state = State((Message("user", "?"), Message("assistant", reply)), (Passage("a", text), Passage("b", text)))
-    for kind in CATALOG:
+    for kind in catalog():
         request = kind.default_codec().encode(state)
         assert all(state.holds(site) for site in (*request.sites, *request.sources))
         ends = [(site.passage, site.begin, site.end) for site in request.sources]
@@ -216,7 +216,7 @@ def test_numbers_have_one_width():
 def test_intrinsics_of_one_conversation_share_its_prefix():
     state = State((Message("user", "Who?"), Message("assistant", "She.")), (Passage("a", "It was she."),), {})
     judging = ("uncertainty", "hallucination_detection", "citation_generation", "requirement_check")
-    prompts = [prompt_of(kind, state) for kind in CATALOG if kind.name in judging]
+    prompts = [prompt_of(kind, state) for kind in catalog() if kind.name in judging]
     shared = prompts[0][: prompts[0].index("\n\nTask:")]
     assert "Assistant: She." in shared
     assert all(prompt.startswith(shared) for prompt in prompts)
@@ -224,5 +224,5 @@ def test_intrinsics_of_one_conversation_share_its_prefix():
 
 def test_an_empty_passage_keeps_its_place():
     state = State((Message("user", "Who?"),), (Passage("a", ""), Passage("b", "She.", "T")))
-    (kind,) = (kind for kind in CATALOG if kind.name == "answerability")
+    (kind,) = (kind for kind in catalog() if kind.name == "answerability")
     assert prompt_of(kind, state).startswith("Documents:\nDocument 1\nDocument 2: T\n[01] She.\n\nConversation:")

@@ -14,8 +14,8 @@ from intrinsic_rows import CHAT
 
 from conformance.compare import REASONS
 from selfrag.cli.main import main
+from selfrag.intrinsics.catalog import catalog
 from selfrag.intrinsics.dialects.registry import DIALECTS
-from selfrag.intrinsics.model_library import CATALOG
 from selfrag.training.intrinsics.presets import PRESETS
 
 ROOT = Path(__file__).parents[2]
@@ -59,8 +59,8 @@ def test_the_table_of_deviations_is_the_codes():
 
 def test_every_intrinsic_and_dialect_is_on_the_page():
     assert all(f"`{name}`" in PAGES["dialects"] for name in DIALECTS)
-    assert all(f"`{name}`" in PAGES["using"] for name in (*(kind.name for kind in CATALOG), "chat", *DIALECTS))
-    assert all(f"library.get({kind.__name__})" in PAGES["using"] for kind in CATALOG)
+    assert all(f"`{name}`" in PAGES["using"] for name in (*(kind.name for kind in catalog()), "chat", *DIALECTS))
+    assert all(f"library.get({kind.__name__})" in PAGES["using"] for kind in catalog())
 
 
 @pytest.mark.engine

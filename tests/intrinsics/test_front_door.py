@@ -24,8 +24,8 @@ from selfrag.intrinsics import (
     RequirementCheck,
     Uncertainty,
 )
+from selfrag.intrinsics.catalog import PAPER, catalog, find
 from selfrag.intrinsics.contract import Code, Completion, Failed
-from selfrag.intrinsics.model_library import CATALOG, PAPER, find
 from selfrag.reflection.judgment import Source
 from selfrag.reflection.labels import Role
 
@@ -36,14 +36,14 @@ FISH = [Passage("f1", "Only one fish is yellow. It is the purple bumble fish. It
 
 
 def test_the_paper_has_five_and_there_are_three_more():
-    assert [kind.name for kind in PAPER] == [
+    assert list(PAPER) == [
         "query_rewrite",
         "uncertainty",
         "hallucination_detection",
         "answerability",
         "citation_generation",
     ]
-    assert len({kind.name for kind in CATALOG}) == len(CATALOG) == 8
+    assert len({kind.name for kind in catalog()}) == len(catalog()) == 8
     assert find("Citation-Generation") is CitationGeneration
     with pytest.raises(UserError, match="unknown intrinsic 'answer'; known: query_rewrite"):
         find("answer")
@@ -275,7 +275,7 @@ def test_messages_and_objects_are_turns_and_passages_are_numbered():
     assert state.passages[1].title == "T"
 
 
-@pytest.mark.parametrize("kind", CATALOG)
+@pytest.mark.parametrize("kind", catalog())
 def test_inputs_are_not_changed_and_results_are_plain_values(kind):
     import copy
     import json
@@ -291,7 +291,7 @@ def test_inputs_are_not_changed_and_results_are_plain_values(kind):
 
 
 def test_every_intrinsic_has_its_own_role_or_shares_it_with_a_token():
-    assert {kind.role for kind in CATALOG} >= {Role.SUPPORT, Role.RELEVANCE, Role.ANSWERABLE, Role.CERTAINTY}
+    assert {kind.role for kind in catalog()} >= {Role.SUPPORT, Role.RELEVANCE, Role.ANSWERABLE, Role.CERTAINTY}
 
 
 CITED = Passage("p1", "Marie Curie discovered radium.", "Radium")

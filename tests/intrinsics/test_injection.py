@@ -23,10 +23,10 @@ from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.entailment import CODEC as ENTAILMENT
 from selfrag.experiments.self_interpretation.grid import DIRECT, Trial
 from selfrag.experiments.self_interpretation.run import PromptWriter
+from selfrag.intrinsics.catalog import catalog
 from selfrag.intrinsics.contract import ChatPrompt, Message, Piece, Request, State, TextPrompt
 from selfrag.intrinsics.dialects.registry import DIALECTS, Options, codec, intrinsics_of
 from selfrag.intrinsics.execution.endpoint import Call, ConstraintMode, body
-from selfrag.intrinsics.model_library import CATALOG
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.intrinsics.sentences import rules
 from selfrag.intrinsics.state import ROLES, read_state
@@ -43,7 +43,7 @@ def interpretation(state: State) -> Request:
 
 def subjects() -> dict[str, Callable[[State], Request]]:
     found: dict[str, Callable[[State], Request]] = {"interpretation": interpretation, "entailment": ENTAILMENT.encode}
-    for kind in CATALOG:
+    for kind in catalog():
         found[f"chat {kind.name}"] = kind.default_codec().encode
     for dialect in DIALECTS:
         for name in intrinsics_of(dialect):

@@ -18,9 +18,9 @@ from selfrag.intrinsics import (
     Uncertainty,
 )
 from selfrag.intrinsics.capability import Documents, Needs, Result
+from selfrag.intrinsics.catalog import AdapterCard, check_cards, codec_of, fingerprint
 from selfrag.intrinsics.chat import LabelCodec
 from selfrag.intrinsics.contract import Completion
-from selfrag.intrinsics.model_library import AdapterCard, check_cards, codec_of, fingerprint
 from selfrag.intrinsics.reflectors import adapters_of
 from selfrag.intrinsics.sentences import last_query
 from selfrag.reflection.labels import Label, LabelSet, Role

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from wire_help import exact, find, plain, published, state, token
 
 from retrieval.passage import Passage
+from selfrag.intrinsics.catalog import catalog
 from selfrag.intrinsics.contract import Code, Completion, Message, Reflection, State, TokenLogprob
 from selfrag.intrinsics.dialects.io_yaml import read_spec
 from selfrag.intrinsics.dialects.output import likelihood
 from selfrag.intrinsics.dialects.registry import DIALECTS, Options, codec_of_spec, intrinsics_of
 from selfrag.intrinsics.hallucination_detection import HallucinationDetection
-from selfrag.intrinsics.model_library import CATALOG
 from selfrag.intrinsics.query_clarification import QueryClarification
 from selfrag.intrinsics.query_rewrite import QueryRewrite
 from selfrag.reflection.judgment import Source
@@ -30,7 +30,7 @@ ARGUMENTS = {
 }
 GIVEN = state("q", "One is. Two is.", documents=("Alpha is. Beta is.",), **ARGUMENTS)
 EVERY = [(dialect, intrinsic) for dialect in DIALECTS for intrinsic in intrinsics_of(dialect)]
-TYPED = {kind.name: kind for kind in CATALOG}
+TYPED = {kind.name: kind for kind in catalog()}
 GARBAGE = (
     st.text(max_size=60)
     | st.sampled_from(

@@ -9,7 +9,7 @@ import pytest
 
 from eval_joining import VARIANTS, Joining, run_variants
 from selfrag.errors import UserError
-from selfrag.intrinsics.model_library import find
+from selfrag.intrinsics.catalog import find
 
 
 def test_every_variant_is_a_policy_on_intrinsics_that_there_are() -> None:

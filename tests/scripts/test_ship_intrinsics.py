@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from selfrag.intrinsics.model_library import AdapterCard
+from selfrag.intrinsics.catalog import AdapterCard
 from selfrag.training.intrinsics.job import render
 
 SPEC = importlib.util.spec_from_file_location(

@@ -26,8 +26,8 @@ from selfrag.evaluation.metrics.nli import Entailment
 from selfrag.evaluation.metrics.output import Output
 from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.normalisation import abstains, without_marks
-from selfrag.intrinsics.chat import one_line
 from selfrag.intrinsics.contract import ChatPrompt, Completion, Executor, Message, Request, State
+from selfrag.intrinsics.layout import one_line
 from selfrag.intrinsics.sentences import rules
 from selfrag.jsonl import write_jsonl
 

@@ -23,8 +23,7 @@ from selfrag.experiments.intrinsics.flows import Turn
 from selfrag.experiments.intrinsics.subjects import PUBLISHED, Subject
 from selfrag.experiments.report_tables import Section, Table, given, percent, share
 from selfrag.intrinsics.contract import Reflection, Request
-from selfrag.intrinsics.query_rewrite import same_question
-from selfrag.intrinsics.state import State
+from selfrag.intrinsics.state import State, same_question
 from selfrag.training.intrinsics.certainty import Answered, conversation, top_probability
 from selfrag.training.intrinsics.rows import WORSE, Labelled, gold_of, without_evidence
 

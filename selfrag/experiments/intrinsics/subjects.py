@@ -9,8 +9,9 @@ from importlib.resources import files
 from typing import Any
 
 from selfrag.intrinsics.capability import reflections
-from selfrag.intrinsics.chat import DIALECT
+from selfrag.intrinsics.catalog import codec_of, find
 from selfrag.intrinsics.contract import (
+    DIALECT,
     ChatPrompt,
     Codec,
     Completion,
@@ -21,7 +22,6 @@ from selfrag.intrinsics.contract import (
     State,
     Teachable,
 )
-from selfrag.intrinsics.model_library import codec_of, find
 from selfrag.training.intrinsics.job import chosen
 from selfrag.training.intrinsics.rows import Labelled, gold_of
 

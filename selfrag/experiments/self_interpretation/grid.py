@@ -29,7 +29,7 @@ from selfrag.evaluation.metrics.answers import sets_of
 from selfrag.evaluation.normalisation import contains_any
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.runner import Source
-from selfrag.intrinsics.chat import one_line
+from selfrag.intrinsics.layout import one_line
 from selfrag.jsonl import read_jsonl, write_jsonl
 
 

@@ -22,12 +22,6 @@ LITTLE = 0.5
 """Coverage under which a judgment is reported as doubtful."""
 
 
-def logsumexp(values: Sequence[float]) -> float:
-    """Logarithm of the sum of the exponentials; -inf for none."""
-    top = max(values, default=-math.inf)
-    return top if top == -math.inf else top + math.log(math.fsum(math.exp(value - top) for value in values))
-
-
 def slot_scores(request: Request, completion: Completion) -> list[tuple[float, ...] | None]:
     """Scores of every slot; None where there are none or they are no log-probabilities of the slot's surfaces."""
     given = [*completion.scores, *[None] * len(request.slots)]

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from retrieval.splitting import SentenceFinder, sentence_finder
 from selfrag.errors import UserError, require
+from selfrag.intrinsics.catalog import PUBLISHED as DIALECTS
 from selfrag.intrinsics.contract import Scope
 from selfrag.intrinsics.dialects.chat import ChatCodec
 from selfrag.intrinsics.dialects.completion import DATE, CompletionCodec, System, completion_specs
@@ -201,9 +202,7 @@ DialectCodec: TypeAlias = ChatCodec | CompletionCodec
 
 _COMPLETION = {"granite-3.2": GRANITE_3_2, "granite-3.3": GRANITE_3_3}
 _GPT_OSS = "-gpt-oss"
-_CHAT = ("granite-common", f"granite-common{_GPT_OSS}", "mellea", f"mellea{_GPT_OSS}")
-DIALECTS: tuple[str, ...] = (*_COMPLETION, *_CHAT)
-"""Names of the dialects of published adapters."""
+_CHAT = tuple(dialect for dialect in DIALECTS if dialect not in _COMPLETION)
 
 _PUBLISHED = {
     "citation_generation": "citations",

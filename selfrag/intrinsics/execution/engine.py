@@ -18,8 +18,7 @@ from selfrag.decoding.sessions import close
 from selfrag.engines.base import Engine, pump
 from selfrag.engines.prefixes import common_length
 from selfrag.errors import EngineError, UserError
-from selfrag.intrinsics.contract import Completion, Constraint, Request, Slot, Steps, TokenLogprob
-from selfrag.intrinsics.dialects.output import logsumexp
+from selfrag.intrinsics.contract import Completion, Constraint, Request, Slot, Steps, TokenLogprob, logsumexp
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.tokenization import TextCodec
 

@@ -29,9 +29,8 @@ from selfrag.intrinsics.flows.progress import (
     first_score,
     taken,
 )
-from selfrag.intrinsics.query_rewrite import same_question
 from selfrag.intrinsics.sentences import response_sites
-from selfrag.intrinsics.state import Conversation, read_state
+from selfrag.intrinsics.state import Conversation, read_state, same_question
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
 

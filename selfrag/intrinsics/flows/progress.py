@@ -17,7 +17,7 @@ from selfrag.decoding.requests import Consult, Consulted, Result
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
 from selfrag.decoding.tree import Batch, Commit, counted
 from selfrag.errors import DecodingError, UserError
-from selfrag.intrinsics import chat
+from selfrag.intrinsics import layout
 from selfrag.intrinsics.contract import (
     ChatPrompt,
     Completion,
@@ -218,9 +218,9 @@ class ChatWriter:
         """Documents, conversation and task in one user turn."""
         state = progress.state()
         filled = [index for index, passage in enumerate(state.passages) if passage.text.strip()]
-        prompt = chat.turn(
-            *(chat.plain_document(state, index) for index in filled),
-            chat.conversation(state.messages),
+        prompt = layout.turn(
+            *(layout.plain_document(state, index) for index in filled),
+            layout.conversation(state.messages),
             f"Task: {GROUNDED if filled else TASK}",
         )
         turns = (Message("user", prompt),)

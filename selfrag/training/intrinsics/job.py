@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 from retrieval.atomic import write_text
 from retrieval.reading import read_json
 from selfrag.errors import UserError, require
-from selfrag.intrinsics.chat import DIALECT
-from selfrag.intrinsics.contract import Teachable
-from selfrag.intrinsics.model_library import AdapterCard, codec_of, find
+from selfrag.intrinsics.catalog import AdapterCard, codec_of, find
+from selfrag.intrinsics.contract import DIALECT, Teachable
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.training.intrinsics.certainty import certainty_rows, facts, own_answers, read_questions, unseen
 from selfrag.training.intrinsics.examples import Made, invocation_of, make_examples

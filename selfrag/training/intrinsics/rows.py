@@ -14,8 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 from retrieval.passage import Passage
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Gold, Request
-from selfrag.intrinsics.query_rewrite import same_question
-from selfrag.intrinsics.state import Message, Site, State, read_state
+from selfrag.intrinsics.state import Message, Site, State, read_state, same_question
 from selfrag.jsonl import read_identified
 
 T = TypeVar("T")

@@ -1,0 +1,186 @@
+"""Intrinsics and dialects by name, and the card that says what an adapter was trained for.
+
+Another package adds an intrinsic, a subclass of `Capability`, by an entry point of the group `selfrag.intrinsics`; a
+dialect, by one of `selfrag.dialects`: a function from the names of a dialect and an intrinsic to a codec.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any, ClassVar
+
+from retrieval.passage import Passage
+from retrieval.reading import read_json
+from selfrag.errors import UserError
+from selfrag.intrinsics.capability import Capability
+from selfrag.intrinsics.contract import DIALECT, ChatPrompt, Codec, Message, State
+from selfrag.plugins import registered
+
+PAPER = ("query_rewrite", "uncertainty", "hallucination_detection", "answerability", "citation_generation")
+"""The five of the paper (Table 1 of arXiv 2504.11704)."""
+
+_INTRINSICS = {
+    "query_rewrite": "selfrag.intrinsics.query_rewrite:QueryRewrite",
+    "uncertainty": "selfrag.intrinsics.uncertainty:Uncertainty",
+    "hallucination_detection": "selfrag.intrinsics.hallucination_detection:HallucinationDetection",
+    "answerability": "selfrag.intrinsics.answerability:Answerability",
+    "citation_generation": "selfrag.intrinsics.citation_generation:CitationGeneration",
+    "context_relevance": "selfrag.intrinsics.context_relevance:ContextRelevance",
+    "query_clarification": "selfrag.intrinsics.query_clarification:QueryClarification",
+    "requirement_check": "selfrag.intrinsics.requirement_check:RequirementCheck",
+}
+PUBLISHED = ("granite-3.2", "granite-3.3", "granite-common", "granite-common-gpt-oss", "mellea", "mellea-gpt-oss")
+"""Dialects of published adapters (`selfrag.intrinsics.dialects`)."""
+_CODEC = "selfrag.intrinsics.dialects.registry:codec"
+
+
+def intrinsics() -> tuple[str, ...]:
+    """Names of all intrinsics, those of other packages last."""
+    return _with_plugins(_INTRINSICS, "selfrag.intrinsics")
+
+
+def dialects() -> tuple[str, ...]:
+    """Names of all dialects, those of other packages last."""
+    return _with_plugins((DIALECT, *PUBLISHED), "selfrag.dialects")
+
+
+def _with_plugins(own: Iterable[str], group: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*own, *sorted(point.name for point in entry_points(group=group)))))
+
+
+def _registered(group: str, name: str) -> Any:
+    try:
+        return registered(group, name)
+    except Exception as error:  # whatever the other package raises
+        raise UserError(f"the entry point {name!r} of {group} cannot be loaded: {error!r:.200}") from error
+
+
+def find(name: str) -> type[Capability[Any]]:
+    """The intrinsic with this name; case, hyphens and underscores do not matter.
+
+    Raises:
+        UserError: there is none, the message lists the known ones; or another package has something else there.
+    """
+    wanted = name.strip().casefold().replace("-", "_").replace(" ", "_")
+    if wanted in _INTRINSICS:
+        own: type[Capability[Any]] = resolve_name(_INTRINSICS[wanted])
+        return own
+    kind = _registered("selfrag.intrinsics", wanted)
+    if kind is None:
+        raise UserError(f"unknown intrinsic {name!r}; known: {', '.join(intrinsics())}")
+    if not (isinstance(kind, type) and issubclass(kind, Capability) and kind.name == wanted):
+        raise UserError(f"the entry point {wanted!r} of selfrag.intrinsics names no Capability of that name")
+    return kind
+
+
+def catalog() -> tuple[type[Capability[Any]], ...]:
+    """All intrinsics, as `find` gives them."""
+    return tuple(map(find, intrinsics()))
+
+
+def codec_of(kind: type[Capability[Any]], dialect: str = DIALECT) -> Codec:
+    """The codec of an intrinsic in a dialect.
+
+    Args:
+        kind: the intrinsic.
+        dialect: one of `dialects()`.
+
+    Raises:
+        UserError: no such dialect, or it has no such intrinsic.
+    """
+    if dialect == DIALECT:
+        return kind.default_codec()
+    make = resolve_name(_CODEC) if dialect in PUBLISHED else _registered("selfrag.dialects", dialect)
+    if make is None:
+        raise UserError(f"unknown dialect {dialect!r}; known: {', '.join(dialects())}")
+    found: Codec = make(dialect, kind.name)
+    return found
+
+
+_PROBE = State(
+    (Message("user", "Who wrote it? When?"), Message("assistant", "Goethe did. In 1808.")),
+    (Passage("a", "Faust is a play. Goethe wrote it.", "Faust"), Passage("b", "It appeared in 1808.")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterCard:
+    """What an adapter is for."""
+
+    FILE: ClassVar[str] = "intrinsic.json"
+    FORMAT: ClassVar[int] = 1
+
+    intrinsic: str  # its name
+    dialect: str  # whose codec it speaks
+    prompt: str  # fingerprint of what that codec asked when the adapter was trained
+    # shape of the base model: type, width, layers, rows of the vocabulary
+    base: dict[str, Any] = field(default_factory=dict)
+    rank: int = 0  # of its pairs
+    invocation: tuple[int, ...] = ()  # ids that switch it on; empty for a LoRA that always acts
+
+    @classmethod
+    def of(cls, codec: Codec, *, rank: int, base: dict[str, Any], invocation: tuple[int, ...]) -> AdapterCard:
+        """The card of a run."""
+        return cls(codec.intrinsic, codec.dialect, fingerprint(codec), base, rank, invocation)
+
+    @classmethod
+    def read(cls, directory: Path) -> AdapterCard:
+        """The card beside an adapter.
+
+        Raises:
+            UserError: there is none, or it cannot be read.
+        """
+        path = directory / cls.FILE
+        try:
+            record = read_json(path)
+            if record.pop("format") != cls.FORMAT:
+                raise UserError(f"{path} has another format; this version reads {cls.FORMAT}")
+            return cls(**{**record, "invocation": tuple(record["invocation"])})
+        except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{path} cannot be used: {error}; give the folder of a trained adapter") from error
+
+    def check(self, codec: Codec) -> None:
+        """Refuse a codec that asks something else than the one of training.
+
+        Raises:
+            UserError: another intrinsic, dialect or wording.
+        """
+        for name in ("intrinsic", "dialect"):
+            if getattr(self, name) != getattr(codec, name):
+                raise UserError(
+                    f"the adapter was trained for {name} {getattr(self, name)!r}, not {getattr(codec, name)!r}"
+                )
+        if self.prompt != fingerprint(codec):
+            raise UserError(f"the adapter for {self.intrinsic} was trained with other prompts; train it again")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {"format": self.FORMAT} | asdict(self)
+
+
+def fingerprint(codec: Codec) -> str:
+    """Changes with whatever the codec asks, on fixed conversations that end with either role."""
+    found = []
+    for messages in (_PROBE.messages, _PROBE.messages[:1]):
+        request = codec.encode(State(messages, _PROBE.passages))
+        prompt = request.prompt
+        text = [asdict(one) for one in prompt.messages] if isinstance(prompt, ChatPrompt) else prompt.text
+        found.append([text, [(slot.prefill, slot.surfaces) for slot in request.slots], request.max_tokens])
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+
+
+def check_cards(folders: Mapping[str, str], dialect: str) -> None:
+    """Refuse adapters that were trained here, but for something else than they would be asked.
+
+    Raises:
+        UserError: another intrinsic, dialect or wording, or a card that cannot be read.
+    """
+    for name, folder in folders.items():
+        if (Path(folder) / AdapterCard.FILE).exists():
+            AdapterCard.read(Path(folder)).check(codec_of(find(name), dialect))

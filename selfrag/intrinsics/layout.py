@@ -1,0 +1,67 @@
+"""A conversation, its passages and arguments as the text of one user turn.
+
+Whatever a caller or a passage wrote cannot begin a line at the margin: sentences are put on one line, other text is
+indented. So no text can pose as a number, a turn or a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+from selfrag.intrinsics.state import Message, Site, State
+
+
+def one_line(text: str) -> str:
+    """The text with every run of white space as one space."""
+    return " ".join(text.split())
+
+
+def indented(text: str) -> str:
+    """The text with all lines but the first indented by two spaces."""
+    return "\n  ".join(text.splitlines())
+
+
+def numbers(count: int) -> tuple[str, ...]:
+    """Numbers 0 to `count` of one width, so that none begins another: `00` (nothing), `01`, `02`, ..."""
+    width = max(2, len(str(count)))
+    return tuple(f"{number:0{width}d}" for number in range(count + 1))
+
+
+def numbered_documents(state: State, sources: Sequence[Site]) -> str:
+    """The passages with a number before each sentence, counted from 1 across passages; empty ones keep their place."""
+    names = numbers(len(sources))
+    lines = ["Documents:"]
+    counted = zip(names[1:], sources, strict=True)
+    held = {index: list(group) for index, group in groupby(counted, key=lambda pair: pair[1].passage)}
+    for index in range(len(state.passages)):
+        lines.append(_heading(state, index))
+        lines += [f"[{name}] {one_line(site.text)}" for name, site in held.get(index, [])]
+    return "\n".join(lines)
+
+
+def plain_document(state: State, index: int) -> str:
+    """One passage with its title, without numbers."""
+    return f"{_heading(state, index)}\n  {indented(state.passages[index].text.strip())}"
+
+
+def conversation(messages: Sequence[Message]) -> str:
+    """The turns, each beginning with its role."""
+    return "\n".join(
+        ["Conversation:", *(f"{one_line(m.role).capitalize()}: {indented(m.content.strip())}" for m in messages)]
+    )
+
+
+def arguments(given: Mapping[str, str], names: Sequence[str]) -> str:
+    """The arguments of a task, each beginning with its name."""
+    return "\n".join(f"{name.capitalize()}: {indented(given.get(name, '').strip())}" for name in names)
+
+
+def turn(*parts: str) -> str:
+    """Parts that are not empty, a blank line between them."""
+    return "\n\n".join(part for part in parts if part)
+
+
+def _heading(state: State, index: int) -> str:
+    title = one_line(state.passages[index].title)
+    return f"Document {index + 1}: {title}" if title else f"Document {index + 1}"
