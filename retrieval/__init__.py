@@ -5,9 +5,10 @@ Importing it costs neither torch nor faiss, spaCy or pyarrow.
 
 from __future__ import annotations
 
+from retrieval.build import build_index, index_passages
 from retrieval.corpus import Corpus
 from retrieval.errors import UserError
-from retrieval.index import build_index, index_passages, open_index
+from retrieval.index import open_index
 from retrieval.passage import Passage, Retriever
 from retrieval.search import DenseRetriever, FixedPassages, as_retriever
 

@@ -18,13 +18,38 @@ from retrieval.checks import whole
 from retrieval.errors import UserError
 from retrieval.manifests import MANIFEST, check_finished, sizes
 from retrieval.passage import Passage
-from retrieval.readers import Place, Row
 from retrieval.reading import user_path
 
 FILE = "passages.arrow"
 _FORMAT = "selfrag-corpus-1"
 _ROWS, _CHARACTERS = 2048, 4_000_000  # a record batch ends at either
 _COLUMNS = ("id", "title", "text")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a row comes from.
+
+    Attributes:
+        source: the file.
+        number: line or row, from 1.
+        unit: `line` for text files, `row` for tables without lines.
+    """
+
+    source: str
+    number: int
+    unit: str = "line"
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.number}" if self.unit == "line" else f"{self.source}: {self.unit} {self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One passage of a corpus to be, and its origin."""
+
+    passage: Passage
+    place: Place
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,36 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from retrieval.corpus import Place, Row
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from retrieval.reading import parse_json, read_lines, read_whole, regular_file, user_path
 from retrieval.splitting import SentenceFinder, Splitting, sentence_finder, split
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a row comes from.
-
-    Attributes:
-        source: the file.
-        number: line or row, from 1.
-        unit: `line` for text files, `row` for tables without lines.
-    """
-
-    source: str
-    number: int
-    unit: str = "line"
-
-    def __str__(self) -> str:
-        return f"{self.source}:{self.number}" if self.unit == "line" else f"{self.source}: {self.unit} {self.number}"
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One passage of a corpus to be, and its origin."""
-
-    passage: Passage
-    place: Place
 
 
 def to_row(fields: Mapping[str, Any], path: Path, number: int, unit: str = "line") -> Row:
@@ -257,8 +232,6 @@ def _front_matter_lines(text: str) -> int:
         return 0
     return next((number + 1 for number, line in enumerate(lines[1:], start=1) if line.rstrip() in ("---", "...")), 0)
 
-
-__all__ = ["Place", "Row", "read_files"]
 
 _TABLES: dict[str, Callable[[Path], Iterator[Row]]] = {
     ".jsonl": read_jsonl,

@@ -7,33 +7,61 @@ import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import Any, Literal, Protocol, TypeAlias, TypeGuard, cast, overload
 
 from retrieval.passage import Passage, Retriever
-from selfrag.conversation import Conversing, Scope, Turns, is_conversation, last_question
 from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.decoding.batcher import Service, SharedRetriever
+from selfrag.decoding.beam import decode
 from selfrag.decoding.driver import Answered, Broken, Committed, Event, adrive, drive
 from selfrag.decoding.options import Length, decode_options
 from selfrag.decoding.policy import Decoding, check_names
+from selfrag.decoding.reflectors import Reflector
 from selfrag.decoding.sessions import close as close_engine
 from selfrag.decoding.trace import Trace
 from selfrag.decoding.tree import Decoder
 from selfrag.engines.base import Engine, check_process
+from selfrag.engines.select import load_engine
 from selfrag.errors import UserError
-from selfrag.loading import DEMO
+from selfrag.loading import DEMO, load_retriever, load_tokenizer, resolve_model
+from selfrag.plugins import part
 from selfrag.prompting import SELFRAG, Layout, Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec
+from selfrag.untrusted import whole
 
-if TYPE_CHECKING:
-    from selfrag.intrinsics.contract import Reflector
-    from selfrag.intrinsics.flows import Flow
 
-"""Name of the model that needs nothing but a package index."""
+class Message(Protocol):
+    """A turn of a conversation, such as a `selfrag.intrinsics.state.Message`."""
 
+    @property
+    def role(self) -> str:
+        """Who speaks."""
+        ...
+
+    @property
+    def content(self) -> str:
+        """What was said; untrusted."""
+        ...
+
+
+class Flow(Protocol):
+    """How a conversation is answered, such as a `selfrag.intrinsics.flows.Flow`."""
+
+    def decoder(self, state: Any, engine: Any) -> Decoder:
+        """The flow on one conversation, for a driver of `engine`."""
+        ...
+
+    def services(self, engine: Any) -> Mapping[str, Service]:
+        """What a driver needs to serve what the flow asks beside its engine."""
+        ...
+
+
+Turns: TypeAlias = Sequence[Mapping[str, Any] | Message]
+Scope = Literal["retrieval", "conversation", "alone"]
 Evidence = Sequence[Passage] | Sequence[Sequence[Passage] | None]
 
 
@@ -93,13 +121,9 @@ class SelfRAG:
         Raises:
             UserError: the model or index cannot be used; the message says what to do.
         """
-        from selfrag.engines.select import load_engine
-        from selfrag.loading import load_retriever, load_tokenizer, resolve_model
-
-        if intrinsics:
-            from selfrag.intrinsics.reflectors import adapters_of, on_engine
-
-            folders = adapters_of(intrinsics, name_or_path)
+        named = part("reflectors") if intrinsics else None
+        if named is not None:
+            folders = named.adapters_of(intrinsics, name_or_path)
             if folders and (engine is None or isinstance(engine, str)) and "url" not in engine_options:
                 engine_options["adapters"] = {**engine_options.get("adapters", {}), **folders}
         path = resolve_model(name_or_path)
@@ -107,7 +131,7 @@ class SelfRAG:
         prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer), layout)
         found = load_retriever(retriever, demo=name_or_path == DEMO)
         ready = load_engine(engine, path, **engine_options) if engine is None or isinstance(engine, str) else engine
-        own = on_engine(ready, tokenizer, intrinsics) if intrinsics else ()
+        own = named.on_engine(ready, tokenizer, intrinsics) if named is not None else ()
         return cls(prompting, ready, found, reflectors=(*own, *reflectors))
 
     @overload
@@ -268,30 +292,39 @@ class SelfRAG:
     ) -> _Asked:
         """One question or conversation, or many, as decoders."""
         policy = self._policy(options)
-        how = Conversing(self.prompting, policy, self.engine, self.reflectors, flow, scope)
-        if isinstance(question, str) or is_conversation(question):
-            return _Asked([how.decoder(question, _evidence(evidence))], self._services(how), policy)
-        if not isinstance(question, Sequence):
+        single = isinstance(question, str) or _is_conversation(question)
+        if not single and not isinstance(question, Sequence):
             raise UserError(f"the question must be text or a list of texts, not {type(question).__name__}")
-        given = _evidence_lists(evidence, len(question))
-        decoders = [how.decoder(one, passages) for one, passages in zip(question, given, strict=True)]
-        return _Asked(decoders, self._services(how), policy, tuple(map(last_question, question)))
+        questions = [question] if single else question
+        given = [_evidence(evidence)] if single else _evidence_lists(evidence, len(question))
+        how = None
+        if self.reflectors or flow is not None or any(map(_is_conversation, questions)):
+            how = part("conversation")(self.prompting, policy, self.engine, self.reflectors, flow, scope)
+        services = {} if how is None else self._alone(how.services())
+        critics = () if how is None else how.critics
+
+        def decoder(one: Any, passages: Sequence[Passage] | None) -> Decoder:
+            if how is not None and (flow is not None or _is_conversation(one)):
+                found: Decoder = how.decoder(one, passages)
+                return found
+            text = whole(one) if isinstance(one, str) else one
+            return decode(text, self.prompting, policy, passages=passages, critics=critics)
+
+        decoders = [decoder(one, passages) for one, passages in zip(questions, given, strict=True)]
+        return _Asked(decoders, services, policy, None if single else tuple(map(_last_question, questions)))
 
     @property
     def _search(self) -> Retriever | None:
         return None if self.retriever is None else self._shared
 
-    def _services(self, how: Conversing) -> dict[str, Service]:
-        """Services of reflectors, which are called by one thread at a time: they may share a model."""
+    def _alone(self, services: Mapping[str, Service]) -> dict[str, Service]:
+        """Services of reflectors, each called by one thread at a time: they may share a model."""
 
-        def alone(service: Service) -> Service:
-            def serve(payloads: Sequence[Any]) -> Sequence[Any]:
-                with self._serving:
-                    return service(payloads)
+        def alone(service: Service, payloads: Sequence[Any]) -> Sequence[Any]:
+            with self._serving:
+                return service(payloads)
 
-            return serve
-
-        return {name: alone(service) for name, service in how.services().items()}
+        return {name: partial(alone, service) for name, service in services.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,9 +364,27 @@ def _piece(event: Event) -> Segment | Answer:
     return event.segment if isinstance(event, Committed) else event.answer
 
 
+def _is_conversation(given: object) -> TypeGuard[Turns]:
+    """Whether this is one list of turns, not a list of questions or conversations."""
+    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+        return False
+    return not (isinstance(given[0], str) or (isinstance(given[0], Sequence) and not hasattr(given[0], "role")))
+
+
+def _last_question(given: object) -> str:
+    """The question of a question or conversation, for reports; empty if there is none."""
+    if isinstance(given, str):
+        return whole(given)
+    if isinstance(given, Sequence):
+        for turn in reversed(given):
+            if isinstance(turn, Mapping) and turn.get("role") == "user" and isinstance(turn.get("content"), str):
+                return whole(turn["content"])
+    return ""
+
+
 def _one(question: Any) -> Any:
     """The question of a stream; a list of several cannot be streamed."""
-    if isinstance(question, str) or is_conversation(question) or not isinstance(question, Sequence):
+    if isinstance(question, str) or _is_conversation(question) or not isinstance(question, Sequence):
         return question
     raise UserError("stream takes one question or conversation; generate takes a list")
 

@@ -116,7 +116,7 @@ def load_retriever(retriever: Retriever | str | Path | None, *, demo: bool) -> R
     if retriever is None and not demo:
         return None
     if retriever is not None and not isinstance(retriever, str | Path):
-        from retrieval import as_retriever
+        from retrieval.search import as_retriever
 
         return as_retriever(retriever)
     return load_index(DEMO if retriever is None else retriever)
@@ -138,8 +138,7 @@ def load_index(name_or_path: str | Path, encoder: str | None = None) -> Retrieve
     Raises:
         UserError: the index cannot be used, or was built with another encoder.
     """
-    from retrieval import open_index
-    from retrieval.index import load_manifest
+    from retrieval.index import load_manifest, open_index
 
     directory = index_directory(name_or_path)
     if encoder is None:

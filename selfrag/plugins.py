@@ -1,14 +1,25 @@
-"""Plug-ins: objects of other packages, named on a command line by an entry point or as `module:name`."""
+"""Objects found by name: of other packages by an entry point or as `module:name`, and optional parts of this one."""
 
 from __future__ import annotations
 
 import importlib
 import sys
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
 from selfrag.errors import UserError
+
+PARTS = {
+    "conversation": "selfrag.intrinsics.conversation:Conversation",
+    "reflectors": "selfrag.intrinsics.reflectors",
+}
+"""What takes part in an answer only where reflectors, flows or conversations of several turns are asked for."""
+
+
+def part(name: str) -> Any:
+    """An optional part of this package, which is imported now."""
+    return EntryPoint(name, PARTS[name], "selfrag.parts").load()
 
 
 def registered(group: str, name: object) -> Any:

@@ -72,6 +72,29 @@ class Verdict:
         return min((place.score for place in self.places), default=None)
 
 
+class Reflector(Protocol):
+    """Whatever judges or rewrites, as callers hand it over; `selfrag.intrinsics.contract` says what it does."""
+
+    @property
+    def name(self) -> str:
+        """What weights, traces and reports call it."""
+        ...
+
+    @property
+    def role(self) -> Role:
+        """Which role its judgments have."""
+        ...
+
+    @property
+    def cost(self) -> int:
+        """Its tier, as in `Critic.cost`."""
+        ...
+
+    def reflect(self, states: Sequence[Any]) -> Generator[Any, Any, Any]:
+        """One reflection a state."""
+        ...
+
+
 class Critic(Protocol):
     """A reflector as the decoder sees it."""
 

@@ -16,6 +16,7 @@ from enum import IntEnum, StrEnum
 from itertools import pairwise
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+from selfrag.decoding import reflectors as decoding
 from selfrag.decoding.requests import Constraint as Constraint
 from selfrag.decoding.requests import Failed as Failed
 from selfrag.decoding.requests import Generate, Generated
@@ -24,7 +25,7 @@ from selfrag.intrinsics.state import Scope as Scope
 from selfrag.intrinsics.state import Site as Site
 from selfrag.intrinsics.state import State as State
 from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import LabelSet, Role
+from selfrag.reflection.labels import LabelSet
 
 DIALECT = "chat"
 """Name of the default dialect, which any chat model understands (`selfrag.intrinsics.chat`)."""
@@ -280,20 +281,8 @@ class Cost(IntEnum):
     GENERATED = 3  # text is written
 
 
-class Reflector(Protocol):
+class Reflector(decoding.Reflector, Protocol):
     """Turns states into reflections."""
-
-    @property
-    def name(self) -> str:
-        """What weights, traces and reports call it."""
-
-    @property
-    def role(self) -> Role:
-        """Which role its judgments have."""
-
-    @property
-    def cost(self) -> Cost:
-        """Its tier."""
 
     def reflect(self, states: Sequence[State]) -> Steps[list[Reflection]]:
         """One reflection a state, in order. A reflector on a remote model does its own IO and yields nothing."""
