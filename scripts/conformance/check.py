@@ -170,9 +170,7 @@ def _parameters(codec: CompletionCodec, request: Request, recorded: Any, caller:
     form = request.constraint
     ours: dict[str, Any] = {"max_tokens": request.max_tokens} if "max_tokens" in params else {}
     if form is not None:
-        choice = None if form.choice is None else list(form.choice)
-        named = {"guided_json": form.json_schema, "guided_regex": form.regex, "guided_choice": choice}
-        ours |= {name: value for name, value in named.items() if value is not None}
+        ours[f"guided_{form.form}"] = form.value
     theirs = {k: v for k, v in params.items() if k == "max_tokens" or k.startswith("guided_")}
     if codec.intrinsic != "generation" and ours != theirs:
         raise MismatchError(f"parameters: {ours!r:.200} where {theirs!r:.200} was recorded")

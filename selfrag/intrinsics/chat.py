@@ -6,8 +6,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 from retrieval.splitting import SentenceFinder
 from selfrag.errors import UserError
@@ -50,21 +49,53 @@ def _request(
     return Request(state, ChatPrompt((Message("user", prompt),)), sites=sites, sources=sources or (), **more)
 
 
-Judged: TypeAlias = tuple[Finding, tuple[Diagnostic, ...]]
+class _SlotCodec:
+    """One finding for each slot of a request, and one target for each gold label."""
 
+    intrinsic: str
+    labels: LabelSet
 
-def _reflection(
-    request: Request, completion: Completion, finding: Callable[[int, Slot, Sequence[float] | None], Judged]
-) -> Reflection:
-    """One finding a slot."""
-    scored = zip(request.slots, slot_scores(request, completion), strict=True)
-    found = [finding(number, slot, scores) for number, (slot, scores) in enumerate(scored)]
-    notes = tuple(note for _, some in found for note in some)
-    return Reflection(request.state, tuple(one for one, _ in found), None, completion.text, notes)
+    def decode(self, request: Request, completion: Completion) -> Reflection:
+        """One finding a slot."""
+        findings: list[Finding] = []
+        notes: list[Diagnostic] = []
+        scored = zip(request.slots, slot_scores(request, completion), strict=True)
+        for number, (slot, scores) in enumerate(scored):
+            judgment, some = slot_judgment(self.labels, self._per_label(scores), slot.site, request, number)
+            findings.append(Finding(slot.site, judgment, self._cited(request, judgment, scores)))
+            notes += some
+        return Reflection(request.state, tuple(findings), None, completion.text, tuple(notes))
+
+    def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
+        """The written form of each known label.
+
+        Raises:
+            UserError: not one label a slot, or an unknown one.
+        """
+        if len(gold.labels) != len(request.slots):
+            wanted = self._wanted(len(request.slots))
+            raise UserError(f"{self.intrinsic}: {len(gold.labels)} gold labels {wanted}")
+        return tuple(
+            Target(slot.prefill, slot.surfaces[self.labels.index(label)])
+            for slot, label in zip(request.slots, gold.labels, strict=True)
+            if label is not None
+        )
+
+    def _wanted(self, slots: int) -> str:
+        return f"for {slots} sentences"
+
+    def _per_label(self, scores: Sequence[float] | None) -> Sequence[float] | None:
+        return scores
+
+    def _cited(
+        self, request: Request, judgment: Judgment | None, scores: Sequence[float] | None
+    ) -> tuple[Citation, ...]:
+        del request, judgment, scores
+        return ()
 
 
 @dataclass(frozen=True)
-class LabelCodec:
+class LabelCodec(_SlotCodec):
     """One label on a turn or a passage, scored at one place: a `Teachable` codec for any label set and any question."""
 
     intrinsic: str  # its name
@@ -90,36 +121,12 @@ class LabelCodec:
         slot = Slot(self.labels.tokens, site, self.prefill, self.labels)
         return _request(state, task, (site,), sources, given_arguments(state.arguments, self.arguments), slots=(slot,))
 
-    def decode(self, request: Request, completion: Completion) -> Reflection:
-        """One finding."""
-        return _reflection(request, completion, partial(_labelled, request, self.labels))
-
-    def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
-        """The written form of the one label.
-
-        Raises:
-            UserError: not one label, or an unknown one.
-        """
-        if len(gold.labels) != 1:
-            raise UserError(f"{self.intrinsic}: {len(gold.labels)} gold labels where one is needed")
-        return _label_targets(request, gold, self.labels)
-
-
-def _labelled(request: Request, labels: LabelSet, number: int, slot: Slot, scores: Sequence[float] | None) -> Judged:
-    judgment, notes = slot_judgment(labels, scores, slot.site, request, number)
-    return Finding(slot.site, judgment), notes
-
-
-def _label_targets(request: Request, gold: Gold, labels: LabelSet) -> tuple[Target, ...]:
-    return tuple(
-        Target(slot.prefill, slot.surfaces[labels.index(label)])
-        for slot, label in zip(request.slots, gold.labels, strict=True)
-        if label is not None
-    )
+    def _wanted(self, slots: int) -> str:
+        return "where one is needed"
 
 
 @dataclass(frozen=True)
-class SentenceCodec:
+class SentenceCodec(_SlotCodec):
     """One label for each sentence of the response, each scored at its own place: a `Teachable` codec."""
 
     intrinsic: str  # its name
@@ -139,20 +146,6 @@ class SentenceCodec:
         surfaces = tuple(f" {label.token}" for label in self.labels)
         slots = _sentence_slots(sites, surfaces, self.asking, self.labels)
         return _request(state, self.task, sites, source_sites(state, self.find), slots=slots)
-
-    def decode(self, request: Request, completion: Completion) -> Reflection:
-        """One finding a sentence."""
-        return _reflection(request, completion, partial(_labelled, request, self.labels))
-
-    def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
-        """The written form of each known label.
-
-        Raises:
-            UserError: not one label a sentence, or an unknown one.
-        """
-        if len(gold.labels) != len(request.slots):
-            raise UserError(f"{self.intrinsic}: {len(gold.labels)} gold labels for {len(request.slots)} sentences")
-        return _label_targets(request, gold, self.labels)
 
 
 def _sentence_slots(
@@ -193,7 +186,7 @@ class TextCodec:
             (last_query(state),),
             source_sites(state, self.find) if self.documents else None,
             max_tokens=self.max_tokens,
-            constraint=Constraint(json_schema=schema),
+            constraint=Constraint.json(schema),
         )
 
     def decode(self, request: Request, completion: Completion) -> Reflection:
@@ -236,7 +229,7 @@ TASK = (
 
 
 @dataclass(frozen=True)
-class CitationCodec:
+class CitationCodec(_SlotCodec):
     """Which numbered document sentences each response sentence rests on, as a distribution over their numbers.
 
     `[00]` stands for none. All numbers have one width, so they are scored along a small trie, without terminators.
@@ -247,6 +240,7 @@ class CitationCodec:
     most: int = 3  # document sentences cited for one response sentence, at most
     find: SentenceFinder = rules  # sentence splitter
     dialect: ClassVar[str] = DIALECT
+    labels: LabelSet = CITED  # whether a sentence rests on any source
 
     def encode(self, state: State) -> Request:
         """Numbered documents, conversation and task in one user turn; one slot a response sentence.
@@ -258,10 +252,6 @@ class CitationCodec:
         names = numbers(len(sources))
         slots = _sentence_slots(sites, names, "Rests on [")
         return _request(state, TASK.format(none=names[0]), sites, sources, slots=slots)
-
-    def decode(self, request: Request, completion: Completion) -> Reflection:
-        """One finding a response sentence: cited or not, and from where."""
-        return _reflection(request, completion, partial(self._finding, request))
 
     def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
         """One target for each cited sentence, together of weight 1; `[00]` where nothing is cited.
@@ -281,15 +271,15 @@ class CitationCodec:
             targets += [Target(slot.prefill, slot.surfaces[number], 1 / len(numbers)) for number in numbers]
         return tuple(targets)
 
-    def _finding(self, request: Request, number: int, slot: Slot, scores: Sequence[float] | None) -> Judged:
-        cited = None if scores is None else (min(logsumexp(scores[1:]), 0.0), scores[0])
-        judgment, notes = slot_judgment(CITED, cited, slot.site, request, number)
-        if scores is None or judgment is None or judgment.label != "cited":
-            return Finding(slot.site, judgment), notes
-        return Finding(slot.site, judgment, self._citations(request, scores)), notes
+    def _per_label(self, scores: Sequence[float] | None) -> Sequence[float] | None:
+        return None if scores is None else (min(logsumexp(scores[1:]), 0.0), scores[0])
 
-    def _citations(self, request: Request, scores: Sequence[float]) -> tuple[Citation, ...]:
+    def _cited(
+        self, request: Request, judgment: Judgment | None, scores: Sequence[float] | None
+    ) -> tuple[Citation, ...]:
         """The most probable sentences, neighbours merged; in the order of the documents."""
+        if scores is None or judgment is None or judgment.label != "cited":
+            return ()
         total = logsumexp(scores)
         ranked = sorted(range(len(request.sources)), key=lambda index: -scores[index + 1])[: self.most]
         floor = scores[ranked[0] + 1] + math.log(self.share)

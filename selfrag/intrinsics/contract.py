@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from selfrag.decoding import reflectors as decoding
+from selfrag.decoding.requests import Constraint as Constraint
 from selfrag.decoding.requests import Failed as Failed
 from selfrag.decoding.requests import Generate, Generated
 from selfrag.intrinsics.state import Message as Message
@@ -130,19 +131,6 @@ class ChatPrompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Constraint:
-    """What generated text must match; exactly one is given."""
-
-    json_schema: Mapping[str, Any] | None = None
-    regex: str | None = None
-    choice: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if sum(given is not None for given in (self.json_schema, self.regex, self.choice)) != 1:
-            raise ValueError("a constraint is one of json_schema, regex and choice")
-
-
-@dataclass(frozen=True, slots=True)
 class Slot:
     """One label to be scored: the probability of each surface right after the prompt and `prefill`.
 
@@ -242,12 +230,10 @@ class Codec(Protocol):
     @property
     def intrinsic(self) -> str:
         """Name of the intrinsic, such as `answerability`."""
-        ...
 
     @property
     def dialect(self) -> str:
         """Name of the dialect, such as `granite-3.2`."""
-        ...
 
     def encode(self, state: State) -> Request:
         """The request for a state.
@@ -255,11 +241,9 @@ class Codec(Protocol):
         Raises:
             UserError: the dialect has no form for this state at all. Odd roles and missing passages are accepted.
         """
-        ...
 
     def decode(self, request: Request, completion: Completion) -> Reflection:
         """What the model meant. Never raises for what a model wrote: what cannot be read is undefined, with why."""
-        ...
 
 
 class Teachable(Codec, Protocol):
@@ -271,7 +255,6 @@ class Teachable(Codec, Protocol):
         Raises:
             UserError: the gold does not fit the request.
         """
-        ...
 
 
 class Executor(Protocol):
@@ -287,7 +270,6 @@ class Executor(Protocol):
             EngineError: the model or server is gone.
             UserError: the executor cannot do what is asked of it (an adapter it must refuse, no constraint support).
         """
-        ...
 
 
 class Cost(IntEnum):
@@ -304,4 +286,3 @@ class Reflector(decoding.Reflector, Protocol):
 
     def reflect(self, states: Sequence[State]) -> Steps[list[Reflection]]:
         """One reflection a state, in order. A reflector on a remote model does its own IO and yields nothing."""
-        ...

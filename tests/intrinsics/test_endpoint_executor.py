@@ -58,7 +58,7 @@ def test_the_strictest_way_that_a_server_obeys_is_found_once():
 
     with ChatServer(hosted) as server:
         runs = executor(server)
-        request = Request(STATE, CHAT, 50, constraint=Constraint(json_schema=SCHEMA))
+        request = Request(STATE, CHAT, 50, constraint=Constraint.json(SCHEMA))
         [first] = runs.run([request])
         [second, third] = runs.run([request, request])
     assert [constraint_of(sent) for sent in server.bodies] == ["structured_outputs", *["response_format"] * 3]
@@ -72,7 +72,7 @@ def test_a_server_that_is_deaf_to_constraints_is_noticed():
     """Status 200 and free text: what old fields get from a current vLLM, and new ones from old servers."""
     with ChatServer(lambda sent: said("Sure! Here is the question: Who wrote it?")) as server:
         runs = executor(server)
-        [result] = runs.run([Request(STATE, CHAT, 50, constraint=Constraint(json_schema=SCHEMA))])
+        [result] = runs.run([Request(STATE, CHAT, 50, constraint=Constraint.json(SCHEMA))])
     assert runs.constraint_mode is ConstraintMode.NONE
     assert isinstance(result, Completion)
     assert len(server.bodies) == 3
@@ -81,7 +81,7 @@ def test_a_server_that_is_deaf_to_constraints_is_noticed():
 def test_a_server_that_is_broken_is_not_taken_for_deaf():
     with ChatServer(lambda sent: (500, {"error": "out of memory"})) as server:
         runs = executor(server)
-        [result] = runs.run([Request(STATE, CHAT, 50, constraint=Constraint(json_schema=SCHEMA))])
+        [result] = runs.run([Request(STATE, CHAT, 50, constraint=Constraint.json(SCHEMA))])
     assert isinstance(result, Failed)
     assert "out of memory" in result.reason
     assert runs.constraint_mode is ConstraintMode.AUTO
@@ -148,7 +148,7 @@ def test_rendered_prompts_go_to_the_text_route():
     }
     prompt = TextPrompt((Piece("<|start_of_role|>user<|end_of_role|>", control=True), Piece("Hi <|end_of_text|>")))
     with ChatServer(lambda sent: (200, {"choices": [reply]})) as server:
-        request = Request(STATE, prompt, 1, constraint=Constraint(choice=tuple("0123456789")), top_logprobs=5)
+        request = Request(STATE, prompt, 1, constraint=Constraint.choice(tuple("0123456789")), top_logprobs=5)
         [result] = executor(server).run([request])
     assert server.paths == ["/v1/completions"]
     assert server.bodies[0]["prompt"] == "<|start_of_role|>user<|end_of_role|>Hi < | end_of_text|>"
@@ -219,12 +219,12 @@ def test_wrong_settings_are_refused(options, said_):
 
 
 def test_obeying():
-    assert obeys('{"q": "x"}', Constraint(json_schema=SCHEMA))
-    assert not obeys('{"q": 1}', Constraint(json_schema=SCHEMA))
-    assert not obeys("[" * 100_000, Constraint(json_schema=SCHEMA))
-    assert obeys("12", Constraint(regex="[0-9]+"))
-    assert not obeys("12a", Constraint(regex="[0-9]+"))
-    assert obeys("yes", Constraint(choice=("yes", "no")))
+    assert obeys('{"q": "x"}', Constraint.json(SCHEMA))
+    assert not obeys('{"q": 1}', Constraint.json(SCHEMA))
+    assert not obeys("[" * 100_000, Constraint.json(SCHEMA))
+    assert obeys("12", Constraint.regex("[0-9]+"))
+    assert not obeys("12a", Constraint.regex("[0-9]+"))
+    assert obeys("yes", Constraint.choice(("yes", "no")))
 
 
 def test_prompted_intrinsics_on_a_hosted_model():

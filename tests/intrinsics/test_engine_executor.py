@@ -128,9 +128,7 @@ def test_several_adapters_share_a_batch_and_keep_their_numbers(reference, vllm):
 
 
 def test_constrained_text_and_scores_in_one_request(reference, vllm):
-    request = Request(
-        STATE, CHAT, 60, constraint=Constraint(json_schema=SCHEMA), slots=SLOTS, adapter="plain", top_logprobs=5
-    )
+    request = Request(STATE, CHAT, 60, constraint=Constraint.json(SCHEMA), slots=SLOTS, adapter="plain", top_logprobs=5)
     for executor in (reference, vllm):
         [result] = executor.run([request])
         assert all(scores is not None for scores in result.scores)
@@ -143,7 +141,7 @@ def test_constrained_text_and_scores_in_one_request(reference, vllm):
 
 
 def test_a_choice_has_its_alternatives(reference):
-    request = Request(STATE, CHAT, 20, constraint=Constraint(choice=("yes", "no")), top_logprobs=5)
+    request = Request(STATE, CHAT, 20, constraint=Constraint.choice(("yes", "no")), top_logprobs=5)
     [result] = reference.run([request])
     assert result.text in ("yes", "no")
     first = dict(result.tokens[0].top)
@@ -151,7 +149,7 @@ def test_a_choice_has_its_alternatives(reference):
 
 
 def test_text_that_is_no_utf8_yet_has_no_token_of_its_own(reference):
-    request = Request(STATE, CHAT, 20, constraint=Constraint(choice=("é€𝄞",)))
+    request = Request(STATE, CHAT, 20, constraint=Constraint.choice(("é€𝄞",)))
     [result] = reference.run([request])
     assert result.text == "é€𝄞"
     assert "".join(token.token for token in result.tokens) == result.text
@@ -190,7 +188,7 @@ def test_what_an_executor_cannot_do_is_refused(reference):
 
 def test_one_request_that_fails_leaves_the_others(reference):
     endless = ChatPrompt((Message("user", "far too long " * 3000),))
-    bad = Request(STATE, CHAT, 5, constraint=Constraint(regex="(["))
+    bad = Request(STATE, CHAT, 5, constraint=Constraint.regex("(["))
     results = reference.run([Request(STATE, endless, slots=SLOTS), bad, Request(STATE, CHAT, slots=SLOTS)])
     assert [type(result) for result in results] == [Failed, Failed, Completion]
 

@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spelling import PROMPT, Pieces, brute_force, engine, renderer
 
-from selfrag.decoding.requests import Constraint as Mask
 from selfrag.decoding.requests import Failed, Finish, Generated
 from selfrag.engines.base import serve
 from selfrag.intrinsics.contract import Constraint, Message, Slot, State
-from selfrag.intrinsics.execution.engine import label_ids, mask, plan, tokens
+from selfrag.intrinsics.execution.engine import label_ids, plan, tokens
 from selfrag.tokenization import HFTextCodec
 
 SITE = State((Message("user", "Q?"),)).in_message("query", 0)
@@ -156,24 +155,11 @@ def test_alternatives_are_ranked_and_have_their_own_text():
 
 
 def test_labels_of_a_schema_are_watched_beginnings_first():
-    ids = label_ids(CODEC, Constraint(json_schema=FAITHFUL), 128)
+    ids = label_ids(CODEC, Constraint.json(FAITHFUL), 128)
     assert len(set(ids)) == len(ids) <= 128
     text = {CODEC.decode([one]) for one in ids}
     assert {"f", "p", "t", '"'} <= text
     whole = {one for label in ("faithful", "partial", "true", "false") for one in CODEC.encode(label)}
     assert whole <= set(ids)
-    assert label_ids(CODEC, Constraint(json_schema=FAITHFUL), 3) == ids[:3]
-    assert label_ids(CODEC, Constraint(regex="a"), 10) == label_ids(CODEC, None, 10) == ()
-
-
-@pytest.mark.parametrize(
-    ("given_", "expected"),
-    [
-        (None, None),
-        (Constraint(regex="a+"), Mask.regex("a+")),
-        (Constraint(choice=("a", "b")), Mask.choice(("a", "b"))),
-        (Constraint(json_schema=FAITHFUL), Mask.json(FAITHFUL)),
-    ],
-)
-def test_constraints_of_codecs_become_those_of_engines(given_, expected):
-    assert mask(given_) == expected
+    assert label_ids(CODEC, Constraint.json(FAITHFUL), 3) == ids[:3]
+    assert label_ids(CODEC, Constraint.regex("a"), 10) == label_ids(CODEC, None, 10) == ()

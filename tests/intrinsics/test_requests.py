@@ -46,11 +46,6 @@ def test_control_tokens_in_texts_are_no_control_pieces():
     assert sum(piece.text == "<|end_of_text|>" for piece in prompt.pieces if not piece.control) == 1
 
 
-def test_documents_keep_their_numbers():
-    prompt = text(published("granite-3.2", "answerability"), state("q", documents=("a.", "", "c.")))
-    assert "<|end_of_role|>Document 0\na.\n\nDocument 1\n\n\nDocument 2\nc.<|end_of_text|>\n" in prompt
-
-
 def test_titles_are_seen_and_not_cited():
     given = State((Message("user", "q"), Message("assistant", "A.")), (Passage("1", "One. Two.", "Title <c1>"),))
     request = published("mellea", "citation_generation").encode(given)
@@ -143,39 +138,6 @@ def test_context_relevance_asks_about_one_passage(dialect: str):
         made.encode(state("q", documents=("a", "b")))
 
 
-def test_slots_stand_behind_what_the_adapter_writes_first():
-    expected = {
-        ("granite-3.2", "answerability"): ("", ("answerable", "unanswerable")),
-        ("granite-common", "answerability"): ('"', ('answerable"', 'unanswerable"')),
-        ("granite-common", "requirement_check"): ("", ("true", "false")),
-        ("granite-common", "uncertainty"): ("", tuple("0123456789")),
-        ("mellea", "uncertainty"): ('{"score": "', tuple(f'{d}"' for d in range(10))),
-        ("granite-3.3", "context_relevance"): (
-            '```json\n{\n    "context_relevance": "',
-            ('relevant"', 'partially relevant"', 'irrelevant"'),
-        ),
-    }
-    given = state("q", documents=("d.",), requirement="r")
-    for (dialect, intrinsic), (prefill, surfaces) in expected.items():
-        request = exact(dialect, intrinsic).encode(given)
-        (slot,) = request.slots
-        assert (slot.prefill, slot.surfaces) == (prefill, surfaces), (dialect, intrinsic)
-        assert request.max_tokens == 0
-
-
-def test_labels_behind_an_explanation_are_generated_with_alternatives():
-    for dialect in ("granite-common", "mellea", "granite-3.3"):
-        request = exact(dialect, "hallucination_detection").encode(state("q", "A.", documents=("d.",)))
-        assert request.slots == ()
-        assert request.top_logprobs == 10
-
-
-def test_every_dialect_has_the_five():
-    five = {"query_rewrite", "uncertainty", "hallucination_detection", "answerability", "citation_generation"}
-    for dialect in ("granite-3.2", "granite-3.3", "granite-common", "mellea"):
-        assert five <= set(intrinsics_of(dialect))
-
-
 def test_mellea_has_every_adapter_of_the_public_catalogue():
     """The names in `mellea/backends/adapters/catalog.py` of mellea 0.8.0."""
     core = {"context-attribution", "requirement-check", "uncertainty"}
@@ -184,20 +146,6 @@ def test_mellea_has_every_adapter_of_the_public_catalogue():
     guardian = {"policy-guardrails", "guardian-core", "factuality-detection", "factuality-correction"}
     ours = {codec("mellea", name, Options(find=find)).adapter for name in intrinsics_of("mellea")}
     assert ours - {"answer_relevance_classifier", "answer_relevance_rewriter"} == core | rag | guardian
-
-
-def test_gpt_oss_answerability_leaves_the_temperature_to_the_server_as_recorded():
-    wire = published("mellea-gpt-oss", "answerability").wire(state("q", documents=("a",)))
-    assert {name for name in wire if name != "messages"} == {"max_completion_tokens", "extra_body"}
-    assert wire["max_completion_tokens"] == 25
-
-
-def test_mellea_has_answer_relevance_as_it_was_published():
-    given = state("Who?", "Many people.", documents=("Alice.",))
-    made = published("mellea", "answer_relevance_classifier").wire(given)
-    assert made == published("granite-common", "answer_relevance_classifier").wire(given)
-    assert made["messages"][-1] == {"content": "answer_relevance", "role": "user"}
-    assert (made["temperature"], made["max_completion_tokens"], made["logprobs"]) == (0.0, 1024, True)
 
 
 def test_policy_guardrails_judge_the_policy_of_the_conversation_where_none_is_given():

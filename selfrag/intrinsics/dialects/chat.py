@@ -186,7 +186,7 @@ class ChatCodec:
             prompt,
             max_tokens=_limit(made),
             temperature=made.get("temperature"),
-            constraint=None if schema is None else Constraint(json_schema=schema),
+            constraint=None if schema is None else Constraint.json(schema),
             sites=seen.sites,
             sources=seen.sources,
             top_logprobs=made.get("top_logprobs", 0),

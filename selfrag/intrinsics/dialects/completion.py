@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
@@ -70,6 +70,13 @@ class CompletionSpec:
     constraint: Constraint | None = None  # form of the reply; None for free text
 
 
+_CONSTRAINTS: Mapping[str, Callable[[Any], Constraint]] = {
+    "json": Constraint.json,
+    "regex": Constraint.regex,
+    "choice": Constraint.choice,
+}
+
+
 @cache
 def completion_specs(dialect: str) -> Mapping[str, CompletionSpec]:
     """The intrinsics of `granite-3.2` or `granite-3.3`, by name."""
@@ -78,18 +85,13 @@ def completion_specs(dialect: str) -> Mapping[str, CompletionSpec]:
 
 
 def _spec(raw: Mapping[str, Any]) -> CompletionSpec:
-    form = raw.get("constraint") or {}
-    constraint = None
-    if form:
-        choice = form.get("choice")
-        constraint = Constraint(form.get("json"), form.get("regex"), None if choice is None else tuple(choice))
     return CompletionSpec(
         adapter=raw["adapter"],
         documents=raw["documents"],
         turns=tuple(Turn(turn["role"], turn["text"], turn["end"]) for turn in raw["turns"]),
         max_tokens=raw["max_tokens"],
         tags=MappingProxyType(dict(raw.get("tags", {}))),
-        constraint=constraint,
+        constraint=next((_CONSTRAINTS[form](value) for form, value in raw.get("constraint", {}).items()), None),
     )
 
 

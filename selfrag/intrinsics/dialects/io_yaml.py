@@ -84,11 +84,10 @@ def _spec(name: str, raw: Mapping[str, Any]) -> Spec:
     if unknown:
         raise UserError(f"unknown field {unknown[0]!r}; known: {', '.join(sorted(_FIELDS))}")
     schema = raw.get("response_format")
-    if isinstance(schema, str):
-        try:
-            schema = json.loads(schema)
-        except ValueError as error:
-            raise UserError(f"response_format is no JSON: {error}") from error
+    try:
+        schema = json.loads(schema if isinstance(schema, str) else json.dumps(schema))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UserError(f"response_format is no JSON: {error}") from error
     rules = raw.get("transformations") or ()
     if not isinstance(rules, Sequence) or isinstance(rules, str):
         raise UserError(f"transformations={rules!r} is no list")

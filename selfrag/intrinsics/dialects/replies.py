@@ -394,10 +394,8 @@ def targets(binding: Binding, request: Request, gold: Gold) -> tuple[Target, ...
     """
     if binding.shape in (Shape.WORD, Shape.LABEL):
         return _label_targets(binding, request, gold)
-    if binding.shape is Shape.SENTENCES:
+    if binding.shape in (Shape.SENTENCES, Shape.CITATIONS):
         return _sentence_targets(binding, request, gold)
-    if binding.shape is Shape.CITATIONS:
-        return _citation_targets(binding, request, gold)
     if gold.text is None or not gold.text.strip():
         raise UserError(f"{binding.intrinsic}: the gold has no text")
     if binding.shape is Shape.FREE:
@@ -434,34 +432,26 @@ def _label_targets(binding: Binding, request: Request, gold: Gold) -> tuple[Targ
 
 
 def _sentence_targets(binding: Binding, request: Request, gold: Gold) -> tuple[Target, ...]:
-    if len(gold.labels) != len(request.sites) or binding.labels is None:
-        raise UserError(f"{binding.intrinsic}: {len(gold.labels)} gold labels for {len(request.sites)} sentences")
-    if not gold.labels or any(label is None for label in gold.labels):
+    """One reply about all numbered sentences: the label of each, or the numbers of its sources."""
+    citing = binding.shape is Shape.CITATIONS
+    known: Sequence[Any] = gold.sources if citing else gold.labels
+    if len(known) != len(request.sites) or (binding.labels is None and not citing):
+        what = "lists" if citing else "labels"
+        raise UserError(f"{binding.intrinsic}: {len(known)} gold {what} for {len(request.sites)} sentences")
+    if not known or any(one is None for one in known):
         return ()
-    known = {i: binding.written[binding.labels.index(str(label))] for i, label in enumerate(gold.labels)}
+    for cited in known if citing else ():
+        if any(not 0 <= index < len(request.sources) for index in cited):
+            raise UserError(f"{binding.intrinsic}: gold {list(cited)} outside of {len(request.sources)} sources")
+    if binding.labels is not None and not citing:
+        known = [binding.written[binding.labels.index(str(label))] for label in known]
     if binding.number is None:
-        return (Target("", _json(binding, {f"<r{number}>": form for number, form in known.items()})),)
-    records = [_record(binding, number, form) for number, form in known.items()]
-    return (Target("", _json(binding, records)),)
+        named = [[f"<c{index}>" for index in one] if citing else one for one in known]
+        return (Target("", _json(binding, {f"<r{number}>": form for number, form in enumerate(named)})),)
+    return (Target("", _json(binding, [_record(binding, number, form) for number, form in enumerate(known)])),)
 
 
 def _record(binding: Binding, number: int, form: Any) -> dict[str, Any]:
     note = {} if binding.note is None else {binding.note: ""}
     label = {binding.value: form}
     return {str(binding.number): number, **(note if binding.note_first else {}), **label, **note}
-
-
-def _citation_targets(binding: Binding, request: Request, gold: Gold) -> tuple[Target, ...]:
-    if len(gold.sources) != len(request.sites):
-        raise UserError(f"{binding.intrinsic}: {len(gold.sources)} gold lists for {len(request.sites)} sentences")
-    if not gold.sources or any(cited is None for cited in gold.sources):
-        return ()
-    known = {number: list(cited or ()) for number, cited in enumerate(gold.sources)}
-    for cited in known.values():
-        if any(not 0 <= index < len(request.sources) for index in cited):
-            raise UserError(f"{binding.intrinsic}: gold {cited} outside of {len(request.sources)} sources")
-    if binding.number is None:
-        named = {f"<r{number}>": [f"<c{index}>" for index in cited] for number, cited in known.items()}
-        return (Target("", _json(binding, named)),)
-    records = [{binding.number: number, binding.value: cited} for number, cited in known.items()]
-    return (Target("", _json(binding, records)),)

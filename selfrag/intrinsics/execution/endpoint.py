@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from retrieval.checks import web_address, whole
+from selfrag.decoding.requests import Form
 from selfrag.engines.http import BadReplyError, ServerConfig, patiently, server_message
 from selfrag.errors import EngineError
 from selfrag.intrinsics.contract import (
@@ -148,15 +149,10 @@ def _broken(value: Any) -> Any:
 def _constraint_fields(constraint: Constraint | None, mode: ConstraintMode) -> dict[str, Any]:
     if constraint is None or mode is ConstraintMode.NONE:
         return {}
-    schema = None if constraint.json_schema is None else dict(constraint.json_schema)
-    if mode is ConstraintMode.SCHEMA:
-        form = {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": schema}}
-        return {} if schema is None else {"response_format": form}
-    if schema is not None:
-        return {"structured_outputs": {"json": schema}}
-    if constraint.regex is not None:
-        return {"structured_outputs": {"regex": constraint.regex}}
-    return {"structured_outputs": {"choice": list(constraint.choice or ())}}
+    if mode is not ConstraintMode.SCHEMA:
+        return {"structured_outputs": constraint.as_structured_outputs()}
+    form = {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": constraint.value}}
+    return {"response_format": form} if constraint.form is Form.JSON else {}
 
 
 def parse(content: bytes, call: Call) -> Completion:
@@ -255,7 +251,7 @@ def slot_call(request: Request, slot: Slot, top_logprobs: int, constraint_mode: 
         request.prompt,
         longest + 8,  # a token is a character at least
         slot.prefill,
-        constraint=Constraint(choice=slot.surfaces),
+        constraint=Constraint.choice(slot.surfaces),
         top_logprobs=top_logprobs,
         adapter=request.adapter,
     )
@@ -267,7 +263,7 @@ def slot_call(request: Request, slot: Slot, top_logprobs: int, constraint_mode: 
         "required": [_FIELD],
         "additionalProperties": False,
     }
-    return replace(made, max_tokens=longest + 32, constraint=Constraint(json_schema=schema))
+    return replace(made, max_tokens=longest + 32, constraint=Constraint.json(schema))
 
 
 def slot_logprobs(slot: Slot, completion: Completion) -> tuple[float, ...] | None:
@@ -453,10 +449,10 @@ class _Connection:
 def _followed(completion: Completion, call: Call, constraint_mode: ConstraintMode) -> bool:
     """Whether a reply follows its constraint, as far as it was sent and the reply is whole."""
     constraint = call.constraint
-    if constraint is None or (constraint_mode is ConstraintMode.SCHEMA and constraint.json_schema is None):
+    if constraint is None or (constraint_mode is ConstraintMode.SCHEMA and constraint.form is not Form.JSON):
         return True
-    if completion.finish == "length" and constraint.choice is None:
-        return constraint.json_schema is None or completion.text.lstrip()[:1] in _JSON_BEGINS
+    if completion.finish == "length" and constraint.form is not Form.CHOICE:
+        return constraint.form is not Form.JSON or completion.text.lstrip()[:1] in _JSON_BEGINS
     return obeys(completion.text, constraint)
 
 
@@ -474,12 +470,12 @@ def obeys(text: str, constraint: Constraint) -> bool:
     """Whether the whole text is what the constraint allows; white space around a choice does not matter."""
     import jsonschema
 
-    if constraint.choice is not None:
-        return text.strip() in [choice.strip() for choice in constraint.choice]
-    if constraint.regex is not None:
-        return re.fullmatch(constraint.regex, text) is not None
+    if constraint.form is Form.CHOICE:
+        return text.strip() in [choice.strip() for choice in constraint.value]
+    if constraint.form is Form.REGEX:
+        return re.fullmatch(constraint.value, text) is not None
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return False
-    return bool(jsonschema.Draft202012Validator(dict(constraint.json_schema or {})).is_valid(value))
+    return bool(jsonschema.Draft202012Validator(constraint.value).is_valid(value))

@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from selfrag.decoding.options import option_logprobs, option_requests
-from selfrag.decoding.requests import Constraint as Mask
-from selfrag.decoding.requests import Failed, Finish, Generate, Generated
+from selfrag.decoding.requests import Constraint, Failed, Finish, Form, Generate, Generated
 from selfrag.decoding.sessions import close
 from selfrag.engines.base import Engine, pump
 from selfrag.engines.prefixes import common_length
 from selfrag.errors import EngineError, UserError
-from selfrag.intrinsics.contract import Completion, Constraint, Request, Slot, Steps, TokenLogprob, logsumexp
+from selfrag.intrinsics.contract import Completion, Request, Slot, Steps, TokenLogprob, logsumexp
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.tokenization import TextCodec
 
@@ -30,15 +29,6 @@ WINDOW = 8
 
 ENDED = {Finish.STOP: "stop", Finish.EOS: "stop", Finish.BUDGET: "length", Finish.CONTEXT: "length"}
 """The words of OpenAI-compatible servers."""
-
-
-def mask(constraint: Constraint | None) -> Mask | None:
-    """A codec's constraint in the engines' form."""
-    if constraint is None:
-        return None
-    if constraint.json_schema is not None:
-        return Mask.json(constraint.json_schema)
-    return Mask.regex(constraint.regex) if constraint.regex is not None else Mask.choice(constraint.choice or ())
 
 
 def tokens(
@@ -83,10 +73,11 @@ def label_ids(codec: TextCodec, constraint: Constraint | None, most: int) -> tup
         constraint: its enumerations and booleans are the labels.
         most: ids at most; those that can begin a label come first.
     """
-    forms = [constraint.choice] if constraint is not None and constraint.choice else []
-    texts = [form for some in forms for form in some]
-    if constraint is not None and constraint.json_schema is not None:
-        texts = [json.dumps(value, ensure_ascii=False) for value in _labels(constraint.json_schema)]
+    texts: list[str] = []
+    if constraint is not None and constraint.form is Form.CHOICE:
+        texts = constraint.value
+    elif constraint is not None and constraint.form is Form.JSON:
+        texts = [json.dumps(value, ensure_ascii=False) for value in _labels(constraint.value)]
     written = [w for text in dict.fromkeys(texts) for w in (text, f" {text}", text.removeprefix('"'))]
     # A label need not be written in its usual tokens: `y` and `es` are allowed where `yes` is.
     beginnings = [codec.encode(one[:end]) for one in written for end in range(1, len(one) + 1)]
@@ -241,7 +232,7 @@ class EngineExecutor:
                 stop_ids=(self.renderer.end_id,),
                 watch_ids=watch,
                 adapter=request.adapter,
-                constraint=mask(request.constraint),
+                constraint=request.constraint,
             )
         slots = tuple(
             plan(self.renderer, slot, prompt, adapter=request.adapter, most_watched=limits.max_watch)
