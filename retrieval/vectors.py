@@ -1,9 +1,7 @@
-"""A corpus encoded block by block into a file that survives being killed, and indexes over it by inner product."""
+"""Indexes over the vectors of a corpus: search by inner product."""
 
 from __future__ import annotations
 
-import io
-import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,11 +10,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.atomic import write_json, writing
-from retrieval.corpus import Corpus
-from retrieval.encoders import Encoder, Template, checked_encode
 from retrieval.errors import UserError, require
-from retrieval.reading import read_json
 
 Matrix: TypeAlias = NDArray[np.float32]
 Backend: TypeAlias = Literal["auto", "faiss", "numpy"]
@@ -153,106 +147,3 @@ def _numpy_top(vectors: Matrix, queries: Matrix, k: int) -> NDArray[np.int64]:
             best = np.argpartition(-scores, k - 1, axis=1)[:, :k]
             scores, rows = np.take_along_axis(scores, best, axis=1), np.take_along_axis(rows, best, axis=1)
     return rows
-
-
-class GrowingMatrix:
-    """Append-only float32 matrix [rows, dim] in a `.npy` file.
-
-    Rows that the journal does not vouch for are cut off on opening, so a torn write is written again, not kept.
-
-    Args:
-        file: the matrix; one of the same shape that is there is continued.
-        journal: how many of its rows are safe.
-        rows: rows of the finished matrix.
-        dim: values of a row.
-
-    Attributes:
-        done: rows on disk.
-    """
-
-    def __init__(self, file: Path, journal: Path, rows: int, dim: int) -> None:
-        self._file, self._journal = file, journal
-        self._row_bytes = 4 * dim
-        self._header = _header(rows, dim)
-        self.done = self._safe_rows(rows)
-        with writing(file):
-            if self.done == 0:
-                file.write_bytes(self._header)
-            else:
-                os.truncate(file, self._end(self.done))
-
-    def append(self, vectors: NDArray[np.float32]) -> None:
-        """Add rows [n, dim]; when this returns they are on disk.
-
-        Raises:
-            UserError: the disk is full; the rows before are safe.
-        """
-        with writing(self._file):
-            with self._file.open("r+b") as file:
-                file.seek(self._end(self.done))
-                file.write(np.ascontiguousarray(vectors, dtype="<f4").tobytes())
-                file.flush()
-                os.fsync(file.fileno())
-            write_json(self._journal, {"rows": self.done + len(vectors)})
-        self.done += len(vectors)
-
-    def _end(self, rows: int) -> int:
-        return len(self._header) + rows * self._row_bytes
-
-    def _safe_rows(self, rows: int) -> int:
-        try:
-            claimed = int(read_json(self._journal)["rows"])
-            with self._file.open("rb") as file:
-                intact = file.read(len(self._header)) == self._header
-            size = self._file.stat().st_size
-        except (UserError, OSError, ValueError, KeyError, TypeError):
-            return 0
-        return claimed if intact and 0 <= claimed <= rows and size >= self._end(claimed) else 0
-
-
-def _header(rows: int, dim: int) -> bytes:
-    buffer = io.BytesIO()
-    layout = {"descr": "<f4", "fortran_order": False, "shape": (rows, dim)}
-    np.lib.format.write_array_header_1_0(buffer, layout)  # type: ignore[no-untyped-call]
-    return buffer.getvalue()
-
-
-BLOCK_ROWS = 1024
-"""Rows that are encoded and saved together. A block is sorted by length and does not depend on other blocks, so an
-encoding that was interrupted ends with the same vectors as one that was not."""
-
-
-def encode_corpus(
-    corpus: Corpus,
-    encoder: Encoder,
-    template: Template,
-    file: Path,
-    journal: Path,
-    *,
-    batch_size: int = 64,
-    progress: bool | None = None,
-) -> None:
-    """Write the vectors of all passages, in row order, as a `.npy` matrix [n, d].
-
-    Args:
-        corpus: what to encode.
-        encoder: gives the vectors.
-        template: how a passage becomes a text.
-        file: where to write; rows that an earlier call saved there are kept.
-        journal: a small file beside it that says how many rows are safe.
-        batch_size: texts that go through the encoder at once.
-        progress: show a bar on stderr; None shows it on a terminal only.
-
-    Raises:
-        UserError: the disk is full, or the encoder returned nonsense. Finished blocks stay for the next call.
-    """
-    from tqdm import tqdm
-
-    matrix = GrowingMatrix(file, journal, len(corpus), encoder.card.dim)
-    disable = None if progress is None else not progress
-    with tqdm(total=len(corpus), initial=matrix.done, desc="encoding", unit="passage", disable=disable) as bar:
-        while matrix.done < len(corpus):
-            passages = corpus[matrix.done : matrix.done + BLOCK_ROWS]
-            texts = [template.of_passage(passage) for passage in passages]
-            matrix.append(checked_encode(encoder, texts, batch_size))
-            bar.update(len(passages))

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from selfrag import SelfRAG
-from selfrag.rendering import svg
+from selfrag.pages import svg
 
 
 def main(question: str, out: Path) -> None:

@@ -14,9 +14,8 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeGuard, cast, overload
 
 from retrieval.passage import Passage, Retriever
 from selfrag.decoding.answer import Answer, Segment, Usage
-from selfrag.decoding.batcher import Service, SharedRetriever
 from selfrag.decoding.beam import decode
-from selfrag.decoding.driver import Answered, Broken, Committed, Event, adrive, drive
+from selfrag.decoding.driver import Answered, Broken, Committed, Event, Service, SharedRetriever, adrive, drive
 from selfrag.decoding.options import Length, decode_options
 from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.reflectors import Reflector

@@ -1,10 +1,4 @@
-"""Turning names into things: a checkpoint directory, its tokenizer, adapters, a retriever.
-
-A package registers names of its own by entry points, as this one does for `demo`: functions without arguments that
-give a checkpoint directory (`selfrag.models`), the shipped adapters of a model as directories by the name of their
-intrinsic (`selfrag.adapters`), a retriever's index directory (`selfrag.indexes`), an encoder's directory
-(`selfrag.encoders`).
-"""
+"""Turning names into things: a checkpoint directory, its tokenizer, adapters, a retriever; packages register more."""
 
 from __future__ import annotations
 

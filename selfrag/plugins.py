@@ -28,6 +28,11 @@ def registered(group: str, name: object) -> Any:
     return None if found is None else found.load()
 
 
+def names(group: str) -> list[str]:
+    """Names that the entry points of a group have, sorted."""
+    return sorted(point.name for point in entry_points(group=group))
+
+
 def plugin(group: str, name: str) -> Any:
     """What an entry point of a group is called, or what `module:name` is; modules of the working directory are found.
 
@@ -38,7 +43,7 @@ def plugin(group: str, name: str) -> Any:
         return found
     module, colon, attribute = name.partition(":")
     if not colon:
-        known = ", ".join(sorted(point.name for point in entry_points(group=group))) or "none"
+        known = ", ".join(names(group)) or "none"
         raise UserError(f"no entry point {name!r} of {group}, which has {known}; give one of them, or MODULE:NAME")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)

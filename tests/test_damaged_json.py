@@ -15,7 +15,7 @@ from make_results import read_digest, read_study
 from retrieval.errors import UserError
 from retrieval.reading import parse_json
 from selfrag.cli.doctor import cache_sizes
-from selfrag.decoding.trace import read_trace
+from selfrag.decoding.trace import Trace
 from selfrag.engines.adapters import is_activated, read_adapter
 from selfrag.engines.http import HTTPConfig, _vocab_size
 from selfrag.evaluation.items import item_of, read_items
@@ -87,7 +87,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
         lambda folder: _vocab_size(HTTPConfig("http://127.0.0.1:9", model_dir=str(folder)), "m"),
     ),
     "memory": ("config.json", sizes),
-    "trace": ("trace.json", lambda folder: read_trace((folder / "trace.json").read_text())),
+    "trace": ("trace.json", lambda folder: Trace.from_json((folder / "trace.json").read_text())),
 }
 
 

@@ -30,8 +30,9 @@ from selfrag.cli.main import app, main
 from selfrag.decoding.options import string_vote
 from selfrag.decoding.trace import Trace
 from selfrag.errors import UserError
+from selfrag.pages import svg
 from selfrag.reflection.weights import Weights
-from selfrag.rendering import html, plain, svg
+from selfrag.rendering import html, plain
 
 FILE = Path(__file__).with_name("golden.json")
 RECORD = os.environ.get("SELFRAG_RECORD_GOLDEN") == "1"

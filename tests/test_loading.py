@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -10,8 +11,14 @@ import tiny
 
 from retrieval import build_index
 from selfrag import plugins
+from selfrag.cli.main import main
+from selfrag.cli.options import decoding
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.requests import Generate, Generated
+from selfrag.engines.select import load_engine
 from selfrag.errors import UserError
 from selfrag.loading import DEMO, index_directory, load_index, resolve_encoder, resolve_model, shipped_adapters
+from selfrag.reflection.weights import Weights
 
 TEXT = '{"id": "p1", "title": "Tea", "text": "Green tea wants 80 degrees."}\n'
 
@@ -53,3 +60,52 @@ def test_other_names_are_what_they_were(registered: Path) -> None:
         resolve_model("nowhere")
     with pytest.raises(UserError, match="no model at demo"):  # without the entry points of this package
         resolve_model(DEMO)
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A package with an engine and a policy, installed as pip would: a module beside its dist-info folder."""
+    (tmp_path / "house_parts.py").write_text(
+        "from selfrag.decoding.policy import Decoding\n"
+        "from selfrag.engines.scripted import Reply, ScriptedEngine\n"
+        "def engine(model, *, text=5):\n"
+        "    return ScriptedEngine(lambda request: Reply((text, 2)), eos_id=2)\n"
+        "def careful(**changes):\n"
+        "    return Decoding(**{'threshold': 0.05, 'forbid': {'isrel': 'Irrelevant'}} | changes)\n"
+    )
+    info = tmp_path / "house_parts-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: house-parts\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[selfrag.engines]\nhouse = house_parts:engine\n[selfrag.policies]\ncareful = house_parts:careful\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_an_engine_of_an_installed_package_answers(installed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    engine = load_engine("house", installed, text=7)
+    engine.submit(Generate((1, 2, 3), 4))
+    [(_, result)] = engine.step()
+    assert isinstance(result, Generated)
+    assert result.token_ids == (7, 2)
+    with pytest.raises(UserError, match="unknown engine 'home'; known: vllm, transformers, http, house"):
+        load_engine("home", installed)
+    model = tiny.save_llama(installed / "llama")
+    command = ["ask", "Q", "--engine", "house", "--model", str(model), "--mode", "never", "--segments", "1", "--json"]
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["usage"]["generated_tokens"] == 2
+
+
+def test_a_policy_of_an_installed_package_is_a_preset(installed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert decoding("careful", {"beam": 1}, {"isrel": 2.0}) == Decoding(
+        threshold=0.05, forbid={"isrel": "Irrelevant"}, beam=1, weights=Weights(isrel=2.0)
+    )
+    assert main(["ask", "Q", "--policy", "careless"]) == 2
+    line = "selfrag: Invalid value for '--policy': 'careless' is not one of 'paper', 'official', 'careful'.\n"
+    assert capsys.readouterr().err == line
+
+
+@pytest.mark.parametrize("name", plugins.PARTS)
+def test_every_optional_part_of_this_package_is_there(name: str) -> None:
+    assert plugins.part(name) is not None

@@ -32,7 +32,7 @@ from retrieval.passage import Retriever
 from retrieval.reading import parse_json, read_json
 from retrieval.splitting import SentenceFinder, sentence_finder
 from selfrag.cluster import ERROR, WAVE, Actors, on_actors, require_ray
-from selfrag.decoding.batcher import search
+from selfrag.decoding.driver import search
 from selfrag.decoding.requests import Failed, Retrieve, Retrieved
 from selfrag.provenance import commit, sha256, versions
 from selfrag.reflection.judgment import Judgment

@@ -16,7 +16,7 @@ from critic.teacher.base import Constraint, EndpointConfig, Outcome, Reply, Teac
 from critic.teacher.prompts import Answer, BadReplyError, body, bounded, fingerprint, prompt, read
 from critic.teacher.run import by_bytes
 from retrieval.errors import UserError
-from selfrag.engines.http_wire import retry_after, server_message
+from selfrag.engines.http import retry_after, server_message
 
 MOST_BYTES = 1 << 20
 """Most bytes of a reply that are read."""

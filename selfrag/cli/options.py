@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,7 @@ import typer
 
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
+from selfrag.plugins import names, registered
 
 WHAT, WHEN, SCORE, SEARCH = "What answers", "When to retrieve", "What counts", "How far"
 ASKED = "What is asked"
@@ -53,8 +54,12 @@ Mode = Annotated[
 ]
 Threshold = Annotated[float | None, typer.Option(help="retrieve above this probability, 0 to 1", rich_help_panel=WHEN)]
 Policy = Annotated[
-    Literal["paper", "official"], typer.Option(help="preset that the other options change", rich_help_panel=SCORE)
+    str,
+    typer.Option(help="preset that the other options change", metavar="<paper|official>", rich_help_panel=SCORE),
 ]
+PRESETS: dict[str, Callable[..., Decoding]] = {"paper": Decoding, "official": Decoding.official}
+POLICIES = "selfrag.policies"
+"""Entry points of other packages' presets: a function of fields of `Decoding` gives a `Decoding`."""
 RelevanceWeight = Annotated[float | None, typer.Option("--w-rel", help="of relevance", rich_help_panel=SCORE)]
 SupportWeight = Annotated[float | None, typer.Option("--w-sup", help="of support", rich_help_panel=SCORE)]
 UtilityWeight = Annotated[float | None, typer.Option("--w-use", help="of utility", rich_help_panel=SCORE)]
@@ -85,7 +90,7 @@ def decoding(policy: str, changes: Mapping[str, Any], weights: Mapping[str, Any]
     """The preset with every option that was given.
 
     Args:
-        policy: `paper` or `official`.
+        policy: `paper`, `official`, or the name of an entry point of `POLICIES`.
         changes: fields of `Decoding`; None keeps the preset's.
         weights: fields of `Weights`; None keeps the preset's.
 
@@ -93,7 +98,11 @@ def decoding(policy: str, changes: Mapping[str, Any], weights: Mapping[str, Any]
         UserError: a value that `Decoding` refuses.
     """
     given = {name: value for name, value in changes.items() if value is not None}
-    preset = Decoding.official(**given) if policy == "official" else Decoding(**given)
+    make = PRESETS.get(policy) or registered(POLICIES, policy)
+    if make is None:
+        known = ", ".join(map(repr, (*PRESETS, *names(POLICIES))))
+        raise UserError(f"Invalid value for '--policy': {policy!r} is not one of {known}.")
+    preset: Decoding = make(**given)
     changed: dict[str, Any] = {name: value for name, value in weights.items() if value is not None}
     return replace(preset, weights=replace(preset.weights, **changed)) if changed else preset
 

@@ -1,8 +1,6 @@
-"""The decoder: segment-level beam search with retrieval on demand (Algorithm 1, section 3.3), sans-IO.
+"""The decoder: segment-level beam search with retrieval on demand (Algorithm 1, section 3.3).
 
-`decode` is a generator. It yields batches of requests and gets their results, or yields `Commit` events and gets
-nothing; it returns the `Answer`. It knows token ids, judgments and scores, and neither an engine nor a clock. The short
-form is the case of one segment.
+`decode` is a generator that yields batches of requests and gets their results; it runs no engine.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reflectors import ScoreTerm
-from selfrag.decoding.scoring import Floats, Undefined, critique_scores, group_scores, path_score
+from selfrag.decoding.segments import Floats, Undefined, critique_scores, group_scores, path_score
 from selfrag.decoding.trace import ROOT, UNUSABLE, Node, Status, Trace, check_generated
 from selfrag.errors import UserError
 from selfrag.reflection.labels import CRITIQUES

@@ -1,8 +1,7 @@
 """Sessions: any number of callers, in any threads, on one engine. One thread per engine submits, steps and aborts.
 
-A caller opens a session, queues requests and collects results; requests of all sessions share the engine's batches.
 While there is one session only, the thread waits for its caller after each step that finished something, so batches do
-not depend on timing. The thread ends soon after the last session.
+not depend on timing.
 """
 
 from __future__ import annotations

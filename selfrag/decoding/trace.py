@@ -198,9 +198,17 @@ class Trace:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        pass
-
-        return trace_dict(self)
+        shown = {decision.after: decision.passages for decision in self.decisions}
+        return {
+            "question": self.question,
+            "decoding": decoding_dict(self.decoding),
+            "best": self.best,
+            **({"partial": self.partial} if self.partial else {}),
+            "options": list(self.options),
+            **({"costs": dict(self.costs)} if self.costs else {}),
+            "decisions": [_decision_dict(decision) for decision in self.decisions],
+            "nodes": [_node_dict(node, shown.get(node.parent, ())) for node in self.nodes],
+        }
 
     def to_json(self, *, indent: int | None = 1) -> str:
         """The trace as one JSON object; `from_json` reads it back."""
@@ -213,9 +221,7 @@ class Trace:
         Raises:
             UserError: the text is no such JSON.
         """
-        pass
-
-        return read_trace(text)
+        return trace_of(parse_json(text, "this is no trace in JSON", nan=True))
 
 
 def check_generated(candidates: Sequence[Node]) -> None:
@@ -275,32 +281,8 @@ PLAIN = ("id", "parent", "depth", "branch", "text", "finish", "likelihood", "end
 """Fields of a node that are JSON values as they are; `dropped_tokens` stands last."""
 
 
-def trace_dict(trace: Trace) -> dict[str, Any]:
-    """A trace as plain values."""
-    shown = {decision.after: decision.passages for decision in trace.decisions}
-    return {
-        "question": trace.question,
-        "decoding": decoding_dict(trace.decoding),
-        "best": trace.best,
-        **({"partial": trace.partial} if trace.partial else {}),
-        "options": list(trace.options),
-        **({"costs": dict(trace.costs)} if trace.costs else {}),
-        "decisions": [_decision_dict(decision) for decision in trace.decisions],
-        "nodes": [_node_dict(node, shown.get(node.parent, ())) for node in trace.nodes],
-    }
-
-
-def read_trace(text: str) -> Trace:
-    """A trace from what `trace_dict` gave, as JSON.
-
-    Raises:
-        UserError: the text is no such JSON.
-    """
-    return trace_of(parse_json(text, "this is no trace in JSON", nan=True))
-
-
 def trace_of(data: Mapping[str, Any]) -> Trace:
-    """A trace from what `trace_dict` gave, as it stands in the record of a run.
+    """A trace from what `Trace.as_dict` gave, as it stands in the record of a run.
 
     Raises:
         UserError: the values are no trace.

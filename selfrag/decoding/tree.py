@@ -14,8 +14,7 @@ from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reflectors import Asking, Critic, Verdict
 from selfrag.decoding.requests import Failed, Generate, Generated, Request, Result, Retrieve, Retrieved
-from selfrag.decoding.scoring import path_score, segment_score
-from selfrag.decoding.segments import judge
+from selfrag.decoding.segments import judge, path_score, segment_score
 from selfrag.decoding.trace import ROOT, Decision, Node, Trace
 from selfrag.errors import DecodingError
 from selfrag.prompting import Prompting, Turn

@@ -1,9 +1,4 @@
-"""Which token prefixes are worth keeping and sharing. Pure: knows sequences of ids and opaque payloads, no tensor.
-
-Two ideas. `PrefixCache` remembers what was computed for recent sequences, so that the next segment of an answer starts
-where the last one ended. `shared_prefixes` finds what waiting prompts have in common, so that K passages of one
-question pay for the question once.
-"""
+"""Which token prefixes are worth keeping (`PrefixCache`) and worth a computation of their own (`shared_prefixes`)."""
 
 from __future__ import annotations
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retrieval.errors import installing
+from selfrag.engines.adapters import is_activated
 from selfrag.errors import EngineError, UserError
+from selfrag.loading import resolve_adapter
+from selfrag.plugins import names, registered
 
 if TYPE_CHECKING:
     from selfrag.engines.base import Engine
 
 ENGINES = ("vllm", "transformers", "http")
-"""Names that `load_engine` knows."""
+"""The engines of this package."""
+GROUP = "selfrag.engines"
+"""Entry points of other packages' engines: a function of the model's directory and of options gives an `Engine`."""
 
 
 def choose_engine() -> tuple[str, str]:
@@ -46,7 +50,8 @@ def load_engine(name: str | None, model_dir: str | Path, **options: Any) -> Engi
     """Load a model into an engine.
 
     Args:
-        name: `vllm`, `transformers`, `http` (which needs the option `url`), or None for `choose_engine`.
+        name: `vllm`, `transformers`, `http` (which needs the option `url`), the name of an entry point of `GROUP`, or
+            None for `choose_engine`.
         model_dir: checkpoint directory, or a name on the model hub.
         options: fields of the engine's configuration, such as `max_model_len`. Values of `adapters` may be names on the
             hub, `owner/name` or `owner/name/folder/of/the/adapter`. Where one is an activated LoRA and no engine is
@@ -56,10 +61,9 @@ def load_engine(name: str | None, model_dir: str | Path, **options: Any) -> Engi
         UserError: unknown engine or option, or the engine cannot load the model.
     """
     if options.get("adapters"):
-        from selfrag.loading import resolve_adapter
-
         options["adapters"] = {key: str(resolve_adapter(path)) for key, path in options["adapters"].items()}
-    chosen = name or _only_engine(options.get("adapters") or {}) or choose_engine()[0]
+    activated = any(is_activated(path) for path in (options.get("adapters") or {}).values())
+    chosen = name or ("transformers" if activated else choose_engine()[0])
     if chosen == "vllm":
         from selfrag.engines.vllm import VLLMConfig, VLLMEngine
 
@@ -74,14 +78,10 @@ def load_engine(name: str | None, model_dir: str | Path, **options: Any) -> Engi
         if "url" not in options:
             raise EngineError("the http engine needs url=, such as http://127.0.0.1:8000")
         return HTTPEngine.load(_config(HTTPConfig, chosen, options, model_dir=str(model_dir)))
-    raise UserError(f"unknown engine {chosen!r}; known: {', '.join(ENGINES)}")
-
-
-def _only_engine(adapters: Mapping[str, str]) -> str | None:
-    """The one engine that serves all these adapters, or None where there is a choice."""
-    from selfrag.engines.adapters import is_activated
-
-    return "transformers" if any(is_activated(path) for path in adapters.values()) else None
+    if (make := registered(GROUP, chosen)) is not None:
+        engine: Engine = make(str(model_dir), **options)
+        return engine
+    raise UserError(f"unknown engine {chosen!r}; known: {', '.join((*ENGINES, *names(GROUP)))}")
 
 
 def _config(kind: Any, engine: str, options: dict[str, Any], **given: Any) -> Any:

@@ -18,9 +18,8 @@ from retrieval.checks import choice, whole
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated
 from selfrag.engines.adapters import BASE, Scope, dormant, invocation_start
 from selfrag.engines.base import Limits, Ticket, check_process, refusal
-from selfrag.engines.grammar import Matcher
 from selfrag.engines.prefixes import PrefixCache, shared_prefixes
-from selfrag.engines.transformers_model import LoadedModel, Prefix, Slab, padded_cache, row_of
+from selfrag.engines.transformers_model import LoadedModel, Matcher, Prefix, Slab, padded_cache, row_of
 from selfrag.errors import EngineError, UserError
 
 
@@ -127,8 +126,6 @@ class TransformersEngine:
         return done
 
     def _work(self) -> list[tuple[Ticket, Generated | Failed]]:
-        import torch
-
         try:
             with torch.inference_mode():
                 done = self._admit()
@@ -155,8 +152,6 @@ class TransformersEngine:
         self._started -= gone
         if not self._batches:
             return
-        import torch
-
         with torch.inference_mode():
             for batch in self._batches.values():
                 batch.abort(gone)
@@ -174,8 +169,6 @@ class TransformersEngine:
 
     def _admit(self) -> list[tuple[Ticket, Generated | Failed]]:
         """Start waiting requests in waves: a pass over many prompts is cheaper than many passes over one."""
-        pass
-
         running = sum(len(batch) for batch in self._batches.values())
         room = self._config.max_batch - running
         if not self._waiting or room < min(len(self._waiting), max(1, self._config.max_batch // 4)):

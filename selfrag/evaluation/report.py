@@ -28,10 +28,9 @@ from selfrag.evaluation.plots import draw, draw_tables, spoken
 from selfrag.evaluation.records import item_id, items_of, read_manifest
 from selfrag.evaluation.tables import about, csv_text, grid, markdown, tables, title
 from selfrag.jsonl import read_jsonl
-from selfrag.pages import COLOURS, document, picked_out, slug, style_sheet, visible
+from selfrag.pages import COLOURS, document, picked_out, slug, style_sheet, svg, visible
 from selfrag.plotting import FORMATS, encoded, save
 from selfrag.reflection.labels import CRITIQUES, Role
-from selfrag.rendering import svg
 
 ITEMS = 50
 """Items of each file that are shown, unless the caller says otherwise."""

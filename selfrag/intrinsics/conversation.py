@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from retrieval.passage import Passage
-from selfrag.decoding.batcher import Service
+from selfrag.decoding.driver import Service
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reflectors import Critic
 from selfrag.decoding.tree import Decoder

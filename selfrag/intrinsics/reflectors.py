@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from selfrag.decoding.answer import joint
-from selfrag.decoding.batcher import Service
+from selfrag.decoding.driver import Service
 from selfrag.decoding.reflectors import Asking, Critic, Moment, Verdict
 from selfrag.decoding.requests import Consult, Consulted, Failed, Generate, Generated, Request, Result
 from selfrag.decoding.segments import judge

@@ -15,9 +15,8 @@ from written import EOS, FIRST_CHARACTER, LIMITS, PROMPTING, VOCABULARY, Searche
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.decoding.batcher import consult
 from selfrag.decoding.beam import decode
-from selfrag.decoding.driver import Answered, Broken, drive
+from selfrag.decoding.driver import Answered, Broken, consult, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reflectors import Moment
 from selfrag.decoding.requests import Consult, Consulted, Failed, Finish, Generate, Generated

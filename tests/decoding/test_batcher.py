@@ -9,8 +9,7 @@ from typing import Any
 from written import PROMPTING, scripted
 
 from selfrag.decoding.answer import Answer, Usage
-from selfrag.decoding.batcher import BackgroundBatcher, consult
-from selfrag.decoding.driver import Answered, Broken, drive
+from selfrag.decoding.driver import Answered, BackgroundBatcher, Broken, consult, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reflectors import together
 from selfrag.decoding.requests import Consult, Consulted, Failed, Generate

@@ -14,7 +14,7 @@ from written import EOS, FIRST_CHARACTER, PROMPTING, VOCABULARY, passages, run
 from retrieval.passage import Passage
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Generate
-from selfrag.decoding.scoring import path_score, segment_score
+from selfrag.decoding.segments import path_score, segment_score
 from selfrag.engines.scripted import Reply
 from selfrag.errors import UserError
 from selfrag.reflection.judgment import Judgment

@@ -9,7 +9,7 @@ import pytest
 from written import run
 
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.scoring import critique_scores, group_scores, path_score, segment_score
+from selfrag.decoding.segments import critique_scores, group_scores, path_score, segment_score
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, LabelSet, Role
 from selfrag.reflection.weights import Weights

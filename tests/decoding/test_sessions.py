@@ -20,7 +20,7 @@ from retrieval.passage import Passage
 from selfrag import SelfRAG
 from selfrag.decoding import sessions
 from selfrag.decoding.answer import Answer, Segment
-from selfrag.decoding.batcher import SharedRetriever
+from selfrag.decoding.driver import SharedRetriever
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.base import serve
 from selfrag.engines.scripted import ScriptedEngine

@@ -11,7 +11,7 @@ from pump import prompt, serve
 
 from selfrag.decoding.requests import Constraint, Failed, Finish, Form, Generate, Generated
 from selfrag.engines.base import Limits, refusal
-from selfrag.engines.http_wire import BadReplyError, body, parse
+from selfrag.engines.http import BadReplyError, body, parse
 
 SCHEMA = {
     "type": "object",

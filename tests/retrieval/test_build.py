@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-import retrieval.vectors
+import retrieval.build
 from retrieval import Passage, UserError, build_index, index_passages, open_index
 from retrieval.atomic import locked_directory
 from retrieval.encoders import EncoderCard, Template
@@ -61,7 +61,7 @@ def test_another_build_replaces_the_index(tmp_path, animals, encoder, make_encod
 
 @pytest.fixture
 def many(monkeypatch):
-    monkeypatch.setattr(retrieval.vectors, "BLOCK_ROWS", 10)
+    monkeypatch.setattr(retrieval.build, "BLOCK_ROWS", 10)
     return [Passage(str(n), f"passage number {n} " + "word " * (n % 7)) for n in range(95)]
 
 

@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retrieval import UserError
-from retrieval.vectors import FlatIndex, GrowingMatrix
+from retrieval.build import GrowingMatrix
+from retrieval.vectors import FlatIndex
 
 pytest.importorskip("faiss")
 

@@ -22,8 +22,7 @@ from urllib.parse import urlsplit
 
 from retrieval.checks import web_address, whole
 from selfrag.decoding.requests import Form
-from selfrag.engines.http import ServerConfig, patiently
-from selfrag.engines.http_wire import BadReplyError, server_message
+from selfrag.engines.http import BadReplyError, ServerConfig, patiently, server_message
 from selfrag.errors import EngineError
 from selfrag.intrinsics.contract import (
     ChatPrompt,

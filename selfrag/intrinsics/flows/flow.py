@@ -9,8 +9,7 @@ from typing import Any, Literal
 from retrieval.checks import choice, whole
 from retrieval.passage import Retriever
 from selfrag.decoding.answer import Answer, Segment
-from selfrag.decoding.batcher import Service
-from selfrag.decoding.driver import Answered, Broken, drive
+from selfrag.decoding.driver import Answered, Broken, Service, drive
 from selfrag.decoding.requests import Failed, Retrieve, Retrieved
 from selfrag.decoding.sessions import Serving
 from selfrag.decoding.tree import Decoder, distinct

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Step, Usage, segments_of
-from selfrag.decoding.batcher import Service
 from selfrag.decoding.beam import decode
+from selfrag.decoding.driver import Service
 from selfrag.decoding.policy import Action, Decoding
 from selfrag.decoding.reflectors import Asking, Critic
 from selfrag.decoding.requests import Consult, Consulted, Result

@@ -19,9 +19,9 @@ from selfrag.evaluation.comparison import Comparison, Row, Table
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.report import KINDS, MOST, Case, CaseFile, Outcome, Report, parts, read_report, render
+from selfrag.pages import svg
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import ISREL
-from selfrag.rendering import svg
 
 TAGS = """html head meta title style body a header h1 h2 h3 h4 p ul ol li span bdi nav main section div table caption
     thead tbody tr th td svg g text rect path fieldset legend label input article details summary pre strong img"""
