@@ -12,11 +12,10 @@ import argparse
 import os
 import sys
 import tempfile
-import time
 from pathlib import Path
 
+from command import command, progress
 from retrieval.atomic import write_json
-from retrieval.errors import UserError
 from selfrag.demo.corpus import passages
 from selfrag.demo.download import CORPUS, fetch
 from selfrag.loading import resolve_model
@@ -24,6 +23,7 @@ from selfrag.provenance import commit, machine
 from speed.alora import GOAL, Sizes, race, table
 
 
+@command
 def main() -> int:
     """Read the command line, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False)
@@ -36,21 +36,14 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="write everything measured as JSON")
     given = parser.parse_args()
     sizes = Sizes(given.tokens, given.rank, given.repeats, given.max_tokens)
-    start = time.perf_counter()
-
-    def say(what: str) -> None:
-        print(f"[{time.perf_counter() - start:6.0f} s] {what}", file=sys.stderr, flush=True)
+    say = progress()
 
     load = os.getloadavg()[0]
     if load > 0.5:
         say(f"load average {load:.1f}: other work is running, so the figures will be worth little")
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            corpus = list(passages(fetch(CORPUS) / next(iter(CORPUS.files))))
-            report = race(resolve_model(given.base), corpus, sizes, Path(folder), say)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = list(passages(fetch(CORPUS) / next(iter(CORPUS.files))))
+        report = race(resolve_model(given.base), corpus, sizes, Path(folder), say)
     print(table(report))
     print(f"\nactivated / plain: {report.ratio:.2f} (goal: at most {GOAL})")
     if given.out:

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from command import command, progress
 from critic.cases import Case
 from critic.student.judge import StudentCritic
 from critic.student.prompt import PromptCodec
@@ -35,19 +36,12 @@ ANSWER_TOKENS = 15
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """One way of labelling all cases.
+    """One way of labelling all cases."""
 
-    Attributes:
-        name: of the way.
-        seconds: best of the runs.
-        labels: a label a case; None where the answer names none.
-        generated: tokens generated.
-    """
-
-    name: str
-    seconds: float
-    labels: tuple[str | None, ...]
-    generated: int
+    name: str  # of the way
+    seconds: float  # best of the runs
+    labels: tuple[str | None, ...]  # a label a case; None where the answer names none
+    generated: int  # tokens generated
 
     @property
     def per_second(self) -> float:
@@ -57,23 +51,15 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """All ways on the same cases; the first is ours.
+    """All ways on the same cases; the first is ours."""
 
-    Attributes:
-        paces: of the ways.
-        prompt_tokens: of all cases.
-        computed_tokens: those of them that ours had to compute, prefixes being shared.
-        operators: what ours spends its time in, name to share, the dearest first; by one more run, profiled.
-        settings: of ours.
-        machine: that it ran on.
-    """
-
-    paces: tuple[Pace, ...]
-    prompt_tokens: int
-    computed_tokens: int
+    paces: tuple[Pace, ...]  # of the ways
+    prompt_tokens: int  # of all cases
+    computed_tokens: int  # those of them that ours had to compute, prefixes being shared
+    # what ours spends its time in, name to share, the dearest first; by one more run, profiled
     operators: dict[str, float]
-    settings: dict[str, Any]
-    machine: dict[str, Any]
+    settings: dict[str, Any]  # of ours
+    machine: dict[str, Any]  # that it ran on
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -128,15 +114,10 @@ def cases_of(path: Path, rows: int, passages: int) -> list[Case]:
 
 @dataclass
 class Counting:
-    """An engine that counts the prompt tokens it computes.
+    """An engine that counts the prompt tokens it computes."""
 
-    Attributes:
-        engine: does the work.
-        computed: prompt tokens that no prefix spared, of all requests that ended.
-    """
-
-    engine: Engine
-    computed: int = 0
+    engine: Engine  # does the work
+    computed: int = 0  # prompt tokens that no prefix spared, of all requests that ended
     _prompts: dict[Ticket, int] = field(default_factory=dict)
 
     @property
@@ -273,6 +254,7 @@ def _answer(item: Item) -> str:
     return next(iter(item.references or item.answers or ()), item.label or "")
 
 
+@command
 def main() -> int:
     """Read the command line, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False)
@@ -283,22 +265,15 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=3, help="runs of ours (default 3)")
     parser.add_argument("--out", type=Path, help="write everything measured as JSON")
     given = parser.parse_args()
-    start = time.perf_counter()
+    say = progress()
 
-    def say(what: str) -> None:
-        print(f"[{time.perf_counter() - start:6.0f} s] {what}", file=sys.stderr, flush=True)
-
-    try:
-        if given.out:
-            with writing(given.out):  # better said before minutes of measuring
-                given.out.parent.mkdir(parents=True, exist_ok=True)
-        cases = cases_of(given.data, given.rows, given.passages)
-        found = race(given.critic, cases, repeats=given.repeats, say=say)
-        if given.out:
-            write_json(given.out, found.as_dict())
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
+    if given.out:
+        with writing(given.out):  # better said before minutes of measuring
+            given.out.parent.mkdir(parents=True, exist_ok=True)
+    cases = cases_of(given.data, given.rows, given.passages)
+    found = race(given.critic, cases, repeats=given.repeats, say=say)
+    if given.out:
+        write_json(given.out, found.as_dict())
     ours = found.paces[0]
     header = ("way", "labels", "seconds", "labels/s", "slower than ours by", "labels as ours")
     rows = [

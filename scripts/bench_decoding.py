@@ -9,17 +9,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 
-from retrieval.errors import UserError
+from command import command, progress
 from selfrag.engines.vllm import VLLMConfig
 from selfrag.loading import resolve_model
 from speed.decoding import benchmark, markdown
 from speed.workload import FormSizes, Sizes, demo_items, read_items
 
 
+@command
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
@@ -39,18 +39,11 @@ def main() -> int:
         parser.error(f"--forms: unknown {', '.join(sorted(unknown))}; known: {', '.join(sizes.forms)}")
     growth = () if given.no_growth else sizes.growth
     sizes = replace(sizes, forms={name: sizes.forms[name] for name in names}, growth=growth)
-    start = time.perf_counter()
+    say = progress()
 
-    def say(what: str) -> None:
-        print(f"[{time.perf_counter() - start:6.0f} s] {what}", file=sys.stderr, flush=True)
-
-    try:
-        items = read_items(given.data, *sizes.items) if given.data else demo_items(*sizes.items)
-        config = VLLMConfig(str(resolve_model(given.model)), kv_cache_gib=given.kv_gib)
-        report = benchmark(config, items, sizes, say)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
+    items = read_items(given.data, *sizes.items) if given.data else demo_items(*sizes.items)
+    config = VLLMConfig(str(resolve_model(given.model)), kv_cache_gib=given.kv_gib)
+    report = benchmark(config, items, sizes, say)
     print(markdown(report))
     if given.out:
         given.out.write_text(json.dumps(asdict(report), indent=1) + "\n", encoding="utf-8")

@@ -13,12 +13,13 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from retrieval.errors import UserError
+from command import command
 from selfrag.provenance import commit, machine
 from selfrag.training.settings import read_recipe
 from speed.training import SYSTEMS, Contest, measure, table
 
 
+@command
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False)
@@ -33,17 +34,11 @@ def main() -> int:
     given = parser.parse_args()
     if not 0 <= given.warm < given.steps:
         parser.error(f"--warm {given.warm}: give fewer than --steps")
-    try:
-        contest = Contest(
-            given.rows, given.base, given.batch, given.steps, given.warm, read_recipe(given.recipe).config()
-        )
-        results = []
-        for system in given.systems.split(","):
-            results.append(measure(system, contest))
-            print(f"{system}: {results[-1].speed:.0f} tokens/s", file=sys.stderr, flush=True)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
+    contest = Contest(given.rows, given.base, given.batch, given.steps, given.warm, read_recipe(given.recipe).config())
+    results = []
+    for system in given.systems.split(","):
+        results.append(measure(system, contest))
+        print(f"{system}: {results[-1].speed:.0f} tokens/s", file=sys.stderr, flush=True)
     print(table(results))
     if given.out:
         report = {"machine": machine(), "commit": commit(), "results": [asdict(one) for one in results]}

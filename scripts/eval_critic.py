@@ -11,11 +11,12 @@ import argparse
 import sys
 from pathlib import Path
 
+from command import command
 from critic.evaluation.figures import report
 from critic.evaluation.run import Subjects, run_evaluation
-from retrieval.errors import UserError
 
 
+@command
 def main() -> int:
     """Read the command line, evaluate, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False)
@@ -26,12 +27,8 @@ def main() -> int:
     parser.add_argument("--engine", choices=("vllm", "transformers"), help="default: the best one installed")
     parser.add_argument("--out", type=Path, help="write figures, manifest and judgments as JSON; killed, it goes on")
     given = parser.parse_args()
-    try:
-        subjects = Subjects(given.critic, given.base, given.train, given.engine)
-        found = run_evaluation(given.rows, subjects, out=given.out, say=lambda text: print(text, file=sys.stderr))
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
+    subjects = Subjects(given.critic, given.base, given.train, given.engine)
+    found = run_evaluation(given.rows, subjects, out=given.out, say=lambda text: print(text, file=sys.stderr))
     print(report(found, next(iter(found))))
     return 0
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from command import command
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
 from selfrag.evaluation.runner import Run, run
@@ -45,21 +46,15 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """What is compared.
+    """What is compared."""
 
-    Attributes:
-        model: `demo`, a checkpoint directory or a hub name.
-        variants: names of `VARIANTS`.
-        adapters: folder of the LoRA adapter of an intrinsic by its name; None for the demo's own. The others are
-            prompted on the base model.
-        engine: `vllm`, `transformers`, or None for the best one here.
-        decoding: policy that the variants change.
-    """
-
-    model: str
-    variants: tuple[str, ...] = tuple(VARIANTS)
+    model: str  # `demo`, a checkpoint directory or a hub name
+    variants: tuple[str, ...] = tuple(VARIANTS)  # names of `VARIANTS`
+    # folder of the LoRA adapter of an intrinsic by its name; None for the demo's own. The others are prompted on the
+    # base model.
     adapters: Mapping[str, Path] | None = None
-    engine: str | None = None
+    engine: str | None = None  # `vllm`, `transformers`, or None for the best one here
+    # policy that the variants change
     decoding: Decoding = Decoding(mode="always")  # noqa: RUF009 - frozen value
 
     def __post_init__(self) -> None:
@@ -125,6 +120,7 @@ def run_variants(
     return results
 
 
+@command
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -137,11 +133,7 @@ def main() -> int:
     parser.add_argument("--limit", type=int, help="a seeded sample of this many items of each file")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    try:
-        return _run(arguments)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
+    return _run(arguments)
 
 
 def _run(arguments: argparse.Namespace) -> int:

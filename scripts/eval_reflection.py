@@ -10,9 +10,11 @@ import argparse
 import sys
 from pathlib import Path
 
+from command import command
 from retrieval.errors import UserError
 
 
+@command
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -24,22 +26,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="write figures, values of each item and the manifest as JSON")
     arguments = parser.parse_args()
-    try:
-        from reflection_quality import evaluate
+    from reflection_quality import evaluate
 
-        wheres = dict(_pair(text) for text in arguments.where)
-        report = evaluate(
-            arguments.model,
-            arguments.files,
-            engine=arguments.engine,
-            where=wheres,
-            limit=arguments.limit,
-            seed=arguments.seed,
-            out=arguments.out,
-        )
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
+    wheres = dict(_pair(text) for text in arguments.where)
+    report = evaluate(
+        arguments.model,
+        arguments.files,
+        engine=arguments.engine,
+        where=wheres,
+        limit=arguments.limit,
+        seed=arguments.seed,
+        out=arguments.out,
+    )
     for name, figures in report.items():
         print(name)
         for figure, estimate in figures.items():

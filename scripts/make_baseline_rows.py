@@ -19,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from command import command
 from critic.pairs import Pair, read_pairs
 from retrieval.errors import UserError
 from retrieval.passage import Passage, Retriever
@@ -29,6 +30,7 @@ BATCH = 256
 """Queries of one search."""
 
 
+@command
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -38,11 +40,7 @@ def main() -> int:
     parser.add_argument("--corpus", type=Path, help='sail: {"id","title","text"} a line, searched by BM25')
     parser.add_argument("--out", type=Path, required=True, help="the rows")
     arguments = parser.parse_args()
-    try:
-        print(f"{_make(arguments)} rows in {arguments.out}")
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
+    print(f"{_make(arguments)} rows in {arguments.out}")
     return 0
 
 

@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from command import command
 from critic.cases import Case, Labelled, read_labelled, rows_file
 from critic.entailment import factual_sentence
 from critic.pairs import identifier, objects, text, value
@@ -145,6 +146,7 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\w+", text.casefold())
 
 
+@command
 def main() -> int:
     """Read the command line, write the rows, print what was added and what left out."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False)
@@ -152,19 +154,15 @@ def main() -> int:
     parser.add_argument("--rows", type=Path, nargs="*", default=[], help="training rows of a generator, for IsRel")
     parser.add_argument("--out", type=Path, required=True, help="file to write")
     given = parser.parse_args()
-    try:
-        known = list(read_labelled(rows_file(given.data)))
-        held_out = list(read_labelled(given.data / "dev" / "critic.jsonl"))
-        claims = [row for row in read_jsonl(given.data / "train" / "pairs.jsonl", checked_claim) if row is not None]
-        marked = given.data / "intrinsics" / "hallucination_train.jsonl"
-        replies = [row for rows in read_jsonl(marked, lambda record: list(marked_reply(record))) for row in rows]
-        shown = [(n, shown_passage(row)) for n, file in enumerate(given.rows, 1) for row in read_rows(file)]
-        judged = [replace(row, id=f"{row.id}/{n}") for n, row in shown if row is not None]
-        added, dropped = fresh([*claims, *replies, *judged], known, held_out)
-        written = write_jsonl(given.out, (row.as_dict() for row in [*known, *added]))
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
+    known = list(read_labelled(rows_file(given.data)))
+    held_out = list(read_labelled(given.data / "dev" / "critic.jsonl"))
+    claims = [row for row in read_jsonl(given.data / "train" / "pairs.jsonl", checked_claim) if row is not None]
+    marked = given.data / "intrinsics" / "hallucination_train.jsonl"
+    replies = [row for rows in read_jsonl(marked, lambda record: list(marked_reply(record))) for row in rows]
+    shown = [(n, shown_passage(row)) for n, file in enumerate(given.rows, 1) for row in read_rows(file)]
+    judged = [replace(row, id=f"{row.id}/{n}") for n, row in shown if row is not None]
+    added, dropped = fresh([*claims, *replies, *judged], known, held_out)
+    written = write_jsonl(given.out, (row.as_dict() for row in [*known, *added]))
     print(f"{written} rows, {len(added)} of them added; left out: {dict(dropped)}")
     for (dataset, label), count in sorted(Counter((f"{row.dataset}/{row.rule}", row.label) for row in added).items()):
         print(f"  {count:5} {dataset}: {label}")

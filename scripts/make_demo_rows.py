@@ -14,11 +14,12 @@ import json
 import sys
 from pathlib import Path
 
+from command import command
 from demo_rows import distilled
 from demo_rows.mixture import STAGES, make
-from retrieval.errors import UserError
 
 
+@command
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -28,18 +29,14 @@ def main() -> int:
         "--out", type=Path, required=True, help="rows.jsonl, heldout.jsonl and manifest.json go to OUT/1, OUT/2"
     )
     arguments = parser.parse_args()
-    try:
-        for stage, mixture in enumerate(STAGES, 1):
-            manifest = make(arguments.data, arguments.out / str(stage), mixture)
-            print(json.dumps({"stage": stage, **{name: manifest[name] for name in ("train", "heldout")}}, indent=1))
-        if arguments.dgen is not None:
-            annotated, last = arguments.out / str(len(STAGES)), arguments.out / str(len(STAGES) + 1)
-            manifest = distilled.make(arguments.dgen, annotated, last, distilled.Remembered())
-            shown = {name: manifest[name] for name in ("written_by_critic", "train")}
-            print(json.dumps({"stage": len(STAGES) + 1, **shown}, indent=1))
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
+    for stage, mixture in enumerate(STAGES, 1):
+        manifest = make(arguments.data, arguments.out / str(stage), mixture)
+        print(json.dumps({"stage": stage, **{name: manifest[name] for name in ("train", "heldout")}}, indent=1))
+    if arguments.dgen is not None:
+        annotated, last = arguments.out / str(len(STAGES)), arguments.out / str(len(STAGES) + 1)
+        manifest = distilled.make(arguments.dgen, annotated, last, distilled.Remembered())
+        shown = {name: manifest[name] for name in ("written_by_critic", "train")}
+        print(json.dumps({"stage": len(STAGES) + 1, **shown}, indent=1))
     return 0
 
 

@@ -13,10 +13,11 @@ import json
 import sys
 from pathlib import Path
 
+from command import command
 from list_questions.rows import Selection, make_list_questions
-from retrieval.errors import UserError
 
 
+@command
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(
@@ -29,12 +30,8 @@ def main() -> int:
     parser.add_argument("--examples", type=int, default=10, help="questions set aside as examples (split train)")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    try:
-        selection = Selection(given.passages, given.within, given.examples, given.seed)
-        manifest = make_list_questions(given.data, given.out, selection)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
+    selection = Selection(given.passages, given.within, given.examples, given.seed)
+    manifest = make_list_questions(given.data, given.out, selection)
     print(json.dumps(manifest, indent=1))
     return 0
 

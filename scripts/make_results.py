@@ -20,6 +20,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from command import command
 from retrieval.atomic import write_json, write_text, writing
 from retrieval.reading import read_json
 from selfrag.errors import UserError
@@ -40,15 +41,10 @@ LATER = ("form", "judges")
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """A finished run, digested.
+    """A finished run, digested."""
 
-    Attributes:
-        manifest: of the run; data files by their names, without the folders of a machine.
-        run: its scores.
-    """
-
-    manifest: Mapping[str, Any]
-    run: SystemRun
+    manifest: Mapping[str, Any]  # of the run; data files by their names, without the folders of a machine
+    run: SystemRun  # its scores
 
     @property
     def items(self) -> str:
@@ -139,17 +135,11 @@ ABOUT = ("time", "commit", "versions")
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """A text with its origin.
+    """A text with its origin."""
 
-    Attributes:
-        name: of its files.
-        text: Markdown; pictures lie beside it.
-        about: time, commit and versions.
-    """
-
-    name: str
-    text: str
-    about: dict[str, Any]
+    name: str  # of its files
+    text: str  # Markdown; pictures lie beside it
+    about: dict[str, Any]  # time, commit and versions
 
 
 def keep_study(source: Path, folder: Path) -> Path:
@@ -259,15 +249,10 @@ def keep(sources: Sequence[Path], folder: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Runs of the same items.
+    """Runs of the same items."""
 
-    Attributes:
-        digests: of the runs.
-        comparison: of all of them.
-    """
-
-    digests: tuple[Digest, ...]
-    comparison: Comparison
+    digests: tuple[Digest, ...]  # of the runs
+    comparison: Comparison  # of all of them
 
     @property
     def picture(self) -> str | None:
@@ -363,6 +348,7 @@ def _lines(rows: Sequence[Sequence[str]]) -> str:
     return compact(head, body)
 
 
+@command
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -370,16 +356,12 @@ def main() -> int:
     parser.add_argument("--into", type=Path, required=True, metavar="PAGE", help="the page; PAGE without .md is kept")
     parser.add_argument("--against", default=REFERENCE, help="system that the others are compared with, if it is there")
     arguments = parser.parse_args()
-    try:
-        if arguments.into.suffix != ".md":
-            raise UserError(f"--into {arguments.into}: give a file that ends in .md")
-        folder = arguments.into.with_suffix("")
-        for path in keep(arguments.sources, folder):
-            print(f"kept: {path}")
-        print(f"written: {write_page(folder, arguments.into, against=arguments.against)}")
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
+    if arguments.into.suffix != ".md":
+        raise UserError(f"--into {arguments.into}: give a file that ends in .md")
+    folder = arguments.into.with_suffix("")
+    for path in keep(arguments.sources, folder):
+        print(f"kept: {path}")
+    print(f"written: {write_page(folder, arguments.into, against=arguments.against)}")
     return 0
 
 

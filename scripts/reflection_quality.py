@@ -39,19 +39,12 @@ CHOICES = 5
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """The answer from one passage.
+    """The answer from one passage."""
 
-    Attributes:
-        passage: its id; None for an answer without evidence.
-        text: what was written.
-        score: the decoder's segment score.
-        relevant: p(Relevant); None if the model did not judge.
-    """
-
-    passage: str | None
-    text: str
-    score: float
-    relevant: float | None
+    passage: str | None  # its id; None for an answer without evidence
+    text: str  # what was written
+    score: float  # the decoder's segment score
+    relevant: float | None  # p(Relevant); None if the model did not judge
 
     @property
     def takes_in(self) -> bool:
@@ -61,19 +54,13 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What the model did with one item.
+    """What the model did with one item."""
 
-    Attributes:
-        item: the row.
-        retrieval: p(Retrieval) / (p(Retrieval) + p(No Retrieval)) before anything is written; None if it failed.
-        candidates: usable answers, in the order of the item's passages.
-        error: why there is nothing, None if there is.
-    """
-
-    item: Item
+    item: Item  # the row
+    # p(Retrieval) / (p(Retrieval) + p(No Retrieval)) before anything is written; None if it failed
     retrieval: float | None
-    candidates: tuple[Candidate, ...] = ()
-    error: str | None = None
+    candidates: tuple[Candidate, ...] = ()  # usable answers, in the order of the item's passages
+    error: str | None = None  # why there is nothing, None if there is
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values of this item, without the passages' text."""

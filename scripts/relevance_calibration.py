@@ -24,19 +24,12 @@ RELEVANT, IRRELEVANT = ISREL.tokens
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What was moved, and what it changed on the rows it was chosen on.
+    """What was moved, and what it changed on the rows it was chosen on."""
 
-    Attributes:
-        shift: taken off the log-odds of Relevant at the mean state; negative where a model was too strict.
-        missed: shares of relevant passages called Irrelevant, before and after.
-        taken: shares of irrelevant passages called Relevant, before and after.
-        rows: numbers of relevant and of irrelevant rows.
-    """
-
-    shift: float
-    missed: tuple[float, float]
-    taken: tuple[float, float]
-    rows: tuple[int, int]
+    shift: float  # taken off the log-odds of Relevant at the mean state; negative where a model was too strict
+    missed: tuple[float, float]  # shares of relevant passages called Irrelevant, before and after
+    taken: tuple[float, float]  # shares of irrelevant passages called Relevant, before and after
+    rows: tuple[int, int]  # numbers of relevant and of irrelevant rows
 
 
 def threshold_for(negatives: Sequence[float], most: float) -> float:

@@ -20,6 +20,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from command import command
 from reproduction.steps import (
     Judges,
     Place,
@@ -38,6 +39,7 @@ REHEARSAL = "A rehearsal with another model on made-up items: the steps work, th
 OTHER = "Another model than the paper's was run"
 
 
+@command
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -60,17 +62,13 @@ def main() -> int:
     rehearse.add_argument("--model", default="demo")
     rehearse.add_argument("--judge", default="judge:demo")
     rehearse.add_argument("--knowledge", default="demo")
-    for command in (run, rehearse):
-        command.add_argument("--out", type=Path, required=True, help="directory of the runs")
-        command.add_argument("--engine", help="vllm, transformers or http://HOST:PORT; else the best one here")
-        command.add_argument("--limit", type=int, help="a seeded sample of this many items of each file")
-        command.add_argument("--dry-run", action="store_true", help="print the commands only")
+    for one in (run, rehearse):
+        one.add_argument("--out", type=Path, required=True, help="directory of the runs")
+        one.add_argument("--engine", help="vllm, transformers or http://HOST:PORT; else the best one here")
+        one.add_argument("--limit", type=int, help="a seeded sample of this many items of each file")
+        one.add_argument("--dry-run", action="store_true", help="print the commands only")
     arguments = parser.parse_args()
-    try:
-        return {"list": _list, "run": _run, "rehearse": _rehearse}[arguments.command](arguments)
-    except UserError as error:
-        print(printable(str(error)), file=sys.stderr)
-        return 2
+    return {"list": _list, "run": _run, "rehearse": _rehearse}[arguments.command](arguments)
 
 
 def _list(arguments: argparse.Namespace) -> int:

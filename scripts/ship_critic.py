@@ -13,6 +13,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from command import command
 from critic.demo import ADAPTER
 from critic.student.prompt import CARD
 from retrieval.atomic import write_text
@@ -67,6 +68,7 @@ def ship(run: Path, report: Path, to: Path, note: str | None) -> Path:
     return to
 
 
+@command
 def main() -> int:
     """Read the command line, copy, print how large it is."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False)
@@ -75,11 +77,7 @@ def main() -> int:
     parser.add_argument("--to", type=Path, default=ADAPTER, help="default: the package")
     parser.add_argument("--note", help="what it is good for")
     given = parser.parse_args()
-    try:
-        folder = ship(given.run, given.report, given.to, given.note)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
+    folder = ship(given.run, given.report, given.to, given.note)
     print(f"{sum(path.stat().st_size for path in folder.iterdir()) / 1e6:.2f} MB")
     return 0
 

@@ -15,6 +15,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from command import command
 from retrieval.atomic import write_text
 from selfrag.demo import intrinsics
 from selfrag.errors import UserError
@@ -88,6 +89,7 @@ def ship(runs: Path, report: Path, to: Path, notes: dict[str, str]) -> list[Path
     return made
 
 
+@command
 def main() -> int:
     """Read the command line, copy, print where to."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False)
@@ -96,15 +98,11 @@ def main() -> int:
     parser.add_argument("--to", type=Path, default=Path(intrinsics.__file__).parent, help="default: the package")
     parser.add_argument("--note", action="append", default=[], metavar="NAME=TEXT", help="what it is good for")
     given = parser.parse_args()
-    try:
-        notes = dict(one.split("=", 1) if "=" in one else (one, "") for one in given.note)
-        if unknown := [name for name, text in notes.items() if name not in STEMS or not text.strip()]:
-            raise UserError(f"--note {unknown[0]!r}: write NAME=TEXT; known: {', '.join(STEMS)}")
-        for folder in ship(given.runs, given.report, given.to, notes):
-            print(f"{folder.name}: {sum(path.stat().st_size for path in folder.iterdir()) / 1e6:.2f} MB")
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
+    notes = dict(one.split("=", 1) if "=" in one else (one, "") for one in given.note)
+    if unknown := [name for name, text in notes.items() if name not in STEMS or not text.strip()]:
+        raise UserError(f"--note {unknown[0]!r}: write NAME=TEXT; known: {', '.join(STEMS)}")
+    for folder in ship(given.runs, given.report, given.to, notes):
+        print(f"{folder.name}: {sum(path.stat().st_size for path in folder.iterdir()) / 1e6:.2f} MB")
     return 0
 
 

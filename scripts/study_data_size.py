@@ -16,12 +16,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from command import command
 from selfrag.errors import UserError
 from selfrag.training.rows import Row, read_rows, write_rows
 
 SHARES = (25, 50, 100)
 
 
+@command
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -35,11 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--limit", help="as in selfrag eval run")
     parser.add_argument("--index", help="as in selfrag eval run")
     arguments = parser.parse_args(argv)
-    try:
-        return _study(arguments, sorted(set(arguments.share or SHARES)))
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
+    return _study(arguments, sorted(set(arguments.share or SHARES)))
 
 
 def _study(arguments: argparse.Namespace, shares: list[int]) -> int:

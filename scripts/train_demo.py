@@ -20,6 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from command import command
 from selfrag.errors import UserError
 from selfrag.loading import resolve_model
 from selfrag.training.rows import Example
@@ -53,6 +54,7 @@ MOST_TAKEN = 0.43
 MADE = "training.json"
 
 
+@command
 def main() -> int:
     """Read the command line, train, export."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -63,13 +65,9 @@ def main() -> int:
     )
     parser.add_argument("--start", type=Path, help="adapter of the first three stages, with its training.json")
     arguments = parser.parse_args()
-    try:
-        base = resolve_model(arguments.base)
-        start = arguments.start or annotated(arguments.rows, base, arguments.out)
-        print(distilled(arguments.rows, base, arguments.out, start))
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
+    base = resolve_model(arguments.base)
+    start = arguments.start or annotated(arguments.rows, base, arguments.out)
+    print(distilled(arguments.rows, base, arguments.out, start))
     return 0
 
 

@@ -14,13 +14,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from selfrag.errors import UserError
+from command import command
 from selfrag.loading import resolve_model
 from selfrag.training.intrinsics.job import AdapterJob, base_name, run
 from selfrag.training.intrinsics.presets import PRESETS, preset
 from selfrag.training.intrinsics.rows import STEMS
 
 
+@command
 def main() -> int:
     """Read the command line, train, print where the adapters are."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False)
@@ -35,27 +36,23 @@ def main() -> int:
     parser.add_argument("--max-steps", type=int, help="optimiser steps of each adapter at most")
     parser.add_argument("--start", type=Path, help="folder with an adapter of each name to begin with")
     given = parser.parse_args()
-    try:
-        base = resolve_model(given.base)
-        for name in given.only:
-            settings = preset(given.preset, name)
-            job = AdapterJob(
-                intrinsic=name,
-                data=given.data,
-                base=base,
-                out=given.out / name,
-                config=settings.config(device=given.device, max_steps=given.max_steps),
-                selection=settings.selection,
-                activated=given.activated,
-                preset=settings.name,
-                seen=given.seen,
-                base_name=base_name(given.base),
-                start=given.start and given.start / name,
-            )
-            print(run(job))
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
+    base = resolve_model(given.base)
+    for name in given.only:
+        settings = preset(given.preset, name)
+        job = AdapterJob(
+            intrinsic=name,
+            data=given.data,
+            base=base,
+            out=given.out / name,
+            config=settings.config(device=given.device, max_steps=given.max_steps),
+            selection=settings.selection,
+            activated=given.activated,
+            preset=settings.name,
+            seen=given.seen,
+            base_name=base_name(given.base),
+            start=given.start and given.start / name,
+        )
+        print(run(job))
     return 0
 
 

@@ -26,15 +26,10 @@ UNGROUNDED = frozenset({ISREL.tokens[1], ISSUP.tokens[2]})
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """How many annotated rows go with those of the critic.
+    """How many annotated rows go with those of the critic."""
 
-    Attributes:
-        seed: of the choice and of the order.
-        annotated: rows of the stage before, at most.
-    """
-
-    seed: int = 2313
-    annotated: int = 1200
+    seed: int = 2313  # of the choice and of the order
+    annotated: int = 1200  # rows of the stage before, at most
 
 
 def mix(written: Iterable[Row], annotated: Sequence[Row], remembered: Remembered) -> tuple[Row, ...]:

@@ -90,21 +90,13 @@ def _around(text: str, words: int, keep: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A training row without its id.
+    """A training row without its id."""
 
-    Attributes:
-        source: `data set/kind`, what the manifest counts.
-        instruction: what the user asks.
-        target: what the model shall write.
-        weight: factor on the row's loss.
-        copies: how often the row is written, for kinds that are rare.
-    """
-
-    source: str
-    instruction: str
-    target: tuple[Part, ...]
-    weight: float = 1.0
-    copies: int = 1
+    source: str  # `data set/kind`, what the manifest counts
+    instruction: str  # what the user asks
+    target: tuple[Part, ...]  # what the model shall write
+    weight: float = 1.0  # factor on the row's loss
+    copies: int = 1  # how often the row is written, for kinds that are rare
 
     def row(self, number: int) -> Row:
         """The row with its id."""
@@ -113,17 +105,11 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """How long passages are after the cut, in words.
+    """How long passages are after the cut, in words."""
 
-    Attributes:
-        usual: most are cut to a random number between these.
-        long: the others are cut to this.
-        long_share: how many those are.
-    """
-
-    usual: tuple[int, int] = (75, 110)
-    long: int = 160
-    long_share: float = 0.08
+    usual: tuple[int, int] = (75, 110)  # most are cut to a random number between these
+    long: int = 160  # the others are cut to this
+    long_share: float = 0.08  # how many those are
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,20 +20,13 @@ from selfrag.training.rows import Evidence, Row, Text, Token, write_rows
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """What goes into the demo rows.
+    """What goes into the demo rows."""
 
-    Attributes:
-        seed: every random choice follows from it.
-        heldout_seed: decides which instructions are set aside; one number for all stages of a model.
-        heldout_per_mille: share of distinct instructions set aside.
-        lengths: of passages.
-        short_form: quotas of short questions; the other three likewise.
-    """
-
-    seed: int = 2310
-    heldout_seed: int = 2310
-    heldout_per_mille: int = 32
-    lengths: Lengths = field(default_factory=Lengths)
+    seed: int = 2310  # every random choice follows from it
+    heldout_seed: int = 2310  # decides which instructions are set aside; one number for all stages of a model
+    heldout_per_mille: int = 32  # share of distinct instructions set aside
+    lengths: Lengths = field(default_factory=Lengths)  # of passages
+    # quotas of short questions; the other three likewise
     short_form: short_form.Quota = field(default_factory=short_form.Quota)
     claims: claims.Quota = field(default_factory=claims.Quota)
     instructions: instructions.Quota = field(default_factory=instructions.Quota)

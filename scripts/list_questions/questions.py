@@ -19,34 +19,21 @@ FEWEST_ANSWERS = 2
 
 @dataclass(frozen=True, slots=True)
 class ListAnswer:
-    """One member of the list.
+    """One member of the list."""
 
-    Attributes:
-        names: ways to write it, the first as in the title.
-        passages: ids of the passages that state it.
-    """
-
-    names: tuple[str, ...]
-    passages: tuple[str, ...]
+    names: tuple[str, ...]  # ways to write it, the first as in the title
+    passages: tuple[str, ...]  # ids of the passages that state it
 
 
 @dataclass(frozen=True, slots=True)
 class ListQuestion:
-    """A question whose answer is a list.
+    """A question whose answer is a list."""
 
-    Attributes:
-        type: `simple`, `intersection` (two conditions) or `composition` (asks for what belongs to the members).
-        relations: names of the relations, one a condition.
-        objects: the named things of the conditions.
-        text: the question.
-        answers: its members, at least two.
-    """
-
-    type: Type
-    relations: tuple[str, ...]
-    objects: tuple[str, ...]
-    text: str
-    answers: tuple[ListAnswer, ...]
+    type: Type  # `simple`, `intersection` (two conditions) or `composition` (asks for what belongs to the members)
+    relations: tuple[str, ...]  # names of the relations, one a condition
+    objects: tuple[str, ...]  # the named things of the conditions
+    text: str  # the question
+    answers: tuple[ListAnswer, ...]  # its members, at least two
 
 
 COMPOSITIONS = (

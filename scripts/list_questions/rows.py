@@ -25,19 +25,12 @@ TASK = "list_qa"
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What becomes a row.
+    """What becomes a row."""
 
-    Attributes:
-        passages: found for a question.
-        within: a relevant passage must be among so many; 0 keeps every question.
-        examples: questions that are set aside as few-shot examples (`split` = train).
-        seed: of their choice.
-    """
-
-    passages: int = 10
-    within: int = 3
-    examples: int = 10
-    seed: int = 0
+    passages: int = 10  # found for a question
+    within: int = 3  # a relevant passage must be among so many; 0 keeps every question
+    examples: int = 10  # questions that are set aside as few-shot examples (`split` = train)
+    seed: int = 0  # of their choice
 
 
 def list_rows(

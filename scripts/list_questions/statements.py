@@ -94,25 +94,15 @@ def _joined(words: list[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """One relation between the subject of a passage and a named thing.
+    """One relation between the subject of a passage and a named thing."""
 
-    Attributes:
-        name: `class.property`.
-        nouns: what the subject is called; the class of the relation.
-        links: words before the object's name.
-        object: `person` or `artist` (two words, or one that a role introduces), `name`, `quoted` or `place`.
-        question: asks for the subjects; `{}` stands for the object.
-        clause: the same as a condition, for a question with two of them.
-        plural: what several subjects are called in a question with two conditions.
-    """
-
-    name: str
-    nouns: tuple[str, ...]
-    links: tuple[str, ...]
-    object: str
-    question: str
-    clause: str
-    plural: str
+    name: str  # `class.property`
+    nouns: tuple[str, ...]  # what the subject is called; the class of the relation
+    links: tuple[str, ...]  # words before the object's name
+    object: str  # `person` or `artist` (two words, or one that a role introduces), `name`, `quoted` or `place`
+    question: str  # asks for the subjects; `{}` stands for the object
+    clause: str  # the same as a condition, for a question with two of them
+    plural: str  # what several subjects are called in a question with two conditions
 
     @property
     def kind(self) -> str:
@@ -184,21 +174,13 @@ _PLACE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One relation that a passage states.
+    """One relation that a passage states."""
 
-    Attributes:
-        relation: which.
-        subject: what the passage is about, without the disambiguation of its title.
-        names: the subject and how else the passage writes it.
-        object: the other thing.
-        passage: id of the passage.
-    """
-
-    relation: Relation
-    subject: str
-    names: tuple[str, ...]
-    object: str
-    passage: str
+    relation: Relation  # which
+    subject: str  # what the passage is about, without the disambiguation of its title
+    names: tuple[str, ...]  # the subject and how else the passage writes it
+    object: str  # the other thing
+    passage: str  # id of the passage
 
 
 def statements(passages: Iterable[Passage]) -> Iterator[Statement]:

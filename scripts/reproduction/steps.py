@@ -28,34 +28,21 @@ PUBLIC_FILES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Judges:
-    """Who judges the columns that need a second model; None leaves the column out.
+    """Who judges the columns that need a second model; None leaves the column out."""
 
-    Attributes:
-        entailment: of citations; `true` is T5-11B of TRUE, as in the paper.
-        features: model of MAUVE's features; gpt2-large as in ALCE.
-        facts: judge of the facts of biographies.
-        knowledge: index in which facts are looked up.
-    """
-
-    entailment: str | None = "true"
-    features: str | None = "gpt2-large"
-    facts: str | None = None
-    knowledge: str | None = None
+    entailment: str | None = "true"  # of citations; `true` is T5-11B of TRUE, as in the paper
+    features: str | None = "gpt2-large"  # model of MAUVE's features; gpt2-large as in ALCE
+    facts: str | None = None  # judge of the facts of biographies
+    knowledge: str | None = None  # index in which facts are looked up
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What is read and where results go.
+    """What is read and where results go."""
 
-    Attributes:
-        files: task to file.
-        out: directory of runs; a row's is `out/ROW`.
-        options: further words of `selfrag eval run`, such as `--engine=vllm`.
-    """
-
-    files: Mapping[str, Path]
-    out: Path
-    options: tuple[str, ...] = ()
+    files: Mapping[str, Path]  # task to file
+    out: Path  # directory of runs; a row's is `out/ROW`
+    options: tuple[str, ...] = ()  # further words of `selfrag eval run`, such as `--engine=vllm`
 
 
 def public_files(folder: Path, only: tuple[str, ...] = TASKS) -> dict[str, Path]:
@@ -195,25 +182,15 @@ Verdict = Literal["within", "outside", "not published", "not measured"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One cell.
+    """One cell."""
 
-    Attributes:
-        task: of the column.
-        metric: of the column, with its judge if it has one.
-        published: in percent; None where the paper has none.
-        ours: in percent, with its 95% interval; None where nothing was measured.
-        tolerance: percentage points.
-        sampled: whether only some items of the file were run; the half width of the interval is added then.
-        undecided: items that the figure leaves out, as a judge gave no verdict on them.
-    """
-
-    task: str
-    metric: str
-    published: float | None
-    ours: Estimate | None
-    tolerance: float
-    sampled: bool
-    undecided: int = 0
+    task: str  # of the column
+    metric: str  # of the column, with its judge if it has one
+    published: float | None  # in percent; None where the paper has none
+    ours: Estimate | None  # in percent, with its 95% interval; None where nothing was measured
+    tolerance: float  # percentage points
+    sampled: bool  # whether only some items of the file were run; the half width of the interval is added then
+    undecided: int = 0  # items that the figure leaves out, as a judge gave no verdict on them
 
     @property
     def difference(self) -> float | None:

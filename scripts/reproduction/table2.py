@@ -36,25 +36,15 @@ Cell = float | None
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of the table.
+    """One row of the table."""
 
-    Attributes:
-        name: on the command line.
-        title: in the paper.
-        figures: in percent, in the order of `COLUMNS`; None where the paper has none.
-        system: of ours that stands for it; empty if it cannot be run.
-        checkpoint: public weights; empty if whoever runs it has to name some.
-        settings: of the system, KEY=VALUE.
-        note: what a reader must know, or why it cannot be run.
-    """
-
-    name: str
-    title: str
-    figures: tuple[Cell, ...]
-    system: str = ""
-    checkpoint: str = ""
-    settings: tuple[str, ...] = ()
-    note: str = ""
+    name: str  # on the command line
+    title: str  # in the paper
+    figures: tuple[Cell, ...]  # in percent, in the order of `COLUMNS`; None where the paper has none
+    system: str = ""  # of ours that stands for it; empty if it cannot be run
+    checkpoint: str = ""  # public weights; empty if whoever runs it has to name some
+    settings: tuple[str, ...] = ()  # of the system, KEY=VALUE
+    note: str = ""  # what a reader must know, or why it cannot be run
 
     @property
     def protocol(self) -> str:

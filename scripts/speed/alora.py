@@ -71,19 +71,12 @@ KINDS = ("plain", "activated")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What is measured.
+    """What is measured."""
 
-    Attributes:
-        tokens: of the conversation with its passages.
-        rank: of the adapters (the paper: 32 and 8).
-        repeats: conversations, each new to the engine.
-        max_tokens: most new tokens of the rewrite.
-    """
-
-    tokens: int = 2000
-    rank: int = 32
-    repeats: int = 5
-    max_tokens: int = 40
+    tokens: int = 2000  # of the conversation with its passages
+    rank: int = 32  # of the adapters (the paper: 32 and 8)
+    repeats: int = 5  # conversations, each new to the engine
+    max_tokens: int = 40  # most new tokens of the rewrite
 
     def __post_init__(self) -> None:
         for name, least in (("tokens", 200), ("rank", 1), ("repeats", 1), ("max_tokens", 1)):
@@ -92,23 +85,14 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """One intrinsic with one kind of adapter, over the conversations.
+    """One intrinsic with one kind of adapter, over the conversations."""
 
-    Attributes:
-        kind: `plain` or `activated`.
-        intrinsic: its name.
-        seconds: of each conversation.
-        prompt_tokens: of each conversation, over all engine requests.
-        computed_tokens: of these, not taken from kept keys and values.
-        generated_tokens: of each conversation.
-    """
-
-    kind: str
-    intrinsic: str
-    seconds: tuple[float, ...]
-    prompt_tokens: tuple[int, ...]
-    computed_tokens: tuple[int, ...]
-    generated_tokens: tuple[int, ...]
+    kind: str  # `plain` or `activated`
+    intrinsic: str  # its name
+    seconds: tuple[float, ...]  # of each conversation
+    prompt_tokens: tuple[int, ...]  # of each conversation, over all engine requests
+    computed_tokens: tuple[int, ...]  # of these, not taken from kept keys and values
+    generated_tokens: tuple[int, ...]  # of each conversation
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,25 +54,15 @@ def memory_gib(*, peak: bool) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Cost of one size.
+    """Cost of one size."""
 
-    Attributes:
-        questions: answered in one run.
-        passages: of each question.
-        seconds: wall time, loading left out.
-        questions_a_second: of this run.
-        tokens: prompt and new tokens, cached ones included.
-        loaded_gib: resident memory once the model is loaded and has answered one question.
-        peak_gib: most resident memory.
-    """
-
-    questions: int
-    passages: int
-    seconds: float
-    questions_a_second: float
-    tokens: int
-    loaded_gib: float
-    peak_gib: float
+    questions: int  # answered in one run
+    passages: int  # of each question
+    seconds: float  # wall time, loading left out
+    questions_a_second: float  # of this run
+    tokens: int  # prompt and new tokens, cached ones included
+    loaded_gib: float  # resident memory once the model is loaded and has answered one question
+    peak_gib: float  # most resident memory
 
 
 def grow(config: VLLMConfig, form: Form, items: Sequence[Item], sizes: Sequence[tuple[int, int]]) -> Iterator[Cell]:
@@ -113,50 +103,30 @@ def _measure(config: VLLMConfig, form: Form, items: tuple[Item, ...]) -> Cell:
 
 @dataclass(frozen=True, slots=True)
 class FormReport:
-    """Everything measured in one form.
+    """Everything measured in one form."""
 
-    Attributes:
-        form: `short`, `long` or `overview`.
-        segments: of an answer, on average.
-        ours: on all questions.
-        floor: the same requests in one call.
-        over_floor: time of ours over that of the floor.
-        rivals: ours, the faithful and the kind rival on the same few questions.
-        faster: name of a rival to its time over ours, on the same few questions and per question against all of ours.
-        ablations: ours and ours without one choice, on the same questions.
-        slower: name of an ablation to its time over ours.
-        same_text: name of an ablation to the share of its answers that equal ours.
-    """
-
-    form: str
-    segments: float
-    ours: Series
-    floor: Series
-    over_floor: Ratio
-    rivals: tuple[Series, ...]
+    form: str  # `short`, `long` or `overview`
+    segments: float  # of an answer, on average
+    ours: Series  # on all questions
+    floor: Series  # the same requests in one call
+    over_floor: Ratio  # time of ours over that of the floor
+    rivals: tuple[Series, ...]  # ours, the faithful and the kind rival on the same few questions
+    # name of a rival to its time over ours, on the same few questions and per question against all of ours
     faster: dict[str, tuple[Ratio, float]]
-    ablations: tuple[Series, ...]
-    slower: dict[str, Ratio]
-    same_text: dict[str, float]
+    ablations: tuple[Series, ...]  # ours and ours without one choice, on the same questions
+    slower: dict[str, Ratio]  # name of an ablation to its time over ours
+    same_text: dict[str, float]  # name of an ablation to the share of its answers that equal ours
 
 
 @dataclass(frozen=True, slots=True)
 class Rescoring:
-    """Time to re-rank recorded answers.
+    """Time to re-rank recorded answers."""
 
-    Attributes:
-        answers: how many.
-        recorded: distinct ones among them; the others repeat these.
-        nodes: candidates in all their traces.
-        settings: weight settings.
-        seconds: for all answers under all settings.
-    """
-
-    answers: int
-    recorded: int
-    nodes: int
-    settings: int
-    seconds: float
+    answers: int  # how many
+    recorded: int  # distinct ones among them; the others repeat these
+    nodes: int  # candidates in all their traces
+    settings: int  # weight settings
+    seconds: float  # for all answers under all settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,15 +91,10 @@ def cut(result: Generated, stops: Sequence[int]) -> Generated | Failed:
 
 @dataclass(slots=True)
 class Dictionaries:
-    """Reads log-probabilities from vLLM's dictionaries, one for each token, in place of flat lists.
+    """Reads log-probabilities from vLLM's dictionaries, one for each token, in place of flat lists."""
 
-    Attributes:
-        core: vLLM's `LLMEngine`.
-        top: log-probabilities of a token; None for exactly the watched ids.
-    """
-
-    core: Any
-    top: int | None
+    core: Any  # vLLM's `LLMEngine`
+    top: int | None  # log-probabilities of a token; None for exactly the watched ids
     _live: dict[str, Generate] = field(default_factory=dict)
     _count: int = 0
 
@@ -154,19 +149,12 @@ def watched(row: Mapping[int, Any], ids: Sequence[int]) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A step of the loop.
+    """A step of the loop."""
 
-    Attributes:
-        ids: generated ids up to the first `[Retrieval]`.
-        score: of this step.
-        goes_on: whether the model asked for retrieval.
-        spent: tokens generated, those cut off included.
-    """
-
-    ids: tuple[int, ...]
-    score: float
-    goes_on: bool
-    spent: int
+    ids: tuple[int, ...]  # generated ids up to the first `[Retrieval]`
+    score: float  # of this step
+    goes_on: bool  # whether the model asked for retrieval
+    spent: int  # tokens generated, those cut off included
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,19 +168,12 @@ class _State:
 
 @dataclass(slots=True)
 class OfficialLoop:
-    """The published loop on vLLM's own `LLM.generate`.
+    """The published loop on vLLM's own `LLM.generate`."""
 
-    Attributes:
-        llm: loaded without prefix caching, and with `max_logprobs` high enough.
-        prompting: the same layouts that ours uses.
-        form: short or long.
-        logprobs: log-probabilities for every token; `form.rival_logprobs` is faithful, 20 is kind.
-    """
-
-    llm: Any
-    prompting: Prompting
-    form: Form
-    logprobs: int
+    llm: Any  # loaded without prefix caching, and with `max_logprobs` high enough
+    prompting: Prompting  # the same layouts that ours uses
+    form: Form  # short or long
+    logprobs: int  # log-probabilities for every token; `form.rival_logprobs` is faithful, 20 is kind
     _prompt_tokens: int = 0
     _generated: int = 0
     _requests: int = 0

@@ -44,19 +44,12 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Some questions answered.
+    """Some questions answered."""
 
-    Attributes:
-        seconds: wall time, tokenising included.
-        texts: the answers, in the order of the questions.
-        work: what the engine did.
-        answers: with their traces; empty for rivals.
-    """
-
-    seconds: float
-    texts: tuple[str, ...]
-    work: Work
-    answers: tuple[Answer, ...] = field(default=(), repr=False)
+    seconds: float  # wall time, tokenising included
+    texts: tuple[str, ...]  # the answers, in the order of the questions
+    work: Work  # what the engine did
+    answers: tuple[Answer, ...] = field(default=(), repr=False)  # with their traces; empty for rivals
 
     @property
     def speed(self) -> float:
@@ -94,21 +87,13 @@ def answer_all(
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One way, timed several times.
+    """One way, timed several times."""
 
-    Attributes:
-        name: what is timed.
-        questions: answered in each run.
-        seconds: of each run.
-        work: of the last run; greedy decoding makes all runs alike.
-        texts: answers of the last run.
-    """
-
-    name: str
-    questions: int
-    seconds: tuple[float, ...]
-    work: Work
-    texts: tuple[str, ...]
+    name: str  # what is timed
+    questions: int  # answered in each run
+    seconds: tuple[float, ...]  # of each run
+    work: Work  # of the last run; greedy decoding makes all runs alike
+    texts: tuple[str, ...]  # answers of the last run
 
     @property
     def speed(self) -> float:
@@ -118,17 +103,11 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Time of one way over the time of another, round by round.
+    """Time of one way over the time of another, round by round."""
 
-    Attributes:
-        median: of the rounds.
-        low: smallest.
-        high: largest.
-    """
-
-    median: float
-    low: float
-    high: float
+    median: float  # of the rounds
+    low: float  # smallest
+    high: float  # largest
 
 
 def race(ways: Mapping[str, Callable[[], Run]], repeats: int, prepare: Callable[[], None]) -> dict[str, Series]:
@@ -157,15 +136,10 @@ def ratio(slow: Series, fast: Series) -> Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A loaded model.
+    """A loaded model."""
 
-    Attributes:
-        llm: vLLM's offline front end.
-        engine: ours, over the same vLLM engine. Never use both at the same time.
-    """
-
-    llm: Any
-    engine: VLLMEngine
+    llm: Any  # vLLM's offline front end
+    engine: VLLMEngine  # ours, over the same vLLM engine. Never use both at the same time.
 
     def forget(self) -> None:
         """Empty the prefix cache, so that a run cannot profit from the one before."""

@@ -25,23 +25,14 @@ from selfrag.training.settings import Scale, TrainingConfig, Weighting
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """What every system trains.
+    """What every system trains."""
 
-    Attributes:
-        rows: training rows, JSONL.
-        base: the base checkpoint.
-        rows_per_step: batch.
-        steps: optimiser steps of each system.
-        warm: first steps that are not timed.
-        config: method, adapter, rates and lengths.
-    """
-
-    rows: Path
-    base: Path
-    rows_per_step: int
-    steps: int
-    warm: int
-    config: TrainingConfig
+    rows: Path  # training rows, JSONL
+    base: Path  # the base checkpoint
+    rows_per_step: int  # batch
+    steps: int  # optimiser steps of each system
+    warm: int  # first steps that are not timed
+    config: TrainingConfig  # method, adapter, rates and lengths
 
     @property
     def settings(self) -> TrainingConfig:
@@ -57,21 +48,13 @@ class Contest:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one system did.
+    """What one system did."""
 
-    Attributes:
-        system: its name.
-        losses: of each step.
-        tokens: of each step, without padding.
-        seconds: of each step.
-        warm: first steps that are not timed.
-    """
-
-    system: str
-    losses: tuple[float, ...]
-    tokens: tuple[int, ...]
-    seconds: tuple[float, ...]
-    warm: int
+    system: str  # its name
+    losses: tuple[float, ...]  # of each step
+    tokens: tuple[int, ...]  # of each step, without padding
+    seconds: tuple[float, ...]  # of each step
+    warm: int  # first steps that are not timed
 
     @property
     def speed(self) -> float:

@@ -24,18 +24,12 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A way of answering.
+    """A way of answering."""
 
-    Attributes:
-        name: `short`, `long` or `overview`.
-        policy: our settings. The mode is `always`, so that every question costs the same kind of work.
-        rival_logprobs: log-probabilities a token that the official code asks for in this form.
-        template: what is asked in place of the question, with the title of the first passage; None asks the question.
-    """
-
-    name: str
-    policy: Decoding
-    rival_logprobs: int
+    name: str  # `short`, `long` or `overview`
+    policy: Decoding  # our settings. The mode is `always`, so that every question costs the same kind of work.
+    rival_logprobs: int  # log-probabilities a token that the official code asks for in this form
+    # what is asked in place of the question, with the title of the first passage; None asks the question
     template: str | None = None
 
     def with_passages(self, count: int) -> Form:
@@ -105,21 +99,13 @@ def demo_items(count: int, passages: int) -> list[Item]:
 
 @dataclass(frozen=True, slots=True)
 class FormSizes:
-    """How much of one form.
+    """How much of one form."""
 
-    Attributes:
-        questions: for ours and the floor.
-        repeats: rounds of ours against the floor, whose ratio must be exact.
-        rivals: questions of the rivals, which are slow.
-        ablated: questions of the ablations.
-        rounds: of rivals and ablations.
-    """
-
-    questions: int = 64
-    repeats: int = 3
-    rivals: int = 8
-    ablated: int = 32
-    rounds: int = 2
+    questions: int = 64  # for ours and the floor
+    repeats: int = 3  # rounds of ours against the floor, whose ratio must be exact
+    rivals: int = 8  # questions of the rivals, which are slow
+    ablated: int = 32  # questions of the ablations
+    rounds: int = 2  # of rivals and ablations
 
 
 def _forms() -> dict[str, FormSizes]:
@@ -129,21 +115,14 @@ def _forms() -> dict[str, FormSizes]:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much of everything.
+    """How much of everything."""
 
-    Attributes:
-        forms: by name; a form left out is not measured.
-        passages: of each question.
-        growth: (questions, passages) of each cell of the growth table.
-        rescored: recorded answers that are rescored.
-        settings: weight settings under which each is rescored.
-    """
-
-    forms: Mapping[str, FormSizes] = field(default_factory=_forms)
-    passages: int = 5
+    forms: Mapping[str, FormSizes] = field(default_factory=_forms)  # by name; a form left out is not measured
+    passages: int = 5  # of each question
+    # (questions, passages) of each cell of the growth table
     growth: tuple[tuple[int, int], ...] = tuple((q, p) for q in (16, 64, 256) for p in (2, 5, 10))
-    rescored: int = 500
-    settings: int = 1000
+    rescored: int = 500  # recorded answers that are rescored
+    settings: int = 1000  # weight settings under which each is rescored
 
     @property
     def items(self) -> tuple[int, int]:

@@ -27,23 +27,15 @@ from selfrag.reflection.labels import Role
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """How one call of `SelfRAG` answers.
+    """How one call of `SelfRAG` answers."""
 
-    Attributes:
-        prompting: of the model.
-        policy: settings.
-        engine: of the driver.
-        reflectors: at hand, by their roles and names.
-        flow: a flow, the name of one of the paper's, or None for a rewrite where there is something to rewrite.
-        rewrite_scope: what a rewrite changes, see `selfrag.intrinsics.flows.Rewrite`.
-    """
-
-    prompting: Prompting
-    policy: Decoding
-    engine: Any
-    reflectors: tuple[Reflector, ...]
+    prompting: Prompting  # of the model
+    policy: Decoding  # settings
+    engine: Any  # of the driver
+    reflectors: tuple[Reflector, ...]  # at hand, by their roles and names
+    # a flow, the name of one of the paper's, or None for a rewrite where there is something to rewrite
     flow: Flow | str | None
-    rewrite_scope: Sees
+    rewrite_scope: Sees  # what a rewrite changes, see `selfrag.intrinsics.flows.Rewrite`
 
     def __post_init__(self) -> None:
         names = [one.name for one in self.reflectors]
