@@ -22,8 +22,8 @@ from selfrag.decoding.reflectors import Reflector
 from selfrag.decoding.sessions import close as close_engine
 from selfrag.decoding.trace import Trace
 from selfrag.decoding.tree import Decoder
+from selfrag.engines import select
 from selfrag.engines.base import Engine, check_process
-from selfrag.engines.select import load_engine
 from selfrag.errors import UserError
 from selfrag.loading import DEMO, load_retriever, load_tokenizer, resolve_model
 from selfrag.plugins import part
@@ -129,7 +129,9 @@ class SelfRAG:
         tokenizer = load_tokenizer(path, trust_remote_code=engine_options.get("trust_remote_code", False))
         prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer), layout)
         found = load_retriever(retriever, demo=name_or_path == DEMO)
-        ready = load_engine(engine, path, **engine_options) if engine is None or isinstance(engine, str) else engine
+        ready = (
+            select.load_engine(engine, path, **engine_options) if engine is None or isinstance(engine, str) else engine
+        )
         own = named.on_engine(ready, tokenizer, intrinsics) if named is not None else ()
         return cls(prompting, ready, found, reflectors=(*own, *reflectors))
 
