@@ -73,9 +73,7 @@ def ask(
         if not trace.parent.is_dir():
             raise UserError(f"--trace {trace}: there is no folder {trace.parent}; make it first")
 
-    from selfrag.cli.options import answering
-
-    with answering(model, index, engine, options.intrinsics(decoding)) as rag:
+    with options.answering(model, index, engine, options.intrinsics(decoding)) as rag:
         answer = rag.generate(text, decoding=decoding)
     _show(answer, as_json=as_json)  # first, so that a full disk does not cost the answer
     if trace is not None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,42 +12,15 @@ from selfrag.cli import options
 from selfrag.errors import UserError
 from selfrag.untrusted import whole
 
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A question of the demo.
-
-    Attributes:
-        name: of its trace file.
-        shows: what it is there to show.
-        question: as asked.
-        settings: fields of `Decoding` that differ from the default.
-    """
-
-    name: str
-    shows: str
-    question: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-
+# Name of the trace file, what the question shows, the question, the most segments of its answer.
 EXAMPLES = (
-    Example(
-        "fact",
-        "a question that needs evidence",
-        "Who wrote Pride and Prejudice?",
-        {"max_segments": 1},
-    ),
-    Example(
-        "long-form",
-        "a long answer, segment by segment",
-        "Tell me about Marie Curie.",
-        {"max_segments": 3},
-    ),
-    Example(
+    ("fact", "a question that needs evidence", "Who wrote Pride and Prejudice?", 1),
+    ("long-form", "a long answer, segment by segment", "Tell me about Marie Curie.", 3),
+    (
         "no-retrieval",
         "a task that needs no evidence",
         "Write a friendly two-sentence note that thanks a neighbour for watering the plants.",
-        {"max_segments": 2},
+        2,
     ),
 )
 
@@ -71,15 +42,14 @@ def demo(
     from rich.rule import Rule
 
     from selfrag.cli.ask import plain, render
-    from selfrag.cli.options import answering
 
     console = Console()
-    with answering(model, index, engine) as rag:
-        for example in EXAMPLES:
-            console.print(Rule(example.shows, align="left"))
-            console.print(plain(example.question, "italic"))
-            answer = rag.generate(example.question, **example.settings)
-            file = out / f"{example.name}.json"
+    with options.answering(model, index, engine) as rag:
+        for name, shows, question, segments in EXAMPLES:
+            console.print(Rule(shows, align="left"))
+            console.print(plain(question, "italic"))
+            answer = rag.generate(question, max_segments=segments)
+            file = out / f"{name}.json"
             console.print(render(answer))
             write_text(file, whole(answer.trace.to_json()))
             console.print(plain(f"trace: {file}\n", "dim"))

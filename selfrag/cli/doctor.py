@@ -22,6 +22,7 @@ from retrieval import pretrained
 from retrieval.errors import installing
 from retrieval.pretrained import fast_format, number_format, saved_format
 from retrieval.reading import read_json, user_path
+from selfrag.cli.options import quiet
 from selfrag.demo.download import ASSETS, asset_path, cache_home
 from selfrag.engines.vllm import CPU_KV_CACHE_GIB, GIB
 from selfrag.errors import UserError, VocabularyError
@@ -54,8 +55,6 @@ def doctor(
     start: Annotated[bool, typer.Option("--start", help="also load MODEL and generate one token")] = False,
 ) -> None:
     """Say what is installed, which engine will be used, and whether MODEL can be; the exit code is 1 if not."""
-    from selfrag.cli.options import quiet
-
     quiet()
     broken = False
     sections = [

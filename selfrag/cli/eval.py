@@ -11,6 +11,7 @@ import typer
 from selfrag.cli.eval_metrics import facts, judge, metrics
 from selfrag.cli.eval_report import export, report, tasks
 from selfrag.cli.eval_run import run
+from selfrag.cli.options import quiet
 from selfrag.cli.running import Commands
 from selfrag.untrusted import printable
 
@@ -55,8 +56,6 @@ def intrinsics(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="folder for report, figures, items, diagram")] = None,
 ) -> None:
     """The tables of the intrinsics' paper with one's own model, baselines, and the published figures beside them."""
-    from selfrag.cli.options import quiet
-
     quiet()
     from selfrag.experiments.intrinsics.run import PARTS, Settings, evaluate
     from selfrag.experiments.report_tables import markdown

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selfrag.cli.options import DataFolder
+from selfrag.cli.options import DataFolder, quiet
 from selfrag.errors import UserError, require
 from selfrag.untrusted import printable
 
@@ -57,7 +57,6 @@ def judge(
 ) -> None:
     """Ask a second model about finished runs: are citations and claims entailed, are facts supported?"""
     from selfrag.cli.eval_report import show
-    from selfrag.cli.options import quiet
     from selfrag.evaluation.comparison import run_folders
     from selfrag.evaluation.judging import families, judge_run
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from retrieval.checks import component
-from selfrag.cli.options import ASKED, WHAT, Choices, EngineName, Files, IndexName, Limit, Model, RetryFailed
+from selfrag.cli.options import ASKED, WHAT, Choices, EngineName, Files, IndexName, Limit, Model, RetryFailed, quiet
 from selfrag.errors import UserError
 from selfrag.untrusted import printable
 
@@ -71,7 +71,6 @@ def run(
     if against is not None and against not in names:
         raise UserError(f"--against {against}: the runs are {', '.join(names)}")
 
-    from selfrag.cli.options import quiet
     from selfrag.cluster import Actors
     from selfrag.evaluation.presets import Given
     from selfrag.evaluation.runner import Cluster, Source, run_systems

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from selfrag.cli.options import quiet
 from selfrag.cli.running import Commands
 from selfrag.untrusted import printable
 
@@ -60,8 +61,6 @@ def run(
     retry_failed: Retry = False,
 ) -> None:
     """Answer with citations over a grid of prompts, and show the tables."""
-    from selfrag.cli.options import quiet
-
     quiet()
     from selfrag.evaluation.presets import Given
     from selfrag.experiments.self_interpretation.grid import Template, draw, grid
@@ -87,8 +86,6 @@ def faithfulness(
     retry_failed: Retry = False,
 ) -> None:
     """Put the replies of a run to the test: without what they cite, and in another order."""
-    from selfrag.cli.options import quiet
-
     quiet()
     from selfrag.experiments.self_interpretation.faithfulness import run_tests
     from selfrag.experiments.self_interpretation.run import Generator
@@ -99,8 +96,6 @@ def faithfulness(
 @app.command()
 def agree(run: Run, model: Model = "demo", engine: Engine = None, cell: Cells = None) -> None:
     """Compare what replies cite with a model's reflection tokens and with the citation intrinsic."""
-    from selfrag.cli.options import quiet
-
     quiet()
     from selfrag.experiments.self_interpretation.faithfulness import run_judges
 

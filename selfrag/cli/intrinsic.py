@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from selfrag.cli.options import quiet
 from selfrag.errors import UserError
 from selfrag.untrusted import whole
 
@@ -114,8 +115,6 @@ def _library(
         if model == "demo":
             raise UserError("--endpoint needs --model NAME, as the server calls it")
         return Library.at_endpoint(endpoint, model, adapters=adapters, dialect=dialect)
-    from selfrag.cli.options import quiet
-
     quiet()
     return Library.from_pretrained(model, engine=engine, adapters=adapters, dialect=dialect)
 

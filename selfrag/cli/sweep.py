@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from selfrag.cli.options import ASKED, Choices, EngineName, Files, IndexName, Limit, Model, RetryFailed
+from selfrag.cli.options import ASKED, Choices, EngineName, Files, IndexName, Limit, Model, RetryFailed, quiet
 from selfrag.errors import require
 from selfrag.untrusted import printable
 
@@ -74,7 +74,6 @@ def sweep(
     plan(based(base), axes, grid=grid)  # a bad setting is refused before a model is loaded
 
     require("matplotlib", extra="eval")  # for the plots at the end
-    from selfrag.cli.options import quiet
     from selfrag.evaluation.presets import Given
     from selfrag.evaluation.runner import Model as Answering
     from selfrag.evaluation.runner import Source
@@ -113,7 +112,6 @@ def ablate(
     based(base)  # a bad setting is refused before a model is loaded
 
     require("matplotlib", extra="eval")  # for the plots at the end
-    from selfrag.cli.options import quiet
     from selfrag.evaluation.presets import Given
     from selfrag.evaluation.runner import Model as Answering
     from selfrag.evaluation.runner import Source
