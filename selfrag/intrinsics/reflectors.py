@@ -1,9 +1,7 @@
-"""Reflectors: whatever judges what is being written, behind one interface.
+"""Reflectors judge what is being written: an intrinsic, a Self-RAG model's reflection tokens, or any Python function.
 
-`IntrinsicReflector` makes one of an intrinsic, `TokenReflector` of a Self-RAG model's reflection tokens,
-`FunctionReflector` of any Python function. `critic` hands one to the decoder, where it may stand in for a token
-critique, join the score or act as a guardrail (`selfrag.decoding.reflectors`). On the decoder's own engine it runs
-among its requests; anywhere else it is a service beside the engine, asked once for all questions that wait.
+`critic` hands one to the decoder (`selfrag.decoding.reflectors`). On the decoder's own engine it runs among its
+requests; anywhere else it is a service beside the engine, asked once for all questions that wait.
 """
 
 from __future__ import annotations

@@ -1,5 +1,1 @@
-"""Executors: what runs the requests of codecs on a model. Importing this package imports no engine.
-
-`engine.EngineExecutor` scores and generates on any engine of this library; `endpoint.EndpointExecutor` asks any
-OpenAI-compatible server. `selfrag.intrinsics.Library` makes the right one for a model and its adapters.
-"""
+"""Executors, which run the requests of codecs: on any engine of this library, or on an OpenAI-compatible server."""

@@ -167,9 +167,9 @@ def parse(content: bytes, call: Call) -> Completion:
         raise BadReplyError(f"the reply is not JSON: {content[:80]!r}") from None
     match reply:
         case {"choices": [{"message": {"content": str() | None as text}} as choice, *_]} if call.route == CHAT:
-            tokens = _chat_tokens(choice)
+            pass
         case {"choices": [{"text": str(text)} as choice, *_]} if call.route == TEXT:
-            tokens = _text_tokens(choice)
+            pass
         case _:
             raise BadReplyError("the reply lacks choices[0] with its text")
     finish, usage = choice.get("finish_reason"), reply.get("usage")
@@ -178,7 +178,7 @@ def parse(content: bytes, call: Call) -> Completion:
     return Completion(
         text or "",
         finish if isinstance(finish, str) else None,
-        tokens,
+        _tokens(choice),
         prompt_tokens=_count(counts, "prompt_tokens"),
         cached_tokens=_count(details if isinstance(details, dict) else {}, "cached_tokens"),
         generated_tokens=_count(counts, "completion_tokens"),
@@ -190,13 +190,25 @@ def _count(usage: Mapping[str, Any], name: str) -> int:
     return value if isinstance(value, int) and value >= 0 else 0
 
 
-def _chat_tokens(choice: Mapping[str, Any]) -> tuple[TokenLogprob, ...] | None:
+def _tokens(choice: Mapping[str, Any]) -> tuple[TokenLogprob, ...] | None:
+    found = [_token(row) for row in _rows(choice)]
+    return tuple(token for token in found if token is not None) if found and all(found) else None
+
+
+def _rows(choice: Mapping[str, Any]) -> list[Any]:
+    """The tokens of a reply, one object each, as `/chat/completions` has them; `/completions` has parallel lists."""
     match choice:
-        case {"logprobs": {"content": [*rows]}} if rows:
-            found = [_token(row) for row in rows]
-            return tuple(token for token in found if token is not None) if all(found) else None
+        case {"logprobs": {"content": [*rows]}}:
+            return rows
+        case {"logprobs": {"tokens": [*texts], "token_logprobs": [*values]} as given} if len(texts) == len(values):
+            others = given.get("top_logprobs")
+            tops = others if isinstance(others, list) and len(others) == len(texts) else [None] * len(texts)
+            pairs = [list(top.items()) if isinstance(top, dict) else [] for top in tops]
+            listed = [[{"token": text, "logprob": value} for text, value in top] for top in pairs]
+            zipped = zip(texts, values, listed, strict=True)
+            return [{"token": text, "logprob": value, "top_logprobs": top} for text, value, top in zipped]
         case _:
-            return None
+            return []
 
 
 def _token(row: Any) -> TokenLogprob | None:
@@ -208,22 +220,6 @@ def _token(row: Any) -> TokenLogprob | None:
             return TokenLogprob(text, float(value), _top(pairs))
         case _:
             return None
-
-
-def _text_tokens(choice: Mapping[str, Any]) -> tuple[TokenLogprob, ...] | None:
-    match choice:
-        case {"logprobs": {"tokens": [*texts], "token_logprobs": [*values]} as given} if len(texts) == len(values):
-            pass
-        case _:
-            return None
-    others = given.get("top_logprobs")
-    tops = others if isinstance(others, list) and len(others) == len(texts) else [None] * len(texts)
-    found = []
-    for text, value, top in zip(texts, values, tops, strict=True):
-        if not isinstance(text, str) or not isinstance(value, float | int) or not _sound(value):
-            return None
-        found.append(TokenLogprob(text, float(value), _top(list(top.items()) if isinstance(top, dict) else [])))
-    return tuple(found) or None
 
 
 def _top(pairs: Sequence[tuple[Any, Any]]) -> tuple[tuple[str, float], ...]:
