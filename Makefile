@@ -16,7 +16,7 @@ NUMBERS := tests/training/test_export.py tests/training/test_training_model.py t
 
 CORE_TESTS := tests/reflection tests/decoding tests/test_tokenization.py tests/test_prompting.py
 
-.PHONY: help demo test test-fast test-portable fuzz reference mutants check format clean
+.PHONY: help demo docs test test-fast test-portable fuzz reference mutants check format clean
 
 help:  ## what there is to make
 	@sed -n 's/^\([a-z-]*\):  ## /\1|/p' $(firstword $(MAKEFILE_LIST)) | column -t -s '|'
@@ -54,6 +54,10 @@ check:  ## lint, format, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs:  ## the documentation site, in build/site; a broken link fails
+	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 format:  ## what `make check` asks for, as far as a program can
 	$(BIN)/ruff format .

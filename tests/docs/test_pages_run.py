@@ -1,0 +1,86 @@
+"""Every example of the documentation is run: here, by the test named in `ELSEWHERE`, or it says why it is not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import refresh_examples
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+ELSEWHERE = {
+    "intrinsics/dialects.md": "tests/intrinsics/test_docs_intrinsics.py",
+    "intrinsics/executors.md": "tests/intrinsics/test_docs_intrinsics.py",
+    "intrinsics/flows.md": "tests/intrinsics/test_docs_intrinsics.py",
+    "intrinsics/reflectors.md": "tests/intrinsics/test_docs_intrinsics.py",
+    "intrinsics/training.md": "tests/intrinsics/test_docs_intrinsics.py",
+    "intrinsics/using.md": "tests/intrinsics/test_docs_intrinsics.py",
+    "experiments/reports.md": "tests/evaluation/reporting/test_docs_reports.py",
+    "experiments/running.md": "tests/evaluation/running/test_docs_running.py",
+}
+"""Pages whose examples need more than an empty folder, and the test that runs them."""
+YET = {
+    "critic.md",
+    "dgen.md",
+    "training.md",
+    "sources.md",
+    "speed.md",
+    "experiments/interpretation.md",
+    "experiments/metrics.md",
+    "experiments/steering.md",
+    "experiments/tasks.md",
+    "results.md",
+}
+"""Pages that are not rewritten yet."""
+PAGES = {
+    path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8")
+    for path in sorted(DOCS.rglob("*.md"))
+    if "records" not in path.parts
+}
+RUN = [name for name, text in PAGES.items() if name not in {*ELSEWHERE, *YET} and any(refresh_examples.runnable(text))]
+
+
+@pytest.mark.demo
+@pytest.mark.parametrize("name", RUN)
+def test_the_examples_of_a_page_run(name: str, tmp_path: Path) -> None:
+    refresh_examples.run_page(PAGES[name], name, tmp_path)
+
+
+def test_pages_that_run_elsewhere_are_there_and_their_test_names_them() -> None:
+    for name, test in ELSEWHERE.items():
+        assert name in PAGES
+        assert Path(name).stem in (ROOT / test).read_text(encoding="utf-8"), f"{test} does not run {name}"
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name not in YET])
+def test_no_example_hides_from_the_tests(name: str) -> None:
+    assert not re.search(r"^[ \t>]+```(?:python|console|bash|sh)\b", PAGES[name], flags=re.M), "an indented example"
+    for block in refresh_examples.runnable(PAGES[name]):
+        if block["language"] == "console" and not block["title"]:
+            assert refresh_examples.commands(block["body"]), f"no `$ ` in {block['body']!r}"
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name not in YET])
+def test_a_page_has_at_most_250_lines(name: str) -> None:
+    assert len(PAGES[name].splitlines()) <= 250
+
+
+def test_outputs_are_put_into_the_page(tmp_path: Path) -> None:
+    page = (
+        '```text title="a/notes.txt"\nhello\n```\n\n```console\n$ cat a/*.txt\nold\n$ echo \\\n  two\n```\n\n'
+        "```python\nprint(open('a/notes.txt').read().upper())\n```\n\n```text\nold\n```\n\nSo.\n\n"
+        "<!-- not run: no network -->\n```bash\nexit 1\n```\n"
+    )
+    shown = refresh_examples.run_page(page, "page.md", tmp_path)
+    assert "$ cat a/*.txt\nhello\n$ echo \\\n  two\ntwo\n```" in shown
+    assert "```\n\n```text\nHELLO\n```\n\nSo.\n\n<!-- not run: no network -->" in shown
+    assert "old" not in shown
+    assert refresh_examples.run_page(shown, "page.md", tmp_path) == shown
+
+
+def test_a_command_that_fails_is_told(tmp_path: Path) -> None:
+    with pytest.raises(refresh_examples.ExampleError, match="false"):
+        refresh_examples.run_page("```console\n$ false\n```\n", "page.md", tmp_path)
