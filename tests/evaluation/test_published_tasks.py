@@ -347,7 +347,7 @@ def test_tasks_are_described(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 CORPUS = Path(__file__).parents[3] / "shared" / "data"
-PAGE = (Path(__file__).parents[2] / "docs" / "experiments" / "tasks.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "tasks.md").read_text(encoding="utf-8")
 PAGE_BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.M | re.S)
 
 

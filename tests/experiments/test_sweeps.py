@@ -348,7 +348,7 @@ def test_an_unknown_judge_is_refused_before_anything_is_decoded(
     assert not out.exists()
 
 
-STEERING = (Path(__file__).parents[2] / "docs" / "experiments" / "steering.md").read_text(encoding="utf-8")
+STEERING = (Path(__file__).parents[2] / "docs" / "guides" / "steering.md").read_text(encoding="utf-8")
 
 
 def test_python_of_the_page_runs(

@@ -37,7 +37,7 @@ ITEMS = (
     Item("long", "why?", True, answerable=True, references=("the cat sat", "a dog")),
     Item("bare", "Write.", False),
 )
-PAGE = (Path(__file__).parents[3] / "docs" / "experiments" / "metrics.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "metrics.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", PAGE, flags=re.M | re.S)
 
 

@@ -243,7 +243,7 @@ def test_ids_that_could_break_out_are_replaced(name):
     assert shown_id("list-7_a.b:3") == "list-7_a.b:3"
 
 
-DOCS = Path(__file__).parents[3] / "docs" / "experiments" / "interpretation.md"
+DOCS = Path(__file__).parents[3] / "docs" / "guides" / "interpretation.md"
 
 
 def test_the_page_runs_and_names_every_prompt_order_and_test(capsys):
