@@ -55,6 +55,11 @@ def commands(body: str) -> list[str]:
     return [match["line"].replace("\\\n", " ") for match in COMMAND.finditer(body)]
 
 
+def shown(said: str) -> str:
+    """What a program printed, as a page shows it: without control characters and spaces at the ends of lines."""
+    return re.sub(r"[ \t]+$", "", printable(said), flags=re.M)
+
+
 def shell(command: str, folder: Path) -> str:
     """What a command prints on standard output; its programs are those beside this Python.
 
@@ -70,7 +75,7 @@ def shell(command: str, folder: Path) -> str:
     except subprocess.SubprocessError as error:
         said = getattr(error, "stderr", None) or str(error)
         raise ExampleError(f"{command}: {said[-2000:]}") from error
-    return printable(done.stdout)
+    return shown(done.stdout)
 
 
 def run_page(text: str, name: str, folder: Path) -> str:
@@ -94,8 +99,8 @@ def run_page(text: str, name: str, folder: Path) -> str:
             out = io.StringIO()
             with chdir(folder), redirect_stdout(out):
                 exec(compile(body, name, "exec", dont_inherit=True), namespace)  # noqa: S102 - the page is ours
-            said = printable(out.getvalue())
-            return f"{fence}\n{body}```" + (f"\n\n```text\n{said.rstrip()}\n```" if said.strip() else "")
+            said = shown(out.getvalue()).rstrip()
+            return f"{fence}\n{body}```" + (f"\n\n```text\n{said}\n```" if said else "")
         if language == "console":
             parts = [f"$ {match['line']}\n{shell(match['line'], folder)}" for match in COMMAND.finditer(body)]
             return f"{fence}\n{''.join(parts)}```{block['output'] or ''}"

@@ -70,12 +70,12 @@ def test_a_page_has_at_most_250_lines(name: str) -> None:
 
 def test_outputs_are_put_into_the_page(tmp_path: Path) -> None:
     page = (
-        '```text title="a/notes.txt"\nhello\n```\n\n```console\n$ cat a/*.txt\nold\n$ echo \\\n  two\n```\n\n'
+        "```text title=\"a/notes.txt\"\nhello\n```\n\n```console\n$ cat a/*.txt\nold\n$ echo \\\n  'two  '\n```\n\n"
         "```python\nprint(open('a/notes.txt').read().upper())\n```\n\n```text\nold\n```\n\nSo.\n\n"
         "<!-- not run: no network -->\n```bash\nexit 1\n```\n"
     )
     shown = refresh_examples.run_page(page, "page.md", tmp_path)
-    assert "$ cat a/*.txt\nhello\n$ echo \\\n  two\ntwo\n```" in shown
+    assert "$ cat a/*.txt\nhello\n$ echo \\\n  'two  '\ntwo\n```" in shown
     assert "```\n\n```text\nHELLO\n```\n\nSo.\n\n<!-- not run: no network -->" in shown
     assert "old" not in shown
     assert refresh_examples.run_page(shown, "page.md", tmp_path) == shown
