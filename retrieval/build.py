@@ -20,7 +20,7 @@ from retrieval.errors import UserError
 from retrieval.index import CORPUS, VECTORS, IndexManifest, building_directory, load_manifest, open_index
 from retrieval.manifests import MANIFEST, sizes
 from retrieval.passage import Passage
-from retrieval.readers import read_files
+from retrieval.readers import files_fingerprint, read_files
 from retrieval.reading import read_json, user_path
 from retrieval.search import DenseRetriever
 from retrieval.splitting import Splitting
@@ -52,8 +52,16 @@ def build_index(
     Raises:
         UserError: a bad file or row (by file and line), a bad encoder, or a full disk.
     """
-    rows = read_files(files, splitting)
-    return index_passages(rows, out, encoder=encoder, template=template, batch_size=batch_size, progress=progress)
+    inputs = files_fingerprint(files, splitting)
+    return index_passages(
+        read_files(files, splitting),
+        out,
+        encoder=encoder,
+        template=template,
+        batch_size=batch_size,
+        progress=progress,
+        inputs=inputs,
+    )
 
 
 def index_passages(
@@ -64,6 +72,7 @@ def index_passages(
     template: Template | None = None,
     batch_size: int = 64,
     progress: bool | None = None,
+    inputs: str = "",
 ) -> DenseRetriever:
     """Index passages. Nothing appears at `out` before all is done; an interrupted call is continued by the next one.
 
@@ -76,6 +85,8 @@ def index_passages(
         template: how passages and queries become texts for the encoder.
         batch_size: texts that go through the encoder at once.
         progress: show a bar on stderr; None shows it on a terminal only.
+        inputs: fingerprint of where the passages come from. Passages that an earlier call read from the same are not
+            read again.
 
     Raises:
         UserError: a bad passage, a bad encoder, a full disk, or another process that builds the same index.
@@ -84,17 +95,20 @@ def index_passages(
     target = Path(os.path.abspath(user_path(out)))  # noqa: PTH100 - resolve() would follow a link and replace what it points to
     check_replaceable(target, {CORPUS, VECTORS, MANIFEST})
     encoder = load_encoder(encoder)
+    template = template or Template()
     with locked_directory(building_directory(target)) as building:
         draft = building / "draft"
         _sweep(building)
-        try:
-            corpus = Corpus.build(passages, draft / CORPUS)
-        except BaseException:
-            if not (draft / VECTORS).exists():
-                shutil.rmtree(building, ignore_errors=True)
-            raise
-        plan = IndexManifest(len(corpus), corpus.digest, encoder.card, template or Template())
-        built = _built(target, plan, encoder)
+        built = _unchanged(target, inputs, encoder, template) if inputs else None
+        if built is None:
+            try:
+                corpus = _corpus_of(inputs, building) or Corpus.build(passages, draft / CORPUS)
+            except BaseException:
+                if not (draft / VECTORS).exists():
+                    shutil.rmtree(building, ignore_errors=True)
+                raise
+            plan = IndexManifest(len(corpus), corpus.digest, encoder.card, template, inputs=inputs)
+            built = _built(target, plan, encoder)
         if built is None:
             _keep_vectors_of(plan, building)
             files = draft / VECTORS, building / _JOURNAL
@@ -106,6 +120,26 @@ def index_passages(
     return built or open_index(target, encoder)
 
 
+def _unchanged(target: Path, inputs: str, encoder: Encoder, template: Template) -> DenseRetriever | None:
+    """The index at `target` if it was made of the same files in the same way; the files are not read."""
+    try:
+        manifest = load_manifest(target)
+        same = replace(manifest, encoder=encoder.card, template=template, inputs=inputs)
+        found = (manifest.inputs, manifest.identity()) == (same.inputs, same.identity())
+        return open_index(target, encoder) if found else None
+    except UserError:
+        return None
+
+
+def _corpus_of(inputs: str, building: Path) -> Corpus | None:
+    """The passages that an unfinished build has read from the same files."""
+    try:
+        same = inputs and read_json(building / _PLAN)["inputs"] == inputs
+        return Corpus.open(building / "draft" / CORPUS) if same else None
+    except (UserError, KeyError, TypeError):
+        return None
+
+
 def _sweep(building: Path) -> None:
     """Remove temporary files of a process that was killed."""
     for entry in [*building.glob(".*.partial"), *building.glob("draft/.*.partial"), *building.glob("draft/.*.old")]:
@@ -115,7 +149,12 @@ def _sweep(building: Path) -> None:
 def _built(target: Path, plan: IndexManifest, encoder: Encoder) -> DenseRetriever | None:
     """The index at `target` if it is sound and is what was asked for."""
     try:
-        return open_index(target, encoder) if load_manifest(target).identity() == plan.identity() else None
+        manifest = load_manifest(target)
+        if manifest.identity() != plan.identity():
+            return None
+        if plan.inputs not in ("", manifest.inputs):
+            write_json(target / MANIFEST, replace(manifest, inputs=plan.inputs).as_dict())
+        return open_index(target, encoder)
     except UserError:  # missing, half-written, damaged or older: to be replaced
         return None
 
@@ -126,10 +165,10 @@ def _keep_vectors_of(plan: IndexManifest, building: Path) -> None:
     try:
         left = read_json(building / _PLAN)
     except UserError:
-        left = None
-    if left != wanted:
+        left = {}
+    if {**left, "inputs": ""} != {**wanted, "inputs": ""}:
         (building / _JOURNAL).unlink(missing_ok=True)
-        write_json(building / _PLAN, wanted)
+    write_json(building / _PLAN, {**wanted, "inputs": plan.inputs})
 
 
 class GrowingMatrix:

@@ -6,12 +6,15 @@ The file is an Arrow stream as `datasets` writes them; `Corpus.dataset()` opens 
 from __future__ import annotations
 
 import hashlib
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, overload
+
+import numpy as np
 
 from retrieval.atomic import new_directory, write_json
 from retrieval.checks import whole
@@ -96,7 +99,7 @@ class Corpus(Sequence[Passage]):
         path = user_path(directory)
         manifest = check_finished(path, CorpusManifest, _FORMAT, "corpus", [FILE])
         try:
-            table = pa.ipc.open_stream(pa.memory_map(str(path / FILE))).read_all()
+            table = _read(path / FILE)
             table.validate()
             fits = table.schema == _schema() and len(table) == manifest.passages
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
@@ -219,13 +222,63 @@ class _Digest:
         return self._hash.hexdigest()
 
 
+class _Places:
+    """Where each row comes from, in 16 bytes a row: what is needed to name an id that occurs twice."""
+
+    def __init__(self) -> None:
+        self._numbers = array("q")
+        self._hashes = array("q")  # Python's own hash: salted, so that nobody can choose ids that share one
+        self._starts: list[int] = []
+        self._sources: list[Place] = []
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def add(self, identifier: str, place: Place) -> None:
+        """The next row."""
+        last = self._sources[-1] if self._sources else None
+        if last is None or (last.source, last.unit) != (place.source, place.unit):
+            self._starts.append(len(self))
+            self._sources.append(place)
+        self._numbers.append(place.number)
+        self._hashes.append(hash(identifier))
+
+    def place(self, row: int) -> Place:
+        """Of a row."""
+        source = self._sources[bisect_right(self._starts, row) - 1]
+        return replace(source, number=self._numbers[row])
+
+    def check_unique(self, file: Path) -> None:
+        """Compare the ids of rows that share a hash.
+
+        Args:
+            file: the passages, written.
+
+        Raises:
+            UserError: two rows have one id; names both places.
+        """
+        hashes = np.frombuffer(self._hashes, np.int64)
+        order = np.sort(hashes)
+        repeated = np.unique(order[1:][order[1:] == order[:-1]])
+        if not len(repeated):
+            return
+        ids, first = _read(file).column("id"), dict[str, int]()
+        for row in np.flatnonzero(np.isin(hashes, repeated)).tolist():
+            identifier = ids[row].as_py()
+            if identifier in first:
+                raise UserError(
+                    f"{self.place(row)}: id {identifier!r} is already used at {self.place(first[identifier])}; "
+                    "ids must be unique"
+                )
+            first[identifier] = row
+
+
 def _write(passages: Iterable[Passage | Row], file: Path) -> tuple[int, str]:
     """Write all rows and return their count and digest."""
     import pyarrow as pa
 
     schema = _schema()
-    digest = _Digest()
-    places: dict[str, Place] = {}
+    digest, places = _Digest(), _Places()
     batch: list[tuple[str, str, str]] = []
     waiting = 0
     with file.open("wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
@@ -237,7 +290,8 @@ def _write(passages: Iterable[Passage | Row], file: Path) -> tuple[int, str]:
 
         for number, given in enumerate(passages, start=1):
             row = given if isinstance(given, Row) else Row(given, Place("passages", number, "row"))
-            fields = _checked(row, places)
+            fields = _checked(row)
+            places.add(fields[0], row.place)
             digest.add(fields)
             batch.append(fields)
             waiting += sum(map(len, fields))
@@ -246,14 +300,19 @@ def _write(passages: Iterable[Passage | Row], file: Path) -> tuple[int, str]:
                 waiting = 0
         if batch:
             flush()
+    places.check_unique(file)
     return len(places), digest.value()
 
 
-def _checked(row: Row, places: dict[str, Place]) -> tuple[str, str, str]:
+def _checked(row: Row) -> tuple[str, str, str]:
     passage, place = row.passage, row.place
     if not passage.id.strip() or not passage.text.strip():
         raise UserError(f"{place}: {'text' if passage.id.strip() else 'id'} is empty")
-    first = places.setdefault(passage.id, place)
-    if first is not place:
-        raise UserError(f"{place}: id {passage.id!r} is already used at {first}; ids must be unique")
     return passage.id, passage.title, passage.text
+
+
+def _read(file: Path) -> Any:
+    """The table in a file of passages, memory-mapped."""
+    import pyarrow as pa
+
+    return pa.ipc.open_stream(pa.memory_map(str(file))).read_all()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from retrieval.checks import choice, whole
 from retrieval.errors import UserError, require
 from retrieval.passage import Passage
-from retrieval.pretrained import load, own_code_refused, wants_own_code
+from retrieval.pretrained import best_device, fast_format, load, own_code_refused, wants_own_code
 from retrieval.reading import read_json, user_path
 
 
@@ -33,6 +33,7 @@ class EncoderCard:
         normalized: vectors have length 1, so that the inner product is the cosine.
         max_tokens: what is behind this many tokens of a text is not read; None if unknown.
         source: directory or hub name to load it from again, or empty.
+        precision: number format of the weights. Vectors of one model in two formats can be compared.
     """
 
     name: str
@@ -42,13 +43,14 @@ class EncoderCard:
     normalized: bool = False
     max_tokens: int | None = None
     source: str = ""
+    precision: str = "float32"
 
     def __post_init__(self) -> None:
         whole("dim", self.dim)
 
     def identity(self) -> dict[str, Any]:
-        """What decides the vectors: all but the name and the source."""
-        return {name: value for name, value in asdict(self).items() if name not in ("name", "source")}
+        """What decides which vectors can be compared: all but the name, the source and the precision."""
+        return {name: value for name, value in asdict(self).items() if name not in ("name", "source", "precision")}
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -288,7 +290,8 @@ class TransformerEncoder:
         settings: pooling, normalisation and length; None takes what the directory states (mean pooling without
             normalisation where it states nothing, which is right for Contriever).
         name: what messages call it; the last two parts of the source by default.
-        device: a torch device.
+        device: a torch device, or `auto` for a GPU where there is one.
+        precision: of the weights: `float32`, `bfloat16`, or `auto` for bfloat16 where the device multiplies in it.
 
     Raises:
         UserError: the source cannot be loaded, lacks weights, or cannot tell two texts apart.
@@ -301,13 +304,15 @@ class TransformerEncoder:
         settings: EncoderSettings | None = None,
         name: str | None = None,
         device: str = "cpu",
+        precision: str = "float32",
     ) -> None:
+        device, precision = _device_and_precision(device, precision)
         directory = encoder_directory(source)
         settings = settings or stated_settings(directory)
         place = canonical_source(source)
         self._lock = Lock()
         with loading(source):
-            self._tokenizer, self._model = _load(directory, source, device)
+            self._tokenizer, self._model = _load(directory, source)
             positions = getattr(self._model.config, "max_position_embeddings", None) or 512
             limit = int(min(self._tokenizer.model_max_length, positions))
             self._settings = replace(settings, max_tokens=min(settings.max_tokens or limit, limit))
@@ -319,7 +324,9 @@ class TransformerEncoder:
                 normalized=self._settings.normalize,
                 max_tokens=self._settings.max_tokens,
                 source=place,
+                precision=precision,
             )
+            self._model = _placed(self._model, device, precision)
             check_encoder(self, self._token_ids)
 
     def encode(self, texts: Sequence[str], batch_size: int = 64) -> NDArray[np.float32]:
@@ -378,12 +385,37 @@ def _quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _load(directory: Path, source: str | Path, device: str) -> tuple[Any, Any]:
+def _device_and_precision(device: str, precision: str) -> tuple[str, str]:
+    """Both with `auto` replaced by what this machine has.
+
+    Raises:
+        UserError: no such device or precision.
+    """
+    import torch
+
+    choice("precision", precision, ["float32", "bfloat16", "auto"])
+    device = best_device() if device == "auto" else device
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise UserError(
+            f"device={device!r:.40} cannot be used ({str(error).splitlines()[0]}); give cpu or auto"
+        ) from error
+    return device, fast_format(device).name if precision == "auto" else precision
+
+
+def _placed(model: Any, device: str, precision: str) -> Any:
+    import torch
+
+    return model.to(device=device, dtype=getattr(torch, precision))
+
+
+def _load(directory: Path, source: str | Path) -> tuple[Any, Any]:
     import torch
 
     with _quiet():
         tokenizer = load("AutoTokenizer", directory)
-        # Float32 on every machine: the vectors of an index must not depend on where they were made.
+        # In float32 first: the fingerprint must not depend on the precision that is asked for.
         model, report = load("AutoModel", directory, dtype=torch.float32, output_loading_info=True)
     missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
     if missing:
@@ -397,7 +429,7 @@ def _load(directory: Path, source: str | Path, device: str) -> tuple[Any, Any]:
             f"encoder {source} holds weights that its config.json has no place for ({unused[0]} and "
             f"{len(unused) - 1} more); fetch it again"
         )
-    return tokenizer, model.eval().to(device)
+    return tokenizer, model.eval()
 
 
 _SAFE_VERSION = 6
@@ -410,14 +442,18 @@ class SentenceTransformerEncoder:
     Args:
         source: a model directory, or a name on the hub.
         name: what messages call it; the last two parts of the source by default.
-        device: a torch device.
+        device: a torch device, or `auto` for a GPU where there is one.
+        precision: of the weights: `float32`, `bfloat16`, or `auto` for bfloat16 where the device multiplies in it.
 
     Raises:
         MissingExtraError: sentence-transformers is not installed.
         UserError: the model cannot be loaded, or cannot tell two texts apart.
     """
 
-    def __init__(self, source: str | Path, *, name: str | None = None, device: str = "cpu") -> None:
+    def __init__(
+        self, source: str | Path, *, name: str | None = None, device: str = "cpu", precision: str = "float32"
+    ) -> None:
+        device, precision = _device_and_precision(device, precision)
         library = require("sentence_transformers", extra="encoders")
         if int(library.__version__.split(".")[0]) < _SAFE_VERSION:
             found = library.__version__
@@ -438,7 +474,9 @@ class SentenceTransformerEncoder:
                 normalized="Normalize" in modules,
                 max_tokens=length,
                 source=place,
+                precision=precision,
             )
+            self._model = _placed(self._model, device, precision)
             check_encoder(self, lambda texts: self._model.tokenizer(list(texts))["input_ids"])
 
     def encode(self, texts: Sequence[str], batch_size: int = 64) -> NDArray[np.float32]:
@@ -460,18 +498,23 @@ __all__ = [
 ]
 
 
-def load_encoder(source: Encoder | str | Path) -> Encoder:
+def load_encoder(source: Encoder | str | Path, *, device: str = "cpu", precision: str = "float32") -> Encoder:
     """An encoder from a directory or hub name; an encoder object is returned as it is.
 
+    Args:
+        source: the encoder.
+        device: a torch device, or `auto` for a GPU where there is one.
+        precision: of the weights: `float32`, `bfloat16`, or `auto` for bfloat16 where the device multiplies in it.
+
     Raises:
-        UserError: it cannot be loaded.
+        UserError: it cannot be loaded, or there is no such device.
     """
     if not isinstance(source, str | Path):
         return source
     try:
-        return TransformerEncoder(source)
+        return TransformerEncoder(source, device=device, precision=precision)
     except UnsupportedModulesError:
-        return SentenceTransformerEncoder(source)
+        return SentenceTransformerEncoder(source, device=device, precision=precision)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ class IndexManifest:
         metric: similarity of two vectors.
         files: bytes by relative file name.
         versions: of Python and of the libraries that made the numbers.
+        inputs: fingerprint of the files that the passages were read from; empty if unknown.
         digest: of all this but the encoder's name and source, as it was written; empty in older manifests.
     """
 
@@ -49,6 +50,7 @@ class IndexManifest:
     metric: str = "inner_product"
     files: dict[str, int] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=lambda: _versions())
+    inputs: str = ""
     digest: str = ""
 
     def __post_init__(self) -> None:
@@ -62,13 +64,17 @@ class IndexManifest:
     def identity(self) -> dict[str, Any]:
         """What decides the vectors: equal for two that describe the same vectors of the same passages."""
         values = asdict(self)
-        encoder = {name: values["encoder"][name] for name in ("fingerprint", "dim")}
-        return {name: values[name] for name in ("passages", "corpus", "template", "kind", "metric")} | encoder
+        encoder = {name: values["encoder"][name] for name in ("fingerprint", "dim", "precision")}
+        return {name: values[name] for name in ("passages", "corpus", "template", "metric")} | encoder
 
     def own_digest(self) -> str:
         """Digest of the values that `digest` covers."""
         values = {name: value for name, value in asdict(self).items() if name != "digest"}
         del values["encoder"]["name"], values["encoder"]["source"]  # they may differ for one encoder
+        if not self.inputs:  # older manifests have neither
+            del values["inputs"]
+        if self.encoder.precision == "float32":
+            del values["encoder"]["precision"]
         return hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 

@@ -17,6 +17,7 @@ from retrieval.passage import Passage, Retriever
 from retrieval.vectors import VectorIndex
 
 _SPARE = 8  # rows beyond k that are fetched at first, to stand in for passages that repeat a better one
+_MOST_FETCHED = 256  # times as many rows are looked at in the end, whatever the number of repeated passages
 
 
 class DenseRetriever:
@@ -61,7 +62,8 @@ class DenseRetriever:
             k: most passages a query, >= 0.
 
         Returns:
-            m lists of min(k, number of different passages) passages.
+            m lists of min(k, number of different passages) passages; fewer where an approximate index finds no more,
+            or where the best 256 * (k + 8) rows hold fewer different texts.
 
         Raises:
             UserError: `queries` is not a list of texts, or `k` is negative.
@@ -81,14 +83,17 @@ class DenseRetriever:
 
     def _search(self, vectors: NDArray[np.float32], k: int) -> list[list[Passage]]:
         results: list[list[Passage]] = [[] for _ in vectors]
-        pending, fetch = np.arange(len(vectors)), k + _SPARE
-        while len(pending):
+        fetch = k + _SPARE
+        pending, most = list(range(len(vectors))), min(fetch * _MOST_FETCHED, len(self._index))
+        while pending:
             hits = self._index.search(vectors[pending], fetch)
+            more = []
             for position, scores, rows in zip(pending, hits.scores, hits.rows, strict=True):
-                results[position] = self._distinct(scores, rows, k)
-            short = [position for position in pending if len(results[position]) < k]
-            pending = np.array(short if fetch < len(self._index) else [], dtype=np.int64)
-            fetch *= 4
+                found = rows >= 0
+                results[position] = self._distinct(scores[found], rows[found], k)
+                if len(results[position]) < k and fetch < most and found.sum() == fetch:
+                    more.append(position)
+            pending, fetch = more, min(fetch * 4, most)
         return results
 
     def _distinct(self, scores: NDArray[np.float32], rows: NDArray[np.int64], k: int) -> list[Passage]:

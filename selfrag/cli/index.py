@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from retrieval import Passage, build_index
+from retrieval.encoders import load_encoder
 from retrieval.splitting import Splitting, sentence_finder
 from selfrag.cli.running import Commands
 from selfrag.errors import UserError
@@ -25,6 +26,10 @@ EncoderOption = Annotated[
     str | None,
     typer.Option("--encoder", help="Directory or hub name of a text encoder.", show_default="packaged MiniLM"),
 ]
+DeviceOption = Annotated[str, typer.Option(help="Device of the encoder: cpu, cuda, or auto for a GPU if there is one.")]
+PrecisionOption = Annotated[
+    str, typer.Option(help="Number format of the encoder: float32, bfloat16, or auto for the fast one of the device.")
+]
 
 
 @app.command()
@@ -40,13 +45,14 @@ def build(
         str, typer.Option(help="'rules', or the name of an installed spaCy model.")
     ] = _DEFAULT.sentences,
     batch_size: Annotated[int, typer.Option(help="Texts that go through the encoder at once.", min=1)] = 64,
+    device: DeviceOption = "cpu",
+    precision: PrecisionOption = "float32",
 ) -> None:
     """Build an index. Interrupted, it continues where it stopped when the same command is run again."""
     splitting = Splitting(words=words, overlap=overlap, sentences=sentences)
     sentence_finder(sentences)  # also where no file is a document: a name that is not known is a mistake
-    retriever = build_index(
-        files, out, encoder=resolve_encoder(encoder or DEMO), splitting=splitting, batch_size=batch_size
-    )
+    loaded = load_encoder(resolve_encoder(encoder or DEMO), device=device, precision=precision)
+    retriever = build_index(files, out, encoder=loaded, splitting=splitting, batch_size=batch_size)
     typer.echo(f"{len(retriever.corpus)} passages in {out}, encoded by {retriever.encoder.card.name}")
 
 
