@@ -6,6 +6,7 @@ Importing it costs neither torch nor faiss, spaCy or pyarrow.
 from __future__ import annotations
 
 from retrieval.build import build_index, index_passages
+from retrieval.change import add_files, add_passages, compact_index, remove_passages
 from retrieval.corpus import Corpus
 from retrieval.errors import UserError
 from retrieval.index import open_index
@@ -22,6 +23,10 @@ __all__ = [
     "open_index",
     "build_index",
     "index_passages",
+    "add_files",
+    "add_passages",
+    "remove_passages",
+    "compact_index",
     "as_retriever",
     "DenseRetriever",
     "FixedPassages",

@@ -10,11 +10,12 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, compress
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from retrieval.atomic import new_directory, write_json
 from retrieval.checks import whole
@@ -79,12 +80,14 @@ class Corpus(Sequence[Passage]):
     Attributes:
         directory: where it lives.
         digest: fingerprint of all ids, titles and texts in their order.
+        kept: bool [rows], false for passages that were removed; None where none was.
     """
 
     def __init__(self, directory: Path, table: Any, digest: str) -> None:
         self.directory = directory
         self.digest = digest
         self._columns = [table.column(name) for name in _COLUMNS]
+        self.kept: NDArray[np.bool_] | None = None
         self._ends = list(accumulate(len(chunk) for chunk in self._columns[0].chunks))
 
     @classmethod
@@ -111,6 +114,34 @@ class Corpus(Sequence[Passage]):
             )
         return cls(path, table, manifest.digest)
 
+    @classmethod
+    def joined(cls, parts: Sequence[Corpus], kept: NDArray[np.bool_] | None) -> Corpus:
+        """The passages of several corpora, one after the other.
+
+        Args:
+            parts: at least one; a single one can still be checked against its digest.
+            kept: bool [rows], false for removed passages: they keep their rows, and `live` leaves them out.
+        """
+        import pyarrow as pa
+
+        table = pa.concat_tables(pa.table(part._columns, _schema()) for part in parts)
+        joined = cls(parts[0].directory, table, parts[0].digest if len(parts) == 1 else "")
+        joined.kept = kept
+        return joined
+
+    def live(self) -> Iterator[Passage]:
+        """The passages that were not removed."""
+        return iter(self) if self.kept is None else compress(self, self.kept)
+
+    def rows_with(self, ids: Any) -> NDArray[np.int64]:
+        """Rows, rising, of passages that were not removed and whose id is one of some; reads all ids."""
+        import pyarrow as pa
+        from pyarrow import compute
+
+        wanted = pa.array(ids, pa.large_string()) if isinstance(ids, list) else ids
+        found: NDArray[np.bool_] = compute.is_in(self._columns[0], value_set=wanted).to_numpy()
+        return np.flatnonzero(found if self.kept is None else found & self.kept)
+
     def check_content(self) -> None:
         """Read every passage and compare with the digest; the time grows with the corpus.
 
@@ -133,12 +164,13 @@ class Corpus(Sequence[Passage]):
             )
 
     @classmethod
-    def build(cls, passages: Iterable[Passage | Row], directory: str | Path) -> Corpus:
+    def build(cls, passages: Iterable[Passage | Row], directory: str | Path, *, others: Corpus | None = None) -> Corpus:
         """Write a corpus. Until the last passage is on disk nothing appears at `directory`.
 
         Args:
             passages: in the order of their rows; a `Row` knows its file and line.
             directory: a new place, or that of an older corpus, which is replaced.
+            others: passages whose ids are used already.
 
         Raises:
             UserError: no passages, a passage without id or text, an id that occurs twice, or a full disk.
@@ -146,7 +178,7 @@ class Corpus(Sequence[Passage]):
         path = user_path(directory)
         check_replaceable(path, {FILE, MANIFEST})
         with new_directory(path) as partial:
-            count, digest = _write(passages, partial / FILE)
+            count, digest = _write(passages, partial / FILE, others)
             if count == 0:
                 raise UserError("no passages: an empty corpus cannot be searched")
             manifest = CorpusManifest(count, digest, sizes(partial))
@@ -248,11 +280,12 @@ class _Places:
         source = self._sources[bisect_right(self._starts, row) - 1]
         return replace(source, number=self._numbers[row])
 
-    def check_unique(self, file: Path) -> None:
-        """Compare the ids of rows that share a hash.
+    def check_unique(self, file: Path, others: Corpus | None) -> None:
+        """Compare the ids of rows that share a hash, and all with those of other passages.
 
         Args:
             file: the passages, written.
+            others: passages whose ids are used already.
 
         Raises:
             UserError: two rows have one id; names both places.
@@ -260,9 +293,10 @@ class _Places:
         hashes = np.frombuffer(self._hashes, np.int64)
         order = np.sort(hashes)
         repeated = np.unique(order[1:][order[1:] == order[:-1]])
-        if not len(repeated):
-            return
         ids, first = _read(file).column("id"), dict[str, int]()
+        if others is not None and len(used := others.rows_with(ids)):
+            row = ids.index(others[int(used[0])].id).as_py()
+            raise UserError(f"{self.place(row)}: id {ids[row].as_py()!r} is in the index; remove that passage first")
         for row in np.flatnonzero(np.isin(hashes, repeated)).tolist():
             identifier = ids[row].as_py()
             if identifier in first:
@@ -273,7 +307,7 @@ class _Places:
             first[identifier] = row
 
 
-def _write(passages: Iterable[Passage | Row], file: Path) -> tuple[int, str]:
+def _write(passages: Iterable[Passage | Row], file: Path, others: Corpus | None) -> tuple[int, str]:
     """Write all rows and return their count and digest."""
     import pyarrow as pa
 
@@ -300,7 +334,7 @@ def _write(passages: Iterable[Passage | Row], file: Path) -> tuple[int, str]:
                 waiting = 0
         if batch:
             flush()
-    places.check_unique(file)
+    places.check_unique(file, others)
     return len(places), digest.value()
 
 

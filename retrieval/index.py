@@ -5,40 +5,72 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from retrieval.atomic import recover
 from retrieval.checks import choice, whole
+from retrieval.compressed import CompressedIndex, DenseCard, factory_of
 from retrieval.corpus import FILE as PASSAGES
 from retrieval.corpus import Corpus
 from retrieval.encoders import Encoder, EncoderCard, Template, load_encoder
 from retrieval.errors import UserError
-from retrieval.manifests import MANIFEST, check_finished
+from retrieval.manifests import MANIFEST, check_finished, checksums
 from retrieval.reading import user_path
 from retrieval.search import DenseRetriever
-from retrieval.vectors import KINDS
+from retrieval.vectors import FlatIndex, Mask, SegmentedIndex, VectorIndex
 
-FORMAT = "selfrag-index-1"
-CORPUS, VECTORS = "corpus", "vectors.npy"
+FORMAT = "selfrag-index-2"
+FORMATS = (FORMAT, "selfrag-index-1")  # the older one has a single segment and flat search
+CORPUS, VECTORS, PARTS = "corpus", "vectors.npy", "parts"
+DENSE, REMOVED, SEGMENT = "dense.faiss", "removed.npy", "segment"
+_SEGMENT = re.compile(rf"\.|{PARTS}/\d+-{SEGMENT}")
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Passages that were added together, and their vectors.
+
+    Attributes:
+        name: its folder, relative to the index; it holds `corpus` and `vectors.npy`.
+        passages: number of passages.
+        corpus: digest of the passages.
+    """
+
+    name: str
+    passages: int
+    corpus: str
+
+    def __post_init__(self) -> None:
+        if not _SEGMENT.fullmatch(self.name):
+            raise UserError(f"{self.name!r:.60} is not the folder of a segment")
 
 
 @dataclass(frozen=True, slots=True)
 class IndexManifest:
-    """How an index was made.
+    """How an index was made. A new one takes the place of the older at each change; files are never changed.
 
     Attributes:
-        passages: number of passages, n.
-        corpus: digest of the passages.
+        passages: number of passages of the first segment, whose folder is that of the index.
+        corpus: digest of those passages.
         encoder: the encoder that made the vectors.
         template: how passages and queries became texts.
-        kind: kind of vector index.
+        kind: kind of search that was asked for: `auto`, `flat`, `rabitq`, `ivf`, or a factory string of faiss.
         metric: similarity of two vectors.
         files: bytes by relative file name.
         versions: of Python and of the libraries that made the numbers.
         inputs: fingerprint of the files that the passages were read from; empty if unknown.
+        generation: counts the changes.
+        added: segments after the first, in the order of their rows.
+        removed: number of removed passages, whose rows are in `parts/GENERATION-removed.npy`.
+        dense: the approximate index of the first segment; None for exact search.
+        checksums: of the files, blake2b by relative name; empty in older manifests.
         digest: of all this but the encoder's name and source, as it was written; empty in older manifests.
     """
 
@@ -51,11 +83,32 @@ class IndexManifest:
     files: dict[str, int] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=lambda: _versions())
     inputs: str = ""
+    generation: int = 1
+    added: list[Segment] = field(default_factory=list)
+    removed: int = 0
+    dense: DenseCard | None = None
+    checksums: dict[str, str] = field(default_factory=dict)
     digest: str = ""
 
     def __post_init__(self) -> None:
         whole("passages", self.passages)
+        whole("generation", self.generation)
         choice("metric", self.metric, ["inner_product"])
+        factory_of(self.kind, 1, 1)
+
+    @property
+    def segments(self) -> list[Segment]:
+        """All segments, in the order of their rows."""
+        return [Segment(".", self.passages, self.corpus), *self.added]
+
+    @property
+    def rows(self) -> int:
+        """Passages of all segments, removed ones too."""
+        return sum(segment.passages for segment in self.segments)
+
+    def part(self, ending: str) -> str | None:
+        """Relative name of the file of this generation in `parts` that ends so; None where there is none."""
+        return next((name for name in self.files if name.startswith(f"{PARTS}/") and name.endswith(f"-{ending}")), None)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -65,17 +118,30 @@ class IndexManifest:
         """What decides the vectors: equal for two that describe the same vectors of the same passages."""
         values = asdict(self)
         encoder = {name: values["encoder"][name] for name in ("fingerprint", "dim", "precision")}
-        return {name: values[name] for name in ("passages", "corpus", "template", "metric")} | encoder
+        return {
+            name: values[name] for name in ("passages", "corpus", "template", "metric", "added", "removed")
+        } | encoder
 
     def own_digest(self) -> str:
         """Digest of the values that `digest` covers."""
         values = {name: value for name, value in asdict(self).items() if name != "digest"}
         del values["encoder"]["name"], values["encoder"]["source"]  # they may differ for one encoder
-        if not self.inputs:  # older manifests have neither
-            del values["inputs"]
         if self.encoder.precision == "float32":
             del values["encoder"]["precision"]
+        for name, default in _LATER.items():  # older manifests do not have them
+            if values[name] == default:
+                del values[name]
         return hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+_LATER: dict[str, Any] = {
+    "inputs": "",
+    "generation": 1,
+    "added": [],
+    "removed": 0,
+    "dense": None,
+    "checksums": {},
+}
 
 
 def building_directory(directory: Path) -> Path:
@@ -98,7 +164,7 @@ def load_manifest(directory: str | Path) -> IndexManifest:
             "run the same build again to continue it"
         )
     needed = [VECTORS, *(f"{CORPUS}/{name}" for name in (MANIFEST, PASSAGES))]
-    manifest = check_finished(path, IndexManifest, FORMAT, "index", needed)
+    manifest = check_finished(path, IndexManifest, FORMATS, "index", needed)
     if manifest.digest not in ("", manifest.own_digest()):
         raise UserError(f"index {path} is damaged: {MANIFEST} was changed after it was written; build it again")
     return manifest
@@ -106,7 +172,7 @@ def load_manifest(directory: str | Path) -> IndexManifest:
 
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
-    for name in ("selfrag", "numpy", "pyarrow", "torch", "transformers"):
+    for name in ("selfrag", "numpy", "pyarrow", "torch", "transformers", "faiss-cpu"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:
@@ -115,10 +181,28 @@ def _versions() -> dict[str, str]:
 
 
 _READ_THROUGH = 1 << 26  # bytes of an index up to which every opening reads all of it, in about a tenth of a second
+_CHECKED = 1 << 28  # bytes of an approximate index up to which every opening compares its checksum
+
+
+@dataclass(frozen=True, slots=True)
+class OpenParts:
+    """The files of one generation, memory-mapped.
+
+    Attributes:
+        corpus: passages of all segments; removed ones are still there.
+        vectors: of each segment.
+        index: searches all of it.
+    """
+
+    corpus: Corpus
+    vectors: list[FlatIndex]
+    index: VectorIndex
 
 
 def open_index(directory: str | Path, encoder: Encoder | str | Path | None = None) -> DenseRetriever:
     """A retriever over an index that `build_index` wrote; corpus and vectors are memory-mapped.
+
+    It keeps reading the generation that it opened, also while the index is changed.
 
     Args:
         directory: the index.
@@ -128,22 +212,94 @@ def open_index(directory: str | Path, encoder: Encoder | str | Path | None = Non
         UserError: the index is missing, unfinished, half-written or damaged, or was built with another encoder.
     """
     path = user_path(directory)
-    manifest = load_manifest(path)
+    manifest, parts = open_parts(path)
+    return DenseRetriever(parts.corpus, parts.index, encoder_of(path, manifest, encoder), manifest.template)
+
+
+def open_parts(path: Path) -> tuple[IndexManifest, OpenParts]:
+    """The manifest of an index and the files that it names.
+
+    Raises:
+        UserError: the index is missing, unfinished, half-written or damaged.
+    """
+    while True:
+        manifest = load_manifest(path)
+        try:
+            return manifest, _opened(path, manifest)
+        except UserError:
+            if load_manifest(path) == manifest:  # else it was changed while it was opened
+                raise
+
+
+def _opened(path: Path, manifest: IndexManifest) -> OpenParts:
+    corpora, vectors = [], []
+    for segment in manifest.segments:
+        folder = path / segment.name
+        corpus, found = Corpus.open(folder / CORPUS), FlatIndex.open(folder / VECTORS)
+        stated = segment.passages, segment.corpus, manifest.encoder.dim
+        if stated != (len(corpus), corpus.digest, found.dim) or len(corpus) != len(found):
+            raise UserError(
+                f"index {path} is damaged: its manifest says {stated[0]} passages ({stated[1]:.40}) and vectors of "
+                f"{stated[2]}, its files hold {len(corpus)} ({corpus.digest:.40}) and {len(found)} vectors of "
+                f"{found.dim}; build it again"
+            )
+        corpora.append(corpus)
+        vectors.append(found)
+    small = sum(manifest.files.values()) <= _READ_THROUGH
+    dense = manifest.part(DENSE)
+    check_sums(path, manifest, list(manifest.files) if small else [])
+    if dense is not None and manifest.files[dense] <= _CHECKED:
+        check_sums(path, manifest, [dense])
+    if small:
+        for corpus, found in zip(corpora, vectors, strict=True):
+            corpus.check_content()
+            if not found.all_finite():
+                raise UserError(f"index {path} is damaged: it holds vectors that are not finite; build it again")
+    if (dense is None) != (manifest.dense is None):
+        raise UserError(f"index {path} is damaged: {MANIFEST} does not name its approximate index; build it again")
+    parts: list[VectorIndex] = list(vectors)
+    if dense is not None and manifest.dense is not None:
+        parts[0] = CompressedIndex.open(path / dense, vectors[0], manifest.dense)
+    kept = _kept(path, manifest)
+    single = len(parts) == 1 and kept is None
+    return OpenParts(Corpus.joined(corpora, kept), vectors, parts[0] if single else SegmentedIndex(parts, kept))
+
+
+def check_sums(path: Path, manifest: IndexManifest, names: Sequence[str]) -> None:
+    """Read files of an index and compare them with the checksums of its manifest.
+
+    Raises:
+        UserError: a file is not the one that was written.
+    """
+    if manifest.checksums:
+        found = checksums(path, names)
+        wrong = next((name for name in names if manifest.checksums.get(name) != found[name]), None)
+        if wrong is not None:
+            raise UserError(f"index {path} is damaged: {wrong:.80} is not as it was written; build it again")
+
+
+def _kept(path: Path, manifest: IndexManifest) -> Mask | None:
+    """Bool [rows], false for removed passages; None where none was removed."""
+    name = manifest.part(REMOVED)
+    if name is None and not manifest.removed:
+        return None
+    try:
+        packed = np.load(path / str(name), allow_pickle=False)
+        removed = np.unpackbits(packed, count=manifest.rows).astype(bool)
+    except (OSError, ValueError, TypeError, EOFError) as error:
+        raise UserError(f"index {path} is damaged: {name} cannot be read ({error}); build it again") from error
+    if np.count_nonzero(removed) != manifest.removed:
+        raise UserError(f"index {path} is damaged: {name} does not hold {manifest.removed} rows; build it again")
+    return ~removed
+
+
+def encoder_of(path: Path, manifest: IndexManifest, encoder: Encoder | str | Path | None) -> Encoder:
+    """The encoder of an index, loaded.
+
+    Raises:
+        UserError: the index was built with another one, or with one that must be given.
+    """
     built_with = manifest.encoder
-    if manifest.kind not in KINDS:
-        raise UserError(f"index {path} is of kind {manifest.kind!r:.80}; known: {', '.join(KINDS)}; build it again")
-    corpus, vectors = Corpus.open(path / CORPUS), KINDS[manifest.kind](path / VECTORS)
-    stated = manifest.passages, manifest.corpus, built_with.dim
-    if stated != (len(corpus), corpus.digest, vectors.dim) or len(corpus) != len(vectors):
-        raise UserError(
-            f"index {path} is damaged: its manifest says {stated[0]} passages ({stated[1]:.40}) and vectors of "
-            f"{stated[2]}, its files hold {len(corpus)} ({corpus.digest:.40}) and {len(vectors)} vectors of "
-            f"{vectors.dim}; build it again"
-        )
-    if sum(manifest.files.values()) <= _READ_THROUGH:
-        corpus.check_content()
-        if not vectors.all_finite():
-            raise UserError(f"index {path} is damaged: it holds vectors that are not finite; build it again")
     if encoder is None:
         if not built_with.source:
             raise UserError(
@@ -156,4 +312,4 @@ def open_index(directory: str | Path, encoder: Encoder | str | Path | None = Non
             f"index {path} was built with another encoder: {built_with.name!r} ({built_with.fingerprint:.40}), "
             f"not {loaded.card.name!r} ({loaded.card.fingerprint:.40}); open it with that one, or build it again"
         )
-    return DenseRetriever(corpus, vectors, loaded, manifest.template)
+    return loaded

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, get_args, get_origin, get_type_hints
@@ -44,12 +45,19 @@ def record(kind: type[R], values: object, where: str) -> R:
 def _value(hint: Any, value: Any, where: str) -> Any:
     if is_dataclass(hint) and isinstance(hint, type):
         return record(hint, value, where)
+    if get_origin(hint) is list:
+        if not isinstance(value, list):
+            raise UserError(f"{where} must be a list, not {type(value).__name__} {value!r:.60}")
+        return [_value(get_args(hint)[0], one, f"{where} {number}") for number, one in enumerate(value, start=1)]
     if get_origin(hint) is dict:
         if not isinstance(value, Mapping):
             raise UserError(f"{where} must be an object, not {type(value).__name__} {value!r:.60}")
         of_key, of_value = get_args(hint)
         return {_value(of_key, key, where): _value(of_value, one, f"{where} {key!r:.60}") for key, one in value.items()}
     options = get_args(hint) or (hint,)
+    inner = next((one for one in options if is_dataclass(one) and isinstance(one, type)), None)
+    if inner is not None and value is not None:
+        return record(inner, value, where)
     if float in options and type(value) is int:
         return value
     if type(value) not in options:
@@ -79,13 +87,24 @@ def sizes(directory: Path) -> dict[str, int]:
     return {path.relative_to(directory).as_posix(): path.stat().st_size for path in files}
 
 
-def check_finished(directory: Path, kind: type[T], expected: str, what: str, needed: Sequence[str]) -> T:
+def checksums(directory: Path, names: Iterable[str]) -> dict[str, str]:
+    """blake2b of files below `directory` by relative name; reads all of them."""
+    found = {}
+    for name in names:
+        with (directory / name).open("rb") as file:
+            found[name] = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    return found
+
+
+def check_finished(
+    directory: Path, kind: type[T], expected: str | Sequence[str], what: str, needed: Sequence[str]
+) -> T:
     """The manifest of a finished directory.
 
     Args:
         directory: where it should be.
         kind: dataclass of the manifest, with the field `files`: bytes by relative name.
-        expected: value of the manifest's `format`.
+        expected: value of the manifest's `format`, or several that can be read, the present one first.
         what: its name in an error, such as `index`.
         needed: files that it must list.
 
@@ -101,9 +120,10 @@ def check_finished(directory: Path, kind: type[T], expected: str, what: str, nee
         raise UserError(f"{what} {directory} is half-written: it has no {MANIFEST}; build it again")
     try:
         values = read_json(directory / MANIFEST)
-        stated = values.pop("format", None) if isinstance(values, dict) else expected
-        if stated != expected:
-            raise UserError(f"{stated!r:.60} is not the format {expected!r}")
+        formats = (expected,) if isinstance(expected, str) else expected
+        stated = values.pop("format", None) if isinstance(values, dict) else formats[0]
+        if stated not in formats:
+            raise UserError(f"{stated!r:.60} is not the format {formats[0]!r}")
         manifest = record(kind, values, MANIFEST)
     except UserError as error:
         raise UserError(f"{what} {directory} is damaged ({error}); build it again") from error

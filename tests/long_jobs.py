@@ -41,8 +41,7 @@ import transformers  # noqa: F401
 
 import critic.cli.main
 import selfrag.cli.main
-from retrieval import Passage, index_passages
-from retrieval import vectors as encoding
+from retrieval import Passage, encoding, index_passages
 from retrieval.encoders import EncoderCard
 from selfrag.demo import model as demo_model
 from selfrag.errors import UserError

@@ -1,4 +1,4 @@
-"""`selfrag index build` and `selfrag index search`: arguments in, text out. All work is done by `retrieval`."""
+"""`selfrag index`: arguments in, text out. All work is done by `retrieval`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Annotated
 import typer
 
 from retrieval import Passage, build_index
+from retrieval.change import add_files, compact_index, remove_passages, verify_index
 from retrieval.encoders import load_encoder
+from retrieval.index import load_manifest
 from retrieval.splitting import Splitting, sentence_finder
 from selfrag.cli.running import Commands
 from selfrag.errors import UserError
-from selfrag.loading import DEMO, load_index, resolve_encoder
+from selfrag.loading import DEMO, index_directory, load_index, resolve_encoder
 from selfrag.rendering import NAME, cut
 from selfrag.untrusted import printable, whole
 
@@ -26,39 +28,128 @@ EncoderOption = Annotated[
     str | None,
     typer.Option("--encoder", help="Directory or hub name of a text encoder.", show_default="packaged MiniLM"),
 ]
+FilesArgument = Annotated[
+    list[Path], typer.Argument(help="jsonl, tsv, csv, parquet (id, title, text), txt or md files.")
+]
+DirectoryArgument = Annotated[Path, typer.Argument(help="Directory of the index.")]
+WordsOption = Annotated[int, typer.Option(help="Most words of a passage cut from a document.")]
+OverlapOption = Annotated[int, typer.Option(help="Sentences that a passage repeats from the one before.")]
+SentencesOption = Annotated[str, typer.Option(help="'rules', or the name of an installed spaCy model.")]
+BatchOption = Annotated[int, typer.Option(help="Texts that go through the encoder at once.", min=1)]
 DeviceOption = Annotated[str, typer.Option(help="Device of the encoder: cpu, cuda, or auto for a GPU if there is one.")]
 PrecisionOption = Annotated[
     str, typer.Option(help="Number format of the encoder: float32, bfloat16, or auto for the fast one of the device.")
+]
+KindOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Kind of search: auto, flat (exact), rabitq, ivf, or a factory string of faiss.",
+        show_default="as it is; auto for a new index",
+    ),
+]
+StorageOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Number format of the vectors on disk: auto, float32 or float16.",
+        show_default="as it is; auto for a new index",
+    ),
 ]
 
 
 @app.command()
 def build(
-    files: Annotated[list[Path], typer.Argument(help="jsonl, tsv, csv, parquet (id, title, text), txt or md files.")],
+    files: FilesArgument,
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory of the index.")],
     encoder: EncoderOption = None,
-    words: Annotated[int, typer.Option(help="Most words of a passage cut from a document.")] = _DEFAULT.words,
-    overlap: Annotated[
-        int, typer.Option(help="Sentences that a passage repeats from the one before.")
-    ] = _DEFAULT.overlap,
-    sentences: Annotated[
-        str, typer.Option(help="'rules', or the name of an installed spaCy model.")
-    ] = _DEFAULT.sentences,
-    batch_size: Annotated[int, typer.Option(help="Texts that go through the encoder at once.", min=1)] = 64,
+    words: WordsOption = _DEFAULT.words,
+    overlap: OverlapOption = _DEFAULT.overlap,
+    sentences: SentencesOption = _DEFAULT.sentences,
+    batch_size: BatchOption = 64,
     device: DeviceOption = "cpu",
     precision: PrecisionOption = "float32",
+    kind: KindOption = None,
+    storage: StorageOption = None,
 ) -> None:
     """Build an index. Interrupted, it continues where it stopped when the same command is run again."""
     splitting = Splitting(words=words, overlap=overlap, sentences=sentences)
     sentence_finder(sentences)  # also where no file is a document: a name that is not known is a mistake
     loaded = load_encoder(resolve_encoder(encoder or DEMO), device=device, precision=precision)
-    retriever = build_index(files, out, encoder=loaded, splitting=splitting, batch_size=batch_size)
+    retriever = build_index(
+        files, out, encoder=loaded, splitting=splitting, kind=kind, storage=storage, batch_size=batch_size
+    )
     typer.echo(f"{len(retriever.corpus)} passages in {out}, encoded by {retriever.encoder.card.name}")
 
 
 @app.command()
+def add(
+    directory: DirectoryArgument,
+    files: FilesArgument,
+    encoder: EncoderOption = None,
+    words: WordsOption = _DEFAULT.words,
+    overlap: OverlapOption = _DEFAULT.overlap,
+    sentences: SentencesOption = _DEFAULT.sentences,
+    batch_size: BatchOption = 64,
+    device: DeviceOption = "cpu",
+    precision: PrecisionOption = "float32",
+) -> None:
+    """Add files to an index. Interrupted, it continues where it stopped when the same command is run again."""
+    splitting = Splitting(words=words, overlap=overlap, sentences=sentences)
+    sentence_finder(sentences)
+    source = load_manifest(directory).encoder.source
+    loaded = load_encoder(resolve_encoder(encoder or source or DEMO), device=device, precision=precision)
+    added = add_files(directory, files, encoder=loaded, splitting=splitting, batch_size=batch_size)
+    typer.echo(f"{added} passages added to {directory}")
+
+
+@app.command()
+def remove(
+    directory: DirectoryArgument,
+    ids: Annotated[list[str], typer.Argument(help="Ids of the passages.")],
+) -> None:
+    """Remove passages from an index by id."""
+    typer.echo(f"{remove_passages(directory, ids)} passages removed from {directory}")
+
+
+@app.command()
+def compact(directory: DirectoryArgument, kind: KindOption = None, storage: StorageOption = None) -> None:
+    """Make an index one segment without the removed passages, or change its kind. Nothing is encoded."""
+    compact_index(directory, kind=kind, storage=storage)
+    info(directory)
+
+
+@app.command()
+def info(
+    directory: DirectoryArgument,
+    verify: Annotated[bool, typer.Option("--verify", help="Read all files and compare their checksums.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show what an index holds, how it is searched, and the recall that was measured."""
+    path = index_directory(directory)
+    manifest = verify_index(path) if verify else load_manifest(path)
+    if as_json:
+        typer.echo(json.dumps(manifest.as_dict(), ensure_ascii=False))
+        return
+    added = sum(segment.passages for segment in manifest.added)
+    rows = {
+        "passages": f"{manifest.rows - manifest.removed}",
+        "segments": f"{len(manifest.segments)}; {added} passages added, {manifest.removed} removed",
+        "encoder": f"{manifest.encoder.name}, {manifest.encoder.dim} numbers a passage, {manifest.encoder.precision}",
+        "search": "flat (exact)",
+        "disk": f"{sum(manifest.files.values()) / 1e6:.1f} MB",
+        "generation": f"{manifest.generation}",
+    }
+    if (dense := manifest.dense) is not None:
+        lists = f"{dense.nprobe} lists and " if dense.nprobe else ""
+        rows["search"] = f"{manifest.kind} ({dense.factory}); a query visits {lists}{dense.candidates} candidates"
+        bound = f"lower 95% bound {dense.recall_low:.3f}, {dense.queries} passages as queries"
+        rows["recall@10"] = f"{dense.recall:.3f} of exact search ({bound})"
+    for name, value in rows.items():
+        typer.echo(f"{name:<11} {printable(value)}")
+
+
+@app.command()
 def search(
-    directory: Annotated[Path, typer.Argument(help="Directory of the index.")],
+    directory: DirectoryArgument,
     query: Annotated[str, typer.Argument(help="What to look for.")],
     k: Annotated[int, typer.Option("-k", help="Number of passages.", min=1)] = 5,
     encoder: EncoderOption = None,

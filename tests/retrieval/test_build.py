@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-import retrieval.build
+import retrieval.encoding
 from retrieval import Passage, UserError, build_index, index_passages, open_index
 from retrieval.atomic import locked_directory
 from retrieval.encoders import EncoderCard, Template
@@ -61,7 +61,7 @@ def test_another_build_replaces_the_index(tmp_path, animals, encoder, make_encod
 
 @pytest.fixture
 def many(monkeypatch):
-    monkeypatch.setattr(retrieval.build, "BLOCK_ROWS", 10)
+    monkeypatch.setattr(retrieval.encoding, "BLOCK_ROWS", 10)
     return [Passage(str(n), f"passage number {n} " + "word " * (n % 7)) for n in range(95)]
 
 
@@ -96,7 +96,7 @@ def test_an_index_that_could_not_be_put_in_place_is_not_encoded_again(tmp_path, 
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("retrieval.build.publish", full)
+        patch.setattr("retrieval.generations.publish", full)
         with pytest.raises(UserError, match="no space left while writing"):
             index_passages(many, tmp_path / "index", encoder=make_encoder())
     again = make_encoder()

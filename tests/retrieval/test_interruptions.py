@@ -18,11 +18,11 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals a
 BUILD = """
 import sys, time
 import numpy as np
-import retrieval.build
+import retrieval.encoding
 from retrieval import Passage, UserError, index_passages
 from retrieval.encoders import EncoderCard
 
-retrieval.build.BLOCK_ROWS = 10
+retrieval.encoding.BLOCK_ROWS = 10
 out, pause = sys.argv[1], float(sys.argv[2])
 
 class Slow:

@@ -6,8 +6,8 @@ import time
 import numpy as np
 import pytest
 
-import retrieval.build
-from retrieval import Corpus, DenseRetriever, Passage, UserError, build_index, index_passages
+import retrieval.encoding
+from retrieval import Corpus, DenseRetriever, Passage, UserError, build_index, index_passages, open_index
 from retrieval.encoders import load_encoder
 from retrieval.readers import Place, Row, files_fingerprint
 from retrieval.vectors import FlatIndex, Hits
@@ -98,7 +98,7 @@ def test_files_that_did_not_change_are_not_read_again(tmp_path, table, encoder, 
 
 
 def test_an_interrupted_build_does_not_read_again(tmp_path, table, make_encoder, monkeypatch):
-    monkeypatch.setattr(retrieval.build, "BLOCK_ROWS", 10)
+    monkeypatch.setattr(retrieval.encoding, "BLOCK_ROWS", 10)
     with pytest.raises(KeyboardInterrupt):
         build_index([table], tmp_path / "index", encoder=make_encoder(fail_after=2))
     monkeypatch.setattr("retrieval.readers.read_lines", lambda path: pytest.fail("read again"))
@@ -143,9 +143,7 @@ def test_another_precision_gives_near_vectors_and_opens_the_same_index(tmp_path,
     cosine = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
     assert cosine.min() > 0.99
     built = index_passages(animals, tmp_path / "index", encoder=fast)
-    assert [p.id for p in retrieval.open_index(tmp_path / "index")(["honey"], 5)[0]] == [
-        p.id for p in built(["honey"], 5)[0]
-    ]
+    assert [p.id for p in open_index(tmp_path / "index")(["honey"], 5)[0]] == [p.id for p in built(["honey"], 5)[0]]
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,8 @@ def test_passages_changed_in_their_place_are_found(index, encoder, animals):
     """The same number of bytes, and every size right: only the content differs."""
     file = index / "corpus" / "passages.arrow"
     file.write_bytes(file.read_bytes().replace(b"honey", b"money"))
+    assert "corpus/passages.arrow is not as it was written" in refused(index, encoder)
+    edit(index / "manifest.json", sealed=True, checksums={})  # as in a manifest of an older version
     assert "other passages than were written" in refused(index, encoder)
     index_passages(animals, index, encoder=encoder)  # the advice, "build it again", works
     assert open_index(index, encoder)(["honey"], 1)[0][0].id == "bee"

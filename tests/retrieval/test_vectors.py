@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retrieval import UserError
-from retrieval.build import GrowingMatrix
+from retrieval.encoding import GrowingMatrix
 from retrieval.vectors import FlatIndex
 
 pytest.importorskip("faiss")

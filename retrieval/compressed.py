@@ -1,0 +1,239 @@
+"""Approximate search: faiss's codes find candidates, the memory-mapped vectors give their exact scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retrieval.checks import number, whole
+from retrieval.errors import UserError, require
+from retrieval.vectors import FlatIndex, Hits, Mask, Matrix, faiss_threads
+
+KINDS = ("auto", "flat", "rabitq", "ivf")
+_FLAT_ROWS, _RABITQ_ROWS = 50_000, 500_000  # `auto` is flat, then rabitq up to these numbers of rows
+
+_TRAINING_BYTES = 1 << 27  # of float32 vectors that centroids and rotations are trained on
+_BLOCK = 16_384  # vectors that are added at once
+_QUERIES, _K, _TARGET = 256, 10, 0.96  # held-aside vectors, neighbours of each, and the recall they must reach
+_CANDIDATES = (100, 200, 400, 800)
+_EXACT_ROWS = 20_000  # so few allowed rows are compared one by one
+
+
+@dataclass(frozen=True, slots=True)
+class DenseCard:
+    """An approximate index, its settings and what they reach.
+
+    Attributes:
+        factory: faiss's description of it, such as `RR384,IVF4096,RaBitQfs`.
+        nprobe: lists that a search visits; 0 where there are none.
+        candidates: rows that a search scores exactly.
+        recall: mean share of the exact 10 nearest that it finds, over `queries` held-aside vectors.
+        recall_low: lower end of the 95% interval of `recall`.
+        queries: number of vectors that were held aside.
+    """
+
+    factory: str
+    nprobe: int
+    candidates: int
+    recall: float
+    recall_low: float
+    queries: int
+
+    def __post_init__(self) -> None:
+        whole("nprobe", self.nprobe, 0)
+        whole("candidates", self.candidates)
+        number("recall", self.recall, 0, 1)
+
+
+def factory_of(kind: str, rows: int, dim: int) -> str:
+    """Faiss's description of a kind; empty for flat.
+
+    Args:
+        kind: one of `KINDS`, or such a description, which is returned as it is.
+        rows: number of vectors, n.
+        dim: length of a vector, d.
+
+    Raises:
+        UserError: no such kind.
+    """
+    if kind == "auto":
+        kind = "flat" if rows <= _FLAT_ROWS else "rabitq" if rows <= _RABITQ_ROWS else "ivf"
+    if kind in ("flat", "rabitq"):
+        return "" if kind == "flat" else "RaBitQfs"
+    if kind == "ivf":
+        lists = 1 << max(0, round(math.log2(4 * math.sqrt(rows))))
+        return f"RR{dim},IVF{min(lists, rows)},RaBitQfs"
+    if kind.lower() == kind or not kind.isprintable():  # faiss's own names have capitals
+        raise UserError(f"kind={kind!r:.80}: choose one of {', '.join(KINDS)}, or give faiss's factory string")
+    return kind
+
+
+def build_compressed(vectors: FlatIndex, factory: str, file: Path, *, progress: bool | None = None) -> DenseCard:
+    """Train an index on a sample of the vectors, add all of them, choose its settings and write it.
+
+    Args:
+        vectors: all of them.
+        factory: faiss's description.
+        file: where to write.
+        progress: show a bar on stderr; None shows it on a terminal only.
+
+    Raises:
+        MissingExtraError: faiss is not installed.
+        UserError: faiss cannot make such an index of these vectors.
+    """
+    from tqdm import tqdm
+
+    faiss = require("faiss", extra="cpu")
+    random = np.random.default_rng(0)
+    try:
+        index = faiss.index_factory(vectors.dim, factory, faiss.METRIC_INNER_PRODUCT)
+        lists = _lists(index)
+        wanted = 40 * lists.nlist if lists is not None else 20_000
+        sample = min(len(vectors), wanted, _TRAINING_BYTES // (4 * vectors.dim))
+        if lists is not None:
+            lists.cp.min_points_per_centroid = 1  # it only warns
+        index.train(vectors.rows(np.sort(random.choice(len(vectors), sample, replace=False))))
+        starts = range(0, len(vectors), _BLOCK)
+        for start in tqdm(starts, "indexing", unit="block", disable=None if progress is None else not progress):
+            index.add(vectors.block(start, start + _BLOCK))
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(
+            f"kind={factory!r:.80}: faiss cannot build it of {len(vectors)} vectors of {vectors.dim}: "
+            f"{str(error).splitlines()[0].rpartition('Error: ')[2]:.200}"
+        ) from error
+    card = _calibrated(index, vectors, factory, random)
+    faiss.write_index(index, str(file))
+    return card
+
+
+def _lists(index: Any) -> Any:
+    """The inverted lists of an index, or None."""
+    import faiss
+
+    try:
+        return faiss.extract_index_ivf(index)
+    except RuntimeError:
+        return None
+
+
+def _settings(index: Any) -> Iterator[tuple[int, int]]:
+    """Numbers of candidates and of lists to try, cheap ones first."""
+    lists = _lists(index)
+    most = 0 if lists is None else max(1, lists.nlist // 4)
+    probes = [*(1 << power for power in range(3, 20) if 1 << power < most), most]
+    for candidates in _CANDIDATES:
+        for nprobe in probes:
+            yield candidates, nprobe
+
+
+def _calibrated(index: Any, vectors: FlatIndex, factory: str, random: np.random.Generator) -> DenseCard:
+    """The cheapest settings whose recall surely reaches the target, else the best ones; by rows that ask for others."""
+    asked = np.sort(random.choice(len(vectors), min(_QUERIES, len(vectors)), replace=False))
+    queries = vectors.rows(asked)
+    k = min(_K + 1, len(vectors))
+    truth = vectors.search(queries, k)
+    best: DenseCard | None = None
+    for candidates, nprobe in _settings(index):
+        found = CompressedIndex(index, vectors, nprobe, candidates).search(queries, k)
+        shares = np.array(
+            [_share(row, exact, of) for row, exact, of in zip(asked, truth.rows, found.rows, strict=True)], np.float64
+        )
+        mean, error = float(shares.mean()), float(shares.std() / math.sqrt(len(shares)))
+        low = round(max(0.0, mean - 1.96 * error), 4)
+        if best is None or low > best.recall_low + 0.001:
+            best = DenseCard(factory, nprobe, candidates, round(mean, 4), low, len(asked))
+        if low >= _TARGET:
+            break
+    assert best is not None  # noqa: S101 - there is always a setting to try
+    return best
+
+
+def _share(own: int, exact: NDArray[np.int64], found: NDArray[np.int64]) -> float:
+    wanted = set(exact[exact != own][:_K].tolist())
+    return len(wanted & set(found.tolist())) / max(1, len(wanted))
+
+
+class CompressedIndex:
+    """Approximate search with exact scores.
+
+    Args:
+        index: faiss's, over the codes of all vectors.
+        vectors: the vectors.
+        nprobe: lists to visit; 0 where there are none.
+        candidates: rows to score exactly for up to 10 results; more results take more of them.
+    """
+
+    def __init__(self, index: Any, vectors: FlatIndex, nprobe: int, candidates: int) -> None:
+        self._index = index
+        self._vectors = vectors
+        self._nprobe = nprobe
+        self._candidates = candidates
+        self._nlist = _lists(index).nlist if nprobe else 0
+
+    @classmethod
+    def open(cls, file: Path, vectors: FlatIndex, card: DenseCard) -> CompressedIndex:
+        """Read an index that `build_compressed` wrote.
+
+        Raises:
+            MissingExtraError: faiss is not installed.
+            UserError: the file is damaged, or of other vectors.
+        """
+        faiss = require("faiss", extra="cpu")
+        try:
+            index = faiss.read_index(str(file))
+            fits = (index.ntotal, index.d) == (len(vectors), vectors.dim)
+            if not fits or (card.nprobe > 0) != (_lists(index) is not None):
+                raise UserError(f"{file} is not the index of these vectors; build the index again")
+        except RuntimeError as error:
+            raise UserError(f"{file} is not a readable faiss index; build the index again") from error
+        return cls(index, vectors, card.nprobe, card.candidates)
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+        return self._vectors.dim
+
+    def all_finite(self) -> bool:
+        """Read every vector; whether all can be compared."""
+        return self._vectors.all_finite()
+
+    def search(self, queries: Matrix, k: int, allowed: Mask | None = None) -> Hits:
+        """The best rows for each of the queries [m, d], -1 for none; see `VectorIndex.search`."""
+        count = len(self) if allowed is None else int(np.count_nonzero(allowed))
+        k = min(k, count)
+        wanted = min(max(self._candidates, 4 * k), count)
+        if wanted == count or (allowed is not None and count <= _EXACT_ROWS):
+            return self._vectors.search(queries, k, allowed)
+        queries = np.ascontiguousarray(queries, np.float32)
+        with faiss_threads(len(queries)):
+            rows = self._found(queries, wanted, allowed, count / len(self))
+        return self._vectors.rescored(queries, np.sort(rows, axis=1), k)
+
+    def _found(self, queries: Matrix, wanted: int, allowed: Mask | None, share: float) -> NDArray[np.int64]:
+        """Candidates, int64 [m, at least wanted]."""
+        faiss: Any = require("faiss", extra="cpu")
+
+        if self._nprobe:
+            # allowed neighbours lie further away: the rarer they are, the more lists hold them
+            settings: dict[str, Any] = {"nprobe": min(self._nlist, math.ceil(self._nprobe / share))}
+            if allowed is not None:
+                bits = np.packbits(allowed, bitorder="little")  # lives until the search has ended
+                settings["sel"] = faiss.IDSelectorBitmap(bits)
+            inner = faiss.SearchParametersIVF(**settings)
+            pre = isinstance(faiss.downcast_index(self._index), faiss.IndexPreTransform)
+            params = faiss.SearchParametersPreTransform(index_params=inner) if pre else inner
+            rows: NDArray[np.int64] = self._index.search(queries, wanted, params=params)[1]
+            return rows
+        rows = self._index.search(queries, min(len(self), math.ceil(1.2 * wanted / share)))[1]
+        if allowed is not None:
+            rows[(rows >= 0) & ~allowed[rows]] = -1
+        return rows

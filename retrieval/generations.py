@@ -1,0 +1,161 @@
+"""Generations of an index folder: each change writes new files, then a new manifest in place of the older one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from retrieval.atomic import publish, write_json, writing
+from retrieval.compressed import DenseCard, build_compressed, factory_of
+from retrieval.corpus import Corpus
+from retrieval.encoding import GrowingMatrix
+from retrieval.index import CORPUS, DENSE, PARTS, REMOVED, SEGMENT, VECTORS, IndexManifest, open_parts
+from retrieval.manifests import MANIFEST, checksums, sizes
+from retrieval.reading import user_path
+from retrieval.vectors import FlatIndex, Mask
+
+STORAGES = ("auto", "float32", "float16")
+_EXACT_ROWS = 50_000  # up to so many vectors `auto` stores float32
+_BLOCK = 16_384  # rows that are copied at once
+
+
+def absolute(directory: str | Path) -> Path:
+    """Its absolute path, links kept: a link is not to be replaced by what it points to."""
+    return Path(os.path.abspath(user_path(directory)))  # noqa: PTH100 - resolve() would follow a link
+
+
+def dtype_of(storage: str, rows: int) -> str:
+    """Number format of the vectors on disk; `auto` is float32 up to 50,000 rows, else float16."""
+    return ("float32" if rows <= _EXACT_ROWS else "float16") if storage == "auto" else storage
+
+
+def publish_index(plan: IndexManifest, draft: Path, target: Path, progress: bool | None) -> None:
+    """Add to a finished segment what its kind of search needs, and put the folder in place of what is at `target`.
+
+    Args:
+        plan: what the segment holds.
+        draft: its folder, with corpus and vectors.
+        target: folder of the index.
+        progress: show a bar on stderr; None shows it on a terminal only.
+    """
+    with writing(target):
+        shutil.rmtree(draft / PARTS, ignore_errors=True)
+        dense = _dense(draft / VECTORS, plan.kind, draft / PARTS / f"{plan.generation}-{DENSE}", progress)
+        write_json(draft / MANIFEST, _sealed(replace(plan, dense=dense, checksums={}), draft, sizes(draft)).as_dict())
+        publish(draft, target)
+
+
+def restructure(
+    target: Path,
+    manifest: IndexManifest,
+    building: Path,
+    *,
+    kind: str | None = None,
+    storage: str | None = None,
+    progress: bool | None = None,
+) -> None:
+    """Give an index another kind of search or number format and make it one segment; nothing is encoded.
+
+    Args:
+        target: its folder.
+        manifest: as it is.
+        building: folder for unfinished files, held by the caller.
+        kind: another kind of search; None keeps it.
+        storage: another number format of the vectors; None keeps it.
+        progress: show a bar on stderr; None shows it on a terminal only.
+    """
+    _, parts = open_parts(target)
+    present = parts.vectors[0].dtype
+    dtype = present if storage is None else dtype_of(storage, manifest.rows - manifest.removed)
+    kind = kind or manifest.kind
+    if manifest.added or manifest.removed or dtype != present:
+        draft = building / "compacted"
+        shutil.rmtree(draft, ignore_errors=True)
+        corpus = Corpus.build(parts.corpus.live(), draft / CORPUS)
+        _copy_vectors(parts.vectors, parts.corpus.kept, draft, len(corpus), dtype)
+        same = corpus.digest == manifest.corpus
+        plan = replace(
+            manifest,
+            passages=len(corpus),
+            corpus=corpus.digest,
+            kind=kind,
+            added=[],
+            removed=0,
+            generation=manifest.generation + 1,
+            inputs=manifest.inputs if same else "",
+        )
+        publish_index(plan, draft, target, progress)
+        return
+    wanted = factory_of(kind, manifest.rows, parts.vectors[0].dim)
+    if wanted != (manifest.dense.factory if manifest.dense else ""):
+        name = f"{PARTS}/{manifest.generation + 1}-{DENSE}"
+        with writing(target):
+            dense = _dense(target / VECTORS, kind, target / name, progress)
+            next_generation(target, replace(manifest, kind=kind, dense=dense), DENSE, name if dense else None)
+    elif kind != manifest.kind:
+        write_json(target / MANIFEST, replace(manifest, kind=kind).as_dict())
+
+
+def next_generation(target: Path, manifest: IndexManifest, ending: str, new: str | None) -> None:
+    """Write the manifest of a changed index, then remove files that it does not name.
+
+    Args:
+        target: folder of the index.
+        manifest: its values; `files`, `checksums` and `generation` are those from before.
+        ending: of the file of `parts` that `new` takes the place of; new segments take the place of none.
+        new: relative name of a new file or folder, written to its end; None for none.
+    """
+    old = None if ending == SEGMENT else manifest.part(ending)
+    found = sizes(target)
+    kept = {name: size for name, size in manifest.files.items() if name != old}
+    added = {name: size for name, size in found.items() if new and (name == new or name.startswith(f"{new}/"))}
+    manifest = _sealed(replace(manifest, generation=manifest.generation + 1), target, kept | added)
+    write_json(target / MANIFEST, manifest.as_dict())
+    for name in found.keys() - manifest.files.keys():
+        if name.startswith(f"{PARTS}/"):
+            with suppress(OSError):  # where a reader holds it and the system does not let go
+                (target / name).unlink()
+
+
+def _sealed(manifest: IndexManifest, folder: Path, files: dict[str, int]) -> IndexManifest:
+    """With sizes and checksums of its files; those that are known are not read again."""
+    known = {name: manifest.checksums[name] for name in files if name in manifest.checksums}
+    new = checksums(folder, sorted(files.keys() - known.keys()))
+    return replace(manifest, files=dict(sorted(files.items())), checksums=dict(sorted({**known, **new}.items())))
+
+
+def _dense(vectors: Path, kind: str, file: Path, progress: bool | None) -> DenseCard | None:
+    flat = FlatIndex.open(vectors)
+    factory = factory_of(kind, len(flat), flat.dim)
+    if not factory:
+        return None
+    file.parent.mkdir(exist_ok=True)
+    return build_compressed(flat, factory, file, progress=progress)
+
+
+def _copy_vectors(parts: list[FlatIndex], kept: Mask | None, draft: Path, rows: int, dtype: str) -> None:
+    """The vectors of all rows that are kept, in their order, as the vectors of one segment."""
+    matrix = GrowingMatrix(draft / VECTORS, draft / "journal.json", rows, parts[0].dim, dtype)
+    first = 0
+    for part in parts:
+        for start in range(0, len(part), _BLOCK):
+            block = part.block(start, start + _BLOCK)
+            matrix.append(block if kept is None else block[kept[first + start : first + start + len(block)]])
+        first += len(part)
+    (draft / "journal.json").unlink()
+
+
+def write_removed(target: Path, manifest: IndexManifest, removed: Mask) -> IndexManifest:
+    """Write which rows are removed, bool [rows], as the next generation."""
+    name = f"{PARTS}/{manifest.generation + 1}-{REMOVED}"
+    with writing(target):
+        (target / PARTS).mkdir(exist_ok=True)
+        np.save(target / name, np.packbits(removed))
+        changed = replace(manifest, removed=int(removed.sum()))
+        next_generation(target, changed, REMOVED, name)
+    return changed

@@ -1,0 +1,214 @@
+"""An index that is changed: added to, removed from, made one segment, given another kind; and readers meanwhile."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import retrieval.encoding
+from retrieval import Passage, UserError, index_passages, open_index
+from retrieval.change import add_files, add_passages, compact_index, remove_passages, verify_index
+from retrieval.index import load_manifest
+from selfrag.cli.index import app
+
+FOX = Passage("fox", "A fox steals honey from the hive.", "Fox")
+
+
+@pytest.fixture
+def index(tmp_path, animals, encoder):
+    index_passages(animals, tmp_path / "index", encoder=encoder)
+    encoder.texts.clear()
+    return tmp_path / "index"
+
+
+def found(index, encoder, query="honey", k=9):
+    return [passage.id for passage in open_index(index, encoder)([query], k)[0]]
+
+
+def test_added_passages_are_found_and_only_they_are_encoded(index, encoder):
+    before = found(index, encoder, "fox honey")
+    encoder.texts.clear()
+    assert add_passages(index, [FOX, Passage("elk", "An elk eats moss.")], encoder=encoder) == 2
+    assert encoder.texts == ["Fox A fox steals honey from the hive.", "An elk eats moss."]
+    after = found(index, encoder, "fox honey")
+    assert after[0] == "fox"
+    assert [one for one in after if one not in ("fox", "elk")] == before
+    assert sorted(path.name for path in index.parent.iterdir()) == ["index"]
+
+
+def test_files_are_added(tmp_path, index, encoder):
+    (tmp_path / "more.jsonl").write_text('{"id": "fox", "text": "A fox."}\n\n{"id": "bee", "text": "Another bee."}\n')
+    with pytest.raises(UserError, match=r"more\.jsonl:3: id 'bee' is in the index; remove that passage first"):
+        add_files(index, [tmp_path / "more.jsonl"], encoder=encoder)
+    remove_passages(index, ["bee"])
+    assert add_files(index, [tmp_path / "more.jsonl"], encoder=encoder) == 2
+    passages = open_index(index, encoder)(["bee"], 9)[0]
+    assert [passage.text for passage in passages if passage.id == "bee"] == ["Another bee."]
+
+
+def test_a_removed_passage_is_never_found(index, encoder, animals):
+    assert remove_passages(index, ["bee", "ant"]) == 2
+    assert set(found(index, encoder)) == {"cat", "dog", "owl"}
+    with pytest.raises(UserError, match=r"no passage 'bee' in index .*; nothing was removed"):
+        remove_passages(index, ["cat", "bee"])
+    assert remove_passages(index, ["owl"]) == 1
+    assert set(found(index, encoder)) == {"cat", "dog"}
+    compact_index(index)
+    assert set(found(index, encoder)) == {"cat", "dog"}
+    assert remove_passages(index, ["cat", "dog"]) == 2
+    assert found(index, encoder) == []
+    with pytest.raises(UserError, match="an empty corpus cannot be searched"):
+        compact_index(index)
+    add_passages(index, animals, encoder=encoder)
+    assert len(found(index, encoder)) == 5
+
+
+def test_compaction_gives_the_index_that_a_new_build_gives(tmp_path, index, encoder, animals):
+    add_passages(index, [FOX], encoder=encoder)
+    remove_passages(index, ["dog"])
+    calls = encoder.calls
+    compact_index(index)
+    assert encoder.calls == calls
+    rest = [passage for passage in [*animals, FOX] if passage.id != "dog"]
+    index_passages(rest, tmp_path / "new", encoder=encoder)
+    for file in ("vectors.npy", "corpus/passages.arrow"):
+        assert (index / file).read_bytes() == (tmp_path / "new" / file).read_bytes()
+    assert open_index(index, encoder)(["honey"], 5) == open_index(tmp_path / "new", encoder)(["honey"], 5)
+    assert sorted(path.name for path in index.iterdir()) == ["corpus", "manifest.json", "vectors.npy"]
+
+
+def test_a_reader_keeps_its_generation(index, encoder):
+    reader = open_index(index, encoder)
+    before = reader(["honey"], 9)
+    add_passages(index, [FOX], encoder=encoder)
+    remove_passages(index, ["bee"])
+    second = open_index(index, encoder)
+    between = second(["honey"], 9)
+    compact_index(index, storage="float16")
+    assert reader(["honey"], 9) == before
+    assert second(["honey"], 9) == between
+    assert load_manifest(index).generation == 4
+
+
+def test_a_reader_that_opens_while_the_index_changes_opens_again(index, encoder, monkeypatch):
+    real = retrieval.index._opened
+
+    def changed(path, manifest):
+        monkeypatch.setattr("retrieval.index._opened", real)
+        remove_passages(index, ["bee"])
+        raise UserError("a file is missing")
+
+    monkeypatch.setattr("retrieval.index._opened", changed)
+    assert "bee" not in found(index, encoder)
+
+
+def test_an_interrupted_addition_continues(index, make_encoder, monkeypatch):
+    monkeypatch.setattr(retrieval.encoding, "BLOCK_ROWS", 10)
+    many = [Passage(f"new {n}", f"passage number {n}") for n in range(45)]
+    with pytest.raises(KeyboardInterrupt):
+        add_passages(index, many, encoder=make_encoder(fail_after=3))
+    assert len(open_index(index, make_encoder()).corpus) == 5
+    with monkeypatch.context() as patch:  # killed where only the manifest is missing
+        patch.setattr("retrieval.change.next_generation", lambda *_: 1 / 0)
+        again = make_encoder()
+        with pytest.raises(ZeroDivisionError):
+            add_passages(index, many, encoder=again)
+        assert len(again.texts) == 15
+    assert len(open_index(index, make_encoder()).corpus) == 5
+    last = make_encoder()
+    assert add_passages(index, many, encoder=last) == 45
+    assert last.texts == []
+    assert len(open_index(index, last).corpus) == 50
+
+
+def test_a_compaction_that_fails_leaves_the_index(index, encoder, monkeypatch):
+    remove_passages(index, ["bee"])
+    before = found(index, encoder)
+    with monkeypatch.context() as patch:
+        patch.setattr("retrieval.generations.publish", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            compact_index(index)
+    assert found(index, encoder) == before
+    compact_index(index)
+    assert found(index, encoder) == before
+    assert sorted(path.name for path in index.parent.iterdir()) == ["index"]
+
+
+@pytest.fixture
+def older(index):
+    """An index as the version before wrote it."""
+    values = json.loads((index / "manifest.json").read_text())
+    for name in ("generation", "added", "removed", "dense", "checksums", "inputs", "digest"):
+        del values[name]
+    del values["encoder"]["precision"]
+    (index / "manifest.json").write_text(json.dumps(values | {"format": "selfrag-index-1", "kind": "flat"}))
+    return index
+
+
+def test_an_index_of_the_older_format_opens_and_can_be_changed(older, encoder, animals):
+    assert found(older, encoder)[0] == "bee"
+    add_passages(older, [FOX], encoder=encoder)
+    remove_passages(older, ["bee"])
+    assert found(older, encoder)[0] == "fox"
+    encoder.texts.clear()
+    compact_index(older)
+    assert found(older, encoder)[0] == "fox"
+    assert verify_index(older).checksums
+
+
+def test_an_index_of_the_older_format_is_not_built_again(older, encoder, animals):
+    encoder.texts.clear()
+    index_passages(animals, older, encoder=encoder)
+    assert encoder.texts == []
+
+
+@pytest.mark.parametrize(
+    "file", ["parts/2-segment/vectors.npy", "parts/3-removed.npy", "parts/2-segment/corpus/passages.arrow"]
+)
+def test_damage_to_any_part_is_found(index, encoder, file):
+    add_passages(index, [FOX], encoder=encoder)
+    remove_passages(index, ["bee"])
+    content = bytearray((index / file).read_bytes())
+    content[-1] ^= 1
+    (index / file).write_bytes(content)
+    with pytest.raises(UserError, match=r"is not as it was written|is damaged"):
+        open_index(index, encoder)
+    (index / file).unlink()
+    with pytest.raises(UserError, match="half-written"):
+        open_index(index, encoder)
+
+
+def test_a_manifest_cannot_name_a_folder_elsewhere(index, encoder):
+    values = json.loads((index / "manifest.json").read_text())
+    shutil.copytree(index, index.parent / "other")
+    for name in ("../other", "/etc", "parts/../../other", ""):
+        segment = {"name": name, "passages": 5, "corpus": values["corpus"]}
+        (index / "manifest.json").write_text(json.dumps(values | {"digest": "", "added": [segment]}))
+        with pytest.raises(UserError, match="is not the folder of a segment"):
+            open_index(index, encoder)
+
+
+def run(*arguments):
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.stdout
+
+
+def test_the_commands(tmp_path, tiny_bert):
+    for name, rows in (("a", "xyz"), ("b", "uv")):
+        lines = [json.dumps({"id": row, "text": f"text of {row}"}) + "\n" for row in rows]
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
+    index = tmp_path / "index"
+    run("build", tmp_path / "a.jsonl", "-o", index, "--encoder", tiny_bert)
+    assert run("add", index, tmp_path / "b.jsonl") == f"2 passages added to {index}\n"
+    assert run("remove", index, "x", "u") == f"2 passages removed from {index}\n"
+    shown = run("info", index, "--verify")
+    assert "passages    3\nsegments    2; 2 passages added, 2 removed\n" in shown
+    assert "search      flat (exact)\n" in shown
+    compacted = run("compact", index, "--storage", "float16")
+    assert "segments    1; 0 passages added, 0 removed\n" in compacted
+    assert json.loads(run("info", index, "--json"))["passages"] == 3
+    assert np.load(index / "vectors.npy").dtype == np.float16
+    assert {p["id"] for p in json.loads(run("search", index, "text", "--json"))["passages"]} == {"y", "z", "v"}

@@ -1,0 +1,170 @@
+"""Approximate kinds of search: their recall, their scores, filters, and a change of kind that encodes nothing."""
+
+import numpy as np
+import pytest
+
+from retrieval import Passage, UserError, index_passages, open_index
+from retrieval.change import compact_index, remove_passages
+from retrieval.compressed import CompressedIndex, build_compressed, factory_of
+from retrieval.encoders import EncoderCard
+from retrieval.index import load_manifest
+from retrieval.vectors import FlatIndex, SegmentedIndex
+
+faiss = pytest.importorskip("faiss")
+
+DIM = 32
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    """Rows around centres, as the vectors of texts are."""
+    random = np.random.default_rng(0)
+    centres = random.standard_normal((300, DIM))
+    rows = centres[random.integers(0, 300, 30_000)] + 0.5 * random.standard_normal((30_000, DIM))
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def queries(vectors):
+    random = np.random.default_rng(1)
+    asked = vectors[random.choice(len(vectors), 100)] + 0.03 * random.standard_normal((100, DIM))
+    return asked.astype(np.float32)
+
+
+@pytest.fixture(scope="module", params=["rabitq", "ivf", "OPQ16,IVF64,PQ16x4fs", "HNSW16"])
+def built(request, vectors, tmp_path_factory):
+    file, flat = tmp_path_factory.mktemp("dense") / "dense.faiss", FlatIndex(vectors.astype(np.float16))
+    card = build_compressed(flat, factory_of(request.param, len(vectors), DIM), file, progress=False)
+    return CompressedIndex.open(file, flat, card), card
+
+
+def recall(found, exact):
+    return np.mean(
+        [len(set(a.tolist()) & set(b.tolist())) / len(b) for a, b in zip(found.rows, exact.rows, strict=True)]
+    )
+
+
+def test_the_stated_recall_is_reached_on_other_queries(built, vectors, queries):
+    index, card = built
+    exact = FlatIndex(vectors.astype(np.float16)).search(queries, 10)
+    found = index.search(queries, 10)
+    assert card.recall_low >= 0.9
+    assert recall(found, exact) >= card.recall_low - 0.03
+    same = found.rows[:, 0] == exact.rows[:, 0]
+    np.testing.assert_array_equal(found.scores[same, 0], exact.scores[same, 0])  # rescored exactly
+    assert (np.diff(found.scores, axis=1) <= 0).all()
+
+
+@pytest.mark.parametrize("share", [0.9, 0.5, 0.05, 0.005, 0.0])
+def test_a_filter_keeps_its_recall_and_lets_nothing_else_through(built, vectors, queries, share):
+    index, _ = built
+    allowed = np.random.default_rng(2).random(len(vectors)) < share
+    exact = FlatIndex(vectors.astype(np.float16)).search(queries, 10, allowed)
+    found = index.search(queries, 10, allowed)
+    assert found.rows.shape == exact.rows.shape
+    assert allowed[found.rows[found.rows >= 0]].all()
+    if share:
+        assert recall(found, exact) >= 0.9
+
+
+@pytest.mark.parametrize("backend", ["faiss", "numpy"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_exact_search_with_a_filter_is_exact(vectors, queries, backend, dtype):
+    stored = vectors.astype(dtype)
+    allowed = np.random.default_rng(3).random(len(vectors)) < 0.1
+    found = FlatIndex(stored, backend).search(queries[:5], 7, allowed)
+    scores = np.where(allowed, queries[:5].astype(np.float64) @ stored.T.astype(np.float64), -np.inf)
+    np.testing.assert_array_equal(found.rows, np.argsort(-scores, axis=1, kind="stable")[:, :7])
+
+
+def test_segments_are_searched_as_one(vectors, queries):
+    kept = np.random.default_rng(4).random(len(vectors)) < 0.7
+    parts = [FlatIndex(part) for part in np.split(vectors, [100, 9000, 9001])]
+    found = SegmentedIndex(parts, kept).search(queries, 12)
+    exact = FlatIndex(vectors).search(queries, 12, kept)
+    np.testing.assert_array_equal(found.rows, exact.rows)
+    np.testing.assert_array_equal(found.scores, exact.scores)
+
+
+class Numbered:
+    """The vector of a text is one of a matrix, by the number that the text ends with."""
+
+    card = EncoderCard("numbered", "1", DIM)
+
+    def __init__(self, vectors):
+        self.vectors, self.calls = vectors, 0
+
+    def encode(self, texts, batch_size=64):
+        self.calls += 1
+        return self.vectors[[int(text.split()[-1]) for text in texts]]
+
+
+def test_a_change_of_kind_encodes_nothing(tmp_path, vectors):
+    encoder, index = Numbered(vectors), tmp_path / "index"
+    passages = [Passage(str(n), f"text {n}") for n in range(3000)]
+    index_passages(passages, index, encoder=encoder)
+    exact = open_index(index, encoder)(["text 7"], 5)
+    encoder.calls = 0
+    for kind in ("rabitq", "ivf", "IVF16,SQ8", "flat", "ivf"):
+        if kind in ("ivf", "flat"):
+            compact_index(index, kind=kind)
+        else:
+            index_passages(passages, index, encoder=encoder, kind=kind)
+        assert encoder.calls == 0
+        manifest = load_manifest(index)
+        assert manifest.kind == kind
+        assert (manifest.dense is None) == (kind == "flat")
+        assert sum(name.endswith("dense.faiss") for name in manifest.files) == (kind != "flat")
+        assert len(list((index / "parts").glob("*"))) == (kind != "flat")
+        assert open_index(index, encoder)(["text 7"], 5)[0][0] == exact[0][0]
+        encoder.calls = 0
+    index_passages(passages, index, encoder=encoder)  # says nothing of a kind: it stays
+    assert load_manifest(index).kind == "ivf"
+    remove_passages(index, ["7"])
+    assert "7" not in [p.id for p in open_index(index, encoder)(["text 7"], 50)[0]]
+    compact_index(index)
+    assert load_manifest(index).dense.factory.startswith("RR32,IVF")
+    assert "7" not in [p.id for p in open_index(index, encoder)(["text 7"], 50)[0]]
+
+
+def test_the_manifest_tells_the_recall_and_auto_goes_by_size(tmp_path, vectors):
+    index_passages(
+        [Passage(str(n), f"text {n}") for n in range(3000)], tmp_path / "i", encoder=Numbered(vectors), kind="ivf"
+    )
+    card = load_manifest(tmp_path / "i").dense
+    assert 0.9 < card.recall_low <= card.recall <= 1
+    assert card.queries == 256
+    assert [factory_of("auto", rows, 8) for rows in (50_000, 50_001, 500_001)] == [
+        "",
+        "RaBitQfs",
+        "RR8,IVF2048,RaBitQfs",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "", "IVF99999999,Flat", "Nonsense", "PQ7", "Flat\n"])
+def test_a_kind_that_cannot_be_is_one_line(tmp_path, vectors, kind):
+    passages = [Passage(str(n), f"text {n}") for n in range(100)]
+    with pytest.raises(UserError, match="kind="):
+        index_passages(passages, tmp_path / "i", encoder=Numbered(vectors), kind=kind)
+
+
+def test_a_damaged_or_foreign_approximate_index_is_refused(tmp_path, vectors):
+    encoder, index = Numbered(vectors), tmp_path / "index"
+    index_passages([Passage(str(n), f"text {n}") for n in range(3000)], index, encoder=encoder, kind="ivf")
+    file = index / "parts" / "1-dense.faiss"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 255
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=r"1-dense\.faiss is not as it was written"):
+        open_index(index, encoder)
+    file.write_bytes(b"IwPQ" + bytes(50))
+    with pytest.raises(UserError, match="half-written"):
+        open_index(index, encoder)
+    with pytest.raises(UserError, match="not a readable faiss index"):
+        CompressedIndex.open(file, FlatIndex(vectors[:3000]), load_card())
+
+
+def load_card():
+    from retrieval.compressed import DenseCard
+
+    return DenseCard("RR32,IVF64,RaBitQfs", 8, 100, 1.0, 1.0, 256)
