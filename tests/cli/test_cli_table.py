@@ -63,6 +63,10 @@ RIGHT: dict[str, list[str]] = {
     "selfrag sweep": ["{w}/rows.jsonl", "--out", "{w}/out/sweep", *MODEL],
     "selfrag ablate": ["{w}/rows.jsonl", "--out", "{w}/out/ablate", *MODEL],
     "selfrag index build": ["{w}/passages.jsonl", "--out", "{w}/out/index", "--encoder", "{w}/encoder"],
+    "selfrag index add": ["{w}/index", "{w}/passages.jsonl", "--encoder", "{w}/no-encoder"],
+    "selfrag index remove": ["{w}/index", "no-such-id"],
+    "selfrag index compact": ["{w}/no-index"],
+    "selfrag index info": ["{w}/no-index"],
     "selfrag index search": ["{w}/index", "Who?", "--encoder", "{w}/no-encoder"],
     "selfrag train adapter": ["{w}/train.jsonl", "--base", "{w}/model", "--out", "{w}/out/adapter"],
     "selfrag train generator": [
@@ -76,6 +80,7 @@ RIGHT: dict[str, list[str]] = {
     "selfrag eval run": ["{w}/rows.jsonl", "--out", "{w}/out/runs", *MODEL],
     "selfrag eval tasks": [],
     "selfrag eval metrics": [],
+    "selfrag eval systems": [],
     "selfrag eval report": ["{w}/run"],
     "selfrag eval export": ["{w}/run", "--out", "{w}/out/exported", "--to", "lm-eval"],
     "selfrag eval judge": ["{w}/run", "--judge", "nli:{w}/no-judge"],
@@ -198,6 +203,7 @@ ODD = {
     *(("critic label", name, what) for name in ("--model", "--name") for what in (*WEIGHTS, *NAMES)),
     *((command, "--recipe", "empty") for command in RIGHT),  # all of it is left at its defaults
     ("critic inspect", "--provenance", "empty"),
+    ("selfrag index add", "FILES", "long"),  # the encoder is looked for first
 }
 """Cases that only must not fail badly: what is given is not wrong, or not for every command."""
 
