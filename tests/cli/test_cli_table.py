@@ -63,6 +63,10 @@ RIGHT: dict[str, list[str]] = {
     "selfrag sweep": ["{w}/rows.jsonl", "--out", "{w}/out/sweep", *MODEL],
     "selfrag ablate": ["{w}/rows.jsonl", "--out", "{w}/out/ablate", *MODEL],
     "selfrag index build": ["{w}/passages.jsonl", "--out", "{w}/out/index", "--encoder", "{w}/encoder"],
+    "selfrag index add": ["{w}/index", "{w}/more.jsonl", "--encoder", "{w}/encoder"],
+    "selfrag index remove": ["{w}/index", "p2"],
+    "selfrag index compact": ["{w}/index"],
+    "selfrag index info": ["{w}/index"],
     "selfrag index search": ["{w}/index", "Who?", "--encoder", "{w}/no-encoder"],
     "selfrag train adapter": ["{w}/train.jsonl", "--base", "{w}/model", "--out", "{w}/out/adapter"],
     "selfrag train generator": [
@@ -238,6 +242,11 @@ FREE: dict[str, dict[str, list[str]]] = {
             for what in ("empty", "binary", "folder")
         },
     },
+    "selfrag index compact": {
+        **{f"kind {kind!r}": ["{w}/index", "--kind", kind] for kind in ("", "x", "hnsw", "Nonsense,Flat")},
+        **{f"{name} x": ["{w}/index", f"--{name}", "x"] for name in ("storage", "language")},
+    },
+    "selfrag index search": {"mode x": ["{w}/index", "Who?", "--mode", "x"]},
     "critic label": {
         "no teacher": [_CASES, "--out", "{w}/out/l"],
         "two teachers": [_CASES, "--out", "{w}/out/l", "--gold", _CASES, "--url", "http://127.0.0.1:9"],
