@@ -11,7 +11,7 @@ from retrieval.corpus import Corpus
 from retrieval.errors import UserError
 from retrieval.index import open_index
 from retrieval.passage import Passage, Retriever
-from retrieval.search import DenseRetriever, FixedPassages, as_retriever
+from retrieval.search import DenseRetriever, FixedPassages, HybridRetriever, WordRetriever, as_retriever
 
 DISTRIBUTION = "selfrag"
 """Who owns this import name: `import selfrag` refuses another package called `retrieval`."""
@@ -29,6 +29,8 @@ __all__ = [
     "compact_index",
     "as_retriever",
     "DenseRetriever",
+    "WordRetriever",
+    "HybridRetriever",
     "FixedPassages",
     "Corpus",
     "UserError",

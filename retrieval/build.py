@@ -14,7 +14,7 @@ from retrieval.corpus import Corpus, Row, check_replaceable
 from retrieval.encoders import Encoder, Template, load_encoder
 from retrieval.encoding import encode_corpus
 from retrieval.errors import UserError
-from retrieval.generations import STORAGES, absolute, dtype_of, publish_index, restructure
+from retrieval.generations import STORAGES, absolute, dtype_of, language_of, publish_index, restructure
 from retrieval.index import (
     CORPUS,
     PARTS,
@@ -29,7 +29,7 @@ from retrieval.manifests import MANIFEST
 from retrieval.passage import Passage
 from retrieval.readers import files_fingerprint, read_files
 from retrieval.reading import read_json
-from retrieval.search import DenseRetriever
+from retrieval.search import IndexRetriever
 from retrieval.splitting import Splitting
 
 _PLAN, _JOURNAL = "plan.json", "journal.json"
@@ -44,9 +44,10 @@ def build_index(
     template: Template | None = None,
     kind: str | None = None,
     storage: str | None = None,
+    language: str | None = None,
     batch_size: int = 64,
     progress: bool | None = None,
-) -> DenseRetriever:
+) -> IndexRetriever:
     """Index the user's files; see `index_passages` for how, and `read_files` for the formats.
 
     Args:
@@ -57,6 +58,7 @@ def build_index(
         template: how passages and queries become texts for the encoder.
         kind: kind of search; see `index_passages`.
         storage: number format of the vectors on disk; see `index_passages`.
+        language: of the words; see `index_passages`.
         batch_size: texts that go through the encoder at once.
         progress: show a bar on stderr; None shows it on a terminal only.
 
@@ -71,6 +73,7 @@ def build_index(
         template=template,
         kind=kind,
         storage=storage,
+        language=language,
         batch_size=batch_size,
         progress=progress,
         inputs=inputs,
@@ -85,10 +88,11 @@ def index_passages(
     template: Template | None = None,
     kind: str | None = None,
     storage: str | None = None,
+    language: str | None = None,
     batch_size: int = 64,
     progress: bool | None = None,
     inputs: str = "",
-) -> DenseRetriever:
+) -> IndexRetriever:
     """Index passages. Nothing appears at `out` before all is done; an interrupted call is continued by the next one.
 
     Where `out` already holds the index of these very passages with this encoder, nothing is encoded, also where it is
@@ -103,6 +107,8 @@ def index_passages(
             index that is there; for a new one it is `auto`.
         storage: number format of the vectors on disk: `float32`, `float16`, or `auto` for float32 up to 50,000
             passages. None keeps that of the index that is there; for a new one it is `auto`.
+        language: of the stems and stop words for search by words (BM25), such as `english`; `none` for no search by
+            words. None keeps that of the index that is there; for a new one it is `english`.
         batch_size: texts that go through the encoder at once.
         progress: show a bar on stderr; None shows it on a terminal only.
         inputs: fingerprint of where the passages come from. Passages that an earlier call read from the same are not
@@ -113,6 +119,7 @@ def index_passages(
     """
     whole("batch_size", batch_size)
     choice("storage", storage or "auto", STORAGES)
+    words = language_of(language or "english")
     factory_of("auto" if kind is None else kind, 1, 1)
     target = absolute(out)
     check_replaceable(target, {CORPUS, VECTORS, PARTS, MANIFEST})
@@ -124,14 +131,16 @@ def index_passages(
         found = _unchanged(target, inputs, encoder, template) if inputs else None
         if found is None:
             corpus = draft_corpus(passages, building, inputs)
-            plan = IndexManifest(len(corpus), corpus.digest, encoder.card, template, kind=kind or "auto", inputs=inputs)
+            plan = IndexManifest(len(corpus), corpus.digest, encoder.card, template, inputs=inputs)
+            plan = replace(plan, kind=kind or "auto", language=words)
             found = _built(target, plan, encoder)
         if found is None:
             dtype = dtype_of(storage or "auto", len(corpus))
             encode_draft(corpus, encoder, plan, building, dtype, batch_size=batch_size, progress=progress)
             publish_index(plan, draft, target, progress)
-        elif (kind, storage) != (None, None):
-            restructure(target, found, building, kind=kind, storage=storage, progress=progress)
+        elif (kind, storage, language) != (None, None, None):
+            wanted = {"kind": kind, "storage": storage, "language": language}
+            restructure(target, found, building, progress=progress, **wanted)
         shutil.rmtree(building, ignore_errors=True)
     return open_index(target, encoder)
 

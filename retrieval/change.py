@@ -14,13 +14,15 @@ from retrieval.atomic import locked_directory, writing
 from retrieval.build import draft_corpus, encode_draft
 from retrieval.checks import choice, whole
 from retrieval.compressed import factory_of
-from retrieval.corpus import Row
+from retrieval.corpus import Corpus, Row
 from retrieval.encoders import Encoder
 from retrieval.errors import UserError
-from retrieval.generations import STORAGES, absolute, next_generation, restructure, write_removed
+from retrieval.generations import STORAGES, absolute, language_of, next_generation, restructure, write_removed
 from retrieval.index import (
+    CORPUS,
     PARTS,
     SEGMENT,
+    WORDS,
     IndexManifest,
     Segment,
     building_directory,
@@ -32,6 +34,7 @@ from retrieval.index import (
 from retrieval.passage import Passage
 from retrieval.readers import read_files
 from retrieval.splitting import Splitting
+from retrieval.words import add_words
 
 
 @contextmanager
@@ -104,8 +107,13 @@ def add_passages(
         with writing(target):
             (target / PARTS).mkdir(exist_ok=True)
             (building / "draft").rename(target / name)
-            changed = replace(manifest, added=[*manifest.added, segment])
-            next_generation(target, changed, SEGMENT, name)
+            old, new = list[str | None](), [name]
+            if manifest.language:
+                old.append(manifest.part(WORDS))
+                new.append(f"{PARTS}/{manifest.generation + 1}-{WORDS}")
+                older = target / str(old[0])
+                add_words(target / new[1], Corpus.open(target / name / CORPUS), manifest.rows, manifest.language, older)
+            next_generation(target, replace(manifest, added=[*manifest.added, segment]), old, new)
         shutil.rmtree(building)
         building.mkdir()
     return len(corpus)
@@ -140,6 +148,7 @@ def compact_index(
     *,
     kind: str | None = None,
     storage: str | None = None,
+    language: str | None = None,
     progress: bool | None = None,
 ) -> IndexManifest:
     """Make an index one segment without the removed passages, also of another kind. Nothing is encoded.
@@ -148,6 +157,7 @@ def compact_index(
         directory: the index.
         kind: kind of search; see `index_passages`. None keeps it.
         storage: number format of the vectors; see `index_passages`. None keeps it.
+        language: of the words; see `index_passages`. None keeps it.
         progress: show a bar on stderr; None shows it on a terminal only.
 
     Raises:
@@ -155,8 +165,9 @@ def compact_index(
     """
     factory_of("auto" if kind is None else kind, 1, 1)
     choice("storage", storage or "auto", STORAGES)
+    language_of(language or "none")
     with _changing(directory) as (target, manifest, building):
-        restructure(target, manifest, building, kind=kind, storage=storage, progress=progress)
+        restructure(target, manifest, building, kind=kind, storage=storage, language=language, progress=progress)
         return load_manifest(target)
 
 

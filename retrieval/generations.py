@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +15,11 @@ from retrieval.atomic import publish, write_json, writing
 from retrieval.compressed import DenseCard, build_compressed, factory_of
 from retrieval.corpus import Corpus
 from retrieval.encoding import GrowingMatrix
-from retrieval.index import CORPUS, DENSE, PARTS, REMOVED, SEGMENT, VECTORS, IndexManifest, open_parts
+from retrieval.index import CORPUS, DENSE, PARTS, REMOVED, VECTORS, WORDS, IndexManifest, open_parts
 from retrieval.manifests import MANIFEST, checksums, sizes
 from retrieval.reading import user_path
 from retrieval.vectors import FlatIndex, Mask
+from retrieval.words import add_words, check_language
 
 STORAGES = ("auto", "float32", "float16")
 _EXACT_ROWS = 50_000  # up to so many vectors `auto` stores float32
@@ -34,6 +36,16 @@ def dtype_of(storage: str, rows: int) -> str:
     return ("float32" if rows <= _EXACT_ROWS else "float16") if storage == "auto" else storage
 
 
+def language_of(language: str) -> str:
+    """A language as the manifest names it: empty for `none`.
+
+    Raises:
+        UserError: it is not known.
+    """
+    check_language(None if language == "none" else language)
+    return "" if language == "none" else language
+
+
 def publish_index(plan: IndexManifest, draft: Path, target: Path, progress: bool | None) -> None:
     """Add to a finished segment what its kind of search needs, and put the folder in place of what is at `target`.
 
@@ -46,6 +58,8 @@ def publish_index(plan: IndexManifest, draft: Path, target: Path, progress: bool
     with writing(target):
         shutil.rmtree(draft / PARTS, ignore_errors=True)
         dense = _dense(draft / VECTORS, plan.kind, draft / PARTS / f"{plan.generation}-{DENSE}", progress)
+        if plan.language:
+            add_words(draft / PARTS / f"{plan.generation}-{WORDS}", Corpus.open(draft / CORPUS), 0, plan.language)
         write_json(draft / MANIFEST, _sealed(replace(plan, dense=dense, checksums={}), draft, sizes(draft)).as_dict())
         publish(draft, target)
 
@@ -57,9 +71,10 @@ def restructure(
     *,
     kind: str | None = None,
     storage: str | None = None,
+    language: str | None = None,
     progress: bool | None = None,
 ) -> None:
-    """Give an index another kind of search or number format and make it one segment; nothing is encoded.
+    """Make an index one segment, with another kind of search, number format or language; nothing is encoded.
 
     Args:
         target: its folder.
@@ -67,59 +82,71 @@ def restructure(
         building: folder for unfinished files, held by the caller.
         kind: another kind of search; None keeps it.
         storage: another number format of the vectors; None keeps it.
+        language: another language of the words, `none` for no words; None keeps it.
         progress: show a bar on stderr; None shows it on a terminal only.
     """
     _, parts = open_parts(target)
     present = parts.vectors[0].dtype
     dtype = present if storage is None else dtype_of(storage, manifest.rows - manifest.removed)
     kind = kind or manifest.kind
+    language = manifest.language if language is None else language_of(language)
     if manifest.added or manifest.removed or dtype != present:
         draft = building / "compacted"
         shutil.rmtree(draft, ignore_errors=True)
         corpus = Corpus.build(parts.corpus.live(), draft / CORPUS)
         _copy_vectors(parts.vectors, parts.corpus.kept, draft, len(corpus), dtype)
-        same = corpus.digest == manifest.corpus
         plan = replace(
             manifest,
             passages=len(corpus),
             corpus=corpus.digest,
             kind=kind,
+            language=language,
             added=[],
             removed=0,
             generation=manifest.generation + 1,
-            inputs=manifest.inputs if same else "",
+            inputs=manifest.inputs if corpus.digest == manifest.corpus else "",
         )
         publish_index(plan, draft, target, progress)
         return
-    wanted = factory_of(kind, manifest.rows, parts.vectors[0].dim)
-    if wanted != (manifest.dense.factory if manifest.dense else ""):
-        name = f"{PARTS}/{manifest.generation + 1}-{DENSE}"
-        with writing(target):
-            dense = _dense(target / VECTORS, kind, target / name, progress)
-            next_generation(target, replace(manifest, kind=kind, dense=dense), DENSE, name if dense else None)
-    elif kind != manifest.kind:
-        write_json(target / MANIFEST, replace(manifest, kind=kind).as_dict())
+    changed, old, new = replace(manifest, kind=kind, language=language), list[str | None](), list[str]()
+    with writing(target):
+        if factory_of(kind, manifest.rows, parts.vectors[0].dim) != (manifest.dense.factory if manifest.dense else ""):
+            name = f"{PARTS}/{manifest.generation + 1}-{DENSE}"
+            changed = replace(changed, dense=_dense(target / VECTORS, kind, target / name, progress))
+            old.append(manifest.part(DENSE))
+            new.append(name)
+        if language != manifest.language:
+            name = f"{PARTS}/{manifest.generation + 1}-{WORDS}"
+            if language:
+                add_words(target / name, parts.corpus, 0, language)
+            old.append(manifest.part(WORDS))
+            new.append(name)
+        if changed != manifest:
+            next_generation(target, changed, old, new)
 
 
-def next_generation(target: Path, manifest: IndexManifest, ending: str, new: str | None) -> None:
+def next_generation(target: Path, manifest: IndexManifest, old: Sequence[str | None], new: Sequence[str]) -> None:
     """Write the manifest of a changed index, then remove files that it does not name.
 
     Args:
         target: folder of the index.
         manifest: its values; `files`, `checksums` and `generation` are those from before.
-        ending: of the file of `parts` that `new` takes the place of; new segments take the place of none.
-        new: relative name of a new file or folder, written to its end; None for none.
+        old: relative names of files and folders that are no longer needed.
+        new: relative names of those that were written to their end.
     """
-    old = None if ending == SEGMENT else manifest.part(ending)
-    found = sizes(target)
-    kept = {name: size for name, size in manifest.files.items() if name != old}
-    added = {name: size for name, size in found.items() if new and (name == new or name.startswith(f"{new}/"))}
+    before = tuple(name for name in old if name)
+    kept = {name: size for name, size in manifest.files.items() if not _inside(name, before)}
+    added = {name: size for name, size in sizes(target).items() if _inside(name, new)}
     manifest = _sealed(replace(manifest, generation=manifest.generation + 1), target, kept | added)
     write_json(target / MANIFEST, manifest.as_dict())
-    for name in found.keys() - manifest.files.keys():
-        if name.startswith(f"{PARTS}/"):
-            with suppress(OSError):  # where a reader holds it and the system does not let go
-                (target / name).unlink()
+    for path in sorted((target / PARTS).rglob("*"), reverse=True):  # files before their folders
+        if path.relative_to(target).as_posix() not in manifest.files:
+            with suppress(OSError):  # a folder that is not empty, or a file that a reader holds on Windows
+                path.rmdir() if path.is_dir() else path.unlink()
+
+
+def _inside(name: str, places: Sequence[str]) -> bool:
+    return any(name == place or name.startswith(f"{place}/") for place in places)
 
 
 def _sealed(manifest: IndexManifest, folder: Path, files: dict[str, int]) -> IndexManifest:
@@ -157,5 +184,5 @@ def write_removed(target: Path, manifest: IndexManifest, removed: Mask) -> Index
         (target / PARTS).mkdir(exist_ok=True)
         np.save(target / name, np.packbits(removed))
         changed = replace(manifest, removed=int(removed.sum()))
-        next_generation(target, changed, REMOVED, name)
+        next_generation(target, changed, [manifest.part(REMOVED)], [name])
     return changed

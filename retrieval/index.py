@@ -21,15 +21,18 @@ from retrieval.corpus import FILE as PASSAGES
 from retrieval.corpus import Corpus
 from retrieval.encoders import Encoder, EncoderCard, Template, load_encoder
 from retrieval.errors import UserError
+from retrieval.fusion import Fusion
 from retrieval.manifests import MANIFEST, check_finished, checksums
 from retrieval.reading import user_path
-from retrieval.search import DenseRetriever
+from retrieval.search import DenseRetriever, HybridRetriever, IndexRetriever, WordRetriever
 from retrieval.vectors import FlatIndex, Mask, SegmentedIndex, VectorIndex
+from retrieval.words import WordIndex, check_language
 
 FORMAT = "selfrag-index-2"
 FORMATS = (FORMAT, "selfrag-index-1")  # the older one has a single segment and flat search
 CORPUS, VECTORS, PARTS = "corpus", "vectors.npy", "parts"
-DENSE, REMOVED, SEGMENT = "dense.faiss", "removed.npy", "segment"
+DENSE, REMOVED, SEGMENT, WORDS = "dense.faiss", "removed.npy", "segment", "words"
+MODES = ("hybrid", "dense", "words")
 _SEGMENT = re.compile(rf"\.|{PARTS}/\d+-{SEGMENT}")
 
 
@@ -70,6 +73,7 @@ class IndexManifest:
         added: segments after the first, in the order of their rows.
         removed: number of removed passages, whose rows are in `parts/GENERATION-removed.npy`.
         dense: the approximate index of the first segment; None for exact search.
+        language: of the word index; empty where there is none.
         checksums: of the files, blake2b by relative name; empty in older manifests.
         digest: of all this but the encoder's name and source, as it was written; empty in older manifests.
     """
@@ -87,6 +91,7 @@ class IndexManifest:
     added: list[Segment] = field(default_factory=list)
     removed: int = 0
     dense: DenseCard | None = None
+    language: str = ""
     checksums: dict[str, str] = field(default_factory=dict)
     digest: str = ""
 
@@ -95,6 +100,7 @@ class IndexManifest:
         whole("generation", self.generation)
         choice("metric", self.metric, ["inner_product"])
         factory_of(self.kind, 1, 1)
+        check_language(self.language or None)
 
     @property
     def segments(self) -> list[Segment]:
@@ -107,8 +113,10 @@ class IndexManifest:
         return sum(segment.passages for segment in self.segments)
 
     def part(self, ending: str) -> str | None:
-        """Relative name of the file of this generation in `parts` that ends so; None where there is none."""
-        return next((name for name in self.files if name.startswith(f"{PARTS}/") and name.endswith(f"-{ending}")), None)
+        """Relative name of the file or folder in `parts` that ends so, the newest; None where there is none."""
+        pattern = re.compile(rf"{PARTS}/(\d+)-{re.escape(ending)}(?=/|$)")
+        found = [match for match in map(pattern.match, self.files) if match]
+        return max(found, key=lambda match: int(match[1]))[0] if found else None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -140,6 +148,7 @@ _LATER: dict[str, Any] = {
     "added": [],
     "removed": 0,
     "dense": None,
+    "language": "",
     "checksums": {},
 }
 
@@ -172,7 +181,7 @@ def load_manifest(directory: str | Path) -> IndexManifest:
 
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
-    for name in ("selfrag", "numpy", "pyarrow", "torch", "transformers", "faiss-cpu"):
+    for name in ("selfrag", "numpy", "pyarrow", "torch", "transformers", "faiss-cpu", "tantivy"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:
@@ -191,15 +200,23 @@ class OpenParts:
     Attributes:
         corpus: passages of all segments; removed ones are still there.
         vectors: of each segment.
-        index: searches all of it.
+        index: searches all vectors.
+        words: searches all passages by words; None where the index has none.
     """
 
     corpus: Corpus
     vectors: list[FlatIndex]
     index: VectorIndex
+    words: WordIndex | None
 
 
-def open_index(directory: str | Path, encoder: Encoder | str | Path | None = None) -> DenseRetriever:
+def open_index(
+    directory: str | Path,
+    encoder: Encoder | str | Path | None = None,
+    *,
+    mode: str | None = None,
+    fusion: Fusion | None = None,
+) -> IndexRetriever:
     """A retriever over an index that `build_index` wrote; corpus and vectors are memory-mapped.
 
     It keeps reading the generation that it opened, also while the index is changed.
@@ -207,13 +224,24 @@ def open_index(directory: str | Path, encoder: Encoder | str | Path | None = Non
     Args:
         directory: the index.
         encoder: the encoder it was built with, or where to load it; None loads it from where it was at build time.
+        mode: `dense`, `words`, or `hybrid` for both; None is hybrid where the index has words, else dense. A search by
+            words needs no encoder.
+        fusion: how a hybrid search combines both.
 
     Raises:
         UserError: the index is missing, unfinished, half-written or damaged, or was built with another encoder.
     """
+    if mode is not None:
+        choice("mode", mode, MODES)
     path = user_path(directory)
     manifest, parts = open_parts(path)
-    return DenseRetriever(parts.corpus, parts.index, encoder_of(path, manifest, encoder), manifest.template)
+    if mode in ("words", "hybrid") and parts.words is None:
+        raise UserError(f"index {path} has no words; add them with: selfrag index compact {path} --language english")
+    words = None if parts.words is None else WordRetriever(parts.corpus, parts.words)
+    if mode == "words" and words is not None:
+        return words
+    dense = DenseRetriever(parts.corpus, parts.index, encoder_of(path, manifest, encoder), manifest.template)
+    return dense if mode == "dense" or words is None else HybridRetriever(dense, words, fusion)
 
 
 def open_parts(path: Path) -> tuple[IndexManifest, OpenParts]:
@@ -262,7 +290,20 @@ def _opened(path: Path, manifest: IndexManifest) -> OpenParts:
         parts[0] = CompressedIndex.open(path / dense, vectors[0], manifest.dense)
     kept = _kept(path, manifest)
     single = len(parts) == 1 and kept is None
-    return OpenParts(Corpus.joined(corpora, kept), vectors, parts[0] if single else SegmentedIndex(parts, kept))
+    index = parts[0] if single else SegmentedIndex(parts, kept)
+    return OpenParts(Corpus.joined(corpora, kept), vectors, index, _words(path, manifest))
+
+
+def _words(path: Path, manifest: IndexManifest) -> WordIndex | None:
+    if not manifest.language:
+        return None
+    name = manifest.part(WORDS)
+    words = WordIndex(path / str(name), manifest.language) if name else None
+    if words is None or len(words) != manifest.rows:
+        raise UserError(
+            f"index {path} is damaged: its word index does not hold {manifest.rows} passages; build it again"
+        )
+    return words
 
 
 def check_sums(path: Path, manifest: IndexManifest, names: Sequence[str]) -> None:

@@ -82,8 +82,9 @@ T = TypeVar("T", bound=Manifest)
 
 
 def sizes(directory: Path) -> dict[str, int]:
-    """Bytes of every file below `directory` by relative name, the manifest left out."""
-    files = sorted(path for path in directory.rglob("*") if path.is_file() and path != directory / MANIFEST)
+    """Bytes of every file below `directory` by relative name, the manifest and locks left out."""
+    found = (path for path in directory.rglob("*") if path.suffix != ".lock")
+    files = sorted(path for path in found if path.is_file() and path != directory / MANIFEST)
     return {path.relative_to(directory).as_posix(): path.stat().st_size for path in files}
 
 

@@ -1,10 +1,10 @@
-"""Retrievers: dense search over an index, passages given by the caller, and any callable."""
+"""Retrievers: search by vectors, by words or by both, passages given by the caller, and any callable."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +13,94 @@ from retrieval.checks import whole
 from retrieval.corpus import Corpus
 from retrieval.encoders import Encoder, Template, checked_encode
 from retrieval.errors import UserError
+from retrieval.fusion import Fusion
 from retrieval.passage import Passage, Retriever
-from retrieval.vectors import VectorIndex
+from retrieval.vectors import Hits, Mask, VectorIndex
+from retrieval.words import WordIndex
 
 _SPARE = 8  # rows beyond k that are fetched at first, to stand in for passages that repeat a better one
+_FUSED = 100  # rows of each ranking that are fused
 _MOST_FETCHED = 256  # times as many rows are looked at in the end, whatever the number of repeated passages
 
 
-class DenseRetriever:
-    """A retriever over an encoded corpus. Holds no state of a search: safe to call from many threads.
+class Query(NamedTuple):
+    """A query and its vector; None where vectors are not searched."""
+
+    text: str
+    vector: NDArray[np.float32] | None
+
+
+class IndexRetriever:
+    """Search in the passages of an index. Holds no state of a search: safe to call from many threads.
+
+    Attributes:
+        corpus: the passages, by row; those that were removed are still there, and are never found.
+    """
+
+    corpus: Corpus
+    _allowed: Mask | None = None
+
+    def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
+        """For each query its best passages, scores falling; no two of them have the same text.
+
+        Args:
+            queries: m texts; equal ones are searched once.
+            k: most passages a query, >= 0.
+
+        Returns:
+            m lists of min(k, number of different passages) passages; fewer where an approximate index or a search by
+            words finds no more, or where the best 256 * (k + 8) rows hold fewer different texts.
+
+        Raises:
+            UserError: `queries` is not a list of texts, or `k` is negative.
+        """
+        listed = isinstance(queries, Iterable) and not isinstance(queries, str)
+        if not listed or not all(isinstance(query, str) for query in queries):
+            raise UserError(f"queries must be a list of texts, not {repr(queries)[:80]}")
+        whole("k", k, 0)
+        if k == 0:
+            return [[] for _ in queries]
+        distinct = list(dict.fromkeys(queries))
+        if not distinct:
+            return []
+        found = dict(zip(distinct, self._search(self._prepared(distinct), k), strict=True))
+        return [list(found[query]) for query in queries]
+
+    def _prepared(self, queries: Sequence[str]) -> list[Query]:
+        """Queries with what is computed of them once."""
+        return [Query(query, None) for query in queries]
+
+    def _ranked(self, queries: Sequence[Query], k: int, allowed: Mask | None) -> Hits:
+        """The k best rows of each query."""
+        raise NotImplementedError
+
+    def _search(self, queries: Sequence[Query], k: int) -> list[list[Passage]]:
+        results: list[list[Passage]] = [[] for _ in queries]
+        fetch = min(k + _SPARE, len(self.corpus))
+        pending, most = list(range(len(queries))), min(fetch * _MOST_FETCHED, len(self.corpus))
+        while pending:
+            hits = self._ranked([queries[position] for position in pending], fetch, self._allowed)
+            more = []
+            for position, scores, rows in zip(pending, hits.scores, hits.rows, strict=True):
+                found = rows >= 0
+                results[position] = self._distinct(scores[found], rows[found], k)
+                if len(results[position]) < k and fetch < most and found.sum() == fetch:
+                    more.append(position)
+            pending, fetch = more, min(fetch * 4, most)
+        return results
+
+    def _distinct(self, scores: NDArray[np.float32], rows: NDArray[np.int64], k: int) -> list[Passage]:
+        best: dict[str, Passage] = {}
+        for score, row in zip(scores, rows, strict=True):
+            passage = self.corpus[int(row)]
+            best.setdefault(" ".join(passage.text.split()), passage.with_score(float(score)))
+            if len(best) == k:
+                break
+        return list(best.values())
+
+
+class DenseRetriever(IndexRetriever):
+    """Search by the inner product of vectors.
 
     Args:
         corpus: the passages; row i belongs to vector i.
@@ -54,56 +133,64 @@ class DenseRetriever:
         self._template = template or Template()
         self._batch_size = batch_size
 
-    def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
-        """For each query its best passages, scores falling; no two of them have the same text.
+    def _prepared(self, queries: Sequence[str]) -> list[Query]:
+        texts = [self._template.of_query(query) for query in queries]
+        vectors = checked_encode(self.encoder, texts, self._batch_size)
+        return [Query(query, vector) for query, vector in zip(queries, vectors, strict=True)]
 
-        Args:
-            queries: m texts; equal ones are searched once.
-            k: most passages a query, >= 0.
+    def _ranked(self, queries: Sequence[Query], k: int, allowed: Mask | None) -> Hits:
+        vectors = np.stack([query.vector for query in queries if query.vector is not None])
+        return self._index.search(vectors, k, allowed)
 
-        Returns:
-            m lists of min(k, number of different passages) passages; fewer where an approximate index finds no more,
-            or where the best 256 * (k + 8) rows hold fewer different texts.
 
-        Raises:
-            UserError: `queries` is not a list of texts, or `k` is negative.
-        """
-        listed = isinstance(queries, Iterable) and not isinstance(queries, str)
-        if not listed or not all(isinstance(query, str) for query in queries):
-            raise UserError(f"queries must be a list of texts, not {repr(queries)[:80]}")
-        whole("k", k, 0)
-        if k == 0:
-            return [[] for _ in queries]
-        distinct = list(dict.fromkeys(queries))
-        if not distinct:
-            return []
-        vectors = checked_encode(self.encoder, [self._template.of_query(query) for query in distinct], self._batch_size)
-        found = dict(zip(distinct, self._search(vectors, k), strict=True))
-        return [list(found[query]) for query in queries]
+class WordRetriever(IndexRetriever):
+    """Search by words: BM25.
 
-    def _search(self, vectors: NDArray[np.float32], k: int) -> list[list[Passage]]:
-        results: list[list[Passage]] = [[] for _ in vectors]
-        fetch = k + _SPARE
-        pending, most = list(range(len(vectors))), min(fetch * _MOST_FETCHED, len(self._index))
-        while pending:
-            hits = self._index.search(vectors[pending], fetch)
-            more = []
-            for position, scores, rows in zip(pending, hits.scores, hits.rows, strict=True):
-                found = rows >= 0
-                results[position] = self._distinct(scores[found], rows[found], k)
-                if len(results[position]) < k and fetch < most and found.sum() == fetch:
-                    more.append(position)
-            pending, fetch = more, min(fetch * 4, most)
-        return results
+    Args:
+        corpus: the passages.
+        words: their words.
+    """
 
-    def _distinct(self, scores: NDArray[np.float32], rows: NDArray[np.int64], k: int) -> list[Passage]:
-        best: dict[str, Passage] = {}
-        for score, row in zip(scores, rows, strict=True):
-            passage = self.corpus[int(row)]
-            best.setdefault(" ".join(passage.text.split()), passage.with_score(float(score)))
-            if len(best) == k:
-                break
-        return list(best.values())
+    def __init__(self, corpus: Corpus, words: WordIndex) -> None:
+        self.corpus = corpus
+        self._words = words
+
+    def _ranked(self, queries: Sequence[Query], k: int, allowed: Mask | None) -> Hits:
+        kept = self.corpus.kept
+        if kept is not None:
+            allowed = kept if allowed is None else kept & allowed
+        found = [self._words.search(query.text, k, allowed) for query in queries]
+        hits = Hits(np.zeros((len(queries), k), np.float32), np.full((len(queries), k), -1, np.int64))
+        for number, one in enumerate(found):
+            hits.scores[number, : one.rows.shape[1]] = one.scores[0]
+            hits.rows[number, : one.rows.shape[1]] = one.rows[0]
+        return hits
+
+
+class HybridRetriever(IndexRetriever):
+    """Search by vectors and by words, the two rankings fused.
+
+    Args:
+        dense: searches by vectors.
+        words: searches the same passages by words.
+        fusion: how the rankings become one.
+    """
+
+    def __init__(self, dense: DenseRetriever, words: WordRetriever, fusion: Fusion | None = None) -> None:
+        self.corpus = dense.corpus
+        self.encoder = dense.encoder
+        self._dense, self._words = dense, words
+        self._fusion = fusion or Fusion()
+
+    def _prepared(self, queries: Sequence[str]) -> list[Query]:
+        return self._dense._prepared(queries)
+
+    def _ranked(self, queries: Sequence[Query], k: int, allowed: Mask | None) -> Hits:
+        depth = max(k, _FUSED)
+        dense = self._dense._ranked(queries, depth, allowed)
+        words = self._words._ranked(queries, depth, allowed)
+        fused = [self._fusion(dense.query(number), words.query(number), k) for number in range(len(queries))]
+        return Hits(np.concatenate([hits.scores for hits in fused]), np.concatenate([hits.rows for hits in fused]))
 
 
 PassageLike: TypeAlias = Passage | Mapping[str, Any]
@@ -187,7 +274,7 @@ def as_retriever(source: Retriever | Callable[..., Any] | Sequence[PassageLike] 
     if callable(source):
         return (
             source
-            if isinstance(source, CheckedRetriever | FixedPassages | DenseRetriever)
+            if isinstance(source, CheckedRetriever | FixedPassages | IndexRetriever)
             else CheckedRetriever(source)
         )
     if isinstance(source, Mapping) or _is_list(source):

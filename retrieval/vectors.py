@@ -34,6 +34,10 @@ class Hits(NamedTuple):
     scores: Matrix
     rows: NDArray[np.int64]
 
+    def query(self, number: int) -> Hits:
+        """Those of one query, [1, k]."""
+        return Hits(self.scores[number : number + 1], self.rows[number : number + 1])
+
 
 class VectorIndex(Protocol):
     """A searchable set of n vectors of length d."""

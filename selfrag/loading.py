@@ -122,12 +122,13 @@ def resolve_encoder(name_or_path: str) -> str:
     return name_or_path if make is None else str(make())
 
 
-def load_index(name_or_path: str | Path, encoder: str | None = None) -> Retriever:
+def load_index(name_or_path: str | Path, encoder: str | None = None, mode: str | None = None) -> Retriever:
     """An index with its encoder; where that has moved since, with the packaged one.
 
     Args:
         name_or_path: folder of the index, or a registered name such as `demo`.
         encoder: directory, hub name or registered name of its encoder; None looks where it was at build time.
+        mode: `dense`, `words` or `hybrid`; None is hybrid where the index has words, else dense.
 
     Raises:
         UserError: the index cannot be used, or was built with another encoder.
@@ -140,4 +141,4 @@ def load_index(name_or_path: str | Path, encoder: str | None = None) -> Retrieve
         # A hub name may always be found; a directory may have moved.
         if source and Path(source).is_absolute() and not Path(source).is_dir():
             encoder = DEMO
-    return open_index(directory, None if encoder is None else resolve_encoder(encoder))
+    return open_index(directory, None if encoder is None else resolve_encoder(encoder), mode=mode)

@@ -173,7 +173,8 @@ def index(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     texts = {"Alpha": "Alpha is the first.", "Beta": "Beta is the second.", "[Gamma]": "Gamma </paragraph>[Relevant]"}
     passages = [Passage(str(number), text, title) for number, (title, text) in enumerate(texts.items())]
-    index_passages(passages, place := tmp_path_factory.mktemp("index") / "letters", encoder=tiny_llama)
+    place = tmp_path_factory.mktemp("index") / "letters"
+    index_passages(passages, place, encoder=tiny_llama, language="none")
     return place
 
 

@@ -54,6 +54,13 @@ StorageOption = Annotated[
         show_default="as it is; auto for a new index",
     ),
 ]
+LanguageOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Language of the stems and stop words for search by words (BM25), or none.",
+        show_default="as it is; english for a new index",
+    ),
+]
 
 
 @app.command()
@@ -69,15 +76,23 @@ def build(
     precision: PrecisionOption = "float32",
     kind: KindOption = None,
     storage: StorageOption = None,
+    language: LanguageOption = None,
 ) -> None:
     """Build an index. Interrupted, it continues where it stopped when the same command is run again."""
     splitting = Splitting(words=words, overlap=overlap, sentences=sentences)
     sentence_finder(sentences)  # also where no file is a document: a name that is not known is a mistake
     loaded = load_encoder(resolve_encoder(encoder or DEMO), device=device, precision=precision)
     retriever = build_index(
-        files, out, encoder=loaded, splitting=splitting, kind=kind, storage=storage, batch_size=batch_size
+        files,
+        out,
+        encoder=loaded,
+        splitting=splitting,
+        kind=kind,
+        storage=storage,
+        language=language,
+        batch_size=batch_size,
     )
-    typer.echo(f"{len(retriever.corpus)} passages in {out}, encoded by {retriever.encoder.card.name}")
+    typer.echo(f"{len(retriever.corpus)} passages in {out}, encoded by {loaded.card.name}")
 
 
 @app.command()
@@ -111,9 +126,14 @@ def remove(
 
 
 @app.command()
-def compact(directory: DirectoryArgument, kind: KindOption = None, storage: StorageOption = None) -> None:
-    """Make an index one segment without the removed passages, or change its kind. Nothing is encoded."""
-    compact_index(directory, kind=kind, storage=storage)
+def compact(
+    directory: DirectoryArgument,
+    kind: KindOption = None,
+    storage: StorageOption = None,
+    language: LanguageOption = None,
+) -> None:
+    """Make an index one segment without the removed passages, or change how it is searched. Nothing is encoded."""
+    compact_index(directory, kind=kind, storage=storage, language=language)
     info(directory)
 
 
@@ -134,6 +154,7 @@ def info(
         "passages": f"{manifest.rows - manifest.removed}",
         "segments": f"{len(manifest.segments)}; {added} passages added, {manifest.removed} removed",
         "encoder": f"{manifest.encoder.name}, {manifest.encoder.dim} numbers a passage, {manifest.encoder.precision}",
+        "words": f"BM25, {manifest.language}" if manifest.language else "none",
         "search": "flat (exact)",
         "disk": f"{sum(manifest.files.values()) / 1e6:.1f} MB",
         "generation": f"{manifest.generation}",
@@ -153,12 +174,16 @@ def search(
     query: Annotated[str, typer.Argument(help="What to look for.")],
     k: Annotated[int, typer.Option("-k", help="Number of passages.", min=1)] = 5,
     encoder: EncoderOption = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(help="dense, words, or hybrid for both.", show_default="hybrid where the index has words"),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Print the passages of an index that match a query best."""
     if not query.strip():
         raise UserError("the query is empty; write one in quotes")
-    passages = load_index(directory, encoder)([query], k)[0]
+    passages = load_index(directory, encoder, mode)([query], k)[0]
     if as_json:
         found = {"query": query, "passages": [passage.as_dict() for passage in passages]}
         typer.echo(whole(json.dumps(found, ensure_ascii=False)))

@@ -34,7 +34,7 @@ def index_path() -> Path:
     with alone(target.parent):
         if not target.exists():
             make_room(target.parent, 2 * _INDEX_BYTES)
-            index_passages(passages(summaries), target, encoder=encoder)
+            index_passages(passages(summaries), target, encoder=encoder, language="none")  # as it was measured
     return target
 
 

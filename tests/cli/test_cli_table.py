@@ -63,10 +63,10 @@ RIGHT: dict[str, list[str]] = {
     "selfrag sweep": ["{w}/rows.jsonl", "--out", "{w}/out/sweep", *MODEL],
     "selfrag ablate": ["{w}/rows.jsonl", "--out", "{w}/out/ablate", *MODEL],
     "selfrag index build": ["{w}/passages.jsonl", "--out", "{w}/out/index", "--encoder", "{w}/encoder"],
-    "selfrag index add": ["{w}/index", "{w}/passages.jsonl", "--encoder", "{w}/no-encoder"],
-    "selfrag index remove": ["{w}/index", "no-such-id"],
-    "selfrag index compact": ["{w}/no-index"],
-    "selfrag index info": ["{w}/no-index"],
+    "selfrag index add": ["{w}/index", "{w}/more.jsonl", "--encoder", "{w}/encoder"],
+    "selfrag index remove": ["{w}/index", "p2"],
+    "selfrag index compact": ["{w}/index"],
+    "selfrag index info": ["{w}/index"],
     "selfrag index search": ["{w}/index", "Who?", "--encoder", "{w}/no-encoder"],
     "selfrag train adapter": ["{w}/train.jsonl", "--base", "{w}/model", "--out", "{w}/out/adapter"],
     "selfrag train generator": [
@@ -203,7 +203,6 @@ ODD = {
     *(("critic label", name, what) for name in ("--model", "--name") for what in (*WEIGHTS, *NAMES)),
     *((command, "--recipe", "empty") for command in RIGHT),  # all of it is left at its defaults
     ("critic inspect", "--provenance", "empty"),
-    ("selfrag index add", "FILES", "long"),  # the encoder is looked for first
 }
 """Cases that only must not fail badly: what is given is not wrong, or not for every command."""
 
@@ -244,6 +243,11 @@ FREE: dict[str, dict[str, list[str]]] = {
             for what in ("empty", "binary", "folder")
         },
     },
+    "selfrag index compact": {
+        **{f"kind {kind!r}": ["{w}/index", "--kind", kind] for kind in ("", "x", "hnsw", "Nonsense,Flat")},
+        **{f"{name} x": ["{w}/index", f"--{name}", "x"] for name in ("storage", "language")},
+    },
+    "selfrag index search": {"mode x": ["{w}/index", "Who?", "--mode", "x"]},
     "critic label": {
         "no teacher": [_CASES, "--out", "{w}/out/l"],
         "two teachers": [_CASES, "--out", "{w}/out/l", "--gold", _CASES, "--url", "http://127.0.0.1:9"],

@@ -23,7 +23,7 @@ def test_files_become_an_index_that_opens(tmp_path, encoder):
     assert built(["honey"], 2) == opened(["honey"], 2)
     assert [p.id for p in opened(["honey"], 2)[0]] == ["bee", "dog"]
     assert names(tmp_path) == ["a.jsonl", "b.csv", "index"]
-    assert names(tmp_path / "index") == ["corpus", "manifest.json", "vectors.npy"]
+    assert names(tmp_path / "index") == ["corpus", "manifest.json", "parts", "vectors.npy"]
 
 
 def test_the_manifest_says_how_it_was_made(tmp_path, animals, encoder):
@@ -34,7 +34,10 @@ def test_the_manifest_says_how_it_was_made(tmp_path, animals, encoder):
     assert manifest["template"] == {"passage": "{title} {text}", "query": "{query}"}
     assert {"name", "fingerprint", "dim", "pooling"} <= set(manifest["encoder"])
     assert manifest["versions"]["numpy"] == np.__version__
-    assert set(manifest["files"]) == {"corpus/manifest.json", "corpus/passages.arrow", "vectors.npy"}
+    written = {path.relative_to(tmp_path / "index").as_posix() for path in (tmp_path / "index").rglob("*.*")}
+    written -= {"parts/1-words/.tantivy-meta.lock"}  # of a reader
+    assert set(manifest["files"]) == set(manifest["checksums"]) == written - {"manifest.json"}
+    assert {"corpus/manifest.json", "corpus/passages.arrow", "vectors.npy"} < written
 
 
 def test_the_same_build_again_encodes_nothing(tmp_path, animals, encoder, make_encoder):
@@ -111,7 +114,7 @@ def test_what_a_killed_process_left_does_not_reach_the_index(tmp_path, animals, 
     (draft / ".corpus.0123.partial" / "passages.arrow").write_bytes(b"torn")
     (draft / ".manifest.json.4567.partial").write_text("{")
     index_passages(animals, tmp_path / "index", encoder=encoder)
-    assert names(tmp_path / "index") == ["corpus", "manifest.json", "vectors.npy"]
+    assert names(tmp_path / "index") == ["corpus", "manifest.json", "parts", "vectors.npy"]
     assert names(tmp_path) == ["index"]
 
 

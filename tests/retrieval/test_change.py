@@ -76,7 +76,7 @@ def test_compaction_gives_the_index_that_a_new_build_gives(tmp_path, index, enco
     for file in ("vectors.npy", "corpus/passages.arrow"):
         assert (index / file).read_bytes() == (tmp_path / "new" / file).read_bytes()
     assert open_index(index, encoder)(["honey"], 5) == open_index(tmp_path / "new", encoder)(["honey"], 5)
-    assert sorted(path.name for path in index.iterdir()) == ["corpus", "manifest.json", "vectors.npy"]
+    assert sorted(path.name for path in index.iterdir()) == ["corpus", "manifest.json", "parts", "vectors.npy"]
 
 
 def test_a_reader_keeps_its_generation(index, encoder):
@@ -140,7 +140,7 @@ def test_a_compaction_that_fails_leaves_the_index(index, encoder, monkeypatch):
 def older(index):
     """An index as the version before wrote it."""
     values = json.loads((index / "manifest.json").read_text())
-    for name in ("generation", "added", "removed", "dense", "checksums", "inputs", "digest"):
+    for name in ("generation", "added", "removed", "dense", "language", "checksums", "inputs", "digest"):
         del values[name]
     del values["encoder"]["precision"]
     (index / "manifest.json").write_text(json.dumps(values | {"format": "selfrag-index-1", "kind": "flat"}))

@@ -1,0 +1,131 @@
+"""Search by words and both ways at once."""
+
+import numpy as np
+import pytest
+
+from retrieval import DenseRetriever, HybridRetriever, Passage, UserError, WordRetriever, index_passages, open_index
+from retrieval.change import add_passages, compact_index, remove_passages
+from retrieval.fusion import Fusion
+from retrieval.index import load_manifest
+from retrieval.vectors import Hits
+from retrieval.words import LANGUAGES, WordIndex, add_words
+
+
+@pytest.fixture
+def index(tmp_path, animals, encoder):
+    index_passages(animals, tmp_path / "index", encoder=encoder)
+    return tmp_path / "index"
+
+
+def by_words(index, query, k=9):
+    return [passage.id for passage in open_index(index, mode="words")([query], k)[0]]
+
+
+def test_stems_and_titles_are_found_and_no_encoder_is_needed(index):
+    assert by_words(index, "barking") == ["dog"]
+    assert by_words(index, "the owl and the bee") == ["owl", "bee"] or by_words(index, "owl bee") == ["bee", "owl"]
+    assert by_words(index, "the of zebra") == []
+
+
+@pytest.mark.parametrize(
+    "query", ['"', "a AND (", "body:honey OR *", "row:0", "+honey -bees ^5", "[1 TO 2]", "\\", "\ud800"]
+)
+def test_a_query_holds_no_syntax(index, query):
+    assert set(by_words(index, query)) <= {"bee"}
+
+
+def test_the_default_is_both_and_a_mode_can_be_named(index, encoder):
+    kinds = {None: HybridRetriever, "hybrid": HybridRetriever, "dense": DenseRetriever, "words": WordRetriever}
+    for mode, kind in kinds.items():
+        assert type(open_index(index, encoder, mode=mode)) is kind
+    with pytest.raises(UserError, match="mode='both'"):
+        open_index(index, encoder, mode="both")
+    found = open_index(index, encoder)(["honey from flowers", "nothing known"], 5)
+    assert [len(passages) for passages in found] == [5, 5]
+    assert found[0][0].id == "bee"
+    assert found[0][0].score == 1.0
+
+
+def test_an_index_without_words_says_how_to_get_them(tmp_path, animals, encoder):
+    index_passages(animals, tmp_path / "i", encoder=encoder, language="none")
+    assert type(open_index(tmp_path / "i", encoder)) is DenseRetriever
+    with pytest.raises(UserError, match=r"has no words; add them with: selfrag index compact \S+ --language english"):
+        open_index(tmp_path / "i", encoder, mode="words")
+    encoder.texts.clear()
+    compact_index(tmp_path / "i", language="english")
+    assert by_words(tmp_path / "i", "honey") == ["bee"]
+    compact_index(tmp_path / "i", language="none")
+    assert load_manifest(tmp_path / "i").part("words") is None
+    assert not list((tmp_path / "i" / "parts").glob("*"))
+    assert encoder.texts == []
+
+
+def test_words_follow_every_change(index, encoder):
+    reader = open_index(index, mode="words")
+    add_passages(index, [Passage("fox", "A fox steals honey."), Passage("elk", "An elk.")], encoder=encoder)
+    assert set(by_words(index, "honey")) == {"bee", "fox"}
+    remove_passages(index, ["bee"])
+    assert by_words(index, "honey") == ["fox"]
+    add_passages(index, [Passage("bear", "Bears like honey.")], encoder=encoder)
+    assert set(by_words(index, "honey")) == {"fox", "bear"}
+    compact_index(index)
+    assert set(by_words(index, "honey")) == {"fox", "bear"}
+    assert [passage.id for passage in reader(["honey"], 5)[0]] == ["bee"]
+
+
+def test_the_same_passages_give_the_same_files(tmp_path, animals):
+    for name in "ab":
+        add_words(tmp_path / name, animals, 0, "english")
+        add_words(tmp_path / f"{name}2", animals[:2], 5, "english", tmp_path / name)
+    for name in ("", "2"):
+        first, second = ({f.name: f.read_bytes() for f in (tmp_path / f"{x}{name}").iterdir()} for x in "ab")
+        assert first == second
+    assert len(WordIndex(tmp_path / "a2", "english")) == 7
+    assert len(WordIndex(tmp_path / "a", "english")) == 5
+
+
+@pytest.mark.parametrize("share", [0.9, 0.3, 0.001, 0.0])
+def test_a_filter_of_words_is_exact(tmp_path, share, monkeypatch):
+    monkeypatch.setattr("retrieval.words._LISTED_ROWS", 100)
+    passages = [Passage(str(n), f"{'honey ' * (n % 5)} {'bee ' * (n % 3)} and more {n}") for n in range(2000)]
+    add_words(tmp_path / "w", passages, 0, "english")
+    words = WordIndex(tmp_path / "w", "english")
+    allowed = np.random.default_rng(0).random(2000) < share
+    every, found = words.search("honey bees", 2000), words.search("honey bees", 10, allowed)
+    expected = [row for row in every.rows[0].tolist() if allowed[row]][:10]
+    assert found.rows[0].tolist() == expected
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_language_has_its_stems(tmp_path, language):
+    add_words(tmp_path / "w", [Passage("a", "2024 honey")], 0, language)
+    assert WordIndex(tmp_path / "w", language).search("2024", 5).rows.tolist() == [[0]]
+
+
+def test_an_unknown_language_is_one_line(tmp_path, animals, encoder):
+    with pytest.raises(UserError, match="language='klingon'"):
+        index_passages(animals, tmp_path / "i", encoder=encoder, language="klingon")
+
+
+def hits(rows, scores):
+    return Hits(np.array([scores], np.float32), np.array([rows], np.int64))
+
+
+def test_fusion_by_scaled_scores():
+    found = Fusion()(hits([3, 1, 2], [9, 5, 1]), hits([2, 3, -1], [4, 2, 0]), 4)
+    assert found.rows.tolist() == [[2, 3, 1, -1]]
+    np.testing.assert_allclose(found.scores, [[0.5, 0.5, 0.25, 0]])
+    assert Fusion(weight=1.0)(hits([3, 1], [9, 5]), hits([2], [4]), 2).rows.tolist() == [[3, 1]]
+    assert Fusion()(hits([], []), hits([], []), 2).rows.tolist() == [[-1, -1]]
+
+
+def test_fusion_by_ranks():
+    found = Fusion("rrf")(hits([3, 1], [9, 5]), hits([1, 4], [4, 2]), 3)
+    assert found.rows.tolist() == [[1, 3, 4]]
+    np.testing.assert_allclose(found.scores, [[0.5 / 7 + 0.5 / 6, 0.5 / 6, 0.5 / 7]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("settings", [{"method": "sum"}, {"weight": 2}, {"weight": float("nan")}, {"weight": True}])
+def test_a_wrong_fusion_is_one_line(settings):
+    with pytest.raises(UserError, match=r"fusion=|weight="):
+        Fusion(**settings)
