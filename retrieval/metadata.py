@@ -31,8 +31,8 @@ def _is_scalar(value: Any) -> bool:
 class MetadataWriter:
     """Collects the metadata of rows on disk, since the type of a column is known at the end only.
 
-    The first 256 columns are kept. A column of whole and other numbers becomes one of floats; one of texts and something
-    else becomes text.
+    The first 256 columns are kept. Whole and other numbers in one column become floats; texts and something else become
+    texts.
 
     Args:
         folder: of the corpus.
