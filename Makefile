@@ -48,12 +48,14 @@ test-portable:  ## the tests that touch numbers, as on a processor with AVX2 and
 	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev
 	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) -m "not slow and not demo" $(NUMBERS)
 
-check:  ## lint, format, types, import contracts
+check:  ## lint, format, types, import contracts, spelling, words
 	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/codespell
+	$(BIN)/python scripts/check_prose.py
 
 docs:  ## the documentation site, in build/site; a broken link fails
 	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev

@@ -13,7 +13,11 @@ from retrieval.index import open_index
 from retrieval.passage import Passage, Retriever
 from retrieval.search import DenseRetriever, FixedPassages, HybridRetriever, WordRetriever, as_retriever
 
+DISTRIBUTION = "selfrag"
+"""Who owns this import name: `import selfrag` refuses another package called `retrieval`."""
+
 __all__ = [
+    "DISTRIBUTION",
     "Passage",
     "Retriever",
     "open_index",

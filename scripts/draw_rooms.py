@@ -1,4 +1,4 @@
-"""Draw which room imports which, from the imports themselves, into docs/architecture.md.
+"""Draw which room imports which, from the imports themselves, into docs/explanation/architecture.md.
 
     python scripts/draw_rooms.py           # write the picture
     python scripts/draw_rooms.py --check   # exit code 1 where the page shows another one
@@ -17,7 +17,7 @@ import grimp
 import networkx
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 BEGIN, END = "<!-- rooms: made by scripts/draw_rooms.py -->\n", "<!-- end of rooms -->"
 EVERYWHERE = {"selfrag", "errors", "jsonl", "plugins", "provenance", "runlog", "untrusted", "__main__"}
 """Rooms that are left out: small helpers that nearly everything uses."""

@@ -1,10 +1,10 @@
 """Make the results page from runs and from what sweeps, ablations and grids wrote; no figure is typed by hand.
 
-    python scripts/make_results.py RUNS... sweep/sweep.md ablation/ablation.md --into docs/results.md
-    python scripts/make_results.py --into docs/results.md
+    python scripts/make_results.py RUNS... sweep/sweep.md ablation/ablation.md --into docs/records/results.md
+    python scripts/make_results.py --into docs/records/results.md
 
-What is given is kept in a folder beside the page (docs/results/), small enough to be committed, and the page is made of
-what is kept there. Without runs the page is made anew from what is there already.
+Runs and studies are kept in a folder beside the page (docs/records/results/), small enough to be committed. The page is
+made from this folder. Without runs the page is made again from what is there.
 """
 
 from __future__ import annotations

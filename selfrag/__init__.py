@@ -6,6 +6,15 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, overload
 
+try:
+    from retrieval import DISTRIBUTION as _DISTRIBUTION  # noqa: F401 - only the `retrieval` of this distribution has it
+except ImportError as error:
+    if error.name != "retrieval":
+        raise
+    raise ImportError(
+        f"{error}. The package `retrieval` belongs to another distribution. It and selfrag cannot share an environment:"
+        " uninstall it and reinstall selfrag, or use a new environment."
+    ) from None
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.api import SelfRAG

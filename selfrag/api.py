@@ -26,7 +26,7 @@ from selfrag.engines import select
 from selfrag.engines.base import Engine, check_process
 from selfrag.errors import UserError
 from selfrag.loading import DEMO, load_retriever, load_tokenizer, resolve_model
-from selfrag.plugins import part
+from selfrag.plugins import part, plugin
 from selfrag.prompting import SELFRAG, Layout, Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec
@@ -61,6 +61,8 @@ class Flow(Protocol):
 
 Turns: TypeAlias = Sequence[Mapping[str, Any] | Message]
 Scope = Literal["retrieval", "conversation", "alone"]
+REFLECTORS = "selfrag.reflectors"
+"""Entry points of other packages: each names a function of a `Prompting` that gives a reflector."""
 Evidence = Sequence[Passage] | Sequence[Sequence[Passage] | None]
 
 
@@ -102,7 +104,7 @@ class SelfRAG:
         engine: Engine | str | None = None,
         layout: Layout = SELFRAG,
         intrinsics: Sequence[str] | Mapping[str, str | Path | None] = (),
-        reflectors: Sequence[Reflector] = (),
+        reflectors: Sequence[Reflector | str] = (),
         **engine_options: Any,
     ) -> SelfRAG:
         """Load a Self-RAG checkpoint.
@@ -114,7 +116,8 @@ class SelfRAG:
             layout: prompt layout of the checkpoint.
             intrinsics: names such as `query_rewrite` to have on this model as reflectors, or names with the folder of
                 each LoRA adapter; without one the model is prompted. The demo model brings adapters.
-            reflectors: further ones, see `SelfRAG`.
+            reflectors: further ones, see `SelfRAG`; or names: an entry point of `selfrag.reflectors`, or `module:name`,
+                of a function of a `Prompting` that gives one.
             engine_options: fields of the engine's configuration, such as `max_model_len`.
 
         Raises:
@@ -133,7 +136,8 @@ class SelfRAG:
             select.load_engine(engine, path, **engine_options) if engine is None or isinstance(engine, str) else engine
         )
         own = named.on_engine(ready, tokenizer, intrinsics) if named is not None else ()
-        return cls(prompting, ready, found, reflectors=(*own, *reflectors))
+        given = [plugin(REFLECTORS, one)(prompting) if isinstance(one, str) else one for one in reflectors]
+        return cls(prompting, ready, found, reflectors=(*own, *given))
 
     @overload
     def generate(

@@ -1,6 +1,6 @@
 """Commands in the documents: each is parsed by the program it names, so that no page shows an option that is gone.
 
-Nothing is run here; test_readme.py runs what can be run without a model of one's own.
+Nothing is run here; test_readme.py and docs/test_pages_run.py run the examples.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def commands(page: Path) -> list[str]:
     found = []
     for block in BLOCK.findall(page.read_text(encoding="utf-8")):
         for line in block.replace("\\\n", " ").splitlines():
-            text = line.removeprefix("$ ").strip()
+            text = re.split(r" [|>] ", line.removeprefix("$ "))[0].strip()
             if text.startswith(("selfrag ", "critic ")):
                 found.append(text)
     return found

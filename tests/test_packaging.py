@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and that it answers a question where only the wheel was installed."""
+"""The wheel and the source distribution: what is in them, and that the wheel works where only it was installed."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tarfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.metadata import Metadata
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("selfrag", "critic", "retrieval")
@@ -59,6 +62,38 @@ def test_every_file_of_the_packages_is_in_the_wheel(wheel: Path) -> None:
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == set(PACKAGES)
 
 
+def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    pytest.importorskip("build", reason="build makes the source distribution; it is in the extra dev")
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--no-isolation",
+        "--outdir",
+        str(tmp_path),
+        str(ROOT),
+    ]  # the wheel from the sdist
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (again,) = tmp_path.glob("*.whl")
+    (source,) = tmp_path.glob("*.tar.gz")
+    assert set(zipfile.ZipFile(again).namelist()) == set(zipfile.ZipFile(wheel).namelist())
+    with tarfile.open(source) as archive:
+        names = {name.split("/", 1)[-1] for name in archive.getnames()}
+    assert {"README.md", "LICENSE", "pyproject.toml", "CHANGELOG.md", "tests/test_packaging.py"} <= names
+    assert max(path.stat().st_size for path in (again, source)) < 60e6
+
+
+def test_the_metadata_is_what_an_index_wants(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+    metadata = Metadata.from_email(archive.read(name), validate=True)
+    assert str(metadata.version) == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert metadata.description_content_type == "text/markdown"
+    assert (ROOT / "CHANGELOG.md").read_text().partition(f"## {metadata.version} - ")[1]
+    assert f"\nversion: {metadata.version}\n" in (ROOT / "CITATION.cff").read_text()
+
+
 def test_the_licence_travels_along(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     (licence,) = [name for name in archive.namelist() if name.endswith("LICENSE") and ".dist-info/" in name]
@@ -71,6 +106,77 @@ def test_the_command_is_installed(clean: Path, tmp_path: Path) -> None:
     code = "import selfrag; print(selfrag.__file__)"
     found = subprocess.run([clean / "python", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert Path(found.stdout.strip()).is_relative_to(clean.parent)
+
+
+USE = """\
+from selfrag import Answer, Decoding, Passage, SelfRAG, Weights
+from selfrag.intrinsics import Answerability, Library
+
+def search(queries: list[str], k: int) -> list[list[Passage]]:
+    return [[Passage("1", "Ann was first.", "Races")][:k] for _ in queries]
+
+def main() -> None:
+    with SelfRAG.from_pretrained(retriever=lambda queries, k: search(list(queries), k)) as rag:
+        one: Answer = rag.generate("Who was first?", weights=Weights(issup=2.0))
+        many: list[Answer] = rag.generate(["Who?", "When?"], decoding=Decoding(beam=1))
+        titles: list[str] = [segment.citation.title for segment in one.segments if segment.citation]
+        print(one.text, [answer.exact for answer in many], titles)
+    with Library.from_pretrained("demo") as library:
+        chance: float | None = library.get(Answerability)("Who?", ["Ann was first."]).answerable
+        print(chance)
+"""
+
+
+def test_a_type_checker_sees_the_types_of_the_installed_wheel(clean: Path, tmp_path: Path) -> None:
+    pytest.importorskip("mypy", reason="mypy checks types; it is in the extra dev")
+    (tmp_path / "use.py").write_text(USE)
+    (tmp_path / "wrong.py").write_text('from selfrag import Weights\nWeights(issup="much")\n')
+    common = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--python-executable",
+        clean / "python",
+        "--cache-dir",
+        tmp_path / "cache",
+    ]
+    good = subprocess.run([*common, "use.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert good.returncode == 0, good.stdout
+    bad = subprocess.run([*common, "wrong.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert 'incompatible type "str"' in bad.stdout
+
+
+def test_another_package_called_retrieval_is_refused(clean: Path, tmp_path: Path) -> None:
+    (tmp_path / "retrieval").mkdir()
+    (tmp_path / "retrieval" / "__init__.py").write_text("def search(): ...\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [clean / "python", "-c", "import selfrag"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: cannot import name 'DISTRIBUTION' from 'retrieval'")
+    assert last.endswith("uninstall it and reinstall selfrag, or use a new environment.")
+
+
+def test_the_doctor_names_another_distribution_of_a_name(clean: Path, tmp_path: Path) -> None:
+    info = tmp_path / "retrieval-0.0.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: retrieval\nVersion: 0.0.1\n")
+    (info / "top_level.txt").write_text("retrieval\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([clean / "selfrag", "doctor"], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "broken  retrieval: retrieval installs a package of this name too" in done.stdout
+
+
+@pytest.mark.demo
+def test_the_demo_runs_from_the_wheel(clean: Path, tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [clean / "selfrag", "demo", "--engine", "transformers"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "traces").iterdir())) == 3
 
 
 @pytest.mark.demo

@@ -1,69 +1,59 @@
-"""The README is executed: its Python blocks run in one namespace, its commands run one after the other in a folder."""
+"""The README is executed: here in an empty folder, and as a newcomer would, from a clone, in a test marked slow."""
 
-import contextlib
-import io
-import json
+from __future__ import annotations
+
+import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+import refresh_examples
+
+ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w+)[^\n]*\n(.*?)^```", TEXT, flags=re.M | re.S)
-PYTHON = [body for language, body in BLOCKS if language == "python"]
-COMMANDS = [
-    line[2:].split("  #")[0]
-    for language, body in BLOCKS
-    if language == "console"
-    for line in body.splitlines()
-    if line.startswith(("$ selfrag ", "$ critic "))
-]
-PAIRS = [
-    {"id": "tea-1", "instruction": "How hot should water for green tea be?", "output": "80 degrees"},
-    {"id": "tea-2", "instruction": "What water does black tea want?", "output": "Boiling water."},
-    {"id": "sum-1", "instruction": "What is 17 + 25?", "output": "42"},
-]
-
-
-def test_readme_has_examples():
-    assert PYTHON
-    assert COMMANDS
 
 
 @pytest.mark.demo
-def test_python_blocks_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    namespace: dict[str, object] = {"__name__": "__readme__"}
-    # Not capsys: vLLM sets up logging anew, and absl (of rouge-score) then closes a stderr that is no longer in use.
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        for body in PYTHON:
-            exec(compile(body, "README.md", "exec"), namespace)  # the point of this test
-    assert out.getvalue().strip()
+def test_the_examples_run(tmp_path: Path) -> None:
+    shown = refresh_examples.run_page(TEXT, "README.md", tmp_path)
+    assert "80 degrees [1]" in shown
+    assert re.search(r"^(True|False) (True|False)$", shown, flags=re.M)  # what `rescore` says
 
 
-@pytest.mark.demo
-def test_commands_run(tmp_path):
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "tea.md").write_text(
-        "# Tea\n\nGreen tea is brewed at 80 degrees. Black tea wants boiling water.\n"
+@pytest.mark.slow
+def test_the_way_of_a_newcomer_from_the_readme_alone(tmp_path: Path) -> None:
+    """Clone, `make demo`, a question, own documents, steering: the README's blocks in an environment of their own."""
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(tmp_path / "clone")], check=True, timeout=120)
+    made = re.search(r"```bash\n(make demo\n.*?)```", TEXT, flags=re.S)
+    assert made
+    clean = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
+    script = f"set -e\n{made[1]}python scripts/refresh_examples.py README.md\n"
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path / "clone",
+        env=clean,
+        capture_output=True,
+        text=True,
+        timeout=3000,
+        check=False,
     )
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in PAIRS))
-    for command in COMMANDS:
-        words = [word for part in shlex.split(command) for word in ([*map(str, tmp_path.glob(part))] or [part])]
-        done = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, timeout=600)
-        assert done.returncode == 0, f"{command}: {done.stderr}"
-        assert done.stdout.strip(), command
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    shown = (tmp_path / "clone" / "README.md").read_text(encoding="utf-8")
+    assert "80 degrees [1]" in shown
+    assert sys.prefix not in done.stdout
 
 
-def test_links_of_the_readme_exist():
-    for target in re.findall(r"\]\(([^)#:]+)\)|src=\"([^\":]+)\"", TEXT):
-        path = target[0] or target[1]
-        assert (ROOT / path).exists(), path
+def test_it_has_at_most_180_lines() -> None:
+    assert len(TEXT.splitlines()) <= 180
 
 
-def test_no_paths_of_a_machine():
+def test_files_that_it_links_to_exist() -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)|src=\"([^\":]+)\"", TEXT):
+        assert (ROOT / (target[0] or target[1])).exists(), target
+
+
+def test_no_paths_of_a_machine() -> None:
     assert not re.search(r"(?<![\w.])/(?:root|home|tmp)/", TEXT)

@@ -1,6 +1,6 @@
 """From an augmented pair to what is written: balanced training rows, and the provenance of their tokens and passages.
 
-docs/dgen.md describes both formats. Probabilities are rounded to six digits here; decisions use the exact ones.
+docs/guides/dgen.md describes both formats. Probabilities are rounded to six digits here; decisions use the exact ones.
 """
 
 from __future__ import annotations

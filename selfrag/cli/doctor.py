@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires, version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -406,6 +406,7 @@ def check_packages() -> Iterator[Finding]:
     yield Finding("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     own = installed("selfrag")
     yield Finding("selfrag", own) if own else Finding("selfrag", "runs from a checkout that is not installed", "note")
+    yield from _check_names()
     for name in REQUIRED:
         found = installed(name)
         yield Finding(name, found) if found else Finding(name, "not installed", "broken", f"pip install {name}")
@@ -418,6 +419,16 @@ def check_packages() -> Iterator[Finding]:
         yield Finding("faiss", "not installed; numpy searches, slower", "note", installing("cpu"))
     if own:
         yield from map(_check_extra, EXTRAS)
+
+
+def _check_names() -> Iterator[Finding]:
+    """Whether another distribution claims an import name of this one."""
+    owners = packages_distributions()
+    for name in ("selfrag", "critic", "retrieval"):
+        others = sorted({owner for owner in owners.get(name, ()) if owner != "selfrag"})
+        if others:
+            fix = f"pip uninstall -y {' '.join(others)}, then pip install --force-reinstall --no-deps selfrag"
+            yield Finding(name, f"{', '.join(others)} installs a package of this name too", "broken", fix)
 
 
 def _check_extra(extra: str) -> Finding:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from selfrag.cli.eval_metrics import facts, judge, metrics
-from selfrag.cli.eval_report import export, report, tasks
+from selfrag.cli.eval_report import export, report, systems, tasks
 from selfrag.cli.eval_run import run
 from selfrag.cli.options import quiet
 from selfrag.cli.running import Commands
@@ -18,6 +18,7 @@ from selfrag.untrusted import printable
 app = Commands(name="eval", help="Measure a model on held-out data.", no_args_is_help=True)
 app.command()(run)
 app.command()(tasks)
+app.command()(systems)
 app.command()(report)
 app.command()(export)
 app.command()(judge)

@@ -85,6 +85,19 @@ def tasks(
         Console().print(Text(in_full(preset(name))), soft_wrap=True)
 
 
+def systems() -> None:
+    """The systems that `selfrag eval run --system` knows."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from selfrag.evaluation.systems import known_systems
+
+    table = Table("system", "what it is", box=None)
+    for row in known_systems().items():
+        table.add_row(*row)
+    Console().print(table)
+
+
 def show(runs: Sequence[Path], only: Sequence[str] | None = None, against: str | None = None, seed: int = 0) -> None:
     """Print the comparison of runs, as commands on runs do at their end; arguments as `read_runs` and `compare`."""
     from rich.console import Console

@@ -58,11 +58,12 @@ def run(
     gpus: Annotated[float, typer.Option(min=0, help="GPUs of a Ray actor", rich_help_panel=WHERE)] = 0,
 ) -> None:
     """Answer the items of files with one or more systems of a model, score them, and compare the systems."""
-    from selfrag.evaluation.systems import SYSTEMS, parse_settings
+    from selfrag.evaluation.systems import known_systems, parse_settings
 
     kinds = list(dict.fromkeys(system or [DEFAULT]))
-    if unknown := [kind for kind in kinds if kind not in SYSTEMS]:
-        raise UserError(f"--system {unknown[0]}: known are {', '.join(SYSTEMS)}")
+    known = known_systems()
+    if unknown := [kind for kind in kinds if kind not in known]:
+        raise UserError(f"--system {unknown[0]}: known are {', '.join(known)}")
     if name is not None and len(kinds) > 1:
         raise UserError("--name names one run; give one --system with it")
     if name is not None:

@@ -122,7 +122,8 @@ class Answer:
         usage: what it cost.
         trace: everything that was considered.
         exact: after `rescore`: whether the recorded tree held everything the new settings ask for; True before. In
-            16-bit formats a decode anew may choose otherwise, because judgments move with the batch (docs/speed.md).
+            16-bit formats a new decode can choose otherwise, because judgments depend on the batch
+            (docs/explanation/exact.md).
         error: one line on why there is no answer, None if there is one.
         steps: what a flow did around the writing; empty without a flow.
     """

@@ -18,6 +18,7 @@ from selfrag.evaluation.items import TASK_INPUT, Item
 from selfrag.evaluation.metrics.registry import metrics
 from selfrag.evaluation.public_files import SCHEMAS, Schema
 from selfrag.evaluation.task import SET_BY_TASK, TASKS, Kind, Task
+from selfrag.plugins import names, registered
 
 TRAINING_JOIN = TASK_INPUT
 """Between instruction and question in the rows that this project trains on."""
@@ -141,15 +142,29 @@ PRESETS = _read()
 """By name."""
 
 
+GROUP = "selfrag.tasks"
+"""Entry points of other packages: each names a `Preset`."""
+
+
+def known_tasks() -> tuple[str, ...]:
+    """Names of all published tasks, those of other packages last."""
+    return tuple(dict.fromkeys((*PRESETS, *names(GROUP))))
+
+
 def preset(name: str) -> Preset:
     """A published task by its name.
 
     Raises:
-        UserError: there is none; names the known ones.
+        UserError: there is none, the message lists the known ones; or another package has something else there.
     """
-    if name not in PRESETS:
-        raise UserError(f"unknown task {name[:60]!r}; known: {', '.join(PRESETS)}")
-    return PRESETS[name]
+    if name in PRESETS:
+        return PRESETS[name]
+    found = registered(GROUP, name)
+    if found is None:
+        raise UserError(f"unknown task {name[:60]!r}; known: {', '.join(known_tasks())}")
+    if not isinstance(found, Preset) or found.name != name:
+        raise UserError(f"the entry point {name!r} of {GROUP} names no Preset of that name")
+    return found
 
 
 _TASK = re.compile(r"([a-z][a-z0-9-]*)(?:/([a-z0-9-]+))?=(.+)", re.DOTALL)
@@ -204,7 +219,7 @@ def rows() -> list[tuple[str, ...]]:
     """One row of text a task, under `COLUMNS`."""
     return [
         (one.name, one.kind, one.metrics[0], ", ".join(one.judged) or "-", ", ".join(one.protocols), one.schema.fields)
-        for one in PRESETS.values()
+        for one in map(preset, known_tasks())
     ]
 
 

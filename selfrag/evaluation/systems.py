@@ -21,6 +21,7 @@ from selfrag.evaluation.items import Item
 from selfrag.evaluation.multiple_choice import choices
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.task import SET_BY_TASK, Task
+from selfrag.plugins import names, registered
 from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.reflection.weights import Weights
@@ -111,6 +112,8 @@ AS_PUBLISHED = "selfrag"
 """Ours under the policy that a published task was run with; on files of users the same as `selfrag-adaptive`."""
 SYSTEMS: dict[str, Role] = {AS_PUBLISHED: "selfrag", **ROLES}
 """`ROLES` and the system that no comparison needs twice."""
+GROUP = "selfrag.systems"
+"""Entry points of other packages: each names a function of a tokenizer and of settings that gives a `System`."""
 _UNTUNED = {"base": 0, "rag-1": 1, "rag-5": 5}
 _FINETUNED = {"finetuned": 0, "sail": 1}
 _MODES: dict[str, Literal["adaptive", "always", "never"]] = {
@@ -119,6 +122,17 @@ _MODES: dict[str, Literal["adaptive", "always", "never"]] = {
     "selfrag-adaptive": "adaptive",
     "selfrag-never": "never",
 }
+
+
+def known_systems() -> dict[str, str]:
+    """Name of each system to what it is, those of other packages last."""
+    own = {
+        AS_PUBLISHED: "segment beam search; a published task under its protocol's policy",
+        **{f"selfrag-{mode}": f"segment beam search, retrieval {mode}" for mode in ("adaptive", "always", "never")},
+        **{name: f"the chat template with {count} passages" for name, count in _UNTUNED.items()},
+        **{name: f"the training layout with {count} passages, no reflection" for name, count in _FINETUNED.items()},
+    }
+    return {**own, **{name: "of another package" for name in names(GROUP) if name not in own}}
 
 
 def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None = None) -> System:
@@ -137,7 +151,11 @@ def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None =
         passages, longest = _counts(given, _UNTUNED[name])
         return Untuned(codec, Chat.of(tokenizer, codec), int(tokenizer.eos_token_id), passages, longest)
     if name not in SYSTEMS:
-        raise UserError(f"unknown system {name!r}; known: {', '.join(SYSTEMS)}")
+        make = registered(GROUP, name)
+        if make is None:
+            raise UserError(f"unknown system {name!r}; known: {', '.join(known_systems())}")
+        other: System = make(tokenizer, given)
+        return other
     prompting = Prompting(codec, Vocabulary.from_tokenizer(tokenizer))
     if name in _FINETUNED:
         return FineTuned(prompting, *_counts(given, _FINETUNED[name]))

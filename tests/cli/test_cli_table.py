@@ -80,6 +80,7 @@ RIGHT: dict[str, list[str]] = {
     "selfrag eval run": ["{w}/rows.jsonl", "--out", "{w}/out/runs", *MODEL],
     "selfrag eval tasks": [],
     "selfrag eval metrics": [],
+    "selfrag eval systems": [],
     "selfrag eval report": ["{w}/run"],
     "selfrag eval export": ["{w}/run", "--out", "{w}/out/exported", "--to", "lm-eval"],
     "selfrag eval judge": ["{w}/run", "--judge", "nli:{w}/no-judge"],

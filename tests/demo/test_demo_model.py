@@ -52,7 +52,9 @@ def test_the_weights_made_here_are_those_that_were_measured() -> None:
     for adapter in intrinsics:
         assert trained_on(adapter) == {weights(model_path())}
     assert trained_on(ADAPTER) == {weights(base_path())}
-    records = [json.loads(path.read_text()) for path in (Path(__file__).parents[2] / "docs/results").glob("*.json")]
+    records = [
+        json.loads(path.read_text()) for path in (Path(__file__).parents[2] / "docs/records/results").glob("*.json")
+    ]
     models = {record["manifest"]["identity"]["model"]["model.safetensors"] for record in records}
     assert models > {weights(model_path()), weights(base_path())}
 

@@ -12,35 +12,22 @@ import refresh_examples
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 ELSEWHERE = {
-    "intrinsics/dialects.md": "tests/intrinsics/test_docs_intrinsics.py",
-    "intrinsics/executors.md": "tests/intrinsics/test_docs_intrinsics.py",
-    "intrinsics/flows.md": "tests/intrinsics/test_docs_intrinsics.py",
-    "intrinsics/reflectors.md": "tests/intrinsics/test_docs_intrinsics.py",
-    "intrinsics/training.md": "tests/intrinsics/test_docs_intrinsics.py",
-    "intrinsics/using.md": "tests/intrinsics/test_docs_intrinsics.py",
-    "experiments/reports.md": "tests/evaluation/reporting/test_docs_reports.py",
-    "experiments/running.md": "tests/evaluation/running/test_docs_running.py",
+    "guides/intrinsics/dialects.md": "tests/intrinsics/test_docs_intrinsics.py",
+    "guides/intrinsics/executors.md": "tests/intrinsics/test_docs_intrinsics.py",
+    "guides/intrinsics/flows.md": "tests/intrinsics/test_docs_intrinsics.py",
+    "guides/intrinsics/reflectors.md": "tests/intrinsics/test_docs_intrinsics.py",
+    "guides/intrinsics/training.md": "tests/intrinsics/test_docs_intrinsics.py",
+    "guides/intrinsics/using.md": "tests/intrinsics/test_docs_intrinsics.py",
+    "guides/reports.md": "tests/evaluation/reporting/test_docs_reports.py",
+    "guides/running.md": "tests/evaluation/running/test_docs_running.py",
 }
 """Pages whose examples need more than an empty folder, and the test that runs them."""
-YET = {
-    "critic.md",
-    "dgen.md",
-    "training.md",
-    "sources.md",
-    "speed.md",
-    "experiments/interpretation.md",
-    "experiments/metrics.md",
-    "experiments/steering.md",
-    "experiments/tasks.md",
-    "results.md",
-}
-"""Pages that are not rewritten yet."""
 PAGES = {
     path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8")
     for path in sorted(DOCS.rglob("*.md"))
     if "records" not in path.parts
 }
-RUN = [name for name, text in PAGES.items() if name not in {*ELSEWHERE, *YET} and any(refresh_examples.runnable(text))]
+RUN = [name for name, text in PAGES.items() if name not in ELSEWHERE and any(refresh_examples.runnable(text))]
 
 
 @pytest.mark.demo
@@ -55,15 +42,16 @@ def test_pages_that_run_elsewhere_are_there_and_their_test_names_them() -> None:
         assert Path(name).stem in (ROOT / test).read_text(encoding="utf-8"), f"{test} does not run {name}"
 
 
-@pytest.mark.parametrize("name", [name for name in PAGES if name not in YET])
+@pytest.mark.parametrize("name", PAGES)
 def test_no_example_hides_from_the_tests(name: str) -> None:
     assert not re.search(r"^[ \t>]+```(?:python|console|bash|sh)\b", PAGES[name], flags=re.M), "an indented example"
     for block in refresh_examples.runnable(PAGES[name]):
+        assert "pip install" not in block["body"], "an example that changes the environment of the tests"
         if block["language"] == "console" and not block["title"]:
             assert refresh_examples.commands(block["body"]), f"no `$ ` in {block['body']!r}"
 
 
-@pytest.mark.parametrize("name", [name for name in PAGES if name not in YET])
+@pytest.mark.parametrize("name", PAGES)
 def test_a_page_has_at_most_250_lines(name: str) -> None:
     assert len(PAGES[name].splitlines()) <= 250
 

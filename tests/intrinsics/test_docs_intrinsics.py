@@ -1,4 +1,4 @@
-"""The pages of docs/intrinsics are executed: what a block prints is what the page says; what is named exists."""
+"""The pages of docs/guides/intrinsics are executed: what a block prints is what the page says; what is named exists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from selfrag.intrinsics.dialects.registry import DIALECTS
 from selfrag.training.intrinsics.presets import PRESETS
 
 ROOT = Path(__file__).parents[2]
-PAGES = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "intrinsics").glob("*.md")}
+PAGES = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "guides" / "intrinsics").glob("*.md")}
 
 
 def blocks(text, *kinds):

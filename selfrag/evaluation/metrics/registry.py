@@ -162,7 +162,7 @@ def get_metric(name: str) -> Metric:
         return replace(found, name=f"{match[1]}@{depth}", measure=partial(of_depth, k=depth))
     if name in JUDGED:
         raise UserError(f"metric {name} needs {JUDGED[name].needs}; compute it on the finished run: selfrag eval judge")
-    raise unknown_name("metric", name, (*known(), *PARAMETRIC), "docs/experiments/metrics.md")
+    raise unknown_name("metric", name, (*known(), *PARAMETRIC), "docs/guides/metrics.md")
 
 
 def metrics(names: Iterable[str]) -> tuple[Metric, ...]:

@@ -1,4 +1,4 @@
-"""docs/experiments/reports.md is executed: its Python and its commands, on runs of the scripted engine."""
+"""docs/guides/reports.md is executed: its Python and its commands, on runs of the scripted engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from selfrag.cli.main import main
 
 ROOT = Path(__file__).parents[3]
-TEXT = (ROOT / "docs" / "experiments" / "reports.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "guides" / "reports.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_its_commands_run(folder: Path, capsys: pytest.CaptureFixture[str], monk
             runpy.run_path(str(ROOT / words[0]), run_name="__main__")
         assert ended.value.code == 0, capsys.readouterr().err
     assert {path.name for path in folder.iterdir()} >= {"report.html", "tables.md", "tables.csv", "plots.svg"}
-    shown = (folder / "docs" / "results.md").read_text()
+    shown = (folder / "docs" / "records" / "results.md").read_text()
     assert "## 2 systems on short, long" in shown
     assert "differences to selfrag-adaptive" in shown
     assert "## Ablation" in shown

@@ -31,7 +31,7 @@ from selfrag.evaluation.tables import csv_text, markdown
 
 ROOT = Path(__file__).parents[3]
 SAMPLES = Path(__file__).parent / "samples"
-PAGES = [SAMPLES / "results.md", *(path for path in [ROOT / "docs" / "results.md"] if path.exists())]
+PAGES = [SAMPLES / "results.md", *(path for path in [ROOT / "docs" / "records" / "results.md"] if path.exists())]
 
 
 @pytest.mark.parametrize("shown", PAGES, ids=lambda path: path.parent.name)

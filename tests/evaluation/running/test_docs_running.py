@@ -1,4 +1,4 @@
-"""docs/experiments/running.md is executed: its names, its example, what a run leaves, a retriever of one's own."""
+"""docs/guides/running.md is executed: its names, its example, what a run leaves, a retriever of one's own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from selfrag.evaluation.records import items_of, read_manifest
 from selfrag.evaluation.runner import Source
 from selfrag.evaluation.systems import SYSTEMS
 
-PAGE = (Path(__file__).parents[3] / "docs" / "experiments" / "running.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "running.md").read_text(encoding="utf-8")
 (PYTHON,) = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.M | re.S)
 
 

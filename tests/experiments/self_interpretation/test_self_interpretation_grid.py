@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -243,16 +242,10 @@ def test_ids_that_could_break_out_are_replaced(name):
     assert shown_id("list-7_a.b:3") == "list-7_a.b:3"
 
 
-DOCS = Path(__file__).parents[3] / "docs" / "experiments" / "interpretation.md"
+DOCS = Path(__file__).parents[3] / "docs" / "guides" / "self-interpretation.md"
 
 
-def test_the_page_runs_and_names_every_prompt_order_and_test(capsys):
+def test_the_page_names_every_prompt_order_and_test():
     page = DOCS.read_text(encoding="utf-8")
-    for body in re.findall(r"^```python\n(.*?)^```", page, flags=re.M | re.S):
-        exec(compile(body, "interpretation.md", "exec", dont_inherit=True), {"__name__": "__docs__"})
-    shown = capsys.readouterr().out
-    assert "Why do you think that this is the answer to the question?\nCONTEXTS:\nContext ID: wm1\n" in shown
-    last = "Aare [wm1], Inn [wm9]. | I would have given the same answer. | ('wm1',) ('wm9',) ('wm1',) same"
-    assert shown.splitlines()[-1] == last
     names = (*ASKINGS, *ORDERS, *counterfactual_tests(Cell(3, "ranked", 2, "examples")))
     assert all(f"`{name}`" in page for name in names)

@@ -1,0 +1,19 @@
+"""The words of the pages (`make check` runs the same), and that the check finds what it should."""
+
+from __future__ import annotations
+
+import check_prose
+
+
+def test_what_the_check_finds() -> None:
+    text = "A closed set `closed set`.\n\n```text\nclosed set\n```\n\n"
+    text += "word " * 46 + "\n\n| closed set | x |\n\nIt shall.\n"
+    assert list(check_prose.findings("page.md", text)) == [
+        "page.md:1: 'closed set' is not used here; see docs/style.md",
+        "page.md:11: 'shall' is not used here; see docs/style.md",
+        "page.md:7: a sentence of 46 words: word word word word word word word word ...",
+    ]
+
+
+def test_the_words_come_from_the_style_page() -> None:
+    assert {"closed set", "taken in"} <= set(check_prose.replaced_words())

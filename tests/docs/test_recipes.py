@@ -1,0 +1,102 @@
+"""The recipes of CONTRIBUTING.md, followed literally: as a package of somebody else that pip has installed."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tiny
+
+from selfrag import SelfRAG
+from selfrag.cli.main import main
+from selfrag.engines.select import load_engine
+from selfrag.evaluation.metrics import registry
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r'^```\w+ title="([\w.]+)"\n(.*?)^```', TEXT, flags=re.M | re.S))
+ROW = {"question": "How hot is green tea brewed?", "answers": ["80 degrees"]}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with the recipes' modules and a .dist-info, first on the path."""
+    info = tmp_path / "house_parts-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: house-parts\nVersion: 1.0\n")
+    points = ""
+    for name, body in FILES.items():
+        if name.endswith(".py"):
+            (tmp_path / name).write_text(body)
+        else:
+            for group, found in tomllib.loads(body)["project"]["entry-points"].items():
+                points += f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in found.items())
+    (info / "entry_points.txt").write_text(points)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "METRICS", dict(registry.METRICS))
+    registry.known.cache_clear()
+    yield tmp_path
+    registry.known.cache_clear()
+    for name in FILES:
+        sys.modules.pop(name.removesuffix(".py"), None)
+
+
+@pytest.fixture
+def model(folder: Path) -> str:
+    return str(tiny.save_llama(folder / "llama"))
+
+
+def shown(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().out
+
+
+def test_every_recipe_is_short() -> None:
+    assert len(FILES) == 10
+    for body in FILES.values():
+        assert len(body.splitlines()) <= 20
+
+
+@pytest.mark.engine
+def test_a_retriever_a_metric_and_a_task(folder: Path, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "quiz.jsonl").write_text(json.dumps(ROW) + "\n")
+    own = {"id": "1", "task": "short_qa", "instruction": "Who?", "answers": ["Ann"], "metrics": ["question_marks"]}
+    (folder / "own.jsonl").write_text(json.dumps(own) + "\n")
+    common = ["--model", model, "--engine", "transformers", "--retriever", "notes", "--found", "1", "-o", "runs"]
+    assert main(["eval", "run", "pub-quiz=quiz.jsonl", "own.jsonl", *common]) == 0
+    (record,) = map(json.loads, (folder / "runs" / "selfrag" / "pub-quiz.jsonl").read_text().splitlines())
+    assert record["text"] is not None
+    manifest = json.loads((folder / "runs" / "selfrag" / "manifest.json").read_text())
+    assert "notes" in json.dumps(manifest)
+    (record,) = map(json.loads, (folder / "runs" / "selfrag" / "own.jsonl").read_text().splitlines())
+    assert "question_marks" in record["scores"]
+    assert "question_marks" in registry.known()
+    shown(capsys)
+    assert main(["eval", "tasks"]) == 0
+    assert "pub-quiz" in shown(capsys)
+
+
+@pytest.mark.engine
+def test_an_intrinsic(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tiny.save_llama(folder / "chat", reflection=False, context=2048)
+    tokenizer = tiny.byte_level_tokenizer(reflection=False)
+    tokenizer.chat_template = (
+        "{% for turn in messages %}<|im_start|>{{ turn.role }}\n{{ turn.content }}<|im_end|>{% endfor %}"
+    )
+    tokenizer.save_pretrained(path)
+    words = ["on_topic", "Who wrote Faust?", "--passage", "Faust is a play by Goethe."]
+    assert main(["intrinsic", *words, "--model", str(path), "--engine", "transformers"]) == 0
+    assert "answerable" in shown(capsys)
+
+
+@pytest.mark.engine
+def test_an_engine(model: str) -> None:
+    engine = load_engine("counting", model)
+    with SelfRAG.from_pretrained(model, engine=engine) as rag:
+        rag.generate("Q", mode="never", max_segments=1)
+    assert engine.count >= 1
