@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from retrieval.atomic import locked_directory, write_json
+from retrieval.atomic import locked_directory, write_json, writing
 from retrieval.checks import choice, whole
 from retrieval.compressed import factory_of
 from retrieval.corpus import Corpus, Row, check_replaceable
@@ -31,6 +31,7 @@ from retrieval.readers import files_fingerprint, read_files
 from retrieval.reading import read_json
 from retrieval.search import IndexRetriever
 from retrieval.splitting import Splitting
+from retrieval.vectors import FlatIndex
 
 _PLAN, _JOURNAL = "plan.json", "journal.json"
 
@@ -134,6 +135,9 @@ def index_passages(
             plan = IndexManifest(len(corpus), corpus.digest, encoder.card, template, inputs=inputs)
             plan = replace(plan, kind=kind or "auto", language=words)
             found = _built(target, plan, encoder)
+            if found is not None and Corpus.open(target / CORPUS).metadata != corpus.metadata:
+                storage = _take_vectors(target, plan, building)
+                found = None
         if found is None:
             dtype = dtype_of(storage or "auto", len(corpus))
             encode_draft(corpus, encoder, plan, building, dtype, batch_size=batch_size, progress=progress)
@@ -143,6 +147,15 @@ def index_passages(
             restructure(target, found, building, progress=progress, **wanted)
         shutil.rmtree(building, ignore_errors=True)
     return open_index(target, encoder)
+
+
+def _take_vectors(target: Path, plan: IndexManifest, building: Path) -> str:
+    """Go on as if the vectors of the index that is there had just been encoded; returns their number format."""
+    _keep_vectors_of(plan, building)
+    with writing(building):
+        shutil.copyfile(target / VECTORS, building / "draft" / VECTORS)
+    write_json(building / _JOURNAL, {"rows": plan.passages})
+    return FlatIndex.open(target / VECTORS).dtype
 
 
 def draft_corpus(

@@ -8,19 +8,21 @@ from __future__ import annotations
 import hashlib
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import accumulate, compress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import accumulate, chain, compress, repeat
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from retrieval import metadata
 from retrieval.atomic import new_directory, write_json
 from retrieval.checks import whole
 from retrieval.errors import UserError
 from retrieval.manifests import MANIFEST, check_finished, sizes
+from retrieval.metadata import Scalar
 from retrieval.passage import Passage
 from retrieval.reading import user_path
 
@@ -50,10 +52,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One passage of a corpus to be, and its origin."""
+    """One passage of a corpus to be, its origin, and its further columns."""
 
     passage: Passage
     place: Place
+    metadata: Mapping[str, Scalar] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +67,13 @@ class CorpusManifest:
         passages: number of passages.
         digest: of all ids, titles and texts in their order.
         files: bytes by relative file name.
+        metadata: digest of the file of further columns; empty where there are none.
     """
 
     passages: int
     digest: str
     files: dict[str, int]
+    metadata: str = ""
 
     def __post_init__(self) -> None:
         whole("passages", self.passages)
@@ -80,12 +85,15 @@ class Corpus(Sequence[Passage]):
     Attributes:
         directory: where it lives.
         digest: fingerprint of all ids, titles and texts in their order.
+        metadata: fingerprint of the further columns; empty where there are none.
         kept: bool [rows], false for passages that were removed; None where none was.
     """
 
-    def __init__(self, directory: Path, table: Any, digest: str) -> None:
+    def __init__(self, directory: Path, table: Any, digest: str, metadata: str = "", further: Any = None) -> None:
         self.directory = directory
         self.digest = digest
+        self.metadata = metadata
+        self._further = [(further, len(table))]
         self._columns = [table.column(name) for name in _COLUMNS]
         self.kept: NDArray[np.bool_] | None = None
         self._ends = list(accumulate(len(chunk) for chunk in self._columns[0].chunks))
@@ -112,7 +120,10 @@ class Corpus(Sequence[Passage]):
                 f"corpus {path} is damaged: {FILE} does not hold the {manifest.passages} passages of {MANIFEST}; "
                 "build it again"
             )
-        return cls(path, table, manifest.digest)
+        further = metadata.read(path, len(table))
+        if (further is None) != (not manifest.metadata):
+            raise UserError(f"corpus {path} is damaged: {MANIFEST} does not name its metadata; build it again")
+        return cls(path, table, manifest.digest, manifest.metadata, further)
 
     @classmethod
     def joined(cls, parts: Sequence[Corpus], kept: NDArray[np.bool_] | None) -> Corpus:
@@ -126,12 +137,31 @@ class Corpus(Sequence[Passage]):
 
         table = pa.concat_tables(pa.table(part._columns, _schema()) for part in parts)
         joined = cls(parts[0].directory, table, parts[0].digest if len(parts) == 1 else "")
+        joined._further = [further for part in parts for further in part._further]
         joined.kept = kept
         return joined
 
-    def live(self) -> Iterator[Passage]:
-        """The passages that were not removed."""
-        return iter(self) if self.kept is None else compress(self, self.kept)
+    def live(self) -> Iterator[Row]:
+        """The passages that were not removed, with their further columns."""
+        further = chain.from_iterable(
+            repeat(dict[str, Scalar](), rows) if table is None else metadata.rows_of(table)
+            for table, rows in self._further
+        )
+        rows = map(Row, self, repeat(Place("passages", 1, "row")), further)
+        return rows if self.kept is None else compress(rows, self.kept)
+
+    def columns(self) -> list[str]:
+        """Names of the further columns."""
+        return sorted({name for table, _ in self._further if table is not None for name in table.column_names})
+
+    def column(self, name: str) -> list[tuple[Any, int]]:
+        """A column in parts: its Arrow values, or None where a part does not have it, and the number of rows."""
+        if name in ("id", "title"):
+            return [(self._columns[_COLUMNS.index(name)], len(self))]
+        tables = [
+            (table if table is not None and name in table.column_names else None, n) for table, n in self._further
+        ]
+        return [(None if table is None else table.column(name), rows) for table, rows in tables]
 
     def rows_with(self, ids: Any) -> NDArray[np.int64]:
         """Rows, rising, of passages that were not removed and whose id is one of some; reads all ids."""
@@ -158,6 +188,8 @@ class Corpus(Sequence[Passage]):
                 digest.add((passage.id, passage.title, passage.text))
         except (pa.ArrowException, UserError, ValueError) as error:
             raise UserError(f"corpus {self.directory} is damaged ({error}); build it again") from error
+        if self.metadata and metadata.digest(self.directory / metadata.FILE) != self.metadata:
+            raise UserError(f"corpus {self.directory} holds other metadata than was written; build it again")
         if digest.value() != self.digest:
             raise UserError(
                 f"corpus {self.directory} holds other passages than were written (by its digest); build it again"
@@ -178,10 +210,10 @@ class Corpus(Sequence[Passage]):
         path = user_path(directory)
         check_replaceable(path, {FILE, MANIFEST})
         with new_directory(path) as partial:
-            count, digest = _write(passages, partial / FILE, others)
+            count, digest, further = _write(passages, partial, others)
             if count == 0:
                 raise UserError("no passages: an empty corpus cannot be searched")
-            manifest = CorpusManifest(count, digest, sizes(partial))
+            manifest = CorpusManifest(count, digest, sizes(partial), further)
             write_json(partial / MANIFEST, {"format": _FORMAT, **asdict(manifest)})
         return cls.open(path)
 
@@ -245,8 +277,8 @@ class _Digest:
 
     def add(self, fields: tuple[str, str, str]) -> None:
         """One passage: its id, title and text."""
-        for field in fields:
-            data = field.encode()
+        for text in fields:
+            data = text.encode()
             self._hash.update(len(data).to_bytes(8, "little") + data)
 
     def value(self) -> str:
@@ -307,12 +339,12 @@ class _Places:
             first[identifier] = row
 
 
-def _write(passages: Iterable[Passage | Row], file: Path, others: Corpus | None) -> tuple[int, str]:
-    """Write all rows and return their count and digest."""
+def _write(passages: Iterable[Passage | Row], folder: Path, others: Corpus | None) -> tuple[int, str, str]:
+    """Write all rows and return their count, their digest, and that of their further columns."""
     import pyarrow as pa
 
-    schema = _schema()
-    digest, places = _Digest(), _Places()
+    schema, file = _schema(), folder / FILE
+    digest, places, further = _Digest(), _Places(), metadata.MetadataWriter(folder)
     batch: list[tuple[str, str, str]] = []
     waiting = 0
     with file.open("wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
@@ -326,6 +358,7 @@ def _write(passages: Iterable[Passage | Row], file: Path, others: Corpus | None)
             row = given if isinstance(given, Row) else Row(given, Place("passages", number, "row"))
             fields = _checked(row)
             places.add(fields[0], row.place)
+            further.add(row.metadata)
             digest.add(fields)
             batch.append(fields)
             waiting += sum(map(len, fields))
@@ -335,7 +368,7 @@ def _write(passages: Iterable[Passage | Row], file: Path, others: Corpus | None)
         if batch:
             flush()
     places.check_unique(file, others)
-    return len(places), digest.value()
+    return len(places), digest.value(), further.finish()
 
 
 def _checked(row: Row) -> tuple[str, str, str]:

@@ -14,13 +14,16 @@ from typing import Any
 
 from retrieval.corpus import Place, Row
 from retrieval.errors import UserError
+from retrieval.metadata import scalars
 from retrieval.passage import Passage
 from retrieval.reading import parse_json, read_lines, read_whole, regular_file, user_path
 from retrieval.splitting import SentenceFinder, Splitting, sentence_finder, split
 
+_TEXTS = ("id", "_id", "title", "text")
+
 
 def to_row(fields: Mapping[str, Any], path: Path, number: int, unit: str = "line") -> Row:
-    """A row from named values: `id` (or BEIR's `_id`) and `text` are needed, `title` is optional, others are not read.
+    """A row from named values: `id` (or BEIR's `_id`), `text`, perhaps `title`; other texts and numbers are metadata.
 
     Raises:
         UserError: a value is missing or of the wrong kind; the line names the place.
@@ -39,7 +42,8 @@ def to_row(fields: Mapping[str, Any], path: Path, number: int, unit: str = "line
             raise UserError(f"{place}: {name} must be text, not {type(value).__name__}")
         if not value.strip() and name != "title":
             raise UserError(f"{place}: {name} is empty")
-    return Row(Passage(id=str(identifier), text=fields["text"], title=title or ""), place)
+    further = scalars({name: value for name, value in fields.items() if name not in _TEXTS})
+    return Row(Passage(id=str(identifier), text=fields["text"], title=title or ""), place, further)
 
 
 def read_jsonl(path: Path) -> Iterator[Row]:
@@ -108,7 +112,7 @@ def read_parquet(path: Path) -> Iterator[Row]:
     with file:
         names = list(file.schema_arrow.names)
         _check_columns(path, names)
-        wanted = [name for name in ("id", "_id", "title", "text") if name in names]
+        wanted = [field.name for field in file.schema_arrow if field.name in _TEXTS or _is_column(field.type)]
         number = 0
         try:
             for batch in file.iter_batches(batch_size=1024, columns=wanted):
@@ -117,6 +121,13 @@ def read_parquet(path: Path) -> Iterator[Row]:
                     yield to_row(fields, path, number, unit="row")
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise UserError(f"{path}: damaged after row {number} ({error})") from error
+
+
+def _is_column(kind: Any) -> bool:
+    from pyarrow import types
+
+    tests = types.is_integer, types.is_floating, types.is_boolean, types.is_string, types.is_large_string
+    return any(test(kind) for test in tests)
 
 
 _LONGEST_HEADING = 1000  # characters; a longer one is text: every passage below repeats its headings

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from copy import copy
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from retrieval.checks import whole
 from retrieval.corpus import Corpus
 from retrieval.encoders import Encoder, Template, checked_encode
 from retrieval.errors import UserError
+from retrieval.filters import Condition, allowed_rows
 from retrieval.fusion import Fusion
 from retrieval.passage import Passage, Retriever
 from retrieval.vectors import Hits, Mask, VectorIndex
@@ -65,6 +67,17 @@ class IndexRetriever:
             return []
         found = dict(zip(distinct, self._search(self._prepared(distinct), k), strict=True))
         return [list(found[query]) for query in queries]
+
+    def where(self, *conditions: Condition | str) -> Self:
+        """The same search among the passages that meet all of some conditions, such as `year>=2020`.
+
+        Raises:
+            UserError: no such column, or values of another type than it holds.
+        """
+        found = copy(self)
+        allowed = allowed_rows(self.corpus, conditions)
+        found._allowed = allowed if self._allowed is None else self._allowed & allowed
+        return found
 
     def _prepared(self, queries: Sequence[str]) -> list[Query]:
         """Queries with what is computed of them once."""

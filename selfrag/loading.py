@@ -8,6 +8,7 @@ from typing import Any
 from retrieval import pretrained
 from retrieval.passage import Retriever
 from retrieval.reading import user_path
+from retrieval.search import IndexRetriever
 from selfrag.errors import UserError, require
 from selfrag.plugins import registered
 
@@ -122,7 +123,7 @@ def resolve_encoder(name_or_path: str) -> str:
     return name_or_path if make is None else str(make())
 
 
-def load_index(name_or_path: str | Path, encoder: str | None = None, mode: str | None = None) -> Retriever:
+def load_index(name_or_path: str | Path, encoder: str | None = None, mode: str | None = None) -> IndexRetriever:
     """An index with its encoder; where that has moved since, with the packaged one.
 
     Args:

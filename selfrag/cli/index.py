@@ -10,8 +10,9 @@ import typer
 
 from retrieval import Passage, build_index
 from retrieval.change import add_files, compact_index, remove_passages, verify_index
+from retrieval.corpus import Corpus
 from retrieval.encoders import load_encoder
-from retrieval.index import load_manifest
+from retrieval.index import CORPUS, load_manifest
 from retrieval.splitting import Splitting, sentence_finder
 from selfrag.cli.running import Commands
 from selfrag.errors import UserError
@@ -154,6 +155,7 @@ def info(
         "passages": f"{manifest.rows - manifest.removed}",
         "segments": f"{len(manifest.segments)}; {added} passages added, {manifest.removed} removed",
         "encoder": f"{manifest.encoder.name}, {manifest.encoder.dim} numbers a passage, {manifest.encoder.precision}",
+        "columns": ", ".join(["id", "title", *Corpus.open(path / CORPUS).columns()]),
         "words": f"BM25, {manifest.language}" if manifest.language else "none",
         "search": "flat (exact)",
         "disk": f"{sum(manifest.files.values()) / 1e6:.1f} MB",
@@ -178,12 +180,16 @@ def search(
         str | None,
         typer.Option(help="dense, words, or hybrid for both.", show_default="hybrid where the index has words"),
     ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(help="Condition on the columns of the passages, such as year>=2020; may be repeated."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Print the passages of an index that match a query best."""
     if not query.strip():
         raise UserError("the query is empty; write one in quotes")
-    passages = load_index(directory, encoder, mode)([query], k)[0]
+    passages = load_index(directory, encoder, mode).where(*where or ())([query], k)[0]
     if as_json:
         found = {"query": query, "passages": [passage.as_dict() for passage in passages]}
         typer.echo(whole(json.dumps(found, ensure_ascii=False)))

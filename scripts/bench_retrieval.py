@@ -1,0 +1,363 @@
+"""Measure search: `bench_retrieval.py CORPUS [--what flat rabitq ivf change words hybrid] [--cache DIR]`.
+
+CORPUS is a folder with `wiki-mix.jsonl.gz`, `queries.jsonl` and `qrels.tsv`. Its passages are encoded once, into the
+cache. Larger sets of vectors are made of the real ones: x + a (y - x) + (z - w) / 2 for near neighbours x, y, z, w. All
+with one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import multiprocessing
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from retrieval import Passage, build_index, index_passages
+from retrieval.change import add_passages, compact_index
+from retrieval.compressed import CompressedIndex, DenseCard, build_compressed, factory_of
+from retrieval.encoders import EncoderCard, load_encoder
+from retrieval.fusion import Fusion
+from retrieval.index import open_parts
+from retrieval.vectors import FlatIndex, Matrix
+from retrieval.words import WordIndex, add_words
+from selfrag.loading import DEMO, resolve_encoder
+
+K, NEIGHBOURS, SAMPLES = 10, 20, 2000
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass
+class Data:
+    """The corpus, its questions, and their vectors.
+
+    Attributes:
+        folder: of the corpus.
+        cache: where the index of the corpus is kept.
+        rows: number of vectors of the large sets.
+    """
+
+    folder: Path
+    cache: Path
+    rows: int
+
+    @cached_property
+    def encoder(self) -> Any:
+        """The packaged encoder, in bfloat16 where the CPU has it."""
+        return load_encoder(resolve_encoder(DEMO), precision="auto")
+
+    @cached_property
+    def index(self) -> Path:
+        """The index of the corpus."""
+        build_index([self.folder / "wiki-mix.jsonl.gz"], self.cache / "index", encoder=self.encoder)
+        return self.cache / "index"
+
+    @cached_property
+    def questions(self) -> list[dict[str, Any]]:
+        """Those of the development split."""
+        lines = (self.folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()
+        return [question for question in map(json.loads, lines) if question["split"] == "dev"]
+
+    @cached_property
+    def asked(self) -> Matrix:
+        """Vectors of the questions."""
+        vectors: Matrix = self.encoder.encode([question["text"] for question in self.questions])
+        return vectors
+
+    @cached_property
+    def passages(self) -> list[Passage]:
+        """All of the corpus."""
+        return list(open_parts(self.index)[1].corpus)
+
+    def extended(self, rows: int) -> Matrix:
+        """Vectors [rows, d] like those of the corpus, of length 1."""
+        real = np.load(self.index / "vectors.npy")
+        random = np.random.default_rng(0)
+        near = FlatIndex(real).search(real, NEIGHBOURS + 1).rows[:, 1:]
+        found = np.empty((rows, real.shape[1]), np.float32)
+        for start in range(0, rows, 16_384):
+            i = random.integers(0, len(real), min(16_384, rows - start))
+            h, j, other = (near[i, random.integers(0, NEIGHBOURS, len(i))] for _ in range(3))
+            a = random.random((len(i), 1), dtype=np.float32)
+            block = real[i] + a * (real[h] - real[i]) + 0.5 * (real[j] - real[other])
+            found[start : start + len(i)] = block / np.linalg.norm(block, axis=1, keepdims=True)
+        return found
+
+
+def milliseconds(call: Callable[[], object], repeats: int = 5) -> float:
+    """Processor time of a call, the best of several."""
+    best = math.inf
+    for _ in range(repeats):
+        start = time.process_time()
+        call()
+        best = min(best, time.process_time() - start)
+    return 1000 * best
+
+
+def each(index: Any, queries: Matrix) -> float:
+    """Milliseconds of a single query, the mean over some."""
+    return milliseconds(lambda: [index.search(query[None], K) for query in queries], 3) / len(queries)
+
+
+def interval(values: np.ndarray[Any, Any]) -> str:
+    """Mean and 95% bootstrap interval."""
+    random = np.random.default_rng(0)
+    means = [values[random.integers(0, len(values), len(values))].mean() for _ in range(SAMPLES)]
+    low, high = np.percentile(means, [2.5, 97.5])
+    return f"{values.mean():.3f} [{low:.3f}, {high:.3f}]"
+
+
+def recall(found: Any, exact: Any) -> np.ndarray[Any, Any]:
+    """Share of the exact rows that were found, by query."""
+    pairs = zip(found.rows.tolist(), exact.rows.tolist(), strict=True)
+    return np.array([len(set(rows) & set(wanted)) / max(1, len(wanted)) for rows, wanted in pairs])
+
+
+def flat(data: Data) -> Iterator[tuple[str, str, str]]:
+    """Batches of 64, as faiss scans them by default and as the library does."""
+    import faiss
+
+    vectors, queries = data.extended(100_000), data.asked[:64]
+    faiss.cvar.distance_compute_blas_threshold = 128_000  # as faiss 1.15 sets it
+    before = milliseconds(lambda: faiss.knn(queries, vectors, K + 16, metric=faiss.METRIC_INNER_PRODUCT))
+    after = milliseconds(lambda: FlatIndex(vectors).search(queries, K))
+    yield "batch of 64, 100k x 384, flat", f"{after:.0f} ms against {before:.0f}: {after / before:.2f}", "<= 0.2"
+
+
+def compressed(data: Data, kind: str, rows: int, folder: Path) -> Iterator[tuple[str, str, str]]:
+    """A compressed kind beside exact search: time, recall on questions and on held-aside vectors, memory, opening."""
+    np.save(folder / "vectors.npy", data.extended(rows).astype(np.float16))
+    vectors, name = FlatIndex.open(folder / "vectors.npy"), f"{kind} {rows:,} x {data.asked.shape[1]}"
+    start = time.process_time()
+    with Growth() as grown:
+        card = build_compressed(vectors, factory_of(kind, rows, vectors.dim), folder / "dense.faiss", progress=False)
+    yield f"{name}: build", f"{time.process_time() - start:.0f} s of one core", ""
+    yield f"{name}: anonymous memory of the build", f"{grown.most / 1e6:.0f} MB", "<= 300 MB"
+    yield f"{name}: settings", f"{card.factory}, {card.nprobe} lists, {card.candidates} candidates", ""
+    yield f"{name}: recall@10, held-aside vectors", f"{card.recall:.3f}, lower bound {card.recall_low:.3f}", ""
+    (seconds, held), _ = alone(opened, folder, card)
+    yield f"{name}: opening", f"{seconds:.2f} s", "< 0.5 s"
+    yield f"{name}: memory", f"{held / rows:.0f} bytes a vector", "<= 80"
+    index = CompressedIndex.open(folder / "dense.faiss", vectors, card)
+    queries = data.asked[:: max(1, len(data.asked) // 300)]
+    exact = FlatIndex(data.extended(rows))
+    truth = exact.search(queries, K)
+    yield f"{name}: recall@10, questions", interval(recall(index.search(queries, K), truth)), ">= .95 or .98"
+    slow, fast = each(exact, queries[:10]), each(index, queries)
+    yield f"{name}: a query", f"{fast:.2f} ms against {slow:.1f} flat: 1/{slow / fast:.0f}", "<= 1/5 or 1/40"
+    for share in (0.5, 0.05, 0.005):
+        allowed = np.random.default_rng(1).random(rows) < share
+        found = recall(index.search(queries, K, allowed), exact.search(queries, K, allowed))
+        yield f"{name}: recall@10, filter of {share:.1%}", interval(found), ">= .95"
+
+
+def opened(folder: Path, card: DenseCard) -> tuple[float, int]:
+    """Seconds to open a compressed index, and the bytes of memory it takes."""
+    import faiss  # noqa: F401 - its own memory does not count
+
+    vectors, start = FlatIndex.open(folder / "vectors.npy"), time.perf_counter()
+    with Growth() as grown:
+        index = CompressedIndex.open(folder / "dense.faiss", vectors, card)
+        seconds = time.perf_counter() - start
+        index.search(vectors.block(0, 1), K)
+        time.sleep(0.2)
+    return seconds, grown.most
+
+
+def rabitq(data: Data) -> Iterator[tuple[str, str, str]]:
+    """Codes of one bit a number, scanned, then rescored."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield from compressed(data, "rabitq", min(200_000, data.rows), Path(folder))
+
+
+def ivf(data: Data) -> Iterator[tuple[str, str, str]]:
+    """Such codes in inverted lists."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield from compressed(data, "ivf", data.rows, Path(folder))
+
+
+class Prepared:
+    """Vectors that are there already, by the number that ends a text. Counts calls."""
+
+    def __init__(self, vectors: Matrix) -> None:
+        self.card = EncoderCard("prepared", "1", vectors.shape[1])
+        self.vectors, self.calls = vectors, 0
+
+    def encode(self, texts: Sequence[str], batch_size: int = 64) -> Matrix:
+        """The vectors of some texts."""
+        self.calls += 1
+        return self.vectors[[int(text.rsplit(maxsplit=1)[1]) for text in texts]]
+
+
+def change(data: Data) -> Iterator[tuple[str, str, str]]:
+    """Adding a hundredth beside building, and a change of kind."""
+    rows = min(100_000, data.rows)
+    encoder = Prepared(data.extended(rows + rows // 100))
+    texts = [passage.text for passage in data.passages]
+    made = [Passage(str(n), f"{texts[n % len(texts)]} {n}") for n in range(rows + rows // 100)]
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "index"
+        build = milliseconds(lambda: index_passages(made[:rows], place, encoder=encoder, kind="ivf", progress=False), 1)
+        add = milliseconds(lambda: add_passages(place, made[rows:], encoder=encoder, progress=False), 1)
+        yield f"adding 1% of {rows:,}", f"{add / 1000:.1f} s of {build / 1000:.0f} s: {add / build:.1%}", "<= 3%"
+        encoder.calls = 0
+        compact_index(place, kind="rabitq", progress=False)
+        yield "change of kind", f"{encoder.calls} calls of the encoder", "0"
+
+
+def memory(field: str = "RssAnon") -> int:
+    """Bytes of memory of this process; by default those that no file backs."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
+
+
+class Growth:
+    """Most bytes, backed by no file, that the process gains while the block runs."""
+
+    def __enter__(self) -> Growth:
+        self.most, self._before, self._ended = 0, memory(), threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def _watch(self) -> None:
+        while not self._ended.wait(0.05):
+            self.most = max(self.most, memory() - self._before)
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+
+def alone(call: Callable[..., Any], *given: Any) -> tuple[Any, int]:
+    """What a call gives in a process of its own, and how many bytes the process grew."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        result: tuple[Any, int] = pool.apply(_grown, (call, given))
+    return result
+
+
+def _grown(call: Callable[..., Any], given: tuple[Any, ...]) -> tuple[Any, int]:
+    with Growth() as grown:
+        found = call(*given)
+    return found, grown.most
+
+
+def made_texts(file: Path, rows: int) -> Iterator[str]:
+    """Texts of 90 words from those of a file."""
+    texts = json.loads(file.read_text(encoding="utf-8"))
+    random = np.random.default_rng(0)
+    for _ in range(rows):
+        first, second = random.integers(0, len(texts), 2)
+        yield " ".join([*texts[first].split()[:45], *texts[second].split()[-45:]])
+
+
+def by_tantivy(file: Path, rows: int, questions: list[str]) -> tuple[float, float]:
+    """Seconds to build, and milliseconds a question."""
+    start = time.process_time()
+    add_words(file.parent / "words", (Passage("", text) for text in made_texts(file, rows)), 0, "english")
+    build, index = time.process_time() - start, WordIndex(file.parent / "words", "english")
+    return build, milliseconds(lambda: [index.search(question, 20) for question in questions], 3) / len(questions)
+
+
+def by_bm25s(file: Path, rows: int, questions: list[str]) -> tuple[float, float]:
+    """Seconds to build, and milliseconds a question."""
+    import bm25s
+
+    start, found = time.process_time(), bm25s.BM25()
+    found.index(bm25s.tokenize(list(made_texts(file, rows)), stopwords="en", show_progress=False), show_progress=False)
+    build = time.process_time() - start
+
+    def search() -> None:
+        asked = bm25s.tokenize(questions, stopwords="en", return_ids=False, show_progress=False)
+        found.retrieve(asked, k=20, show_progress=False)
+
+    return build, milliseconds(search, 3) / len(questions)
+
+
+def words(data: Data) -> Iterator[tuple[str, str, str]]:
+    """BM25 by tantivy beside bm25s."""
+    rows, asked = min(200_000, data.rows), [question["text"] for question in data.questions[:200]]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "texts.json"
+        file.write_text(json.dumps([passage.text for passage in data.passages]), encoding="utf-8")
+        (ours, fast), held = alone(by_tantivy, file, rows, asked)
+        (theirs, slow), much = alone(by_bm25s, file, rows, asked)
+    yield f"BM25, {rows:,} passages: a query", f"{fast:.2f} ms against {slow:.2f}: {fast / slow:.2f}", "<= 0.2"
+    yield f"BM25, {rows:,} passages: building", f"{ours:.0f} s against {theirs:.0f}", ""
+    yield (
+        f"BM25, {rows:,} passages: memory",
+        f"{held / 1e6:.0f} MB against {much / 1e6:.0f}: {held / much:.2f}",
+        "<= 0.25",
+    )
+
+
+def hybrid(data: Data) -> Iterator[tuple[str, str, str]]:
+    """Recall@5 of the gold passages of the development questions."""
+    parts = open_parts(data.index)[1]
+    row = {passage.id: number for number, passage in enumerate(data.passages)}
+    gold: dict[str, set[int]] = defaultdict(set)
+    for line in (data.folder / "qrels.tsv").read_text(encoding="utf-8").splitlines():
+        question, passage, score = line.split("\t")[:3]
+        if passage in row and score.isdigit() and int(score) > 0:
+            gold[question].add(row[passage])
+    dense = parts.index.search(data.asked, 100)
+    by_words = [parts.words.search(question["text"], 100) for question in data.questions if parts.words]
+    ways = {
+        "dense": [dense.query(number).rows[0] for number in range(len(data.asked))],
+        "words": [hits.rows[0] for hits in by_words],
+    }
+    for method in ("min-max", "rrf"):
+        ways[method] = [Fusion(method)(dense.query(n), hits, 5).rows[0] for n, hits in enumerate(by_words)]
+    wanted = [gold[question["id"]] for question in data.questions]
+    found = {
+        name: np.array([len(set(rows[:5].tolist()) & want) / len(want) for rows, want in zip(way, wanted, strict=True)])
+        for name, way in ways.items()
+    }
+    nq = np.array([question["id"].startswith("nq-") for question in data.questions])
+    for name, values in found.items():
+        yield f"Recall@5 of {name}, {len(values)} questions", interval(values), ""
+        if name in ("min-max", "rrf"):
+            yield f"{name} minus dense, all", interval(values - found["dense"]), "lower bound > 0"
+            yield (
+                f"{name} minus dense, {nq.sum()} of NQ",
+                interval((values - found["dense"])[nq]),
+                "lower bound >= -.01",
+            )
+
+
+MEASURED = {one.__name__: one for one in (flat, rabitq, ivf, change, words, hybrid)}
+
+
+def main() -> int:
+    """Read the command line and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False)
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--what", nargs="+", choices=MEASURED, default=list(MEASURED))
+    parser.add_argument("--cache", type=Path, default=Path("build/bench-retrieval"))
+    parser.add_argument("--rows", type=int, default=1_000_000, help="vectors of the large sets")
+    given = parser.parse_args()
+    if any(os.environ.get(name) != "1" for name in THREADS):  # BLAS reads them when it is loaded
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | dict.fromkeys(THREADS, "1"))  # noqa: S606
+    given.cache.mkdir(parents=True, exist_ok=True)
+    data = Data(given.corpus, given.cache, given.rows)
+    print("| what | measured | bar |\n|---|---|---|")
+    for what in given.what:
+        for name, value, bar in MEASURED[what](data):
+            print(f"| {name} | {value} | {bar} |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,175 @@
+"""Metadata of passages and conditions on it."""
+
+import json
+from contextlib import suppress
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+from typer.testing import CliRunner
+
+from retrieval import Corpus, Passage, UserError, build_index, open_index
+from retrieval.change import add_files, compact_index, remove_passages
+from retrieval.corpus import Place, Row
+from retrieval.filters import Condition, allowed_rows, parse_condition
+from selfrag.cli.index import app
+
+ROWS = [
+    {"id": "a", "text": "honey one", "year": 2019, "lang": "en", "score": 1, "open": True, "tags": ["x"]},
+    {"id": "b", "text": "honey two", "year": 2020, "lang": "de", "score": 2.5, "open": False, "note": "=1+1"},
+    {"id": "c", "text": "honey three", "year": 2021, "lang": "en", "score": None, "mixed": 3},
+    {"id": "d", "text": "honey four", "lang": "", "mixed": "three", "open": True},
+]
+
+
+def jsonl(file, rows):
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    from retrieval.readers import read_files
+
+    return Corpus.build(read_files([jsonl(tmp_path / "rows.jsonl", ROWS)]), tmp_path / "corpus")
+
+
+@pytest.mark.parametrize(
+    ("condition", "ids"),
+    [
+        ("year>=2020", "bc"),
+        ("year < 2020", "a"),
+        ("year!=2020", "ac"),
+        ("year=2019.0", "a"),
+        ("year>2019.5", "bc"),
+        ("year in [2019, 2021]", "ac"),
+        ("lang=en", "ac"),
+        ("lang = 'en'", ""),
+        ('lang == "en"', "ac"),
+        ("lang in [de, fr]", "b"),
+        ("lang in []", ""),
+        ("score>=1", "ab"),
+        ("score<=2.5", "ab"),
+        ("open=true", "ad"),
+        ("open!=true", "b"),
+        ("mixed=3", "c"),
+        ("mixed=three", "d"),
+        ('note="=1+1"', "b"),
+        ("note==1+1", ""),
+        ("id in [a, d]", "ad"),
+        ("id>b", "cd"),
+        ("title=", None),
+    ],
+)
+def test_conditions(corpus, condition, ids):
+    if ids is None:
+        with pytest.raises(UserError, match="give a condition such as"):
+            allowed_rows(corpus, [condition])
+        return
+    assert "".join(one.id for one, met in zip(corpus, allowed_rows(corpus, [condition]), strict=True) if met) == ids
+
+
+@pytest.mark.parametrize(
+    ("condition", "fault"),
+    [
+        ("year", "give a condition such as year>=2020"),
+        ("", "give a condition"),
+        ("year>=abc", "column 'year' holds numbers; >= cannot compare them with abc"),
+        ("open>=1", "column 'open' holds truth values"),
+        ("lang<3", "column 'lang' holds texts; < cannot compare them with 3"),
+        ("nothing=1", "no column 'nothing'; the columns are: id, title, lang, mixed, note, open, score, year"),
+        ("tags=x", "no column 'tags'"),
+        ("year in 2019", "give the values in brackets"),
+        ("__import__('os').system('true')>=1", "no column"),
+    ],
+)
+def test_a_wrong_condition_is_one_line(corpus, condition, fault):
+    with pytest.raises(UserError) as caught:
+        allowed_rows(corpus, [condition])
+    assert fault in str(caught.value)
+    with pytest.raises(UserError, match="operator='eval'"):
+        allowed_rows(corpus, [Condition("year", "eval", (1,))])
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_condition_or_one_line(text):
+    with suppress(UserError):  # which is one line whatever it holds
+        assert parse_condition(text).column
+
+
+def test_all_formats_keep_their_columns(tmp_path):
+    from retrieval.readers import read_files
+
+    (tmp_path / "a.csv").write_text("id,text,year,name\na,one,2019,x\nb,two,2021,\n")
+    table = {"id": ["c"], "text": ["three"], "year": [2020], "name": ["z"], "vector": [[1.0, 2.0]]}
+    parquet.write_table(pa.table(table), tmp_path / "b.parquet")
+    corpus = Corpus.build(read_files([tmp_path / "a.csv", tmp_path / "b.parquet"]), tmp_path / "c")
+    assert corpus.columns() == ["name", "year"]
+    assert allowed_rows(corpus, ["year>=2020"]).tolist() == [False, True, True]  # texts of a csv as numbers
+    assert allowed_rows(corpus, ["name in [x, z]"]).tolist() == [True, False, True]
+
+
+def test_columns_are_bounded_and_rows_before_the_first_value_have_none(tmp_path):
+    rows = [Row(Passage(str(n), "text"), Place("x", n), {f"c{n}": n} if n > 5 else {}) for n in range(3000)]
+    corpus = Corpus.build(rows, tmp_path / "c")
+    assert len(corpus.columns()) == 256
+    assert allowed_rows(corpus, ["c7=7"]).nonzero()[0].tolist() == [7]
+
+
+def test_a_search_is_filtered_in_every_mode_and_after_every_change(tmp_path, encoder):
+    index = tmp_path / "index"
+    build_index([jsonl(tmp_path / "rows.jsonl", ROWS)], index, encoder=encoder)
+
+    def found(*conditions):
+        return [
+            {passage.id for passage in open_index(index, encoder, mode=mode).where(*conditions)(["honey"], 9)[0]}
+            for mode in ("dense", "words", "hybrid")
+        ]
+
+    assert found() == [{"a", "b", "c", "d"}] * 3
+    assert found("year>=2020", "lang=en") == [{"c"}] * 3
+    assert found("year>3000") == [set()] * 3
+    add_files(
+        index, [jsonl(tmp_path / "more.jsonl", [{"id": "e", "text": "honey five", "year": 2030.5}])], encoder=encoder
+    )
+    remove_passages(index, ["b"])
+    assert found("year>=2020") == [{"c", "e"}] * 3
+    assert found("lang=en") == [{"a", "c"}] * 3
+    compact_index(index)
+    assert found("year>=2020") == [{"c", "e"}] * 3
+    retriever = open_index(index, encoder)
+    narrow = retriever.where("year>=2020").where("lang=en")
+    assert [passage.id for passage in narrow(["honey"], 9)[0]] == ["c"]
+    assert len(retriever(["honey"], 9)[0]) == 4
+
+
+def test_new_metadata_of_the_same_passages_encodes_nothing(tmp_path, encoder):
+    rows = jsonl(tmp_path / "rows.jsonl", ROWS)
+    build_index([rows], tmp_path / "index", encoder=encoder)
+    encoder.texts.clear()
+    jsonl(rows, [{**row, "year": 1900} for row in ROWS])
+    retriever = build_index([rows], tmp_path / "index", encoder=encoder)
+    assert encoder.texts == []
+    assert len(retriever.where("year=1900")(["honey"], 9)[0]) == 4
+
+
+@pytest.mark.parametrize("damage", ["content", "gone"])
+def test_damaged_metadata_is_refused(corpus, damage):
+    file = corpus.directory / "metadata.arrow"
+    content = file.read_bytes()
+    file.write_bytes(content.replace(b"en", b"de")) if damage == "content" else file.unlink()
+    with pytest.raises(UserError, match=r"other metadata than was written|half-written"):
+        Corpus.open(corpus.directory).check_content()
+
+
+def test_the_command(tmp_path, tiny_bert):
+    def run(*arguments):
+        done = CliRunner().invoke(app, [str(one) for one in arguments], catch_exceptions=False)
+        return done.stdout
+
+    run("build", jsonl(tmp_path / "rows.jsonl", ROWS), "-o", tmp_path / "i", "--encoder", tiny_bert)
+    assert "columns     id, title, lang, mixed, note, open, score, year\n" in run("info", tmp_path / "i")
+    shown = run("search", tmp_path / "i", "honey", "--where", "year>=2020", "--where", "lang=de", "--json")
+    assert [passage["id"] for passage in json.loads(shown)["passages"]] == ["b"]
