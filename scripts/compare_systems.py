@@ -5,7 +5,7 @@
     python scripts/compare_systems.py all --base B --finetuned F --sail S --selfrag OURS --out RUNS FILE...
 
 `run` is `selfrag eval run`, `table` is `selfrag eval report` and writes OUT.md and OUT.csv. `all` runs every system
-whose model is given, each model in a process of its own, and prints the table; it goes on where it was stopped.
+whose model is given, each model in a process of its own, and prints the table; it continues where it was stopped.
 """
 
 from __future__ import annotations

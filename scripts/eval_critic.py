@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument("--base", help="untrained base model, asked with the teacher's prompt")
     parser.add_argument("--train", type=Path, help="training rows, or data folder, for majority label and tf-idf")
     parser.add_argument("--engine", choices=("vllm", "transformers"), help="default: the best one installed")
-    parser.add_argument("--out", type=Path, help="write figures, manifest and judgments as JSON; killed, it goes on")
+    parser.add_argument("--out", type=Path, help="write figures, manifest and judgments as JSON; killed, it continues")
     given = parser.parse_args()
     subjects = Subjects(given.critic, given.base, given.train, given.engine)
     found = run_evaluation(given.rows, subjects, out=given.out, say=lambda text: print(text, file=sys.stderr))

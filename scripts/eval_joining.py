@@ -3,7 +3,7 @@
     python scripts/eval_joining.py --model demo --out RUNS --limit 60 FILE...
     python scripts/eval_joining.py --model demo --out RUNS --variant tokens --variant hallucination-joins FILE...
 
-FILE is in the schema of eval/dev. Each variant is a run in RUNS/NAME that goes on where it was stopped; the table
+FILE is in the schema of eval/dev. Each variant is a run in RUNS/NAME that continues where it was stopped; the table
 compares all of them with `tokens` and is written to RUNS/joining.md and .csv. `--adapter NAME=FOLDER` takes a LoRA
 adapter for an intrinsic; the demo model brings its own, what has none is prompted.
 """

@@ -61,7 +61,7 @@ def _make(arguments: argparse.Namespace) -> int:
 
 
 def _lexical(corpus: Path) -> Retriever:
-    """BM25 over a file; it is indexed anew for every batch, so all queries should go in one."""
+    """BM25 over a file; it is indexed again for every batch, so all queries should go in one."""
     from demo_rows.drafts import search
     from selfrag.jsonl import read_jsonl
 

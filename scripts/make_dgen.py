@@ -1,7 +1,7 @@
 """Make the generator's training rows (D_gen): `make_dgen.py --data DATA --critic CRITIC --out OUT`.
 
 Indexes DATA/corpus/wiki-mix.jsonl.gz (once; kept in OUT/index) and writes reflection tokens and passages into
-DATA/train/pairs.jsonl with it. Stopped at any moment, the same command goes on. Everything after `--` goes to
+DATA/train/pairs.jsonl with it. Stopped at any moment, the same command continues. Everything after `--` goes to
 `critic augment` and overrides what is set here, for example `-- --limit 200 --ray local --workers 4`.
 """
 

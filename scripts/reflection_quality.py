@@ -137,7 +137,7 @@ def figures(measured: Sequence[Measured], *, seed: int = 0) -> dict[str, Estimat
         By name: `retrieves_questions` and `refrains_on_instructions` (shares above and below 0.5); `isrel_auc` (gold
         against the other passages of the same questions, pooled) and `isrel_auc_within` (mean over questions);
         `contains_*` (a gold answer is in the best-scored of five, the first passage's, the gold passage's, or any
-        answer); `taken_in` and `answers_answerable` (calls a passage relevant and answers); `accuracy` (closed sets);
+        answer); `taken_in` and `answers_answerable` (calls a passage relevant and answers); `accuracy` (of options);
         `relevant_on_gold`, `relevant_on_other`; `isrel_undefined` and `failed` where there are such.
     """
     done = [m for m in measured if m.error is None]

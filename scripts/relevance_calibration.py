@@ -1,6 +1,6 @@
 """After training: move the row of `[Relevant]` until few enough irrelevant passages are called relevant.
 
-A cross entropy over many easy rows leaves a model that is taken in by passages which are on topic and answer nothing,
+A cross entropy over many easy rows leaves a model that accepts passages on topic without an answer,
 and the threshold of IsRel is part of what it generates, so no setting at inference mends it. The output row moves along
 the mean hidden state of the positions where IsRel is due, which lowers the token's log-odds there by nearly the same
 amount everywhere (logit adjustment, arXiv 2007.07314).

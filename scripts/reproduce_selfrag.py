@@ -6,7 +6,7 @@
     python scripts/reproduce_selfrag.py rehearse --out RUNS
 
 `run` is for a machine with a GPU (7B: 16 GB; TRUE, which judges citations, needs about 25 GB), the public checkpoints
-and the files that the authors published (`eval_data` of AkariAsai/self-rag). It goes on where it was stopped, prints
+and the files that the authors published (`eval_data` of AkariAsai/self-rag). It continues where it was stopped, prints
 every command that it runs, and ends with 0 only if every published figure was reproduced within its tolerance.
 `rehearse` takes every step of `run` with the demo model on three made-up items a task, in the schemas of the public
 files: it shows that the steps work, and its figures say nothing about the paper.
@@ -110,7 +110,7 @@ def _steps(chosen: Row, files: dict[str, Path], judges: Judges, arguments: argpa
         # A process a step: the memory of one model is free before the next is loaded.
         done = subprocess.run([sys.executable, "-m", "selfrag", *words], check=False)  # noqa: S603 - our own arguments
         if done.returncode and number == 0:
-            raise UserError(f"{chosen.name}: the answers are not complete; the same command goes on")
+            raise UserError(f"{chosen.name}: the answers are not complete; the same command continues")
         if done.returncode:
             print("this judge could not be asked; its columns stay empty", file=sys.stderr)
     if arguments.dry_run:

@@ -4,7 +4,7 @@
 
 A share is the first part of one seeded order of the rows, so that each holds the smaller ones. For every share it runs
 `selfrag train adapter`, `selfrag train merge` and `selfrag eval run`, each in a process of its own, and at the end
-prints `selfrag eval report`, the whole against its parts. Started again, it goes on where it was stopped.
+prints `selfrag eval report`, the whole against its parts. Started again, it continues where it was stopped.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 DATA is a JSONL file of labelled cases, or a folder that holds train/critic.jsonl.gz. RUN/model is the critic that
 scripts/eval_critic.py, scripts/bench_critic.py and `critic augment` load; scripts/ship_critic.py puts RUN/adapter into
-the package. A run with --start goes on from an earlier one, or from an adapter, with most rows where the first critics
+the package. A run with --start begins with an earlier one, or with an adapter, with most rows where the first critics
 were weak (IsRel); scripts/make_critic_rows.py makes more of those. The packaged critic had no such run.
 """
 
@@ -37,7 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", type=Path, required=True, help="file of labelled cases, or folder with train/")
     parser.add_argument("--base", default="demo-base", help="base checkpoint; default: the demo's")
-    parser.add_argument("--start", type=Path, help="earlier run, or adapter, to go on from")
+    parser.add_argument("--start", type=Path, help="earlier run, or adapter, to continue from")
     parser.add_argument("--out", type=Path, required=True, help="directory of the run, the adapter and the checkpoint")
     given = parser.parse_args()
     config = CONFIG if given.start is None else FURTHER

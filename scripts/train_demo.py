@@ -5,8 +5,8 @@
     python scripts/train_demo.py --rows runs/demo/rows --out runs/demo/train --start ADAPTER   # the last two stages
 
 Three stages learn annotated rows, the fourth rows that a critic wrote, and the fifth annotated ones again, since a
-critic is easily taken in by passages on topic. After the third and after the fifth the row of `[Relevant]` is moved by
-held-out rows (relevance_calibration.py). OUT/annotated is the adapter of three stages, OUT/adapter the one that the
+critic easily accepts passages on topic without an answer. After the third and the fifth, held-out rows set the row of
+`[Relevant]` (relevance_calibration.py). OUT/annotated is the adapter of three stages, OUT/adapter the one that the
 package ships, each with what it was made from and by in training.json.
 """
 

@@ -84,7 +84,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """A session that ends early does not go on in the background; the next one continues the index."""
+    """A session that ends early does not continue in the background; the next one continues the index."""
     if MAKING in config.stash:
         config.stash[MAKING].kill()
         config.stash[MAKING].wait()

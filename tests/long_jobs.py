@@ -1,6 +1,6 @@
 """Every long job, disturbed: `long_jobs.py FOLDER [JOB ...] --kills N` or `--disks`. Not a test.
 
-`--kills`: killed at random moments, by SIGKILL and by Ctrl-C in turn; begun anew whenever it got through, so that each
+`--kills`: killed at random moments, by SIGKILL and by Ctrl-C in turn; begun again whenever it got through, so that each
 job has its N kills. After every kill each product is absent or what an undisturbed run makes of it; at the end all are
 there, and nothing else is. `--disks`: on file systems that are too small, which then grow; needs the right to mount.
 The process imports everything once and forks a child for each attempt.

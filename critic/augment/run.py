@@ -185,7 +185,7 @@ def augment_pairs(
 
     Args:
         source: the pairs.
-        out: directory, made if missing; may hold an interrupted run of the same settings, which goes on.
+        out: directory, made if missing; may hold an interrupted run of the same settings, which continues.
         execute: `augment_locally(..)`, or `critic.augment.run.augment_on_ray(..)`.
         options: how; also part of the run's identity.
         inputs: names and fingerprints of the critic and the index, part of the identity too.

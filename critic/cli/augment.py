@@ -31,18 +31,20 @@ def pairs(
     parts: Annotated[
         list[str],
         typer.Argument(
-            help="FORMAT=FILE or FORMAT:N=FILE, N pairs at most; jsonl, json or parquet, or hf:NAME[:CONFIGURATION]."
+            help="FORMAT=FILE, or FORMAT:N=FILE for at most N pairs; jsonl, json, parquet or hf:NAME[:CONFIGURATION]."
             f" Formats: {', '.join(form.name for form in FORMATS)}."
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="File of pairs to write.")],
-    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
     paper_counts: Annotated[
-        bool, typer.Option("--paper-counts", help="Draw as many as the paper where no N is given.")
+        bool, typer.Option("--paper-counts", help="Draw as many pairs as the paper where no N is given.")
     ] = False,
-    split: Annotated[str, typer.Option(help="Of sources that hold several.")] = _READING.split,
-    most_words: Annotated[int, typer.Option(help="Leave out longer instructions and outputs.")] = _READING.most_words,
-    language: Annotated[str | None, typer.Option(help="Leave out pairs in another language, such as 'en'.")] = None,
+    split: Annotated[str, typer.Option(help="Split, for data sets with several.")] = _READING.split,
+    most_words: Annotated[
+        int, typer.Option(help="Most words of an instruction or output; longer pairs are left out.")
+    ] = _READING.most_words,
+    language: Annotated[str | None, typer.Option(help="Language to keep, such as 'en'.")] = None,
 ) -> None:
     """Turn public data sets into pairs, the input of `critic augment`, and say what was left out and why."""
     from tqdm import tqdm
@@ -96,48 +98,57 @@ _WORK = functools.partial(typer.Option, rich_help_panel="Where it runs")
 def augment(
     pairs: Annotated[str, typer.Argument(help="JSONL file, folder of a saved data set, or name of one on the hub.")],
     critic: Annotated[str, typer.Option(help="Folder of a trained critic, 'demo', or 'lexical' (shared words).")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; started again, it goes on.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; the same command continues it.")],
     index: Annotated[Path | None, typer.Option(help="Folder made by `selfrag index build`.")] = None,
-    encoder: Annotated[
-        str | None, typer.Option(help="Text encoder of the index, if it is not where it was at build time.")
-    ] = None,
+    encoder: Annotated[str | None, typer.Option(help="Text encoder of the index, if it has moved.")] = None,
     configuration: Annotated[str | None, _READ(help="Configuration of a data set that has several.")] = None,
     split: Annotated[str, _READ(help="Split of a data set.")] = "train",
     streaming: Annotated[bool, _READ("--streaming", help="Stream a data set.")] = False,
-    column: Annotated[list[str] | None, _READ(help="KEY=COLUMN, such as output=answer; repeatable.")] = None,
-    bad_rows: Annotated[Literal["stop", "drop"], _READ(help="Stop at the first, or count and list them.")] = "stop",
-    limit: Annotated[int | None, _READ(help="Read this many rows only.", min=1)] = None,
-    engine: Annotated[str | None, _JUDGE(help="vllm or transformers; else the best one here.")] = None,
-    passages: Annotated[int, _JUDGE(help="Passages a search.")] = _DEFAULT.passages,
+    column: Annotated[
+        list[str] | None, _READ(help="Column of a key, KEY=COLUMN, such as output=answer; repeatable.")
+    ] = None,
+    bad_rows: Annotated[
+        Literal["stop", "drop"], _READ(help="Stop at the first bad row, or drop and count bad rows.")
+    ] = "stop",
+    limit: Annotated[int | None, _READ(help="Read only this many rows.", min=1)] = None,
+    engine: Annotated[str | None, _JUDGE(help="vllm or transformers; by default the best one installed.")] = None,
+    passages: Annotated[int, _JUDGE(help="Passages per search.")] = _DEFAULT.passages,
     threshold: Annotated[float, _JUDGE(help="Retrieve above this probability.")] = _DEFAULT.threshold,
     initial: Annotated[
-        Literal["instruction", "output"], _JUDGE(help="What the first judgment sees.")
+        Literal["instruction", "output"],
+        _JUDGE(help="What the initial judgment sees: the instruction, or the output too."),
     ] = _DEFAULT.initial,
     first: Annotated[
-        Literal["initial", "judged"], _JUDGE(help="Retrieve token of the first sentence.")
+        Literal["initial", "judged"],
+        _JUDGE(help="Retrieve token of the first sentence: from the initial judgment, or judged like the others."),
     ] = _DEFAULT.first,
     query: Annotated[
-        Literal["full", "input"], _JUDGE(help="Search with the instruction, or with its input only.")
+        Literal["full", "input"], _JUDGE(help="What to search with: the whole instruction, or its input only.")
     ] = _DEFAULT.query,
     gold: Annotated[
-        Literal["off", "join", "only"], _CHOOSE(help="Passages that pairs bring: candidates too?")
+        Literal["off", "join", "only"],
+        _CHOOSE(help="Passages of the pairs: ignored, joined to the candidates, or the only candidates."),
     ] = _DEFAULT.gold,
     choice: Annotated[
-        Literal["paper", "graded"], _CHOOSE(help="By rank alone, or fully before partly supporting.")
+        Literal["paper", "graded"],
+        _CHOOSE(help="Choice among supporting passages: by rank, or fully supporting ones first."),
     ] = _DEFAULT.choice,
     unsupported: Annotated[
-        Literal["random", "best", "drop"], _CHOOSE(help="Where no passage supports a sentence.")
+        Literal["random", "best", "drop"],
+        _CHOOSE(help="If no passage supports a sentence: draw one, take the best, or drop the pair."),
     ] = _DEFAULT.unsupported,
-    balance: Annotated[Literal["none", "paper", "official"], _CHOOSE(help="Down- and up-sampling.")] = "paper",
-    keep_unretrieved: Annotated[float | None, _CHOOSE(help="Share of rows without retrieval kept.")] = None,
+    balance: Annotated[
+        Literal["none", "paper", "official"], _CHOOSE(help="Down-sampling and up-sampling of rows.")
+    ] = "paper",
+    keep_unretrieved: Annotated[float | None, _CHOOSE(help="Share of rows without retrieval to keep.")] = None,
     irrelevant: Annotated[float | None, _CHOOSE(help="Share of QA pairs with an irrelevant passage.")] = None,
     sentences: Annotated[str, _CHOOSE(help="'rules', or the name of an installed spaCy model.")] = _DEFAULT.sentences,
-    seed: Annotated[int, _CHOOSE(help="Of every random choice.")] = 0,
-    shard: Annotated[int, _WORK(help="Pairs that are worked on at once.", min=1)] = 128,
+    seed: Annotated[int, _CHOOSE(help="Seed of every random choice.")] = 0,
+    shard: Annotated[int, _WORK(help="Pairs per shard.", min=1)] = 128,
     ray: Annotated[str | None, _WORK(help="'local', 'auto' or the address of a Ray cluster.")] = None,
-    workers: Annotated[int, _WORK(help="Ray actors.", min=1)] = 1,
-    gpus: Annotated[float, _WORK(help="GPUs of a Ray actor.", min=0)] = 0,
-    dry_run: Annotated[bool, _WORK("--dry-run", help="Check and count what there is to do; write nothing.")] = False,
+    workers: Annotated[int, _WORK(help="Number of Ray actors.", min=1)] = 1,
+    gpus: Annotated[float, _WORK(help="GPUs per Ray actor.", min=0)] = 0,
+    dry_run: Annotated[bool, _WORK("--dry-run", help="Check the input and print the estimate; write nothing.")] = False,
 ) -> None:
     """Write reflection tokens and passages into input-output pairs: training rows for the generator."""
     shares: dict[str, Any] = {"keep_unretrieved": keep_unretrieved, "irrelevant": irrelevant}
@@ -233,12 +244,12 @@ def _summary(manifest: dict[str, Any], out: Path) -> str:
 
 
 def inspect(
-    rows: Annotated[list[Path], typer.Argument(help="JSON lines of training rows, or a folder of critic augment.")],
+    rows: Annotated[list[Path], typer.Argument(help="Training rows (JSONL), or a folder of critic augment.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")],
-    count: Annotated[int, typer.Option("--rows", "-n", help="Rows to show.")] = 40,
-    seed: Annotated[int, typer.Option(help="Of the sample.")] = 0,
+    count: Annotated[int, typer.Option("--rows", "-n", help="Number of rows to show.")] = 40,
+    seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
     provenance: Annotated[
-        list[Path] | None, typer.Option("--provenance", "-p", help="JSON lines that say how the rows were made.")
+        list[Path] | None, typer.Option("--provenance", "-p", help="Provenance file of the rows (JSONL).")
     ] = None,
 ) -> None:
     """Write a page with statistics of all rows and a sample of them, to be opened from disk."""

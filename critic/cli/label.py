@@ -28,16 +28,16 @@ def sample(
     out: Annotated[Path, typer.Option("--out", "-o", help="File of cases to write.")],
     target: Annotated[
         list[str] | None,
-        typer.Option(help="Cases of a group, GROUP=N; repeatable.", show_default="the paper's numbers"),
+        typer.Option(help="Number of cases of a group, GROUP=N; repeatable.", show_default="the paper's numbers"),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
     index: Annotated[
-        Path | None, typer.Option(help="Index to search passages in; else those that the pairs bring.")
+        Path | None, typer.Option(help="Index to search for passages; by default the pairs' own passages.")
     ] = None,
     encoder: Annotated[
         str | None, typer.Option(help="Directory or hub name of the index's encoder.", show_default="where it was")
     ] = None,
-    passages: Annotated[int, typer.Option("-k", help="Passages a search.", min=1)] = 5,
+    passages: Annotated[int, typer.Option("-k", help="Passages per search.", min=1)] = 5,
     sentences: Annotated[str, typer.Option(help="'rules', or the name of an installed spaCy model.")] = "rules",
 ) -> None:
     """Draw cases for every reflection group from pairs, with a report of counts and examples beside them."""
@@ -142,39 +142,45 @@ def _prices(price_in: float | None, price_out: float | None, max_cost: float | N
 
 def label(
     questions: Annotated[Path, typer.Argument(help="Cases of `critic sample`, or labelled cases to label again.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Directory of the run; the same one resumes it.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; the same command continues it.")],
     target: Annotated[
         list[str] | None,
-        typer.Option(help="Rows wanted, GROUP=N or GROUP/LABEL=N; repeatable. Asking stops when they are there."),
+        typer.Option(help="Number of labelled rows to reach, GROUP=N or GROUP/LABEL=N; repeatable."),
     ] = None,
     url: Annotated[str | None, _WHO(help="OpenAI-compatible base URL.")] = None,
-    model: Annotated[str | None, _WHO(help="Name of the model there.")] = None,
+    model: Annotated[str | None, _WHO(help="Name of the model at the endpoint.")] = None,
     key_env: Annotated[str, _WHO(help="Environment variable that holds the API key.")] = "OPENAI_API_KEY",
-    gold: Annotated[list[Path] | None, _WHO(help="Labelled file as the teacher; repeatable.")] = None,
-    name: Annotated[str | None, _WHO(help="Name in `label_source`.", show_default="the model")] = None,
-    api: Annotated[Literal["chat", "completions"], _HOW(help="completions for base models.")] = "chat",
+    gold: Annotated[list[Path] | None, _WHO(help="Labelled file to use as the teacher; repeatable.")] = None,
+    name: Annotated[str | None, _WHO(help="Name of the teacher in `label_source`.", show_default="the model")] = None,
+    api: Annotated[
+        Literal["chat", "completions"], _HOW(help="Route of the endpoint: chat, or completions for base models.")
+    ] = "chat",
     constraint: Annotated[
         Literal["auto", "choice", "schema", "logprobs", "free"],
-        _HOW(help="How answers are held to the labels; logprobs scores them."),
+        _HOW(help="How replies are restricted to the labels; logprobs scores the labels."),
     ] = "auto",
-    temperature: Annotated[float, _HOW(help="The paper asked at 1.")] = 0.0,
-    max_tokens: Annotated[int, _HOW(help="Most tokens of an answer.")] = 200,
-    seed: Annotated[int | None, _HOW(help="Sent to the endpoint.")] = None,
-    min_coverage: Annotated[float, _HOW(help="Of logprobs: least probability on the labels together.")] = 0.5,
-    concurrency: Annotated[int, _PACE(help="Requests under way at once.")] = 8,
+    temperature: Annotated[float, _HOW(help="Sampling temperature; the paper's is 1.")] = 0.0,
+    max_tokens: Annotated[int, _HOW(help="Most new tokens of a reply.")] = 200,
+    seed: Annotated[int | None, _HOW(help="Seed that is sent to the endpoint.")] = None,
+    min_coverage: Annotated[float, _HOW(help="Least total probability of the labels, with logprobs.")] = 0.5,
+    concurrency: Annotated[int, _PACE(help="Most requests at once.")] = 8,
     rpm: Annotated[float | None, _PACE(help="Most requests a minute.")] = None,
-    timeout: Annotated[float, _PACE(help="Seconds for one answer.")] = 120.0,
-    retries: Annotated[int, _PACE(help="Repetitions of a failed request.")] = 5,
-    longest_wait: Annotated[float, _PACE(help="Seconds; an endpoint that asks for more ends the run.")] = 300.0,
-    price_in: Annotated[float | None, _COST(help="Price of a million tokens sent.")] = None,
-    price_out: Annotated[float | None, _COST(help="Price of a million tokens received.")] = None,
-    max_cost: Annotated[float | None, _COST(help="Refuse a dearer run; ask nothing more once it is spent.")] = None,
+    timeout: Annotated[float, _PACE(help="Seconds to wait for a reply.")] = 120.0,
+    retries: Annotated[int, _PACE(help="Retries of a failed request.")] = 5,
+    longest_wait: Annotated[float, _PACE(help="Seconds; a longer Retry-After ends the run.")] = 300.0,
+    price_in: Annotated[float | None, _COST(help="Price of a million prompt tokens.")] = None,
+    price_out: Annotated[float | None, _COST(help="Price of a million new tokens.")] = None,
+    max_cost: Annotated[
+        float | None,
+        _COST(help="Most money to spend: an estimate above it is refused, and requests stop when it is reached."),
+    ] = None,
     tokenizer: Annotated[
-        str | None, _COST(help="Directory or hub name; counts tokens for the estimate.", show_default="4 bytes a token")
+        str | None,
+        _COST(help="Tokenizer for the estimate: a folder or a name on the hub.", show_default="4 bytes a token"),
     ] = None,
     dry_run: Annotated[bool, _COST("--dry-run", help="Print the estimate and stop.")] = False,
 ) -> None:
-    """Label cases by an endpoint or by gold annotations. Stopped or killed, the same command goes on."""
+    """Label cases by an endpoint or by gold annotations. Stopped or killed, the same command continues."""
     from critic.cases import Targets, read_questions
     from critic.teacher.base import Api, Constraint, EndpointConfig, GoldTeacher, Teacher
     from critic.teacher.endpoint import EndpointTeacher
@@ -211,7 +217,7 @@ def label(
     count = by_tokenizer(tokenizer) if tokenizer and isinstance(teacher, EndpointTeacher) else by_bytes
 
     def before(pending: list[Question]) -> None:
-        """Print the estimate for the questions still to be asked, and end what must not go on."""
+        """Print the estimate for the questions still to be asked, and end what must not continue."""
         if isinstance(teacher, EndpointTeacher):
             expected = forecast(pending, teacher.config, limits.prices, count)
             typer.echo(str(expected), err=True)
@@ -262,10 +268,10 @@ def _show(outcomes: Outcomes, out: Path) -> None:
 
 def agree(
     teachers: Annotated[
-        list[str], typer.Argument(help="Two or more: a labelled file, or the directory of a run; NAME=PATH names it.")
+        list[str], typer.Argument(help="Two or more labelled files or run folders; NAME=PATH gives a name.")
     ],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write all figures to this JSON file.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the intervals.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the intervals.")] = 0,
 ) -> None:
     """Compare teachers on the cases that they share by id: agreement, Cohen's kappa, confusion, for every group."""
     from rich.console import Console

@@ -20,7 +20,7 @@ _WHERE = functools.partial(typer.Option, rich_help_panel="Where it runs")
 def train(
     rows: Annotated[Path, typer.Argument(help="Labelled cases, JSONL, or a folder with train/critic.jsonl[.gz].")],
     base: Annotated[str, typer.Option(help="Base model: a checkpoint's folder, or a name on the hub.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Directory of the run; the same one resumes it.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; the same command continues it.")],
     style: Annotated[
         Literal["tokens", "words"], _SIZE(help="Labels as reflection tokens or as plain words.")
     ] = "tokens",
@@ -28,23 +28,25 @@ def train(
     per_label: Annotated[
         list[str] | None,
         _SIZE(
-            help="Most rows of each label, GROUP=N or GROUP=all; repeatable; groups not named are left out.",
+            help="Most rows of each label, GROUP=N or GROUP=all; repeatable; other groups are left out.",
             show_default="a run of about an hour on two cores; with --recipe all rows",
         ),
     ] = None,
-    evidence: Annotated[int, _SIZE(help="Longest passage in tokens.")] = 160,
+    evidence: Annotated[int, _SIZE(help="Most tokens of a passage.")] = 160,
     epochs: Annotated[int | None, _SPEED(min=1, show_default="1, or the recipe's")] = None,
     learning_rate: Annotated[
         float | None, _SPEED(min=0.0, show_default="6e-4 for lora, 2e-5 for full, or the recipe's")
     ] = None,
-    step_tokens: Annotated[int | None, _SPEED(help="Tokens of a step.", min=1, show_default="3200")] = None,
+    step_tokens: Annotated[int | None, _SPEED(help="Tokens per optimizer step.", min=1, show_default="3200")] = None,
     seed: Annotated[int | None, _SPEED(show_default="30, or the recipe's")] = None,
-    device: Annotated[str, _WHERE(help="cpu or cuda; of a run without recipe.")] = "cpu",
+    device: Annotated[str, _WHERE(help="cpu or cuda, for a run without a recipe.")] = "cpu",
     recipe: Annotated[str | None, _WHERE(help="gpu, fsdp, paper or cpus, through the Trainer; or a TOML file.")] = None,
-    processes: Annotated[int | None, _WHERE(min=1, help="Of a recipe; else one a GPU.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and train nothing.")] = False,
+    processes: Annotated[
+        int | None, _WHERE(min=1, help="Number of processes of a recipe; by default one per GPU.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the estimate and stop.")] = False,
 ) -> None:
-    """Fine-tune a critic. Stopped or killed, the same command goes on."""
+    """Fine-tune a critic. Stopped or killed, the same command continues."""
     from critic.student.training import configured, planned, train_critic
     from selfrag.loading import resolve_model
 
@@ -104,16 +106,22 @@ def evaluate(
     rows: Annotated[Path, typer.Argument(help="Labelled cases, JSONL.")],
     critic: Annotated[str | None, typer.Option(help="Folder or hub name of a trained critic, or 'demo'.")] = None,
     base: Annotated[
-        str | None, typer.Option(help="Untrained base model, asked with the teacher's prompt; folder or hub name.")
+        str | None,
+        typer.Option(
+            help="Untrained base model to compare with, prompted as the teacher: a folder or a name on the hub."
+        ),
     ] = None,
     train: Annotated[
-        Path | None, typer.Option(help="Training rows (or data folder) for majority label and tf-idf.")
+        Path | None, typer.Option(help="Training rows for the baselines majority label and tf-idf.")
     ] = None,
     engine: Annotated[str | None, typer.Option(help="vllm or transformers.", show_default="the best one")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write figures and judgments as JSON; killed, it goes on.")
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="JSON file of figures and judgments; the same command continues an interrupted run."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the intervals.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the intervals.")] = 0,
 ) -> None:
     """Accuracy, macro-F1, calibration and confusion for every group, beside baselines and the paper's figures."""
     from critic.evaluation.figures import report

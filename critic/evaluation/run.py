@@ -32,7 +32,7 @@ PROMPTED = "untrained base, prompted"
 MAJORITY = "majority label"
 TFIDF = "tf-idf + logistic regression"
 
-_KIND = Header("critic-judgments/1", "judgments", "an evaluation", "remove it to start anew")
+_KIND = Header("critic-judgments/1", "judgments", "an evaluation", "remove it to start over")
 
 Scores: TypeAlias = tuple[tuple[float, ...], float]
 """Distribution and coverage of a judgment."""
@@ -101,7 +101,7 @@ def run_evaluation(
     Args:
         rows_path: labelled rows.
         subjects: what is evaluated.
-        out: where to write figures, manifest and every single judgment, as JSON; written anew after each critic. Until
+        out: where to write figures, manifest and every single judgment, as JSON; written again after each critic. Until
             the last one is done, `OUT.journal` holds what models judged, for the same evaluation started again.
         seed: of the intervals.
         say: told what is done next.
@@ -213,7 +213,7 @@ def _journal(out: Path | None, about: Mapping[str, Any], chunks: Chunks) -> Iter
     from critic.teacher.prompts import fingerprint
     from selfrag.engines.select import choose_engine
 
-    # All that decides what the models judge: not the training rows and the seed, whose figures are made anew.
+    # All that decides what the models judge: not the training rows and the seed, whose figures are made again.
     engine = about["engine"] or choose_engine()[0]
     identity = {"rows": [*about["rows"].values()], **about["models"], "engine": engine, "prompt": fingerprint()}
     path = out.with_name(f"{out.name}.journal")

@@ -173,7 +173,7 @@ def train_critic(
     scale: Scale | None = None,
     start: Path | None = None,
 ) -> Path | None:
-    """Train, or go on with an interrupted run.
+    """Train, or continue an interrupted run.
 
     Args:
         rows_path: labelled cases, JSONL.

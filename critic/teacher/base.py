@@ -17,7 +17,7 @@ from selfrag.provenance import sha256
 
 
 class TeacherError(UserError):
-    """A teacher cannot go on: the key is refused, the endpoint is not there, the quota is used up."""
+    """A teacher cannot continue: the key is refused, the endpoint is not there, the quota is used up."""
 
 
 class Outcome(StrEnum):
@@ -64,7 +64,7 @@ class Teacher(Protocol):
             cases: consumed as slots get free, so that a caller can decide late what is asked next.
 
         Raises:
-            TeacherError: it cannot go on; replies that have arrived were yielded before.
+            TeacherError: it cannot continue; replies that have arrived were yielded before.
         """
         ...
 

@@ -199,7 +199,7 @@ def body(case: Case, config: EndpointConfig, constraint: Constraint) -> dict[str
         case Constraint.LOGPROBS:
             sent |= {"logprobs": True, "top_logprobs": TOP} if chat else {"logprobs": TOP}
         case _ if not chat:
-            sent["stop"] = ["\n\n"]  # a base model goes on with another item
+            sent["stop"] = ["\n\n"]  # a base model continues with another item
     return sent
 
 

@@ -1,4 +1,4 @@
-"""A labelling run: questions in, a directory with the critic's data out; stopped or killed, it goes on where it was.
+"""A labelling run: questions in, a directory with the critic's data out; stopped or killed, it continues where it was.
 
 The directory holds `journal.jsonl` (every reply, in the order of arrival), and at the end `labelled.jsonl` (the rows
 that fill the targets, in the order of the questions), `surplus.jsonl`, `aside.jsonl`, `report.md` and `manifest.json`.
@@ -246,7 +246,7 @@ def label_questions(
         progress: called with questions answered and questions in all.
 
     Raises:
-        TeacherError: the teacher cannot go on, or nothing was answered for long. All replies so far are kept.
+        TeacherError: the teacher cannot continue, or nothing was answered for long. All replies so far are kept.
         UserError: the directory is of another run or cannot be written, or another process works there.
     """
     with locked_directory(out), Journal(out / "journal.jsonl", teacher.identity()) as journal:
@@ -300,7 +300,7 @@ def _ask(
             if in_vain >= PATIENCE:
                 raise TeacherError(
                     f"{teacher.name} gave no answer {in_vain} times in a row (the last time: {reply.reason});"
-                    f" {answered} answers are kept, run the same again to go on"
+                    f" {answered} answers are kept, run the same again to continue"
                 )
             answered += not failed
             if reply.label is not None:

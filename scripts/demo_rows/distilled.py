@@ -1,6 +1,6 @@
 """The fourth stage of the demo model: rows that a critic wrote (D_gen), with annotated ones so that these stay known.
 
-Left out of D_gen are rows that go on after an irrelevant or contradicting passage. Their outputs come from the pair,
+Left out of D_gen are rows that continue after an irrelevant or contradicting passage. Their outputs come from the pair,
 not from the passage: in the paper's mixture they teach a model of 7B to answer from memory. A model of 135M parameters
 has little of it, and learns from the annotated rows to say that the passage does not answer.
 """

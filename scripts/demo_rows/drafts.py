@@ -94,7 +94,7 @@ class Draft:
 
     source: str  # `data set/kind`, what the manifest counts
     instruction: str  # what the user asks
-    target: tuple[Part, ...]  # what the model shall write
+    target: tuple[Part, ...]  # what the model learns to write
     weight: float = 1.0  # factor on the row's loss
     copies: int = 1  # how often the row is written, for kinds that are rare
 

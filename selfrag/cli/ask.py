@@ -28,7 +28,9 @@ def ask(
     question: Annotated[str, typer.Argument(help="the question; - reads it from the standard input")],
     *,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
-    trace: Annotated[Path | None, typer.Option(help="write all that was considered to this file, as JSON")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="write the trace, everything that was considered, to this JSON file")
+    ] = None,
     model: options.Model = "demo",
     index: options.Index = None,
     engine: options.EngineName = None,

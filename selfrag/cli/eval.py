@@ -38,25 +38,29 @@ def intrinsics(
         str, typer.Option(help="the adapters' base: demo, a folder with a checkpoint, or a hub name")
     ] = "demo",
     adapters: Annotated[
-        Path | None, typer.Option(help="folder that training wrote to, an adapter in each; else the demo's own")
+        Path | None, typer.Option(help="folder with a subfolder for each adapter; by default the demo's adapters")
     ] = None,
     corpus: Annotated[
         Path | None,
         typer.Option(
-            exists=True, file_okay=False, help="folder with corpus, queries and qrels: recall of rewrites, and flows"
+            exists=True,
+            file_okay=False,
+            help="folder with corpus, queries and qrels, for the recall of rewrites and for flows",
         ),
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(help="measure this one; repeatable; flows are left out by default")
+        list[str] | None, typer.Option(help="measure this intrinsic only; repeatable; flows are off by default")
     ] = None,
-    engine: Annotated[str | None, typer.Option(help="vllm or transformers; else the best one here")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="rows of each at most")] = None,
-    flows: Annotated[int, typer.Option(min=2, help="questions of the flows")] = 60,
+    engine: Annotated[str | None, typer.Option(help="vllm or transformers; by default the best one installed")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="most rows of each intrinsic")] = None,
+    flows: Annotated[int, typer.Option(min=2, help="number of questions for flows")] = 60,
     shots: Annotated[int, typer.Option(min=0, help="examples of the prompted baseline; 0 leaves it out")] = 3,
-    seed: Annotated[int, typer.Option(help="of samples and intervals")] = 0,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="folder for report, figures, items, diagram")] = None,
+    seed: Annotated[int, typer.Option(help="seed of samples and intervals")] = 0,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="folder of the report, figures, items and diagram")
+    ] = None,
 ) -> None:
-    """The tables of the intrinsics' paper with one's own model, baselines, and the published figures beside them."""
+    """The tables of the intrinsics' paper with your own model, baselines, and the published figures beside them."""
     quiet()
     from selfrag.experiments.intrinsics.run import PARTS, Settings, evaluate
     from selfrag.experiments.report_tables import markdown

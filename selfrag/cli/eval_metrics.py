@@ -35,25 +35,25 @@ def metrics() -> None:
 
 
 def judge(
-    runs: Annotated[list[Path], typer.Argument(help="run directories of the same files, or a directory of them")],
+    runs: Annotated[list[Path], typer.Argument(help="run folders of the same files, or a folder of them")],
     by: Annotated[
         str | None,
-        typer.Option("--judge", help="who decides: true, nli:MODEL, judge:MODEL[@URL], intrinsic:MODEL, critic:DIR"),
+        typer.Option("--judge", help="judge: true, nli:MODEL, judge:MODEL[@URL], intrinsic:MODEL, critic:DIR"),
     ] = None,
     metric: Annotated[
-        list[str] | None, typer.Option(help="citations, claims, facts or mauve; repeatable; else citations")
+        list[str] | None, typer.Option(help="citations (default), claims, facts or mauve; repeatable")
     ] = None,
-    only: Annotated[list[str] | None, typer.Option(help="this file of the runs; repeatable; else all")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="judge this file only; repeatable")] = None,
     data: DataFolder = None,
-    index: Annotated[str | None, typer.Option(help="index that the runs searched: a folder, or demo")] = None,
+    index: Annotated[str | None, typer.Option(help="index of the runs: a folder, or demo")] = None,
     features: Annotated[
-        str | None, typer.Option(help="model that gives MAUVE's features; else gpt2-large, as in ALCE")
+        str | None, typer.Option(help="model of MAUVE's features; gpt2-large by default, as in ALCE")
     ] = None,
-    knowledge: Annotated[str | None, typer.Option(help="index that facts are looked up in: a folder, or demo")] = None,
+    knowledge: Annotated[str | None, typer.Option(help="index to check facts against: a folder, or demo")] = None,
     facts: Annotated[
-        str, typer.Option(help="how facts are found: sentences, or a model to prompt, MODEL or MODEL@URL")
+        str, typer.Option(help="what splits an answer into facts: sentences, or a prompted MODEL or MODEL@URL")
     ] = "sentences",
-    against: Annotated[str | None, typer.Option(help="run that the others are compared with in the table")] = None,
+    against: Annotated[str | None, typer.Option(help="run to compare the others with")] = None,
 ) -> None:
     """Ask a second model about finished runs: are citations and claims entailed, are facts supported?"""
     from selfrag.cli.eval_report import show
@@ -72,7 +72,7 @@ def judge(
 
 
 def facts(
-    run: Annotated[Path, typer.Argument(help="run directory")],
+    run: Annotated[Path, typer.Argument(help="run folder")],
     file: Annotated[str, typer.Argument(help="name of a file of the run, whose items have a topic")],
     write: Annotated[Path | None, typer.Option(help="write the tool's input here")] = None,
     read: Annotated[Path | None, typer.Option(help="read its decisions from here: .._factscore_output.json")] = None,

@@ -14,7 +14,7 @@ from selfrag.untrusted import printable
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="run directories, or a directory of them")],
+    runs: Annotated[list[Path], typer.Argument(help="run folders, or a folder of them")],
     out: Annotated[
         list[Path] | None,
         typer.Option(
@@ -24,11 +24,11 @@ def report(
             " .png, .svg or .pdf the plots; repeatable",
         ),
     ] = None,
-    against: Annotated[str | None, typer.Option(help="system that the others are compared with, pair by pair")] = None,
+    against: Annotated[str | None, typer.Option(help="system to compare the others with, paired")] = None,
     only: Annotated[list[str] | None, typer.Option(help="compare on this file only; repeatable")] = None,
-    items: Annotated[int, typer.Option(min=0, help="items of each file on the page; failed ones come first")] = 50,
+    items: Annotated[int, typer.Option(min=0, help="items of each file on the page, failed ones first")] = 50,
     data: DataFolder = None,
-    seed: Annotated[int, typer.Option(help="of intervals and of the sample of items")] = 0,
+    seed: Annotated[int, typer.Option(help="seed of the intervals and of the sample of items")] = 0,
 ) -> None:
     """Compare finished runs of the same items: figures with intervals, paired differences, costs, every answer."""
     from rich.console import Console
@@ -50,15 +50,16 @@ def report(
 def export(
     runs: Annotated[
         list[Path],
-        typer.Argument(help="run directories such as RUNS/selfrag-adaptive, or a directory of them", metavar="RUN..."),
+        typer.Argument(help="run folders such as RUNS/selfrag-adaptive, or a folder of them", metavar="RUN..."),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="folder of the exported files")],
     to: Annotated[
-        Literal["inspect", "lm-eval"], typer.Option(help="eval logs of inspect-ai, or results and samples of lm-eval")
+        Literal["inspect", "lm-eval"],
+        typer.Option(help="inspect for inspect-ai logs, lm-eval for its results and samples"),
     ] = "inspect",
-    only: Annotated[list[str] | None, typer.Option(help="this file of the runs; repeatable")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="export this file only; repeatable")] = None,
     data: DataFolder = None,
-    seed: Annotated[int, typer.Option(help="of the standard errors")] = 0,
+    seed: Annotated[int, typer.Option(help="seed of the standard errors")] = 0,
 ) -> None:
     """Write finished runs in the format of another evaluation tool."""
     from selfrag.evaluation.comparison import read_run, run_folders
@@ -71,7 +72,7 @@ def export(
 
 
 def tasks(
-    name: Annotated[str | None, typer.Argument(help="show this one in full: wordings, budgets, settings")] = None,
+    name: Annotated[str | None, typer.Argument(help="show this task in full: wordings, budgets, settings")] = None,
 ) -> None:
     """The published tasks that `selfrag eval run TASK=FILE` knows, and what their public files look like."""
     from rich.console import Console

@@ -19,43 +19,48 @@ DEFAULT = "selfrag"
 
 def run(
     files: Files,
-    out: Annotated[Path, typer.Option("--out", "-o", help="folder of the runs; started again, they go on")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="folder of the runs; the same command continues interrupted ones")
+    ],
     system: Annotated[
         list[str] | None, typer.Option(help=f"by name, else {DEFAULT}; repeatable", rich_help_panel=WHAT)
     ] = None,
     model: Model = "demo",
     name: Annotated[
-        str | None, typer.Option(help="of the run, if not the system's; with one system only", rich_help_panel=WHAT)
+        str | None,
+        typer.Option(help="name of the run, with one system only; by default the system's name", rich_help_panel=WHAT),
     ] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", help="KEY=VALUE of every system, such as threshold=0.5", rich_help_panel=WHAT),
+        typer.Option("--set", help="setting of every system, KEY=VALUE, such as threshold=0.5", rich_help_panel=WHAT),
     ] = None,
     engine: EngineName = None,
     engine_changes: Annotated[
         list[str] | None,
-        typer.Option("--engine-set", help="KEY=VALUE of the engine, such as max_model_len=4096", rich_help_panel=WHERE),
+        typer.Option(
+            "--engine-set", help="setting of the engine, KEY=VALUE, such as max_model_len=4096", rich_help_panel=WHERE
+        ),
     ] = None,
     index: IndexName = None,
     retriever: Annotated[
         str | None,
         typer.Option(
-            help="your own search in place of an index: an entry point of selfrag.retrievers, or MODULE:NAME",
+            help="your own retriever in place of an index: an entry point of selfrag.retrievers, or MODULE:NAME",
             rich_help_panel=ASKED,
         ),
     ] = None,
-    found: Annotated[int, typer.Option(min=1, help="passages to search for", rich_help_panel=ASKED)] = 10,
+    found: Annotated[int, typer.Option(min=1, help="passages per search", rich_help_panel=ASKED)] = 10,
     limit: Limit = None,
-    seed: Annotated[int, typer.Option(help="of the sample and of the intervals", rich_help_panel=ASKED)] = 0,
+    seed: Annotated[int, typer.Option(help="seed of the sample and of the intervals", rich_help_panel=ASKED)] = 0,
     choices: Choices = "letters",
-    traces: Annotated[bool, typer.Option("--traces", help="keep every answer's whole trace")] = False,
+    traces: Annotated[bool, typer.Option("--traces", help="keep the trace of every answer")] = False,
     retry_failed: RetryFailed = False,
-    against: Annotated[str | None, typer.Option(help="run that the others are compared with in the table")] = None,
+    against: Annotated[str | None, typer.Option(help="run to compare the others with")] = None,
     ray: Annotated[
         str | None, typer.Option(help="'local', 'auto' or the address of a Ray cluster", rich_help_panel=WHERE)
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Ray actors", rich_help_panel=WHERE)] = 1,
-    gpus: Annotated[float, typer.Option(min=0, help="GPUs of a Ray actor", rich_help_panel=WHERE)] = 0,
+    workers: Annotated[int, typer.Option(min=1, help="number of Ray actors", rich_help_panel=WHERE)] = 1,
+    gpus: Annotated[float, typer.Option(min=0, help="GPUs per Ray actor", rich_help_panel=WHERE)] = 0,
 ) -> None:
     """Answer the items of files with one or more systems of a model, score them, and compare the systems."""
     from selfrag.evaluation.systems import known_systems, parse_settings

@@ -19,16 +19,20 @@ app = Commands(name="interpret", help="Ask a model why it answered so, and test 
 WHAT, GRID, ASKED = (
     partial(typer.Option, rich_help_panel=panel) for panel in ("What answers", "The grid", "What is asked")
 )
-Model = Annotated[str, WHAT(help="demo, a folder with a checkpoint, a hub name; its name at an --endpoint")]
-Engine = Annotated[str | None, WHAT(help="vllm, transformers or http://HOST:PORT; else the best one here")]
+Model = Annotated[str, WHAT(help="demo, a folder with a checkpoint, a name on the hub, or the name at an --endpoint")]
+Engine = Annotated[str | None, WHAT(help="vllm, transformers or http://HOST:PORT; by default the best one installed")]
 Endpoint = Annotated[str | None, WHAT(help="URL of an OpenAI-compatible server, in place of an engine")]
 Layout = Literal["auto", "chat", "selfrag", "plain", "reflective"]
 LAYOUT = "how the prompt is put; reflective: Self-RAG decoding, no prompt"
 FILE = "questions with answers and passages: FILE of user rows, or TASK=FILE such as qampari=.."
-Cells = Annotated[list[str] | None, typer.Option("--cell", help="such as 'k5-ranked-*'; repeatable; else all")]
+Cells = Annotated[
+    list[str] | None, typer.Option("--cell", help="cells, such as 'k5-ranked-*'; repeatable; all by default")
+]
 Run = Annotated[Path, typer.Argument(help="folder of a run", metavar="RUN")]
-Out = Annotated[Path, typer.Option("--out", "-o", help="folder of the run; an interrupted one goes on")]
-Retry = Annotated[bool, typer.Option("--retry-failed", help="ask again what failed before")]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", help="folder of the run; the same command continues an interrupted one")
+]
+Retry = Annotated[bool, typer.Option("--retry-failed", help="ask failed questions again")]
 Numbers = list[int] | None
 Names = list[str] | None
 PROMPTS = "basic, direct, counterfactual (all three by default), examples"
@@ -43,20 +47,25 @@ def run(
     engine: Engine = None,
     endpoint: Endpoint = None,
     layout: Annotated[Layout, WHAT(help=LAYOUT)] = "auto",
-    max_tokens: Annotated[int, WHAT(min=1, help="of a reply")] = 200,
-    cutoff: Annotated[Numbers, GRID(help="passages; 3, 5, 10 by default")] = None,
-    order: Annotated[Names, GRID(help="ranked, top-last, random (all three by default), reversed")] = None,
-    examples: Annotated[Numbers, GRID(help="demonstrations; 0, 1, 2 by default")] = None,
+    max_tokens: Annotated[int, WHAT(min=1, help="most new tokens of a reply")] = 200,
+    cutoff: Annotated[Numbers, GRID(help="passages to show; 3, 5 and 10 by default")] = None,
+    order: Annotated[
+        Names, GRID(help="order of the passages: ranked, top-last, random (these by default), reversed")
+    ] = None,
+    examples: Annotated[Numbers, GRID(help="demonstrations in the prompt; 0, 1 and 2 by default")] = None,
     prompt: Annotated[Names, GRID(help=PROMPTS)] = None,
-    limit: Annotated[int, ASKED(min=0, help="questions, drawn; 0 for all")] = 60,
-    seed: Annotated[int, ASKED(help="of the draw and the random order")] = 0,
-    index: Annotated[str | None, ASKED(help="folder of an index, or demo, for questions without passages")] = None,
+    limit: Annotated[int, ASKED(min=0, help="questions to draw; 0 for all")] = 60,
+    seed: Annotated[int, ASKED(help="seed of the draw and of the random order")] = 0,
+    index: Annotated[
+        str | None, ASKED(help="index to search for questions without passages: a folder, or demo")
+    ] = None,
     relevance: Annotated[
-        Literal["gold", "answers"], ASKED(help="relevant is what the file calls gold, or what holds an answer")
+        Literal["gold", "answers"],
+        ASKED(help="relevant passages: those that the file calls gold, or those that hold an answer"),
     ] = "gold",
-    example_contexts: Annotated[int, ASKED(min=1, help="passages of a demonstration")] = 3,
-    words: Annotated[int, ASKED(min=0, help="of a passage at most; 0 for all")] = 200,
-    tag: Annotated[str, ASKED(help="of a demonstration")] = "(example)",
+    example_contexts: Annotated[int, ASKED(min=1, help="passages per demonstration")] = 3,
+    words: Annotated[int, ASKED(min=0, help="most words of a passage; 0 for all")] = 200,
+    tag: Annotated[str, ASKED(help="most words of a demonstration's passages")] = "(example)",
     mention_examples: Annotated[bool, ASKED("--mention-examples", help=MENTION)] = False,
     retry_failed: Retry = False,
 ) -> None:
@@ -108,7 +117,7 @@ def table(
     whole: Annotated[bool, typer.Option("--whole", help="also score whole generations, explanation included")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="a Markdown file")] = None,
 ) -> None:
-    """The paper's three tables with one's own figures, the published ones beside them, and every test that was run."""
+    """The paper's three tables with your figures, the published ones beside them, and every test that was run."""
     from selfrag.experiments.self_interpretation.report import page
     from selfrag.experiments.self_interpretation.run import read_grid
 

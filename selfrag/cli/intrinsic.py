@@ -21,11 +21,14 @@ WHAT, WITH = "What is judged", "What judges"
 
 
 def intrinsic(
-    name: Annotated[str | None, typer.Argument(help="such as answerability; none lists them")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="intrinsic, such as answerability; without it all are listed")
+    ] = None,
     question: Annotated[str | None, typer.Argument(help="the question, if there is no --conversation")] = None,
     *,
     conversation: Annotated[
-        Path | None, typer.Option(help="JSON list of turns, or object with messages", rich_help_panel=WHAT)
+        Path | None,
+        typer.Option(help="JSON file with a list of turns, or an object with messages", rich_help_panel=WHAT),
     ] = None,
     response: Annotated[
         str | None, typer.Option(help="the assistant's reply, after the question", rich_help_panel=WHAT)
@@ -39,14 +42,16 @@ def intrinsic(
     ] = None,
     argument: Annotated[
         list[str] | None,
-        typer.Option(help="NAME=VALUE, such as requirement='be polite'; repeatable", rich_help_panel=WHAT),
+        typer.Option(help="argument, NAME=VALUE, such as requirement='be polite'; repeatable", rich_help_panel=WHAT),
     ] = None,
     model: Annotated[
         str, typer.Option(help="demo, a folder with a checkpoint, or a name on the hub", rich_help_panel=WITH)
     ] = "demo",
     engine: Annotated[
         str | None,
-        typer.Option(help="vllm, transformers or http://HOST:PORT; else the best one here", rich_help_panel=WITH),
+        typer.Option(
+            help="vllm, transformers or http://HOST:PORT; by default the best one installed", rich_help_panel=WITH
+        ),
     ] = None,
     endpoint: Annotated[
         str | None,
@@ -55,7 +60,7 @@ def intrinsic(
     adapter: Annotated[
         str | None,
         typer.Option(
-            help="folder of a LoRA adapter, its name on a server, or none; else the demo's", rich_help_panel=WITH
+            help="LoRA adapter: a folder, its name on a server, or none; by default the demo's", rich_help_panel=WITH
         ),
     ] = None,
     dialect: Annotated[

@@ -21,69 +21,85 @@ ASKED = "What is asked"
 Choices = Annotated[
     Literal["letters", "texts"],
     typer.Option(
-        help="lettered options: listed, a letter chosen; or not listed, their texts scored", rich_help_panel=ASKED
+        help="how lettered options are asked: letters lists them and scores the letter, texts scores their texts",
+        rich_help_panel=ASKED,
     ),
 ]
 Files = Annotated[
-    list[str], typer.Argument(help="FILE of user rows, or TASK=FILE, TASK/PROTOCOL=FILE of a published task")
+    list[str], typer.Argument(help="FILE of your own rows, or TASK=FILE or TASK/PROTOCOL=FILE of a published task")
 ]
 IndexName = Annotated[
     str | None,
-    typer.Option("--index", help="folder of an index, or demo, for items without passages", rich_help_panel=ASKED),
+    typer.Option(
+        "--index", help="index to search for items without passages: a folder, or demo", rich_help_panel=ASKED
+    ),
 ]
-Limit = Annotated[int | None, typer.Option(min=1, help="a seeded sample of each file", rich_help_panel=ASKED)]
-RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="run items again that failed before")]
+Limit = Annotated[
+    int | None,
+    typer.Option(min=1, help="answer a seeded sample of this many items of each file", rich_help_panel=ASKED),
+]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="run items again that failed")]
 DataFolder = Annotated[
     Path | None,
-    typer.Option(exists=True, file_okay=False, help="folder where the data files are now, if they have moved"),
+    typer.Option(exists=True, file_okay=False, help="folder of the data files, if they have moved"),
 ]
 Model = Annotated[
     str, typer.Option(help="demo, a folder with a checkpoint, or a name on the hub", rich_help_panel=WHAT)
 ]
 Index = Annotated[
     Path | None,
-    typer.Option(help="folder made by `selfrag index build`; else the demo corpus", rich_help_panel=WHAT),
+    typer.Option(help="folder made by `selfrag index build`; the demo corpus by default", rich_help_panel=WHAT),
 ]
 EngineName = Annotated[
     str | None,
-    typer.Option(help="vllm, transformers or http://HOST:PORT; else the best one here", rich_help_panel=WHAT),
+    typer.Option(
+        help="vllm, transformers or http://HOST:PORT; by default the best one installed", rich_help_panel=WHAT
+    ),
 ]
 Mode = Annotated[
     Literal["adaptive", "always", "never"] | None,
-    typer.Option(help="adaptive asks the model at each segment", rich_help_panel=WHEN),
+    typer.Option(help="when to retrieve; adaptive asks the model at each segment", rich_help_panel=WHEN),
 ]
 Threshold = Annotated[float | None, typer.Option(help="retrieve above this probability, 0 to 1", rich_help_panel=WHEN)]
 Policy = Annotated[
     str,
-    typer.Option(help="preset that the other options change", metavar="<paper|official>", rich_help_panel=SCORE),
+    typer.Option(
+        help="preset; the other options change single settings of it", metavar="<paper|official>", rich_help_panel=SCORE
+    ),
 ]
 PRESETS: dict[str, Callable[..., Decoding]] = {"paper": Decoding, "official": Decoding.official}
 POLICIES = "selfrag.policies"
 """Entry points of other packages' presets: a function of fields of `Decoding` gives a `Decoding`."""
-RelevanceWeight = Annotated[float | None, typer.Option("--w-rel", help="of relevance", rich_help_panel=SCORE)]
-SupportWeight = Annotated[float | None, typer.Option("--w-sup", help="of support", rich_help_panel=SCORE)]
-UtilityWeight = Annotated[float | None, typer.Option("--w-use", help="of utility", rich_help_panel=SCORE)]
+RelevanceWeight = Annotated[float | None, typer.Option("--w-rel", help="weight of IsRel", rich_help_panel=SCORE)]
+SupportWeight = Annotated[float | None, typer.Option("--w-sup", help="weight of IsSup", rich_help_panel=SCORE)]
+UtilityWeight = Annotated[float | None, typer.Option("--w-use", help="weight of IsUse", rich_help_panel=SCORE)]
 Require = Annotated[
     list[str] | None,
-    typer.Option(help="GROUP=LABEL every segment must have; repeatable", rich_help_panel=SCORE),
+    typer.Option(help="GROUP=LABEL that every segment must have; repeatable", rich_help_panel=SCORE),
 ]
 Forbid = Annotated[
-    list[str] | None, typer.Option(help="GROUP=LABEL no segment may have; repeatable", rich_help_panel=SCORE)
+    list[str] | None, typer.Option(help="GROUP=LABEL that no segment may have; repeatable", rich_help_panel=SCORE)
 ]
 Join = Annotated[
     list[str] | None,
-    typer.Option(help="intrinsic that joins the score, or NAME=issup to stand in; repeatable", rich_help_panel=SCORE),
+    typer.Option(
+        help="intrinsic to add to the score, or NAME=issup to replace the model's critique; repeatable",
+        rich_help_panel=SCORE,
+    ),
 ]
 JoinWeight = Annotated[
-    list[str] | None, typer.Option("--w-join", help="NAME=NUMBER of one that joins; repeatable", rich_help_panel=SCORE)
+    list[str] | None,
+    typer.Option("--w-join", help="weight of such an intrinsic, NAME=NUMBER; repeatable", rich_help_panel=SCORE),
 ]
 GateOption = Annotated[
     list[str] | None,
-    typer.Option("--gate", help="such as 'answerability<0.5:abstain'; repeatable", rich_help_panel=WHEN),
+    typer.Option("--gate", help="guardrail, such as 'answerability<0.5:abstain'; repeatable", rich_help_panel=WHEN),
 ]
 Beam = Annotated[int | None, typer.Option(help="hypotheses kept after each segment", rich_help_panel=SEARCH)]
-Passages = Annotated[int | None, typer.Option(help="passages a search", rich_help_panel=SEARCH)]
-Segments = Annotated[int | None, typer.Option(help="segments at most; 1 is the short form", rich_help_panel=SEARCH)]
+Passages = Annotated[int | None, typer.Option(help="passages per search", rich_help_panel=SEARCH)]
+Segments = Annotated[
+    int | None, typer.Option(help="most segments of an answer; 1 is the short form", rich_help_panel=SEARCH)
+]
 
 
 def decoding(policy: str, changes: Mapping[str, Any], weights: Mapping[str, Any]) -> Decoding:

@@ -16,14 +16,16 @@ WIDTH = 120
 """Columns of a table that goes into a file or a pipe."""
 STEER = "What is varied"
 
-Out = Annotated[Path, typer.Option("--out", "-o", help="folder of the study; started again, it goes on")]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", help="folder of the study; the same command continues an interrupted one")
+]
 Changes = Annotated[
     list[str] | None,
-    typer.Option("--set", help="KEY=VALUE of the policy that is varied, such as mode=always", rich_help_panel=STEER),
+    typer.Option("--set", help="setting of the base policy, KEY=VALUE, such as mode=always", rich_help_panel=STEER),
 ]
-Seed = Annotated[int, typer.Option(help="of samples, halves and intervals", rich_help_panel=ASKED)]
+Seed = Annotated[int, typer.Option(help="seed of the sample, the halves and the intervals", rich_help_panel=ASKED)]
 Redecode = Annotated[
-    bool, typer.Option(help="decode again where the record is not exact; else such answers are approximate")
+    bool, typer.Option(help="decode again where the record is not exact; without it such answers are approximate")
 ]
 
 
@@ -34,15 +36,19 @@ def sweep(
     axis: Annotated[
         list[str] | None,
         typer.Option(
-            help="NAME=VALUE,VALUE or NAME=FIRST:LAST:STEP; repeatable; else issup and threshold", rich_help_panel=STEER
+            help="what to vary: NAME=VALUE,VALUE or NAME=FIRST:LAST:STEP; repeatable; by default issup and threshold",
+            rich_help_panel=STEER,
         ),
     ] = None,
     grid: Annotated[
-        bool, typer.Option("--grid", help="every combination of the axes' values", rich_help_panel=STEER)
+        bool, typer.Option("--grid", help="every combination of the values", rich_help_panel=STEER)
     ] = False,
     changes: Changes = None,
     best: Annotated[
-        str, typer.Option(help="METRIC,METRIC<=NUMBER sought on one half, confirmed on the other; or none")
+        str,
+        typer.Option(
+            help="METRIC,METRIC<=NUMBER: choose the best setting on half of the items, report it on the others; or none"
+        ),
     ] = "headline,retrieval_rate<=0.4",
     model: Model = "demo",
     engine: EngineName = None,
@@ -51,12 +57,10 @@ def sweep(
     choices: Choices = "letters",
     seed: Seed = 0,
     redecode: Redecode = True,
-    record_beam: Annotated[
-        int | None, typer.Option(min=1, help="hypotheses of the recorded decode where answers have several segments")
-    ] = None,
+    record_beam: Annotated[int | None, typer.Option(min=1, help="beam of the recorded decode of long answers")] = None,
     answers: Annotated[bool, typer.Option("--answers", help="also write a run folder for every setting")] = False,
     judge: Annotated[
-        str | None, typer.Option(help="who judges citations by entailment, such as true, nli:MODEL, critic:FOLDER")
+        str | None, typer.Option(help="judge of citations by entailment, such as true, nli:MODEL or critic:FOLDER")
     ] = None,
     retry_failed: RetryFailed = False,
 ) -> None:
@@ -93,7 +97,7 @@ def ablate(
     changes: Changes = None,
     baseline: Annotated[
         list[Path] | None,
-        typer.Option(help="run folder of another system over the same items, for reliance on memory; repeatable"),
+        typer.Option(help="run folder of another system on the same items, for reliance on memory; repeatable"),
     ] = None,
     model: Model = "demo",
     engine: EngineName = None,

@@ -21,34 +21,40 @@ if TYPE_CHECKING:
 GROUP = "selfrag.train"
 
 What = Annotated[
-    str, typer.Argument(help="an intrinsic, such as answerability; or rows with reflection tokens, JSONL (.gz allowed)")
+    str, typer.Argument(help="rows with reflection tokens (JSONL, .gz allowed), or an intrinsic such as answerability")
 ]
 Rows = Annotated[Path, typer.Argument(help="training rows, JSONL (see selfrag.training.rows); .gz allowed")]
 Base = Annotated[str, typer.Option(help="the base model: a checkpoint's folder, or a name on the hub")]
-Out = Annotated[Path, typer.Option("--out", "-o", help="folder for the run and what comes out of it")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="folder of the run and its results")]
 RecipeOption = Annotated[
     str | None, typer.Option("--recipe", help="cpu, cpus, gpu, fsdp, zero3, paper, paper-13b, or a TOML file")
 ]
-Processes = Annotated[int | None, typer.Option(min=1, help="processes; else one a GPU. The Trainer's recipes only")]
+Processes = Annotated[
+    int | None, typer.Option(min=1, help="number of processes, for recipes of the Trainer; by default one per GPU")
+]
 Adapter = Annotated[Path, typer.Argument(help="folder of the adapter that `selfrag train adapter` wrote")]
-MergedOut = Annotated[Path, typer.Option("--out", "-o", help="folder of the checkpoint; new, or empty")]
-Epochs = Annotated[int | None, typer.Option(min=1, help="passes over the rows; else the recipe's")]
-Steps = Annotated[int | None, typer.Option(min=1, help="stop after this many optimiser steps")]
-Rate = Annotated[float | None, typer.Option("--lr", min=0.0, help="peak learning rate; else the recipe's")]
-RowRate = Annotated[float | None, typer.Option("--row-lr", min=0.0, help="peak rate of the reflection rows")]
-Length = Annotated[int | None, typer.Option("--max-length", min=16, help="longest row in tokens; passages give way")]
-Seed = Annotated[int | None, typer.Option(help="of the order of rows and of new weights")]
-Start = Annotated[Path | None, typer.Option(help="earlier stage to begin with: folder of a run, or of an adapter")]
-LeaveLong = Annotated[bool, typer.Option("--leave-long", help="leave out, and count, rows whose target is too long")]
-Dry = Annotated[bool, typer.Option("--dry-run", help="say what it would take, and train nothing")]
+MergedOut = Annotated[Path, typer.Option("--out", "-o", help="new or empty folder of the checkpoint")]
+Epochs = Annotated[int | None, typer.Option(min=1, help="epochs; by default the recipe's")]
+Steps = Annotated[int | None, typer.Option(min=1, help="most optimizer steps")]
+Rate = Annotated[float | None, typer.Option("--lr", min=0.0, help="peak learning rate; by default the recipe's")]
+RowRate = Annotated[float | None, typer.Option("--row-lr", min=0.0, help="peak learning rate of the reflection rows")]
+Length = Annotated[
+    int | None, typer.Option("--max-length", min=16, help="most tokens of a row; passages are shortened to fit")
+]
+Seed = Annotated[int | None, typer.Option(help="seed of the order of rows and of new weights")]
+Start = Annotated[Path | None, typer.Option(help="run or adapter of an earlier stage to begin with")]
+LeaveLong = Annotated[bool, typer.Option("--leave-long", help="leave out and count rows whose target is too long")]
+Dry = Annotated[bool, typer.Option("--dry-run", help="print the estimate and stop")]
 
 _INTRINSIC = functools.partial(typer.Option, rich_help_panel="Intrinsics")
 Data = Annotated[Path | None, _INTRINSIC(help="folder with the intrinsic's rows, or the file")]
-PresetName = Annotated[str | None, _INTRINSIC("--preset", help="demo or paper")]
-Activated = Annotated[bool, _INTRINSIC("--activated", help="an activated LoRA, for the transformers engine")]
-Dialect = Annotated[str | None, _INTRINSIC(help="whose prompts; else the default ones")]
-Seen = Annotated[Path | None, _INTRINSIC(help="rows the base was trained on; uncertainty leaves their questions out")]
-MostRows = Annotated[int | None, _INTRINSIC(min=20, help="at most this many rows")]
+PresetName = Annotated[str | None, _INTRINSIC("--preset", help="settings: demo or paper")]
+Activated = Annotated[bool, _INTRINSIC("--activated", help="train an activated LoRA, for the transformers engine")]
+Dialect = Annotated[str | None, _INTRINSIC(help="wire format of the prompts")]
+Seen = Annotated[
+    Path | None, _INTRINSIC(help="rows that the base was trained on; uncertainty leaves out their questions")
+]
+MostRows = Annotated[int | None, _INTRINSIC(min=20, help="most rows")]
 Device = Annotated[str | None, _INTRINSIC(help="cpu or cuda")]
 
 SETTINGS = {
@@ -111,7 +117,7 @@ def adapter(
     leave_long: LeaveLong = False,
     dry_run: Dry = False,
 ) -> None:
-    """Train a LoRA adapter: of an intrinsic, or with the reflection rows. The same command goes on where it stopped."""
+    """Train a LoRA adapter: of an intrinsic, or with the reflection rows. The same command continues a run."""
     values = (epochs, max_steps, lr, row_lr, max_length, seed)
     of_intrinsics = {
         "--data": data,
@@ -183,7 +189,7 @@ def generator(
     leave_long: LeaveLong = False,
     dry_run: Dry = False,
 ) -> None:
-    """Train all weights of a generator, by default as the paper did. The same command goes on where it stopped."""
+    """Train all weights of a generator, by default as the paper did. The same command continues a run."""
     values = (epochs, max_steps, lr, row_lr, max_length, seed)
     _train("full", rows, base, out, recipe or "paper", values, start, processes, leave_long, dry_run)
 

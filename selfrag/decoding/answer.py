@@ -26,7 +26,7 @@ class Usage:
     Attributes:
         requests: requests to the engine.
         prompt_tokens: tokens of all prompts, cached ones included.
-        cached_tokens: of these, tokens the engine did not compute anew.
+        cached_tokens: of these, tokens the engine did not compute again.
         generated_tokens: new tokens.
         searches: queries to the retriever.
         seconds: wall time from the first request to the answer, shared with the other questions of the batch.

@@ -276,9 +276,9 @@ def _judge(
 
 
 def _select(tree: Tree, grown: list[_Hypothesis], *, last: bool) -> tuple[list[_Hypothesis], list[_Hypothesis]]:
-    """Those that are finished, and those among the best `beam` that go on, in tree order.
+    """Those that are finished, and those among the best `beam` that continue, in tree order.
 
-    Of several with the same text (that end, or go on, alike) only the best stays. A finished hypothesis is never lost,
+    Of several with the same text (that end, or do not, alike) only the best stays. A finished hypothesis is never lost,
     whatever its rank. Ties go to the earlier candidate; tree order makes this the same in every search of one tree.
     """
     distinct: dict[tuple[object, bool], _Hypothesis] = {}

@@ -23,7 +23,7 @@ class _Tier:
 
     Attributes:
         group: they judge together.
-        most: candidates that go on from here.
+        most: candidates that continue from here.
         waiting: candidates that the tiers before let through and this one has not judged.
     """
 

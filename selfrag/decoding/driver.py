@@ -217,7 +217,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """Question `index` could not be answered; the others go on."""
+    """Question `index` could not be answered; the others continue."""
 
     index: int
     error: UserError

@@ -45,7 +45,7 @@ def option_requests(
     Args:
         prefix: everything before the option.
         options: token ids of each option, none empty.
-        enders: ids that can end an option; asked for only where another option goes on.
+        enders: ids that can end an option; asked for only where another option continues.
         adapter: the LoRA adapter to ask.
         most_watched: of one request, as the engine's limits say; where more options part, several requests ask.
     """
@@ -140,7 +140,7 @@ def decode_options(
     length: Length = "none",
     most_watched: int = MOST_WATCHED,
 ) -> Decoder:
-    """Choose one of a closed set of answers.
+    """Choose one of several answers.
 
     For each passage d and option o: p(o|d), normalised over the options, times the critique of o given d (Eq. 4, not
     below 0), summed over the passages; where no critique is above 0, passages count alike. IsSup and IsUse of an option
@@ -163,7 +163,7 @@ def decode_options(
     """
     _check(options, length)
     if policy.reflectors or policy.gates:
-        raise UserError("reflectors and gates judge written answers, no closed sets; leave them out of choose()")
+        raise UserError("reflectors and gates judge written answers, not multiple choice; leave them out of choose()")
     question, options = whole(question), [whole(option) for option in options]
     tree = Tree(question, prompting, policy, None if passages is None else tuple(passages))
     prompt = prompting.prompt(question)

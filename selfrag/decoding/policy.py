@@ -128,7 +128,7 @@ class Decoding:
         without a stop at Retrieve tokens, and critiques are the first of their kind in the whole completion. The short
         form (`max_segments=1`) tests retrieval by the ratio of log-probabilities, weighs utility 1 and adds the
         likelihood over all generated tokens. The long form decides once whether to retrieve, cuts an evidence-based
-        completion at its first `[Retrieval]`, goes on from there with all passages, ignores the likelihood and reads
+        completion at its first `[Retrieval]`, continues from there with all passages, ignores the likelihood and reads
         utility as 0.
 
         Not reproduced: its crashes, lost finished answers and shifted citations; in the long form the search for the
@@ -181,11 +181,11 @@ class Decoding:
         return [(tier, tuple(group)) for tier, group in groupby(ordered, key=lambda part: cost[part.reflector])]
 
     def room(self, cost: int) -> int | None:
-        """How many candidates of a step go on from a tier; None for all."""
+        """How many candidates of a step continue from a tier; None for all."""
         return None if cost <= 0 else self.survivors[min(cost, 3) - 1]
 
     def rooms(self, costs: Mapping[str, int], candidates: int) -> list[int]:
-        """How many of the candidates of a step go on from each of `tiers`: never more than from the tier before."""
+        """How many of the candidates of a step continue from each of `tiers`: never more than from the tier before."""
         rooms = [self.room(cost) or candidates for cost, _ in self.tiers(costs)]
         return list(running(rooms, min))
 

@@ -105,7 +105,7 @@ class Critic(Protocol):
 
     @property
     def cost(self) -> int:
-        """0 nothing, 1 one token a label, 2 a new prefill, 3 written text; dearer ones judge survivors only."""
+        """0 nothing, 1 one token a label, 2 a new prefill, 3 written text; expensive ones judge survivors only."""
         ...
 
     @property

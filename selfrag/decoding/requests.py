@@ -103,7 +103,7 @@ class Generated:
         token_logprobs: T natural log-probabilities of the generated ids under the raw model (see `constraint`).
         watched: float32 array [T, len(watch_ids)] of natural log-probabilities under the raw model (see `constraint`).
         finish: why it ended.
-        cached_tokens: prompt tokens that were not computed anew.
+        cached_tokens: prompt tokens that were not computed again.
     """
 
     token_ids: tuple[int, ...]

@@ -65,7 +65,7 @@ class Cascade:
         unjudged: for each tier [C] candidates that it did not judge in the recorded decode.
         rejected: for each tier [C] candidates that it rejected.
         order: for each tier [C, S] candidates by their score before it judges, best first.
-        rooms: how many candidates go on from each tier.
+        rooms: how many candidates continue from each tier.
         waiting: for each tier [C, S] candidates that the tiers before let through and it has not judged.
         refused: [C, S] candidates that some tier has judged and rejected.
         exact: [S] whether the trace knows what all tiers said.

@@ -92,7 +92,7 @@ class Node:
         places: for reflectors that judged several places of the segment, each place; `judgments` and `joined` hold
             their mean.
         boundary: distribution over Retrieve at its end.
-        ended: the answer cannot go on after it (EOS, or no token is left to spend).
+        ended: the answer cannot continue after it (EOS, or no token is left to spend).
         score: segment score.
         path_score: score of the hypothesis that ends here.
         status: what became of it.
@@ -130,7 +130,7 @@ class Trace:
         nodes: all candidates; `nodes[i].id == i`, parents before children.
         decisions: one for each expanded node, in order.
         best: id of the node that ends the answer, None if there is none.
-        options: for a closed set, the options in order; each node is then one option after one passage.
+        options: for multiple choice, the options in order; each node is then one option after one passage.
         costs: tier of each reflector of the settings, see `selfrag.decoding.reflectors.Critic.cost`.
     """
 

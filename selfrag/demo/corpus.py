@@ -19,7 +19,7 @@ _WORDS = 100  # words of a passage of a longer one
 
 
 def index_path() -> Path:
-    """Folder of the index over the default corpus, built on the first call; an interrupted build goes on where it was.
+    """Folder of the index over the default corpus, built on the first call; an interrupted build continues.
 
     Raises:
         UserError: the corpus or the encoder cannot be downloaded, or the disk is full.

@@ -73,7 +73,7 @@ def check_process(pid: int) -> None:
         EngineError: this is another process.
     """
     if os.getpid() != pid:
-        raise EngineError(f"the engine was loaded in process {pid} and cannot be used in its fork; load it there anew")
+        raise EngineError(f"the engine was loaded in process {pid} and cannot be used in its fork; load it there again")
 
 
 def refusal(request: Generate, limits: Limits) -> str | None:

@@ -227,7 +227,7 @@ def load(
                 dtype=pretrained.number_format(dtype, name, place.type).name,
                 output_loading_info=True,
             )
-            if lacking := sorted(found["missing_keys"]):  # transformers would go on with random values
+            if lacking := sorted(found["missing_keys"]):  # transformers would continue with random values
                 raise EngineError(f"model {name!r} lacks {len(lacking)} of its weights, such as {lacking[0]}")
             module = module.to(place).eval().requires_grad_(requires_grad=False)
     except UserError:

@@ -57,7 +57,7 @@ def write(prompt: Prompt, codec: TextCodec, max_tokens: int) -> Decoder:
 def choose(prompt: Prompt, codec: TextCodec, options: Sequence[str], eos_id: int, length: Length = "none") -> Decoder:
     """The most probable of `options` after the prompt, by exact probability.
 
-    `options` are as the model would write them, `eos_id` ends one that another one goes on from, and `length` is
+    `options` are as the model would write them, `eos_id` ends one that another one continues from, and `length` is
     what is taken out of the probabilities, see `normalised`.
 
     Raises:

@@ -106,7 +106,7 @@ class FileResult:
     whole: dict[str, tuple[float, int] | None] = field(default_factory=dict)
     # judged metric to the number of items without a verdict, where there are any
     undecided: dict[str, int] = field(default_factory=dict)
-    form: Form = "letters"  # how closed sets were asked
+    form: Form = "letters"  # how multiple-choice items were asked
     # judged figure to a mark of who judged: what tells one judge from another of the same name
     judges: dict[str, str] = field(default_factory=dict)
 
@@ -187,7 +187,7 @@ def comparable(runs: Sequence[SystemRun]) -> list[SystemRun]:
             shared = first.files[name].judges.keys() & found.judges.keys()
             if apart := sorted(one for one in shared if first.files[name].judges[one] != found.judges[one]):
                 raise UserError(
-                    f"{name}: {apart[0]} in {run.folder} is of another judge than in {first.folder}; judge anew"
+                    f"{name}: {apart[0]} in {run.folder} is of another judge than in {first.folder}; judge again"
                 )
     kept = {name: set.intersection(*(run.files[name].figures for run in runs)) for name in first.files}
     return [replace(run, files={name: found.only(kept[name]) for name, found in run.files.items()}) for run in runs]

@@ -301,7 +301,7 @@ def _lm_samples(source: Source, hashes: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def _target(item: Item) -> list[str]:
-    """What would be right: the label of a closed set, else every reference; empty if nothing would be."""
+    """What would be right: the label of a multiple-choice item, else every reference; empty if nothing would be."""
     return [item.label] if item.label is not None and item.options else list(item.references)
 
 

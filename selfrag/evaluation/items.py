@@ -33,7 +33,7 @@ class Item:
     label: str | None = None  # right answer of a closed task
     answerable: bool | None = None  # whether the passages answer the question; None if the file does not say
     task: str = ""  # kind of task as the file names it; empty outside of `eval` files
-    options: tuple[str, ...] = ()  # texts of a closed set, in the order of the file
+    options: tuple[str, ...] = ()  # options of a multiple-choice item, in the order of the file
     references: tuple[str, ...] = ()  # every reference answer of the file, long ones too
     query: str = ""  # the question without the task's wording, where the two can be told apart
     # of a question with several right answers, the ways of writing each of them; empty where the file does not
@@ -44,7 +44,7 @@ class Item:
     topic: str = ""  # name of what the answer is about (biographies); empty where the file does not say
     # names of the metrics that the file wants to be scored by; empty leaves it to the kind of task
     metrics: tuple[str, ...] = ()
-    # a closed set that is asked without its options, whose texts are scored (`tasks.choices.in_form`)
+    # a multiple-choice item that is asked without its options, whose texts are scored (`tasks.choices.in_form`)
     cloze: bool = False
 
 

@@ -2,7 +2,7 @@
 
 What a judge says about a file of a run is kept beside its records (`FILE.judged.JUDGE.json`); figures join those of the
 run under their own name with the judge's. Verdicts are kept while they come (`entailment.Remembered`), so a killed pass
-goes on where it was. What a judge leaves open is counted, never guessed.
+continues where it was. What a judge leaves open is counted, never guessed.
 """
 
 from __future__ import annotations

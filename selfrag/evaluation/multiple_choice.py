@@ -42,12 +42,12 @@ def _before(text: str, options: Sequence[str], names: Sequence[str]) -> str | No
 
 
 Form: TypeAlias = Literal["letters", "texts"]
-"""How an item whose label is a letter or a number is asked; other closed sets are the same in both."""
+"""How an item whose label is a letter or a number is asked; other multiple-choice items are the same in both."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """The closed set of one item."""
+    """The options of one item."""
 
     surfaces: tuple[str, ...]  # what can be written, one for each option
     right: str  # the surface of the right option
@@ -56,14 +56,14 @@ class Choices:
 
 
 def choices(item: Item) -> Choices:
-    """The closed set of an item.
+    """The options of an item.
 
     Raises:
         UserError: fewer than two options, an option that is blank or equal to another, or a label that names none.
     """
     options, label = item.options, item.label
     if label is None or len(options) < 2:
-        raise UserError("a closed set needs a label and at least two options")
+        raise UserError("a multiple-choice item needs a label and at least two options")
     if len(set(options)) != len(options) or not all(option.strip() for option in options):
         raise UserError("two options are equal, or one is blank")
     surfaces = _surfaces(label, options)
@@ -75,7 +75,7 @@ def choices(item: Item) -> Choices:
 
 
 def in_form(item: Item, form: Form) -> Item:
-    """An item as it is asked and scored in a form, its closed set checked.
+    """An item as it is asked and scored in a form, its options checked.
 
     For `texts` the label becomes the text of the option that it names, so that accuracy is the same metric.
 

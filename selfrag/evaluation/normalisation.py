@@ -49,7 +49,7 @@ _MARK = re.compile(r"(?<!\s)\s*+\[(\d{1,9}(?:\s*[,;]\s*\d{1,9})*)\]")
 
 
 def first_line(text: str) -> str:
-    """The first line that is not blank; ALCE reads no further, because few-shot models go on with another question."""
+    """The first line that is not blank; ALCE reads no further, as few-shot models continue with another question."""
     return text.strip().partition("\n")[0].rstrip()
 
 

@@ -132,7 +132,7 @@ def _same(found: Mapping[str, Any], wanted: Mapping[str, Any], where: Path) -> N
     if differing:
         raise UserError(
             f"{where} holds a run with another {', '.join(differing)};"
-            " give the same settings to go on with it, or another directory"
+            " give the same settings to continue it, or another directory"
         )
 
 
@@ -144,7 +144,7 @@ class Spent:
     """What a record took; it differs from run to run."""
 
     seconds: float  # wall time since the record before, so that the sum is the time of the run
-    cached_tokens: int = 0  # prompt tokens that were not computed anew
+    cached_tokens: int = 0  # prompt tokens that were not computed again
 
 
 class RecordFile:

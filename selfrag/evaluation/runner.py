@@ -88,7 +88,7 @@ class Finished:
     output: Output | None  # None if it failed
     error: str | None = None  # one line on why it failed, else None
     seconds: float = 0.0  # wall time since the item before, where it was answered; loading a model does not count
-    cached_tokens: int = 0  # prompt tokens that were not computed anew
+    cached_tokens: int = 0  # prompt tokens that were not computed again
     trace: dict[str, Any] | None = None  # plain values, if it was to be kept
     partial: str | None = None  # why the answer ends early, else None; see `Answer.partial`
 
@@ -96,7 +96,7 @@ class Finished:
 Execute: TypeAlias = Callable[[Sequence[Work]], Iterator[tuple[int, Finished]]]
 """Answers works and yields each item with the number of its work, in any order, the moment it is done.
 
-Raises `UserError` where nothing can go on, such as a dead engine; what was yielded before is not lost.
+Raises `UserError` where nothing can continue, such as a dead engine; what was yielded before is not lost.
 """
 
 
@@ -327,9 +327,9 @@ class Source:
     seed: int = 0  # of the sample
     index: str | None = None  # directory of an index, or `demo`, for items that bring no passages
     found: int = 10  # passages to search for
-    # how closed sets are asked whose labels are letters or numbers; each file says it in the manifest
+    # how multiple-choice items are asked whose labels are letters or numbers; each file says it in the manifest
     form: Form = "letters"
-    retriever: str | None = None  # of one's own in its place: an entry point of `selfrag.retrievers`, or `module:name`
+    retriever: str | None = None  # your own in its place: an entry point of `selfrag.retrievers`, or `module:name`
 
     def __post_init__(self) -> None:
         if self.index is not None and self.retriever is not None:

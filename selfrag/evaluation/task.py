@@ -25,7 +25,7 @@ class Task:
 
     kind: Kind  # `closed`, `short`, `long` or `list`
     metrics: tuple[Metric, ...]  # the first is the one that systems are averaged by
-    new_tokens: int  # tokens an answer may have, reflection tokens included; a closed set writes none
+    new_tokens: int  # tokens an answer may have, reflection tokens included; multiple choice writes none
     segments: int  # segments an answer may have
     hint: str  # what a model that was not trained on such questions is told
     # the preset and protocol that these settings are from, such as `popqa/paper`; empty for user files

@@ -33,7 +33,7 @@ class TaskFile:
 
     @property
     def form(self) -> dict[str, str]:
-        """Entry of a manifest: how its closed sets are asked. Empty where that decides nothing, and for `letters`.
+        """Entry of a manifest: how multiple-choice items are asked; empty for `letters` and where there are none.
 
         Folders from before there were forms can thus be gone on with.
         """
@@ -70,7 +70,7 @@ def read_task(
         seed: of the sample.
         searched: passages are searched for rows without any; else a row of a published task must have some, and one
             of user rows if others of its file do.
-        form: how closed sets are asked whose labels are letters or numbers.
+        form: how multiple-choice items are asked whose labels are letters or numbers.
 
     Raises:
         UserError: a row is bad, an id occurs twice, the file is empty, its rows are of several kinds, or a metric that

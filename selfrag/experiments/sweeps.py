@@ -1,6 +1,6 @@
 """A sweep: weights and thresholds over files, the best setting under a constraint, tables and pictures.
 
-Everything decoded and every figure lies in one folder; started again, it goes on, and nothing is decoded twice.
+Everything decoded and every figure lies in one folder; started again, it continues, and nothing is decoded twice.
 """
 
 from __future__ import annotations

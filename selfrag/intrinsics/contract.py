@@ -189,7 +189,7 @@ class Completion:
     # could not be scored
     scores: tuple[tuple[float, ...] | None, ...] = ()
     prompt_tokens: int = 0  # tokens of all prompts, cached ones included
-    cached_tokens: int = 0  # of these, tokens that were not computed anew
+    cached_tokens: int = 0  # of these, tokens that were not computed again
     generated_tokens: int = 0  # new tokens
 
 

@@ -46,7 +46,7 @@ class Job:
 
 
 def run(job: Job) -> Path | None:
-    """Train, or go on, and write what comes out. Started again after its end, it only writes what is missing.
+    """Train, or continue, and write what comes out. Started again after its end, it only writes what is missing.
 
     Returns:
         The product; None in a process that is not the main one.

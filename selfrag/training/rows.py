@@ -40,7 +40,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Text the model shall write."""
+    """Text the model learns to write."""
 
     text: str
 
@@ -55,7 +55,7 @@ class Row:
     id: str  # unique in its file
     source: str  # where the row came from, as `data set/kind`; counts and reports go by it
     instruction: str  # what the user asked, without prompt layout
-    target: tuple[Part, ...]  # what the model shall produce, in order, without EOS
+    target: tuple[Part, ...]  # what the model learns to write, in order, without EOS
     weight: float = 1.0  # factor on this row's loss, above 0
 
     def as_dict(self) -> dict[str, Any]:

@@ -178,7 +178,7 @@ Prepare: TypeAlias = Callable[[Any], Prepared]
 def train(
     rows_path: Path, base_dir: Path, run_dir: Path, config: TrainingConfig, *, start: Path | None = None
 ) -> Trainee:
-    """Train on rows of the generator, or go on with an interrupted run in `run_dir`; a finished run is loaded.
+    """Train on rows of the generator, or continue an interrupted run in `run_dir`; a finished run is loaded.
 
     Args:
         rows_path: training rows, JSONL.
@@ -240,10 +240,10 @@ def rows_of(rows_path: Path, config: TrainingConfig, *, leave_long: bool = False
 def fit(
     prepare: Prepare, base_dir: Path, run_dir: Path, config: TrainingConfig, *, start: Path | None = None
 ) -> Trainee:
-    """Train on any prepared examples, or go on with an interrupted run in `run_dir`; a finished run is loaded.
+    """Train on any prepared examples, or continue an interrupted run in `run_dir`; a finished run is loaded.
 
     Args:
-        prepare: makes the examples, given the expanded tokenizer; must make the same ones when a run goes on.
+        prepare: makes the examples, given the expanded tokenizer; must make the same ones when a run continues.
         base_dir: the base checkpoint.
         run_dir: directory of the run.
         config: what decides the result, next to the examples.

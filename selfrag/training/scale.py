@@ -44,7 +44,7 @@ class Loads(Dataset[Load]):
     """All loads of a run, in the order step, accumulation, process."""
 
     examples: Sequence[Example]  # of the run
-    steps: Sequence[Step]  # the plan; the loads in it are dealt anew
+    steps: Sequence[Step]  # the plan; the loads in it are dealt again
     weighting: Weighting  # share of each kind of position
     processes: int  # how many compute side by side
     micro_tokens: int  # most tokens of a load, unless a single row is longer
@@ -102,7 +102,7 @@ def only(loads: Sequence[Load]) -> dict[str, Load]:
 def fit_scaled(
     prepare: Prepare, base_dir: Path, run_dir: Path, config: TrainingConfig, scale: Scale, *, start: Path | None = None
 ) -> Trained:
-    """Train through the Trainer, or go on with an interrupted run in `run_dir`; a finished run is loaded.
+    """Train through the Trainer, or continue an interrupted run in `run_dir`; a finished run is loaded.
 
     Args:
         prepare: as in `run.fit`.
@@ -317,7 +317,7 @@ class SelfRAGTrainer(Trainer):  # type: ignore[misc]  # transformers has no type
                 raise
             raise UserError(
                 f"no space left while writing {place}/checkpoint-{self.state.global_step};"
-                " free some and run the same again: it goes on from the checkpoint before"
+                " free some and run the same again: it continues from the checkpoint before"
             ) from error
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
@@ -342,7 +342,7 @@ class Record(TrainerCallback):  # type: ignore[misc]
         self._started, self._bar = 0.0, None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Cut the log to where the run goes on."""
+        """Cut the log to where the run continues."""
         from tqdm import tqdm
 
         if self.journal is not None:

@@ -1,7 +1,7 @@
 """Self-RAG decoding by brute force, to compare the decoder with: Algorithm 1, Eq. 3-4 and appendix A.4 of the paper.
 
 Written from arXiv 2310.11511 and from what README and docstrings promise, for one question at a time and one request
-at a time. It builds its own prompts, reads probabilities by token id and scores every path from its raw numbers anew.
+at a time. It builds its own prompts, reads probabilities by token id and scores every path from its raw numbers again.
 With `selfrag.decoding` it shares the values of requests and settings, and nothing that computes.
 """
 

@@ -80,7 +80,7 @@ def test_a_finished_hypothesis_stays_in_the_running() -> None:
 
 
 def test_a_finished_hypothesis_is_kept_outside_the_beam_too() -> None:
-    """B = 1: what ended ranks second, but what goes on ends up below it."""
+    """B = 1: what ended ranks second, but what continues ends up below it."""
     tree = {
         "[Retrieval]<d1>": (f"[Relevant]Go.{GOOD}{MORE}", 0.9),  # 3.4
         "[Retrieval]<d2>": (f"[Relevant]Done.{GOOD}</s>", 0.8),  # 3.3

@@ -286,7 +286,7 @@ def test_defect_21_no_reflection_token_survives_in_the_text() -> None:
 
 
 def test_defect_39_one_eos_does_not_stop_its_siblings() -> None:
-    """One hypothesis ends, the other goes on and wins; so do two questions side by side."""
+    """One hypothesis ends, the other continues and wins; so do two questions side by side."""
     tree = {
         D1: ("{isrel .5 .5}Over.</s>", 0.5),
         D2: ("[Relevant]Onward." + MORE, 0.5),

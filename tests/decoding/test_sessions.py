@@ -135,7 +135,7 @@ def test_a_programming_error_in_an_engine_is_raised_in_the_thread_that_asked() -
 
 
 def test_steps_of_a_single_caller_do_not_depend_on_timing() -> None:
-    """Both questions go on together although one of them takes long to advance."""
+    """Both questions continue together although one of them takes long to advance."""
     sizes = []
     for _ in range(3):
         engine = Watched(TREES, seconds=0.0)

@@ -1,4 +1,4 @@
-"""The HTTP engine against a server that misbehaves on purpose: every fault ends in one clear line, others go on."""
+"""The HTTP engine against a server that misbehaves on purpose: every fault ends in one clear line, others continue."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Server(ThreadingHTTPServer):
     def stop(self):
         self.shutdown()
         self.server_close()
-        for connection in list(self.connections):  # a handler goes on answering on the connections it has
+        for connection in list(self.connections):  # a handler continues answering on the connections it has
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 

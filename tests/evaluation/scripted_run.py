@@ -58,7 +58,7 @@ def job(folder: Path, **options: Any) -> Run:
 
 
 def start(folder: Path, pause: float = 0.0, **options: Any) -> dict[str, dict[str, Any]]:
-    """Run, or go on."""
+    """Run, or continue."""
     return run(job(folder, **options), [FILE], lambda: Slow(reply, pause))
 
 

@@ -217,7 +217,7 @@ def test_the_form_is_part_of_a_run(tmp_path: Path) -> None:
     assert items_of(letters, "set")["c"].label == "B"
     (shown,) = read_cases(read_runs([texts]), 1)
     assert shown.cases[0].item == items_of(texts, "set")["c"]
-    start(letters, data, "letters")  # the same again goes on
+    start(letters, data, "letters")  # the same again continues
     with pytest.raises(UserError, match="holds a run with another choices"):
         start(letters, data, "texts")
     with pytest.raises(UserError, match="holds a run with another choices"):

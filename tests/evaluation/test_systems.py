@@ -103,7 +103,7 @@ def test_a_closed_set_is_scored_and_not_written() -> None:
 
 
 def test_options_of_several_tokens_are_compared_by_their_whole_probability() -> None:
-    """`no` begins `nor`: that it ends after two letters counts against what goes on."""
+    """`no` begins `nor`: that it ends after two letters counts against what continues."""
     item = Item("c", "Choose.", None, label="nor", options=("no", "nor", "yes"))
     table = {
         "": {"n": 0.6, "y": 0.4},

@@ -1,7 +1,7 @@
 """Every codec's requests, targets and readings of replies are those recorded in `recorded_codecs.json`, byte for byte.
 
 Published adapters and those trained here know these prompts only. `python tests/intrinsics/test_recorded_codecs.py`
-records anew.
+records again.
 """
 
 from __future__ import annotations

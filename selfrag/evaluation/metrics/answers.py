@@ -56,7 +56,7 @@ def contains(text: str, answers: Sequence[str]) -> float:
 
 
 def _official_gold(item: Item) -> Sequence[str] | None:
-    """The published code also scores closed sets in this way, by their label."""
+    """The published code also scores multiple choice in this way, by their label."""
     return (choices(item).right,) if item.options else item.answers
 
 

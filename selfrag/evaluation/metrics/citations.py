@@ -64,7 +64,7 @@ def citation_bears_answer(item: Item, output: Output) -> Part | None:
 
 
 def _cited(output: Output, item: Item) -> frozenset[str]:
-    # On a closed set the text is an option, whatever it says.
+    # For multiple choice the text is an option, whatever it says.
     return frozenset() if not item.options and abstains(output.text) else frozenset(output.cited)
 
 

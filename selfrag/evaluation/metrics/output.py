@@ -20,7 +20,7 @@ USAGE = ("requests", "prompt_tokens", "generated_tokens", "searches")
 class Output:
     """One answer."""
 
-    text: str  # the answer; of a closed set the option as it was scored
+    text: str  # the answer; for multiple choice the option as it was scored
     cited: tuple[str, ...] = ()  # ids of the cited passages in order of first citation, each once
     # ids of the passages the model was shown, each once; empty if it answered without evidence
     read: tuple[str, ...] = ()

@@ -1,1 +1,1 @@
-"""Evaluation of the intrinsics on held-out rows: one's own model beside baselines and the paper's figures."""
+"""Evaluation of the intrinsics on held-out rows: your own model beside baselines and the paper's figures."""

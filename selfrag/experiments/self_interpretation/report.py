@@ -1,4 +1,4 @@
-"""A run as Markdown: the paper's three tables with the published figures beside one's own, and every test that was run.
+"""A run as Markdown: the paper's three tables with the published figures beside yours, and every test that was run.
 
 `published.csv` has the figures of the paper: GPT-3.5 (gpt-3.5-turbo-0125) on 60 questions of QAMPARI with dense
 retrieval. Every question is asked in every cell, so all figures are resampled together by questions, and differences

@@ -274,7 +274,7 @@ KIND = "supported questions"
 Results = dict[str, dict[str, Any]]
 """Name of a file of records to items, failed, seconds and cached tokens."""
 Made = tuple[Mapping[str, Any], int]
-"""A record with its `id`, and how many prompt tokens were not computed anew."""
+"""A record with its `id`, and how many prompt tokens were not computed again."""
 File = tuple[Cell, str, Mapping[str, Any]]
 """A cell, a test of it or nothing, and what else decides the records."""
 
@@ -389,7 +389,7 @@ def record(
 def run_grid(
     generator: Generator, questions: Questions, cells: Sequence[Cell], out: Path, *, retry_failed: bool = False
 ) -> Results:
-    """Run a grid, or go on with it.
+    """Run a grid, or continue it.
 
     The generator is loaded only if there is something to ask; Self-RAG decoding takes cells without examples and
     explanation.

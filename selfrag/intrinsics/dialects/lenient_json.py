@@ -215,7 +215,7 @@ class _Reader:
             except _CutOffError:
                 return node(len(text), False)
             except _InvalidError:
-                # A broken record costs itself: go on with the next one.
+                # A broken record costs itself: continue with the next one.
                 first_broken = min(first_broken, at)
                 following = self._record_after(at, None if items else first_broken)
                 if following is None and items:

@@ -2,7 +2,7 @@
 
 Such a server tokenises what it is sent, and nobody here knows which control tokens the model has. So what a caller or
 a passage wrote is sent with look-alikes of such tokens broken up (`selfrag.untrusted.unmarked`). Labels are less exact
-than on an engine: a `vllm serve` of one's own is better driven by `EngineExecutor` over the http engine.
+than on an engine: a `vllm serve` of your own is better driven by `EngineExecutor` over the http engine.
 """
 
 from __future__ import annotations

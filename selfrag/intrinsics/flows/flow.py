@@ -135,7 +135,7 @@ class AnswerabilityGate(ReflectorStage):
     """Ends the flow with a fixed text where the passages do not answer the question (AD)."""
 
     role = Role.ANSWERABLE
-    threshold: float = 0.5  # least probability of answerable to go on; an undefined judgment goes on
+    threshold: float = 0.5  # least probability of answerable to continue; an undefined judgment continues
     text: str = ABSTENTION  # the fixed text
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
@@ -259,7 +259,7 @@ def named(
         answerability: for the flows with `ad`.
         k: passages of the search; None lets a writer that can search decide, which `ad` does not allow.
         rewrite_scope: see `Rewrite`; the paper's is `retrieval`: the gate and the writer see the original.
-        threshold: least probability of answerable to go on.
+        threshold: least probability of answerable to continue.
         text: the fixed text in place of an answer.
 
     Raises:

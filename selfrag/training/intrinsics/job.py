@@ -131,7 +131,7 @@ class AdapterJob:
 
 
 def run(job: AdapterJob) -> Path:
-    """Train, or go on, and write what comes out. Started again after its end, it only writes what is missing.
+    """Train, or continue, and write what comes out. Started again after its end, it only writes what is missing.
 
     Returns:
         Folder of the adapter.

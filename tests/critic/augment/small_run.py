@@ -117,7 +117,7 @@ def child(work: Callable[[], object]) -> int:
 
 
 def kill_at_random(pairs: Path, folder: Path, kills: int) -> None:
-    """Kill attempts at random moments until `kills` met one at work; every time one ends by itself, begin anew.
+    """Kill attempts at random moments until `kills` met one at work; every time one ends by itself, begin again.
 
     How long to wait follows the machine: longer where kills came before anything was done, shorter where too late.
     """

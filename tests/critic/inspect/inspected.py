@@ -29,7 +29,7 @@ def unaided(key: str = "alpaca-1", source: str = "alpaca/instruction") -> Row:
 
 
 def long(key: str = "asqa-1", source: str = "asqa/long_form") -> Row:
-    """Two passages, one of them irrelevant, and a sentence that goes on with the evidence."""
+    """Two passages, one of them irrelevant, and a sentence that continues with the evidence."""
     other = Passage("wiki-2", "A hall is a large room.", "Hall")
     target = (
         Token("[Retrieval]"),

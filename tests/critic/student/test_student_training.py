@@ -1,4 +1,4 @@
-"""A critic trained on a tiny model: it learns, goes on after a kill, and is asked with its own prompt."""
+"""A critic trained on a tiny model: it learns, continues after a kill, and is asked with its own prompt."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_an_actor_whose_engine_dies_loses_nothing(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the server is gone"):
         run_all([job(tmp_path)], [FILE], answer_on_ray(mortal, Actors(2)))
     assert (tmp_path / "set.log.jsonl").read_bytes().count(b"\n") == 22  # 11 of each actor
-    assert start(tmp_path)["set"]["items"] == len(ITEMS)  # and this process goes on where the cluster stopped
+    assert start(tmp_path)["set"]["items"] == len(ITEMS)  # and this process continues where the cluster stopped
     assert [record["id"] for record in read_records(tmp_path / "set.jsonl")] == [item.id for item in ITEMS]
 
 

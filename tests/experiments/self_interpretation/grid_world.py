@@ -91,5 +91,5 @@ class ByHand(Generator):
 
 
 def start(folder: Path, asked: Questions, cells: Sequence[Any], hand: Hand, batch: int = 64, **options: Any) -> Any:
-    """Run cells, or go on with them."""
+    """Run cells, or continue them."""
     return run_grid(ByHand("first-context", hand=hand, batch=batch), asked, cells, folder, **options)
