@@ -80,7 +80,7 @@ def test_files_and_published_tasks_in_one_run(
     ("arguments", "named"),
     [
         (["f.jsonl"], "--out"),
-        (["f.jsonl", "--out=x", "--system=selfrg"], "--system selfrg: known are selfrag, base"),
+        (["f.jsonl", "--out=x", "--system=selfrg"], "--system selfrg: known are selfrag, selfrag-adaptive"),
         (["f.jsonl", "--out=x", "--system=base", "--system=rag-1", "--name=n"], "--name names one run"),
         (["f.jsonl", "--out=x", "--against=base"], "--against base: the runs are selfrag"),
         (["f.jsonl", "--out=x", "--set=threshold"], "--set threshold: give KEY=VALUE"),
