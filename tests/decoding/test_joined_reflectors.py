@@ -247,7 +247,7 @@ def test_a_setting_of_any_size_is_refused_in_one_short_line(name: str) -> None:
 def test_a_reflector_that_is_not_there_is_named() -> None:
     with pytest.raises(UserError, match=r"no reflector 'nli'; there is none: pass reflectors=\[\.\.\]"):
         run(TREE, "d1", reflectors="nli")
-    with pytest.raises(UserError, match="closed sets"):
+    with pytest.raises(UserError, match="not multiple choice"):
         run(TREE, "d1", reflectors="nli", choices=["A", "B"])
 
 

@@ -72,3 +72,12 @@ def test_outputs_are_put_into_the_page(tmp_path: Path) -> None:
 def test_a_command_that_fails_is_told(tmp_path: Path) -> None:
     with pytest.raises(refresh_examples.ExampleError, match="false"):
         refresh_examples.run_page("```console\n$ false\n```\n", "page.md", tmp_path)
+
+
+def test_a_page_with_a_broken_example_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```python\n1 / 0\n```\n")
+    monkeypatch.setattr("sys.argv", ["refresh_examples.py", str(page)])
+    with pytest.raises(ZeroDivisionError):
+        refresh_examples.main()
+    assert page.read_text() == "```python\n1 / 0\n```\n"

@@ -212,7 +212,7 @@ def test_systems_by_name() -> None:
     assert named_system("rag-5", tokenizer, {"passages": 3}).as_dict()["passages"] == 3
     with pytest.raises(UserError, match="lacks 15 of 15 reflection tokens"):
         named_system("sail", tiny.byte_level_tokenizer(reflection=False))
-    with pytest.raises(UserError, match="unknown system 'rag-7'; known: selfrag, base"):
+    with pytest.raises(UserError, match="unknown system 'rag-7'; known: selfrag, selfrag-adaptive"):
         named_system("rag-7", tokenizer)
     with pytest.raises(UserError, match="unknown setting 'treshold'"):
         named_system("selfrag-always", tokenizer, {"treshold": 0.5})
