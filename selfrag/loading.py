@@ -134,12 +134,27 @@ def load_index(name_or_path: str | Path, encoder: str | None = None, mode: str |
     Raises:
         UserError: the index cannot be used, or was built with another encoder.
     """
-    from retrieval.index import load_manifest, open_index
+    from retrieval.index import open_index
 
     directory = index_directory(name_or_path)
+    return open_index(directory, index_encoder(directory, encoder), mode=mode)
+
+
+def index_encoder(directory: Path, encoder: str | None) -> str | None:
+    """Where the encoder of an index is: as given, else where it was at build time, else the packaged one.
+
+    Args:
+        directory: folder of the index.
+        encoder: directory, hub name or registered name; None looks where it was.
+
+    Returns:
+        A directory or hub name; None where the index does not say it.
+    """
+    from retrieval.index import load_manifest
+
     if encoder is None:
         source = load_manifest(directory).encoder.source
         # A hub name may always be found; a directory may have moved.
-        if source and Path(source).is_absolute() and not Path(source).is_dir():
-            encoder = DEMO
-    return open_index(directory, None if encoder is None else resolve_encoder(encoder), mode=mode)
+        moved = Path(source).is_absolute() and not Path(source).is_dir()
+        return resolve_encoder(DEMO) if source and moved else source or None
+    return resolve_encoder(encoder)

@@ -16,7 +16,7 @@ from retrieval.index import CORPUS, load_manifest
 from retrieval.splitting import Splitting, sentence_finder
 from selfrag.cli.running import Commands
 from selfrag.errors import UserError
-from selfrag.loading import DEMO, index_directory, load_index, resolve_encoder
+from selfrag.loading import DEMO, index_directory, index_encoder, load_index, resolve_encoder
 from selfrag.rendering import NAME, cut
 from selfrag.untrusted import printable, whole
 
@@ -111,8 +111,8 @@ def add(
     """Add files to an index. Interrupted, it continues where it stopped when the same command is run again."""
     splitting = Splitting(words=words, overlap=overlap, sentences=sentences)
     sentence_finder(sentences)
-    source = load_manifest(directory).encoder.source
-    loaded = load_encoder(resolve_encoder(encoder or source or DEMO), device=device, precision=precision)
+    source = index_encoder(directory, encoder)
+    loaded = None if source is None else load_encoder(source, device=device, precision=precision)
     added = add_files(directory, files, encoder=loaded, splitting=splitting, batch_size=batch_size)
     typer.echo(f"{added} passages added to {directory}")
 
@@ -164,7 +164,7 @@ def info(
     if (dense := manifest.dense) is not None:
         lists = f"{dense.nprobe} lists and " if dense.nprobe else ""
         rows["search"] = f"{manifest.kind} ({dense.factory}); a query visits {lists}{dense.candidates} candidates"
-        bound = f"lower 95% bound {dense.recall_low:.3f}, {dense.queries} passages as queries"
+        bound = f"lower 95% bound {dense.recall_low:.3f}, {dense.queries} queries"
         rows["recall@10"] = f"{dense.recall:.3f} of exact search ({bound})"
     for name, value in rows.items():
         typer.echo(f"{name:<11} {printable(value)}")

@@ -31,7 +31,7 @@ def queries(vectors):
     return asked.astype(np.float32)
 
 
-@pytest.fixture(scope="module", params=["rabitq", "ivf", "OPQ16,IVF64,PQ16x4fs", "HNSW16"])
+@pytest.fixture(scope="module", params=["rabitq", "ivf", "OPQ16,IVF64,PQ16x4fs", "SQ8"])
 def built(request, vectors, tmp_path_factory):
     file, flat = tmp_path_factory.mktemp("dense") / "dense.faiss", FlatIndex(vectors.astype(np.float16))
     card = build_compressed(flat, factory_of(request.param, len(vectors), DIM), file, progress=False)
