@@ -145,7 +145,7 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show what an index holds, how it is searched, and the recall that was measured."""
-    path = index_directory(directory)
+    path = index_directory(str(directory))
     manifest = verify_index(path) if verify else load_manifest(path)
     if as_json:
         typer.echo(json.dumps(manifest.as_dict(), ensure_ascii=False))
@@ -189,7 +189,7 @@ def search(
     """Print the passages of an index that match a query best."""
     if not query.strip():
         raise UserError("the query is empty; write one in quotes")
-    passages = load_index(directory, encoder, mode).where(*where or ())([query], k)[0]
+    passages = load_index(str(directory), encoder, mode).where(*where or ())([query], k)[0]
     if as_json:
         found = {"query": query, "passages": [passage.as_dict() for passage in passages]}
         typer.echo(whole(json.dumps(found, ensure_ascii=False)))

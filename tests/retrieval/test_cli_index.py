@@ -96,3 +96,11 @@ def test_an_error_line_holds_no_terminal_commands(tmp_path, capsys):
     assert out == ""
     assert err.count("\n") == 1
     assert not {"\x1b", "\x07"} & set(err)
+
+
+@pytest.mark.demo
+def test_the_demo_index_is_searched_by_its_name(capsys):
+    assert main(["index", "search", "demo", "Who was Marie Curie?", "-k", "1"]) == 0
+    assert "Curie" in capsys.readouterr().out
+    assert main(["index", "info", "demo"]) == 0
+    assert "passages" in capsys.readouterr().out
