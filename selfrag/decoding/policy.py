@@ -61,41 +61,63 @@ def check_names(names: Iterable[str]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
-    """How to decode. The defaults are the paper's; `Decoding.official` has the published code's formulas."""
+    """How to decode. The defaults are the paper's; `Decoding.official` has the published code's formulas.
 
-    # When to retrieve.
+    Attributes:
+        mode: when to retrieve; `adaptive` asks the model at each segment.
+        threshold: retrieve above this ratio, in [0, 1]; None lets the most probable Retrieve token decide.
+        retrieve_test: the ratio: `yes_no` (appendix A.4), `all` (section 3.3) or `log_ratio` (the official code).
+        retrieve_once: keep the first search's passages for every later segment.
+        no_retrieval_branch: where passages are used, also try the segment without any.
+        passages: passages per search, K.
+        beam: hypotheses kept after each segment, B.
+        max_segments: most segments; 1 is the short form.
+        segment_end: a segment ends at any Retrieve token, at `[Retrieval]` alone, or with the whole completion.
+        segment_tokens: most new tokens of a segment.
+        answer_tokens: most new tokens of a hypothesis over all its segments.
+        passage_tokens: most tokens of a passage's body.
+        weights: weights of the critiques in the segment score.
+        likelihood: tokens behind p(y_t|..): `segment` without the boundary, `all` with it, or `none`.
+        undefined: a critique that was not written: `skip` it, `force` it to be read where it was due, or count `zero`.
+        accumulate: how segment scores make up a path score.
+        require: labels that a segment must have, by group.
+        forbid: labels that a segment must not have, by group.
+        reflectors: other judges in the segment score; also as strings such as `citations` or `nli=issup`.
+        survivors: candidates of a step that reflectors judge by one token, by a new prefill, and by written text.
+        gates: guardrails before the writing; also as strings such as `answerability<0.5:abstain`.
+        abstention: the answer where a guardrail abstains.
+        history: what later segments see of earlier ones: everything, as in training, or their text only.
+
+    Raises:
+        UserError: a value that is not allowed; the message names it.
+    """
+
     mode: Literal["adaptive", "always", "never"] = "adaptive"
-    threshold: float | None = (
-        0.2  # retrieve above this ratio, in [0, 1]; None: the most probable Retrieve token decides
-    )
-    retrieve_test: Literal["yes_no", "all", "log_ratio"] = "yes_no"  # A.4; section 3.3; the official code's formula
-    retrieve_once: bool = False  # keep the first search's passages for every later segment
-    no_retrieval_branch: bool = False  # where passages are used, also try the segment without any
-    passages: int = 5  # K, passages per search
+    threshold: float | None = 0.2
+    retrieve_test: Literal["yes_no", "all", "log_ratio"] = "yes_no"
+    retrieve_once: bool = False
+    no_retrieval_branch: bool = False
+    passages: int = 5
 
-    # How long.
-    beam: int = 2  # B, hypotheses kept after each segment
-    max_segments: int = 7  # up to this many segments; 1 is the short form
-    segment_end: SegmentEnd = "retrieve"  # any Retrieve token; [Retrieval] alone; none: the whole completion
-    segment_tokens: int = 100  # new tokens of one segment
-    answer_tokens: int = 1024  # new tokens of one hypothesis over all its segments
-    passage_tokens: int = 256  # a passage's body is cut here
+    beam: int = 2
+    max_segments: int = 7
+    segment_end: SegmentEnd = "retrieve"
+    segment_tokens: int = 100
+    answer_tokens: int = 1024
+    passage_tokens: int = 256
 
-    # What a candidate is worth.
     weights: Weights = field(default_factory=Weights)
-    likelihood: Literal["segment", "all", "none"] = "segment"  # tokens behind p(y_t|..): without or with the boundary
-    undefined: Literal["skip", "force", "zero"] = "skip"  # a critique that was not emitted
-    accumulate: Literal["mean", "sum", "product"] = "mean"  # segment scores to path score
-    require: Mapping[str, str | Iterable[str]] = field(default_factory=dict)  # labels a segment must have
-    forbid: Mapping[str, str | Iterable[str]] = field(default_factory=dict)  # labels a segment must not have
+    likelihood: Literal["segment", "all", "none"] = "segment"
+    undefined: Literal["skip", "force", "zero"] = "skip"
+    accumulate: Literal["mean", "sum", "product"] = "mean"
+    require: Mapping[str, str | Iterable[str]] = field(default_factory=dict)
+    forbid: Mapping[str, str | Iterable[str]] = field(default_factory=dict)
 
-    # Who else judges, beside the model's own tokens.
-    reflectors: tuple[ScoreTerm, ...] = ()  # in the segment score; also as strings such as "citations" or "nli=issup"
-    survivors: tuple[int, int, int] = (8, 4, 2)  # candidates of a step that get judged by one token, prefill, text
-    gates: tuple[Guardrail, ...] = ()  # before writing; also as strings such as "answerability<0.5:abstain"
-    abstention: str = "I don't know the answer"  # the answer where a gate abstains
+    reflectors: tuple[ScoreTerm, ...] = ()
+    survivors: tuple[int, int, int] = (8, 4, 2)
+    gates: tuple[Guardrail, ...] = ()
+    abstention: str = "I don't know the answer"
 
-    # What later segments see of earlier ones: everything, as in training, or their text only.
     history: Literal["text+passages", "text"] = "text+passages"
 
     def __post_init__(self) -> None:
