@@ -23,6 +23,7 @@ from selfrag.engines.vllm import (
     engine_arguments,
     environment,
     quiet_import,
+    spare_llvmlite,
 )
 from selfrag.errors import DecodingError, require
 from selfrag.loading import load_tokenizer
@@ -179,6 +180,7 @@ def serve(config: VLLMConfig) -> Served:
         cpu: bool = current_platform.is_cpu()
         ours = build_environment(cpu=cpu, kv_cache_is_ours=config.kv_cache_gib is not None)
         with environment({"LD_PRELOAD": os.environ.get("LD_PRELOAD"), **ours}):
+            spare_llvmlite()
             llm = LLM(**engine_arguments(config, (), cpu=cpu))
     return Served(llm, VLLMEngine(llm.llm_engine))
 
