@@ -89,7 +89,7 @@ class _WithEntryPoints(TyperGroup):
 
 
 app = Commands(
-    name="train", help="Train the critic, the data, the generator.", no_args_is_help=True, cls=_WithEntryPoints
+    name="train", help="Train models.", no_args_is_help=True, cls=_WithEntryPoints
 )
 
 
