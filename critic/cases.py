@@ -22,7 +22,7 @@ GROUPS: dict[str, LabelSet] = {"Retrieve": RETRIEVE, "IsRel": ISREL, "IsSup": IS
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing to judge."""
+    """A case for a critic to judge."""
 
     group: str  # a key of `GROUPS`
     instruction: str  # what the user asked
@@ -36,7 +36,7 @@ class Case:
         return GROUPS[self.group]
 
     def fields(self) -> dict[str, str]:
-        """Its texts, under the names that people and teachers read."""
+        """The texts of the case by the names of their fields."""
         passage = self.evidence
         return {
             "Instruction": self.instruction,
@@ -46,7 +46,7 @@ class Case:
         }
 
     def shown(self) -> str:
-        """Its texts with the names of their fields, for reports."""
+        """The texts of the case with the names of their fields, for reports."""
         return "\n".join(f"{name}: {text}" for name, text in self.fields().items() if text)
 
 
@@ -103,7 +103,7 @@ class Critic(Protocol):
     """Anything that judges: a trained critic, a prompted model, gold labels."""
 
     def judge(self, cases: Sequence[Case]) -> list[Judgment | None]:
-        """One judgment a case, in order; None where no label of the set was given. Groups may be mixed."""
+        """One judgment for each case, in order; None where the critic gave no label. Groups may be mixed."""
         ...
 
 

@@ -1,9 +1,9 @@
 """Draws cases for a teacher from input-output pairs, group by group (paper, section 3.2.1 and appendix A.1). Seeded.
 
-The cases are those that the augmentation asks a critic about (Algorithm 3). Drawn from reference outputs and the best
-passages alone, nearly all labels would be the same (a useful output, a relevant passage), so each group also has rules
-whose cases tend to other labels. Each rule of a group gets an equal share (the paper draws at random), and what a rule
-cannot give goes to the others. Every pair and rule has a random generator of its own.
+The cases are those that the augmentation asks a critic about (Algorithm 3). With reference outputs and the best
+passages alone nearly all labels would be the same (a useful output, a relevant passage). So each group also has rules
+whose cases tend to other labels. Each rule of a group gets an equal share (the paper draws at random), and what a
+rule cannot give goes to the others. Every pair and rule has a random generator of its own.
 """
 
 from __future__ import annotations

@@ -103,8 +103,8 @@ def drive(
 ) -> list[Augmented | Dropped]:
     """Run augmentations to their end: in each round one call of the critic and one search for all that wait.
 
-    Rounds are lockstep on purpose. What a batch holds then depends on the pairs alone, not on which answer came first,
-    so a critic whose numbers shift with the batch gives the same labels again, on any machine, after any interruption.
+    Rounds are lockstep on purpose. A batch then depends on the pairs alone, not on which answer came first. A critic
+    whose numbers depend on the batch gives the same labels after any interruption.
 
     Args:
         augmentations: not started yet.

@@ -154,7 +154,7 @@ def load_critic(
         model_dir: directory of the checkpoint with its `critic.json`; `demo` for the critic of the package.
         engine: as for `load_engine`.
         exact: as in `StudentCritic`.
-        options: of the engine.
+        options: settings of the engine.
 
     Raises:
         UserError: the directory holds no critic, or the engine cannot load it.

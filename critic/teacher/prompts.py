@@ -3,9 +3,9 @@
 Wording and demonstrations are our own and stand in `forms.toml`. The paper asks for Retrieve by the instruction alone
 and by a sentence with evidence; here a sentence without evidence has a form of its own, without Continue.
 
-Texts to be judged are untrusted. Every line of them but the first is indented, so that none can pass for a field of the
-form, and what may be a control token of some model is broken by a space (`selfrag.untrusted.unmarked`), since a server
-reads them in message text.
+Texts to be judged are untrusted. Every line of them but the first is indented, so that none can pass for a field of
+the form. What may be a control token of some model is broken by a space (`selfrag.untrusted.unmarked`), since a
+server reads them in message text.
 """
 
 from __future__ import annotations

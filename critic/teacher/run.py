@@ -1,7 +1,8 @@
 """A labelling run: questions in, a directory with the critic's data out; stopped or killed, it continues where it was.
 
-The directory holds `journal.jsonl` (every reply, in the order of arrival), and at the end `labelled.jsonl` (the rows
-that fill the targets, in the order of the questions), `surplus.jsonl`, `aside.jsonl`, `report.md` and `manifest.json`.
+The directory holds `journal.jsonl`: every reply, in the order of arrival. At the end it also holds `labelled.jsonl`
+(the rows that fill the targets, in the order of the questions), `surplus.jsonl`, `aside.jsonl`, `report.md` and
+`manifest.json`.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def ask(
     passages: options.Passages = None,
     segments: options.Segments = None,
 ) -> None:
-    """Answer a question: text with citations, the passages cited, the model's judgments, and what it cost."""
+    """Answer a question, and print the cited passages, the model's judgments and the cost."""
     text = _piped() if question == "-" else question
     decoding = options.decoding(
         policy,

@@ -54,7 +54,7 @@ def doctor(
     *,
     start: Annotated[bool, typer.Option("--start", help="also load MODEL and generate one token")] = False,
 ) -> None:
-    """Say what is installed, which engine will be used, and whether MODEL can be; the exit code is 1 if not."""
+    """Check the installation, the engine and a model. The exit code is 1 if MODEL cannot be used."""
     quiet()
     broken = False
     sections = [

@@ -60,7 +60,7 @@ def intrinsics(
         Path | None, typer.Option("--out", "-o", help="folder of the report, figures, items and diagram")
     ] = None,
 ) -> None:
-    """The tables of the intrinsics' paper with your own model, baselines, and the published figures beside them."""
+    """Measure the intrinsics of a model: the paper's tables with baselines and the published figures."""
     quiet()
     from selfrag.experiments.intrinsics.run import PARTS, Settings, evaluate
     from selfrag.experiments.report_tables import markdown

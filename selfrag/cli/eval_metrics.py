@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def metrics() -> None:
-    """The metrics that a data file or a task can name, those that need a second model, and the source of each."""
+    """List the metrics, those that need a second model, and the source of each."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -78,7 +78,7 @@ def facts(
     read: Annotated[Path | None, typer.Option(help="read its decisions from here: .._factscore_output.json")] = None,
     data: DataFolder = None,
 ) -> None:
-    """Hand a run to the official FactScore tool, which needs an environment of its own, and take its figures in."""
+    """Write the input of the official FactScore tool for a run, or read its decisions."""
     from selfrag.cli.eval_report import show
     from selfrag.evaluation.judging import official_input, official_output
 

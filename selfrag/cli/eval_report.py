@@ -74,7 +74,7 @@ def export(
 def tasks(
     name: Annotated[str | None, typer.Argument(help="show this task in full: wordings, budgets, settings")] = None,
 ) -> None:
-    """The published tasks that `selfrag eval run TASK=FILE` knows, and what their public files look like."""
+    """List the published tasks and what their files look like, or show one task in full."""
     from rich.console import Console
     from rich.text import Text
 
@@ -87,7 +87,7 @@ def tasks(
 
 
 def systems() -> None:
-    """The systems that `selfrag eval run --system` knows."""
+    """List the systems of `selfrag eval run --system`."""
     from rich.console import Console
     from rich.table import Table
 

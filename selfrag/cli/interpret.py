@@ -117,7 +117,7 @@ def table(
     whole: Annotated[bool, typer.Option("--whole", help="also score whole generations, explanation included")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="a Markdown file")] = None,
 ) -> None:
-    """The paper's three tables with your figures, the published ones beside them, and every test that was run."""
+    """Print the paper's three tables with the published figures, and every test that was run."""
     from selfrag.experiments.self_interpretation.report import page
     from selfrag.experiments.self_interpretation.run import read_grid
 

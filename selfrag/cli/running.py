@@ -165,9 +165,9 @@ _SEEDS, _NUMBERS = (0, 2**32 - 1), (-(2**31), 2**31)
 class Commands(typer.Typer):
     """A `typer.Typer` that checks what it hands to its commands.
 
-    A command is refused, with one line, where a number is not finite or beyond every use, a seed is negative, text
-    holds a NUL character, a file is a pipe, a device or a link that leads to itself, or an output cannot be written.
-    Halves of characters in texts (lone surrogates) are replaced.
+    A command is refused with one line if a number is not finite or out of range, a seed is negative, or a text holds
+    a NUL character. The same holds for a file that is a pipe, a device or a link to itself, and for an output that
+    cannot be written. Halves of characters in texts (lone surrogates) are replaced.
     """
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[CommandFunctionType], CommandFunctionType]:

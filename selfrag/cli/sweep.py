@@ -64,7 +64,7 @@ def sweep(
     ] = None,
     retry_failed: RetryFailed = False,
 ) -> None:
-    """Vary weights and thresholds: decode once, answer every setting from that record wherever it is exact."""
+    """Vary weights and thresholds: decode once, and re-rank the record for every setting."""
     from selfrag.evaluation.systems import parse_settings
     from selfrag.experiments.best_setting import Goal
     from selfrag.experiments.studies import spared
@@ -108,7 +108,7 @@ def ablate(
     redecode: Redecode = True,
     retry_failed: RetryFailed = False,
 ) -> None:
-    """The paper's inference ablations (Table 3a), its policy against the published code's, reliance on memory (C.1)."""
+    """Run the paper's inference ablations (Table 3a), the published code's policy, and reliance on memory (C.1)."""
     from selfrag.evaluation.systems import parse_settings
     from selfrag.experiments.sweeps import based
 

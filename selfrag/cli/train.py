@@ -89,7 +89,10 @@ class _WithEntryPoints(TyperGroup):
 
 
 app = Commands(
-    name="train", help="Train the critic, the data, the generator.", no_args_is_help=True, cls=_WithEntryPoints
+    name="train",
+    help="Train a generator, an adapter or a critic, and make training data.",
+    no_args_is_help=True,
+    cls=_WithEntryPoints,
 )
 
 

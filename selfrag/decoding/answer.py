@@ -91,12 +91,12 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a flow did before or after the answer was written, see `selfrag.intrinsics.flows`.
+    """A stage of a flow and its outcome, see `selfrag.intrinsics.flows`.
 
     Attributes:
-        name: of the stage.
-        outcome: one line for people; holds text of models and users.
-        judgments: what reflectors said.
+        name: name of the stage.
+        outcome: one line for readers; may hold text of models and users.
+        judgments: judgments of the reflectors.
         after: whether an answer had been written before, so that the stage may have changed or rejected it.
     """
 
@@ -113,19 +113,19 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a question got.
+    """The answer to a question.
 
     Attributes:
-        question: as asked.
+        question: the question.
         text: the answer without reflection tokens; empty if nothing met the constraints or if `error` is set.
-        segments: its pieces, in order.
+        segments: segments of the text, in order.
         usage: what it cost.
         trace: everything that was considered.
         exact: after `rescore`: whether the recorded tree held everything the new settings ask for; True before. In
             16-bit formats a new decode can choose otherwise, because judgments depend on the batch
             (docs/explanation/exact.md).
         error: one line on why there is no answer, None if there is one.
-        steps: what a flow did around the writing; empty without a flow.
+        steps: stages of the flow; empty without a flow.
     """
 
     question: str
@@ -139,12 +139,12 @@ class Answer:
 
     @property
     def abstained(self) -> bool:
-        """Whether a gate gave a fixed text in place of an answer."""
+        """Whether a guardrail gave a fixed text in place of an answer."""
         return self.trace.abstained
 
     @property
     def partial(self) -> str | None:
-        """Why the answer ends early, in one line: a later search or generation failed. None if it is whole."""
+        """Why the answer ends early, in one line: a later search or generation failed. None if it is complete."""
         return self.trace.partial
 
     @property
@@ -169,7 +169,7 @@ class Answer:
         return tuple((p, i) for i, decision in searched if decision.action == "retrieve" for p in decision.passages)
 
     def as_dict(self) -> dict[str, Any]:
-        """The answer as plain values: question, text, segments, retrieved, usage; `partial` where it is."""
+        """The answer as plain values: question, text, segments, retrieved, usage, and `partial` if the answer is."""
         retrieved = [{"id": p.id, "title": p.title, "score": p.score, "segment": i} for p, i in self.retrieved]
         return {
             "question": self.question,
@@ -213,12 +213,12 @@ class Answer:
         return replace(self, usage=replace(self.usage, seconds=seconds))
 
     def cited_text(self, mark: Callable[[Passage], str] | None = None) -> str:
-        """The answer with a mark after each segment that cites; before the white space that ends the segment.
+        """The answer with a mark after each segment that cites, before the white space at its end.
 
-        An abstention has no segments; it is given as it is.
+        An abstention has no segments and no marks.
 
         Args:
-            mark: of a citation; the bracketed number of `numbers` by default.
+            mark: makes the mark of a citation; by default its number in brackets.
         """
         numbers, pieces, position = self.numbers, list[str](), 0
         for s in self.segments:

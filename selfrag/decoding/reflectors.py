@@ -73,25 +73,25 @@ class Verdict:
 
 
 class Reflector(Protocol):
-    """Whatever judges or rewrites, as callers hand it over; `selfrag.intrinsics.contract` says what it does."""
+    """Anything that judges or rewrites; `selfrag.intrinsics.contract` has the whole protocol."""
 
     @property
     def name(self) -> str:
-        """What weights, traces and reports call it."""
+        """Its name in weights, traces and reports."""
         ...
 
     @property
     def role(self) -> Role:
-        """Which role its judgments have."""
+        """The role of its judgments."""
         ...
 
     @property
     def cost(self) -> int:
-        """Its tier, as in `Critic.cost`."""
+        """Its cost, as in `Critic.cost`."""
         ...
 
     def reflect(self, states: Sequence[Any]) -> Generator[Any, Any, Any]:
-        """One reflection a state."""
+        """One reflection for each state."""
         ...
 
 
@@ -171,8 +171,8 @@ class ScoreTerm:
 
     Attributes:
         reflector: its name.
-        replaces: the token critique it stands in for, under that one's weight; None gives it a term of its own,
-            weighed by `Weights.joined`.
+        replaces: the token critique that it replaces, under that critique's weight; None adds a term of its own,
+            weighted by `Weights.joined`.
         gate: a segment with any judged place below this is forbidden; None for no gate.
     """
 
@@ -216,7 +216,7 @@ class Guardrail:
 
     Attributes:
         reflector: its name.
-        threshold: compared with the mean score of its judgments; one that is undefined never acts.
+        threshold: compared with the mean score of its judgments; an undefined judgment never acts.
         effect: what happens below the threshold. `abstain`: judge the question and the passages found for it, give
             the fixed text in place of an answer. `write`: judge the same at every search, write without evidence.
             `drop`: judge each passage alone, leave out this one. `retrieve`: judge the question alone before anything

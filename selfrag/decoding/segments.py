@@ -146,9 +146,9 @@ def group_scores(
 def critique_scores(scores: Floats, weights: Floats, undefined: Undefined) -> Floats:
     """Weighted critique term S of Eq. 4 for every setting and candidate.
 
-    With `skip` the weights of the defined groups are scaled up to the total size of all weights, so that a candidate
-    is neither rewarded nor punished for a critique it does not have; with `zero` (and after `force`, where one could
-    not be made) an undefined group adds 0. Without any defined group the term is 0.
+    With `skip` the weights of the defined groups are scaled up to the sum of all weights. A missing critique then
+    neither rewards nor punishes a candidate; with `zero` (and after `force`, where one could not be made) an
+    undefined group adds 0. Without any defined group the term is 0.
 
     Args:
         scores: [N, T] group scores, NaN where undefined.

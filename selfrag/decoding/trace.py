@@ -45,15 +45,15 @@ class Decision:
     """A choice at a segment boundary: retrieve, continue with the same evidence, or write without.
 
     Attributes:
-        after: node whose end this is, `ROOT` for the start of the answer.
+        after: node that the boundary follows, `ROOT` at the start of the answer.
         action: what was done.
         reason: why, in a few words.
-        judgment: distribution over Retrieve; None in modes that do not look.
+        judgment: distribution over Retrieve; None in modes that do not read it.
         query: what was searched for, None if nothing was.
         passages: evidence for the next segment, one candidate each, duplicates removed; empty after `retrieve` if
-            nothing was found or a gate let nothing through, and the segment is then written without.
+            nothing was found or a guardrail let nothing through; the segment is then written without evidence.
         gates: reflectors that were asked before writing, each with a judgment; undefined ones are left out.
-        failure: why the search failed; nothing was written after this boundary then.
+        failure: why the search failed; the answer then ends at this boundary.
     """
 
     after: int
@@ -67,7 +67,7 @@ class Decision:
 
     @property
     def routed(self) -> bool:
-        """Whether gates on the question alone decided in place of the model."""
+        """Whether guardrails on the question alone decided in place of the model."""
         return any(judgment.site == QUESTION for _, judgment in self.gates)
 
 
@@ -86,8 +86,8 @@ class Node:
         text_ids: `token_ids` without reflection tokens; what makes two segments equal.
         finish: why generation ended, or why it failed.
         likelihood: p(y_t|..) as scored.
-        judgments: isrel, issup, isuse; None where undefined. One that a reflector stands in for is left out where that
-            was too dear to ask.
+        judgments: isrel, issup, isuse; None where undefined. A critique that a reflector replaces is left out where the
+            cascade did not ask the reflector.
         joined: reflectors with a term of their own, likewise.
         places: for reflectors that judged several places of the segment, each place; `judgments` and `joined` hold
             their mean.
@@ -122,10 +122,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One decode, whole.
+    """The record of one decode.
 
     Attributes:
-        question: as asked.
+        question: the question.
         decoding: the settings.
         nodes: all candidates; `nodes[i].id == i`, parents before children.
         decisions: one for each expanded node, in order.
@@ -167,9 +167,9 @@ class Trace:
         return decision.action if action == "retrieve" and decision.action == "abstain" else action
 
     def following(self, decision: Decision, children: Sequence[Node]) -> tuple[Sequence[Node], bool]:
-        """Of the candidates after a boundary those that the settings ask for, and whether these are all of them.
+        """The candidates after a boundary that the settings ask for, and whether the record holds all of them.
 
-        Where what they ask for was not recorded, all candidates are given.
+        If the record does not hold them, all candidates are returned.
         """
         action = self.action(decision)
         if action != "write" or action == decision.action:
@@ -179,12 +179,12 @@ class Trace:
 
     @property
     def abstained(self) -> bool:
-        """Whether a gate gave a fixed text in place of an answer."""
+        """Whether a guardrail gave a fixed text in place of an answer."""
         return bool(self.decisions) and self.decisions[0].action == "abstain"
 
     @property
     def partial(self) -> str | None:
-        """Why the answer ends early, in one line: a search or a generation after it failed. None if it is whole."""
+        """Why the answer ends early, in one line: a search or a generation after it failed. None if it is complete."""
         end = ROOT if self.best is None else self.best
         decision = next((decision for decision in self.decisions if decision.after == end), None)
         if decision is None or self.over(end):

@@ -58,7 +58,7 @@ class RelevanceResult(Result):
 
 
 class ContextRelevance(Capability[RelevanceResult]):
-    """Judges passages one by one."""
+    """Judges whether each passage helps to answer the last user turn."""
 
     name = "context_relevance"
     role = RELEVANCE.role

@@ -3,8 +3,8 @@
     State --Codec.encode--> Request --Executor--> Completion --Codec.decode--> Reflection --Capability.result--> typed
 
 An *intrinsic* is typed input and a typed judgment; a *dialect* is the bytes of one adapter family; an *executor* runs
-requests on a model. A `Reflector` hides all three behind states and reflections, so that tokens, adapters, prompted
-judges and whole intrinsics look alike to the decoder ("A Library of LLM Intrinsics for RAG", arXiv 2504.11704).
+requests on a model. A `Reflector` hides all three behind states and reflections. Tokens, adapters, prompted judges
+and whole intrinsics look alike to the decoder ("A Library of LLM Intrinsics for RAG", arXiv 2504.11704).
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class Library:
 
         Args:
             url: such as `http://127.0.0.1:8000/v1`.
-            model: its name there.
+            model: name of the model at the endpoint.
             adapters: what the server calls the adapter of an intrinsic, by the intrinsic's name.
             dialect: see `codec_of`.
             settings: further fields of `EndpointConfig`, such as `api_key_env`.

@@ -53,7 +53,7 @@ class ClarificationResult(Result):
 
 
 class QueryClarification(Capability[ClarificationResult]):
-    """Asks back where the last user turn cannot be answered as it is."""
+    """Writes a question back to the user if the last turn cannot be answered as it is."""
 
     name = "query_clarification"
     role = CLEAR.role

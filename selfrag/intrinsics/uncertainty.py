@@ -47,7 +47,7 @@ class UncertaintyResult(JudgmentResult):
 class Uncertainty(Capability[UncertaintyResult]):
     """Quantifies certainty after a reply, or before it from the question alone (section 3.2 of arXiv 2504.11704).
 
-    It is about the model's own answers, and not calibrated for those of others.
+    It is calibrated for the model's own answers only.
     """
 
     name = "uncertainty"

@@ -2,9 +2,10 @@
 
 Works on any Hugging Face causal language model and its tokenizer, tied or untied.
 
-A random or a mean row starts near log-probability -17 and learns for a long time only how frequent it is. So a new row
-starts as the mean row of words that describe the token, moved to where frequent tokens live: what is particular in the
-description, plus the centre of ordinary function words. That lifts its logit to an ordinary frequent token's.
+A random or a mean row starts near log-probability -17 and learns for a long time only how frequent it is. So a new
+row starts as the mean row of words that describe the token. It is moved to where frequent tokens are: the part that
+is particular to the description, plus the centre of ordinary function words. That lifts its logit to an ordinary
+frequent token's.
 """
 
 from __future__ import annotations

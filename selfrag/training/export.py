@@ -217,8 +217,8 @@ def _read_reflection(adapter_dir: Path) -> dict[str, Any]:
 def convert(gguf_path: Path, out_dir: Path) -> Path:
     """De-quantise a GGUF model into a directory that vLLM and transformers load.
 
-    The result holds bf16 weights and the tokenizer, and no quantisation config: the weights are ordinary numbers from
-    here on, as far from the published model as the GGUF's rounding left them.
+    The result holds bf16 weights and the tokenizer, without a quantisation config. The weights differ from the
+    published model by the rounding of the GGUF file.
 
     Args:
         gguf_path: a `.gguf` file of an architecture that transformers reads.

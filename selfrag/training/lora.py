@@ -1,8 +1,8 @@
 """How LoRA pairs and token rows compute while they train.
 
-PEFT owns parameters, files and merging. These forwards replace PEFT's: a LoRA layer multiplies once by
-`W + scale * B A`, rebuilt after each optimiser step, and trained token rows stand beside their frozen matrix, which is
-never copied. An activated LoRA (aLoRA, arXiv 2504.12397) acts from its invocation tokens on.
+PEFT owns parameters, files and merging. These forwards replace PEFT's. A LoRA layer multiplies once by `W + scale * B
+A`, which is rebuilt after each optimizer step. Trained token rows are kept beside their frozen matrix, which is never
+copied. An activated LoRA (aLoRA, arXiv 2504.12397) acts from its invocation tokens on.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import pytest
 import tiny
 from intrinsic_rows import CHAT
 
+import refresh_examples
 from conformance.compare import REASONS
 from selfrag.cli.main import main
 from selfrag.intrinsics.catalog import catalog
@@ -87,6 +88,9 @@ def test_pages_run_on_the_demo_model(page, tmp_path, monkeypatch, capsys):
     for name in ("rag", "executor"):
         if name in namespace:
             namespace[name].close()
+    if page == "using":
+        for command in [line for body in blocks(PAGES[page], "console") for line in refresh_examples.commands(body)]:
+            assert main(shlex.split(command)[1:]) == 0, command
 
 
 @pytest.mark.engine

@@ -165,8 +165,8 @@ class Outcome:
 class JointFigures:
     """Figures of one flow: answering and abstaining as a classifier of the questions, and JAFS.
 
-    `responses` are answers to answerable questions, `faithfulness` is their mean where it is known, and `unknown` are
-    questions whose JAFS is not known, because nobody could say how faithful the answer is.
+    `responses` counts answers to answerable questions, and `faithfulness` is their mean where it is known. `unknown`
+    counts questions without a JAFS, because the faithfulness of their answer is not known.
     """
 
     answerability: Classification

@@ -58,8 +58,8 @@ class Output:
 def output_of(answer: Answer, *, cite_all: bool = False, marked: bool = False) -> Output:
     """What an answer says.
 
-    A system that makes no citations of its own cites every passage that it was shown (`cite_all`), or, if it was
-    told to cite by numbers in brackets (`marked`), what these name.
+    A system without citations of its own cites every passage that it was shown (`cite_all`). A system that was told
+    to cite by numbers in brackets cites what the numbers name (`marked`).
     """
     shown = dict.fromkeys(passage.key for decision in answer.trace.decisions for passage in decision.passages)
     numbered = [name for name, *_ in shown]

@@ -98,7 +98,7 @@ def metric(
     unit: Literal["share", "count"] = "share",
     needs: tuple[str, str] | None = None,
 ) -> Callable[[Function], Function]:
-    """Decorator that registers a function as a metric and leaves it as it is.
+    """Register a function as a metric; a decorator that returns the function.
 
     Args:
         name: ends in `@K` for a function that takes a depth as its last argument.

@@ -166,9 +166,9 @@ def evaluate_flows(
 ) -> Section:
     """Run the paper's flows.
 
-    A question counts as answerable if one of its passages is among those that the flow retrieved, and as answered if
-    the text does not say that it does not know. Faithfulness is the mean over sentences by the subject's own
-    hallucination detection, not RAGAS.
+    A question counts as answerable if the flow retrieved one of its passages. It counts as answered if the text does
+    not say that it does not know. Faithfulness is the mean over sentences by the subject's own hallucination
+    detection, not RAGAS.
     """
     rewrite, answerable = (
         IntrinsicReflector(kind(subject.executor, subject.codec(kind.name), subject.adapters.get(kind.name)))

@@ -1,9 +1,9 @@
 """Tests of what replies say: the same question with one thing changed, and other judges of the same contexts.
 
-`without-cited` removes every context that the answer cites or the explanation names, `without-others` as many of the
-other ones: an explanation is faithful if the first changes the answer more often than the second. `other-order` shows
-the same contexts in another order. `without-followed` and `without-other-example` do the same for the demonstrations.
-`agreement` compares what replies cite with reflection tokens and with the citation intrinsic.
+`without-cited` removes every context that the answer cites or the explanation names. `without-others` removes as many
+other contexts. An explanation is faithful if the first changes the answer more often than the second. `other-order`
+shows the same contexts in another order. `without-followed` and `without-other-example` do the same for the
+demonstrations. `agreement` compares what replies cite with reflection tokens and with the citation intrinsic.
 """
 
 from __future__ import annotations

@@ -375,8 +375,8 @@ def choose(
 ) -> tuple[tuple[Item, ...], tuple[Item, ...], int]:
     """Draw the questions and two demonstrations; which ones does not depend on the grid.
 
-    Demonstrations are those that the file sets aside (ids), if there are enough, else questions that are held out: of a
-    draw of ten, those of which the top passages contain most answers.
+    Demonstrations are the questions that the file sets aside (ids), if there are enough. Otherwise they are held out:
+    of a draw of ten, those whose top passages contain most answers.
 
     Returns:
         The questions, the demonstrations, and how many questions could have been asked.

@@ -1,6 +1,6 @@
 """What a model sees of a state: turns and documents with tagged sentences (`<r0> `), and the places behind the tags.
 
-A tag is never read out of text: what a model names by number is looked up in the list of places made here, so no text
+A tag is never read out of text. A number that a model names is looked up in the list of places made here, so no text
 can forge a place. What a caller or a passage wrote is made unable to look like a tag before it is sent.
 """
 

@@ -98,9 +98,9 @@ def likelihood(
 ) -> Likelihood | None:
     """The distribution at one place of a generated text, for servers that score no slots.
 
-    From the label's place on, the alternatives of each token are matched with the written forms of all labels: what
-    fits exactly one form counts for it, what fits several is followed as far as the generated text goes, and what is
-    lost on the way lowers the coverage. White space and empty tokens fit nothing.
+    From the place of the label on, the alternatives of each token are matched with the written forms of all labels.
+    An alternative that fits one form counts for it. One that fits several is followed as far as the generated text
+    goes. Probability that is lost on the way lowers the coverage. White space and empty tokens fit nothing.
 
     Args:
         tokens: of the whole generation; special tokens and reasoning before `text` do no harm.

@@ -205,7 +205,7 @@ NAMES = ("none", "qr", "ad", "qr+ad")
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Stages, one after the other, until one ends the flow or none is left."""
+    """Runs its stages in order until one ends the flow."""
 
     stages: tuple[Stage, ...]  # in order; somewhere there must be one that writes or takes an answer
     name: str = ""  # for reports

@@ -1,8 +1,8 @@
 """Settings of an adapter's training by name. See `TrainingConfig` and `RowSelection`.
 
 `paper` has what arXiv 2504.11704 states: rank, learning rate, epochs, early stopping and the split. It states no batch
-size, no alpha and no warm-up, and nothing for uncertainty; those are ours. `demo` is for half an hour of two idle CPU
-cores, all five together, on a model of 135M parameters: LoRA on the upper half of the layers, some hundred rows.
+size, no alpha and no warm-up, and nothing for uncertainty; those are ours. `demo` trains all five in half an hour on
+two idle CPU cores, on a model of 135M parameters: LoRA on the upper half of the layers, and some hundred rows.
 """
 
 from __future__ import annotations
