@@ -1,4 +1,4 @@
-"""Measure search: `bench_retrieval.py CORPUS [--what flat rabitq ivf change words hybrid] [--cache DIR]`.
+"""Measure search: `bench_retrieval.py CORPUS [--what flat rabitq ivf change words hybrid rerank] [--cache DIR]`.
 
 CORPUS is a folder with `wiki-mix.jsonl.gz`, `queries.jsonl` and `qrels.tsv`. Its passages are encoded once, into the
 cache. Larger sets of vectors are made of the real ones: x + a (y - x) + (z - w) / 2 for near neighbours x, y, z, w. All
@@ -25,17 +25,20 @@ from typing import Any
 
 import numpy as np
 
-from retrieval import Passage, build_index, index_passages
+from retrieval import Passage, build_index, index_passages, open_index
 from retrieval.change import add_passages, compact_index
 from retrieval.compressed import CompressedIndex, DenseCard, build_compressed, factory_of
 from retrieval.encoders import EncoderCard, load_encoder
 from retrieval.fusion import Fusion
 from retrieval.index import open_parts
+from retrieval.reranking import RerankedRetriever
 from retrieval.vectors import FlatIndex, Matrix
 from retrieval.words import WordIndex, add_words
+from selfrag.api import SelfRAG
+from selfrag.intrinsics.reflectors import RelevanceScorer
 from selfrag.loading import DEMO, resolve_encoder
 
-K, NEIGHBOURS, SAMPLES = 10, 20, 2000
+K, NEIGHBOURS, SAMPLES, RERANKED = 10, 20, 2000, 150
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -80,6 +83,17 @@ class Data:
     def passages(self) -> list[Passage]:
         """All of the corpus."""
         return list(open_parts(self.index)[1].corpus)
+
+    @cached_property
+    def gold(self) -> list[set[int]]:
+        """Rows of the gold passages of each question."""
+        row = {passage.id: number for number, passage in enumerate(self.passages)}
+        gold: dict[str, set[int]] = defaultdict(set)
+        for line in (self.folder / "qrels.tsv").read_text(encoding="utf-8").splitlines():
+            question, passage, score = line.split("\t")[:3]
+            if passage in row and score.isdigit() and int(score) > 0:
+                gold[question].add(row[passage])
+        return [gold[question["id"]] for question in self.questions]
 
     def contains_answer(self, question: dict[str, Any], rows: np.ndarray[Any, Any]) -> float:
         """Whether one of the best 5 passages contains an answer."""
@@ -308,15 +322,14 @@ def words(data: Data) -> Iterator[tuple[str, str, str]]:
     )
 
 
+def gold_recall(ranked: Sequence[Any], gold: Sequence[set[int]], k: int) -> np.ndarray[Any, Any]:
+    """Share of the gold rows among the first k, by question."""
+    return np.array([len({*rows[:k]} & want) / len(want) for rows, want in zip(ranked, gold, strict=True)])
+
+
 def hybrid(data: Data) -> Iterator[tuple[str, str, str]]:
     """Recall@5 of the gold passages of the development questions."""
     parts = open_parts(data.index)[1]
-    row = {passage.id: number for number, passage in enumerate(data.passages)}
-    gold: dict[str, set[int]] = defaultdict(set)
-    for line in (data.folder / "qrels.tsv").read_text(encoding="utf-8").splitlines():
-        question, passage, score = line.split("\t")[:3]
-        if passage in row and score.isdigit() and int(score) > 0:
-            gold[question].add(row[passage])
     dense = parts.index.search(data.asked, 100)
     by_words = [parts.words.search(question["text"], 100) for question in data.questions if parts.words]
     ways = {
@@ -325,11 +338,7 @@ def hybrid(data: Data) -> Iterator[tuple[str, str, str]]:
     }
     for method in ("min-max", "rrf"):
         ways[method] = [Fusion(method)(dense.query(n), hits, 5).rows[0] for n, hits in enumerate(by_words)]
-    wanted = [gold[question["id"]] for question in data.questions]
-    found = {
-        name: np.array([len(set(rows[:5].tolist()) & want) / len(want) for rows, want in zip(way, wanted, strict=True)])
-        for name, way in ways.items()
-    }
+    found = {name: gold_recall(way, data.gold, 5) for name, way in ways.items()}
     answered = {name: np.array(list(map(data.contains_answer, data.questions, way))) for name, way in ways.items()}
     nq = np.array([question["id"].startswith("nq-") for question in data.questions])
     for name, values in found.items():
@@ -341,7 +350,27 @@ def hybrid(data: Data) -> Iterator[tuple[str, str, str]]:
             yield f"{name} minus dense, an answer in the 5 texts, NQ", interval(answers[nq]), ""
 
 
-MEASURED = {one.__name__: one for one in (flat, rabitq, ivf, change, words, hybrid)}
+def rerank(data: Data) -> Iterator[tuple[str, str, str]]:
+    """Recall of the gold passages of 150 NQ questions by hybrid search, without and with IsRel of the demo model."""
+    numbers = [n for n, question in enumerate(data.questions) if question["id"].startswith("nq-")]
+    numbers = numbers[:: max(1, len(numbers) // RERANKED)][:RERANKED]
+    asked, gold = [data.questions[n]["text"] for n in numbers], [data.gold[n] for n in numbers]
+    row = {passage.id: number for number, passage in enumerate(data.passages)}
+    rag = SelfRAG.from_pretrained(DEMO, retriever=open_index(data.index, data.encoder), engine="transformers")
+    assert rag.retriever is not None  # noqa: S101 - it was just given
+    scorer, start = RelevanceScorer(rag.prompting, rag.engine), time.process_time()
+    ways = {"hybrid": rag.retriever, "IsRel": RerankedRetriever(rag.retriever, scorer)}
+    found = {name: [[row[one.id] for one in passages] for passages in way(asked, 10)] for name, way in ways.items()}
+    seconds = (time.process_time() - start) / len(asked)
+    yield f"IsRel of 10 passages, {len(asked)} questions", f"{seconds:.1f} s of one core a question", ""
+    for k in (1, 3, 5):
+        without, reranked = (gold_recall(way, gold, k) for way in found.values())
+        yield f"Recall@{k} of hybrid, {len(asked)} of NQ", interval(without), ""
+        yield f"Recall@{k} with IsRel", interval(reranked), ""
+        yield f"Recall@{k}, with minus without", interval(reranked - without), ""
+
+
+MEASURED = {one.__name__: one for one in (flat, rabitq, ivf, change, words, hybrid, rerank)}
 
 
 def main() -> int:

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
+from retrieval.passage import Passage
 from selfrag.decoding.answer import joint
 from selfrag.decoding.driver import Service
 from selfrag.decoding.reflectors import Asking, Critic, Moment, Verdict
 from selfrag.decoding.requests import Consult, Consulted, Failed, Generate, Generated, Request, Result
 from selfrag.decoding.segments import judge
-from selfrag.engines.base import Engine
-from selfrag.errors import UserError
+from selfrag.engines.base import Engine, pump
+from selfrag.errors import EngineError, UserError
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.catalog import check_cards, find
 from selfrag.intrinsics.contract import (
@@ -365,6 +366,37 @@ class TokenReflector:
         return (*ids, *self.prompting.codec.encode(text), *_supported(self.labels, vocabulary, state)), _turn(
             state, last
         )
+
+
+@dataclass(frozen=True, slots=True)
+class RelevanceScorer:
+    """The model's own IsRel as a scorer for `retrieval.reranking`: the probability of `[Relevant]`.
+
+    A passage costs a prefill and one token; those of all queries share the engine's batches.
+    """
+
+    prompting: Prompting  # of the Self-RAG model
+    engine: Engine
+    passage_tokens: int = 256  # a passage's body is cut here
+
+    def __call__(self, queries: Sequence[str], passages: Sequence[Sequence[Passage]], /) -> list[list[float]]:
+        """For each query a number from 0 to 1 for each of its passages.
+
+        Raises:
+            EngineError: the engine died or could not serve a passage; the message says why.
+        """
+        pairs = [(query, passage) for query, found in zip(queries, passages, strict=True) for passage in found]
+        states = [State((Message("user", query),), (passage,)) for query, passage in pairs]
+        reflector = TokenReflector(self.prompting, ISREL, self.passage_tokens)
+        judged = iter(pump(self.engine, reflector.reflect(states)))
+        return [[_relevance(next(judged)) for _ in found] for found in passages]
+
+
+def _relevance(reflection: Reflection) -> float:
+    judgment = reflection.findings[0].judgment
+    if judgment is None:
+        raise EngineError(f"IsRel of a passage could not be read: {reflection.diagnostics[0].message}")
+    return judgment.probability("Relevant")
 
 
 def _turn(state: State, index: int) -> Site:

@@ -11,9 +11,10 @@ import pytest
 from answering import Answering, scoring, writing
 from written import PROMPTING, Searches, passages, run, scripted
 
+from retrieval.reranking import RerankedRetriever
 from selfrag.api import SelfRAG
 from selfrag.decoding.policy import Decoding
-from selfrag.errors import UserError
+from selfrag.errors import EngineError, UserError
 from selfrag.intrinsics import (
     Answerability,
     CitationGeneration,
@@ -24,7 +25,13 @@ from selfrag.intrinsics import (
 )
 from selfrag.intrinsics.contract import Completion, Cost, Failed, Message, Request
 from selfrag.intrinsics.labels import FAITHFULNESS
-from selfrag.intrinsics.reflectors import FunctionReflector, IntrinsicReflector, TokenReflector, critic
+from selfrag.intrinsics.reflectors import (
+    FunctionReflector,
+    IntrinsicReflector,
+    RelevanceScorer,
+    TokenReflector,
+    critic,
+)
 from selfrag.reflection.judgment import Source
 from selfrag.reflection.labels import ISSUP, ISUSE, Role
 from selfrag.reflection.weights import Weights
@@ -271,3 +278,16 @@ def test_on_the_decoders_own_engine_and_beside_it(tmp_path: Any) -> None:
     assert inside.rescore() == inside
     engine.close()
     other.close()
+
+
+def test_relevance_tokens_rerank_what_a_retriever_finds() -> None:
+    tree: dict[str, Any] = {"[Retrieval]<d1>": "{~isrel .2 .8}x", "[Retrieval]<d2>": "{~isrel .9 .1}x"}
+    scorer = RelevanceScorer(PROMPTING, scripted({"Q": tree, "R": tree}))
+    found = scorer(["Q", "R"], [passages("d1", "d2"), passages("d2")])
+    assert [pytest.approx(scores) for scores in found] == [[0.2, 0.9], [0.9]]
+    reranked = RerankedRetriever(Searches(lambda query: passages("d1", "d2")), scorer)
+    assert [[passage.id for passage in one] for one in reranked(["Q"], 1)] == [["d2"]]
+
+    tree["[Retrieval]<d1>"] = Failed("too long")
+    with pytest.raises(EngineError, match="IsRel of a passage could not be read: too long"):
+        scorer(["Q"], [passages("d1")])
