@@ -1,4 +1,4 @@
-"""Check the words of README, CONTRIBUTING and the documentation pages, as docs/style.md has them.
+"""Check the words of the Markdown files at the top and of the documentation pages, as docs/style.md has them.
 
     python scripts/check_prose.py
 
@@ -58,7 +58,7 @@ def findings(name: str, text: str) -> Iterator[str]:
 
 def main() -> int:
     """Check all pages; the exit code is 1 if there is something to mend."""
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    pages = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
     pages = [page for page in pages if page != STYLE and "records" not in page.parts]
     found = [line for page in pages for line in findings(str(page.relative_to(ROOT)), page.read_text(encoding="utf-8"))]
     print("\n".join(found) or f"{len(pages)} pages: no finding")

@@ -9,7 +9,7 @@ from typing import Any, overload
 try:
     from retrieval import DISTRIBUTION as _DISTRIBUTION  # noqa: F401 - only the `retrieval` of this distribution has it
 except ImportError as error:
-    if error.name != "retrieval":
+    if error.name != "retrieval" or isinstance(error, ModuleNotFoundError):
         raise
     raise ImportError(
         f"{error}. The package `retrieval` belongs to another distribution. It and selfrag cannot share an environment:"
