@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,6 +92,11 @@ def build_compressed(vectors: FlatIndex, factory: str, file: Path, *, progress: 
 
     faiss = require("faiss", extra="cpu")
     random = np.random.default_rng(0)
+    most = max(len(vectors), 1 << 16)
+    if any(int(digits) > most for digits in re.findall(r"\d+", factory)):  # faiss would take all memory first
+        raise UserError(
+            f"kind={factory!r:.80}: a number in it is above {most}, more than {len(vectors)} vectors can use"
+        )
     try:
         index = faiss.index_factory(vectors.dim, factory, faiss.METRIC_INNER_PRODUCT)
         lists = _lists(index)

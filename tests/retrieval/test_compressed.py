@@ -141,7 +141,7 @@ def test_the_manifest_tells_the_recall_and_auto_goes_by_size(tmp_path, vectors):
     ]
 
 
-@pytest.mark.parametrize("kind", ["hnsw", "", "IVF99999999,Flat", "Nonsense", "PQ7", "Flat\n"])
+@pytest.mark.parametrize("kind", ["hnsw", "", "IVF99999999,Flat", "RR99999999,Flat", "Nonsense", "PQ7", "Flat\n"])
 def test_a_kind_that_cannot_be_is_one_line(tmp_path, vectors, kind):
     passages = [Passage(str(n), f"text {n}") for n in range(100)]
     with pytest.raises(UserError, match="kind="):
