@@ -154,6 +154,14 @@ class Corpus(Sequence[Passage]):
         """Names of the further columns."""
         return sorted({name for table, _ in self._further if table is not None for name in table.column_names})
 
+    def further(self, row: int) -> dict[str, Scalar]:
+        """The further columns of a row; those without a value are left out."""
+        for table, rows in self._further:
+            if row < rows:
+                return {} if table is None else next(metadata.rows_of(table.slice(row, 1)))
+            row -= rows
+        raise IndexError(f"row {row} beyond the last")
+
     def column(self, name: str) -> list[tuple[Any, int]]:
         """A column in parts: its Arrow values, or None where a part does not have it, and the number of rows."""
         if name in ("id", "title"):

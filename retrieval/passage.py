@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol, SupportsFloat
 
 from retrieval.errors import UserError
@@ -33,6 +33,8 @@ class Passage:
         title: may be empty.
         score: the retriever's score, higher is better; None for passages given by the caller. Any real number becomes
             a `float`, one that is not finite None.
+        metadata: further columns of the corpus, where a search of an index found the passage. Two passages are equal
+            whatever it holds.
 
     Raises:
         UserError: a field is of another type.
@@ -42,6 +44,7 @@ class Passage:
     text: str
     title: str = ""
     score: float | None = None
+    metadata: Mapping[str, str | int | float | bool] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("id", "text", "title"):
@@ -50,6 +53,12 @@ class Passage:
                 raise UserError(f"passage {self.id!r}: {name} must be text, not {type(value).__name__}")
             object.__setattr__(self, name, whole(value))
         object.__setattr__(self, "score", _score(self.id, self.score))
+        if not isinstance(self.metadata, Mapping) or not all(
+            isinstance(name, str) and isinstance(value, str | int | float) for name, value in self.metadata.items()
+        ):
+            raise UserError(
+                f"passage {self.id!r:.80}: metadata must be a mapping of texts to texts, numbers or truth values"
+            )
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -61,8 +70,8 @@ class Passage:
         return replace(self, score=score)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
+        """Plain values, ready for JSON; `metadata` only where there is any."""
+        return {name: value for name, value in asdict(self).items() if name != "metadata" or value}
 
 
 def _score(name: str, given: object) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
@@ -103,13 +104,13 @@ class IndexRetriever:
         return results
 
     def _distinct(self, scores: NDArray[np.float32], rows: NDArray[np.int64], k: int) -> list[Passage]:
-        best: dict[str, Passage] = {}
-        for score, row in zip(scores, rows, strict=True):
-            passage = self.corpus[int(row)]
-            best.setdefault(" ".join(passage.text.split()), passage.with_score(float(score)))
+        best: dict[str, tuple[int, Passage]] = {}
+        for score, row in zip(scores, rows.tolist(), strict=True):
+            passage = self.corpus[row]
+            best.setdefault(" ".join(passage.text.split()), (row, passage.with_score(float(score))))
             if len(best) == k:
                 break
-        return list(best.values())
+        return [replace(passage, metadata=self.corpus.further(row)) for row, passage in best.values()]
 
 
 class DenseRetriever(IndexRetriever):

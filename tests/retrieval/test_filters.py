@@ -145,6 +145,32 @@ def test_a_search_is_filtered_in_every_mode_and_after_every_change(tmp_path, enc
     assert len(retriever(["honey"], 9)[0]) == 4
 
 
+def test_passages_come_with_their_columns_and_are_the_same_without(tmp_path, encoder):
+    index = tmp_path / "index"
+    build_index([jsonl(tmp_path / "rows.jsonl", ROWS)], index, encoder=encoder)
+    add_files(index, [jsonl(tmp_path / "more.jsonl", [{"id": "e", "text": "honey five", "page": 7}])], encoder=encoder)
+    remove_passages(index, ["a"])
+    for mode in ("dense", "words", "hybrid"):
+        found = {passage.id: passage for passage in open_index(index, encoder, mode=mode)(["honey"], 9)[0]}
+        assert {name: dict(passage.metadata) for name, passage in found.items()} == {
+            "b": {"year": 2020, "lang": "de", "score": 2.5, "open": False, "note": "=1+1"},
+            "c": {"year": 2021, "lang": "en", "mixed": "3"},
+            "d": {"mixed": "three", "open": True},
+            "e": {"page": 7},
+        }
+        bare = Passage("e", "honey five", score=found["e"].score)
+        assert (found["e"], hash(found["e"]), found["e"].key) == (bare, hash(bare), bare.key)
+        assert found["e"].as_dict() == {**bare.as_dict(), "metadata": {"page": 7}}
+        assert Passage(**json.loads(json.dumps(found["e"].as_dict()))).metadata == {"page": 7}
+    assert "metadata" not in bare.as_dict()
+
+
+@pytest.mark.parametrize("metadata", [None, [1], {"a": [1]}, {"a": None}, {1: "a"}])
+def test_metadata_that_no_column_holds_is_refused(metadata):
+    with pytest.raises(UserError, match="passage 'x': metadata must be"):
+        Passage("x", "text", metadata=metadata)
+
+
 def test_new_metadata_of_the_same_passages_encodes_nothing(tmp_path, encoder):
     rows = jsonl(tmp_path / "rows.jsonl", ROWS)
     build_index([rows], tmp_path / "index", encoder=encoder)
