@@ -1,1 +1,1 @@
-"""Decoding as generator functions that never touch a model: requests out, results in, an answer at the end. Pure."""
+"""Decoders as generators: each yields requests, receives results, and returns an answer. They run no model."""

@@ -55,12 +55,12 @@ class Segment:
         text: `answer.text[start:end]`.
         start: character offset.
         end: character offset, exclusive.
-        citation: the passage it was written from, also where it continues with it; None without evidence, or if the
-            model judged the passage irrelevant.
+        citation: the passage that the segment uses, new or kept from the segment before; None without evidence, or
+            if the model judged the passage irrelevant.
         judgments: retrieve, isrel, issup, isuse; None where undefined.
         score: segment score (Eq. 3).
         node: id in the trace.
-        joined: judgments of reflectors with a term of their own in the score, by name; None where undefined.
+        joined: judgments of the reflectors that add a score term, by name; None where undefined.
     """
 
     text: str
@@ -97,7 +97,7 @@ class Step:
         name: name of the stage.
         outcome: one line for readers; may hold text of models and users.
         judgments: judgments of the reflectors.
-        after: whether an answer had been written before, so that the stage may have changed or rejected it.
+        after: whether the stage ran after an answer was written; it may then have changed or rejected the answer.
     """
 
     name: str
@@ -231,7 +231,7 @@ class Answer:
 
 
 def sweep(answers: Iterable[Answer], weights: Settings) -> tuple[Ints, Bools]:
-    """Choices of S settings for A answers: ids of the ending nodes [A, S] and whether each is exact [A, S]."""
+    """Re-ranks A answers under S settings: ids of the last nodes [A, S], and whether each choice is exact [A, S]."""
     replays = [(replay(answer.trace, weights), answer._final) for answer in answers]
     if not replays:
         return np.zeros((0, len(weights)), dtype=np.int64), np.zeros((0, len(weights)), dtype=bool)
@@ -239,7 +239,7 @@ def sweep(answers: Iterable[Answer], weights: Settings) -> tuple[Ints, Bools]:
 
 
 def joint(before: str, segment: str) -> str:
-    """What stands between two segments: nothing next to white space or before closing punctuation, else one space."""
+    """Separator of two segments: empty next to white space or before closing punctuation, else one space."""
     if not before or before[-1].isspace() or segment[0].isspace() or segment[0] in ".,;:!?)]}%":
         return ""
     return " "

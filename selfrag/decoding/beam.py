@@ -65,9 +65,9 @@ def decode(
         prompting: codec, vocabulary and layout of the model.
         policy: settings.
         passages: evidence given by the caller; every search then returns the first `policy.passages` of these.
-        query: searched for in place of the question, such as a rewrite that stands alone; the model never sees it.
+        query: search query in place of the question, such as a stand-alone rewrite; the model never sees it.
         history: turns before the question.
-        critics: the reflectors that the policy names, at least these.
+        critics: all reflectors that the policy names; others may be among them.
 
     Yields:
         Lists of requests, answered by lists of results in the same order, and `Commit` events.
@@ -172,7 +172,7 @@ def _evidence(candidate: _Candidate) -> str | None:
 
 
 def _forced_roles(tree: Tree) -> frozenset[Role]:
-    """Critiques of the model's own that must not stay undefined."""
+    """Roles of the model's own critiques that must be defined."""
     if tree.policy.undefined == "force":
         return frozenset(labels.role for labels in CRITIQUES) - tree.policy.replaced.keys()
     always = {Role.RELEVANCE} if tree.policy.undefined == "zero" else set()
@@ -195,14 +195,14 @@ def _read(tree: Tree, candidate: _Candidate, result: Generated | Failed) -> Read
 
 
 def _cuts(tree: Tree, candidate: _Candidate) -> bool:
-    """Whether a completion is more than its segment."""
+    """Whether a completion may continue beyond its segment."""
     return tree.policy.segment_end == "retrieval" and candidate.passage is not None
 
 
 def _force(
     tree: Tree, candidates: list[_Candidate], readings: list[Reading | None]
 ) -> Generator[Batch, list[Result], None]:
-    """One-token requests for critiques of segments that were cut before they could criticise themselves."""
+    """Requests one token for each critique that is missing because the segment was cut."""
     forced = _forced_roles(tree)
     cut: list[tuple[_Candidate, Reading, list[LabelSet]]] = []
     for candidate, reading in zip(candidates, readings, strict=True):
@@ -268,7 +268,7 @@ def _grow(
 def _judge(
     tree: Tree, grown: list[_Hypothesis]
 ) -> Generator[Batch, list[Result], tuple[list[_Hypothesis], list[_Hypothesis]]]:
-    """Those that no reflector rejects, and of these the ones that stay after each tier."""
+    """Returns the hypotheses that no reflector rejects, and of these the ones that pass the whole cascade."""
     nodes = yield from judge_candidates(tree, [tree.nodes[hypothesis.node] for hypothesis in grown])
     staying = {node.id for node in nodes}
     usable = [h for h in grown if tree.nodes[h.node].status is not Status.FORBIDDEN]
@@ -276,10 +276,10 @@ def _judge(
 
 
 def _select(tree: Tree, grown: list[_Hypothesis], *, last: bool) -> tuple[list[_Hypothesis], list[_Hypothesis]]:
-    """Those that are finished, and those among the best `beam` that continue, in tree order.
+    """Returns the finished hypotheses, and the unfinished ones among the best `beam`, in tree order.
 
-    Of several with the same text (that end, or do not, alike) only the best stays. A finished hypothesis is never lost,
-    whatever its rank. Ties go to the earlier candidate; tree order makes this the same in every search of one tree.
+    Hypotheses with equal text merge into the best one if all of them end or none does. Every other finished hypothesis
+    is kept, whatever its rank. Ties go to the earlier candidate in the tree, so every search of one tree agrees.
     """
     distinct: dict[tuple[object, bool], _Hypothesis] = {}
     finished, live = [], []
@@ -305,7 +305,7 @@ def _finish(tree: Tree, finished: list[_Hypothesis], best: _Hypothesis | None) -
 
 
 def _commit(tree: Tree, alive: list[_Hypothesis], committed: int) -> Generator[Commit, list[Result], int]:
-    """Tell about segments that all hypotheses share, beyond the first `committed`; return how many are shared."""
+    """Announce the segments that all hypotheses share, after the first `committed`; return how many are shared."""
     trace = tree.trace(None)
     paths = [[node.id for node in trace.path(h.node)] for h in alive]
     shared = [step[0] for step in takewhile(lambda step: len(set(step)) == 1, zip(*paths, strict=False))]

@@ -1,4 +1,4 @@
-"""Cascade of reflectors: cheap ones judge all candidates, expensive ones those that remain; gates decide before."""
+"""Cascade of reflectors: cheap ones judge all candidates, expensive ones only those that remain; and guardrails."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Tier:
     Attributes:
         group: they judge together.
         most: candidates that continue from here.
-        waiting: candidates that the tiers before let through and this one has not judged.
+        waiting: candidates that passed the earlier tiers and that this one has not judged.
     """
 
     group: tuple[ScoreTerm, ...]
@@ -50,7 +50,7 @@ def judge_candidates(tree: Tree, nodes: Sequence[Node]) -> Generator[Batch, list
 
 
 def _passing(tree: Tree, tiers: Sequence[_Tier], wanted: int) -> Generator[Batch, list[Result], list[Node]]:
-    """Up to `wanted` more candidates that the last of some tiers lets through, as far as the tiers have any."""
+    """Returns up to `wanted` more candidates that pass the last of `tiers`; fewer where the tiers run out."""
     *before, tier = tiers
     passed: list[Node] = []
     while (missing := wanted - len(passed)) > 0:
@@ -67,7 +67,7 @@ def _passing(tree: Tree, tiers: Sequence[_Tier], wanted: int) -> Generator[Batch
 def _judge(
     tree: Tree, nodes: Sequence[Node], group: tuple[ScoreTerm, ...]
 ) -> Generator[Batch, list[Result], list[Node]]:
-    """Of some candidates those that no reflector of a tier rejects."""
+    """Returns the candidates that no reflector of the tier rejects."""
     verdicts = yield from together([_verdicts(tree, nodes, part) for part in group])
     passed = []
     for position, node in enumerate(nodes):
@@ -83,7 +83,7 @@ def _judge(
 
 
 def _verdicts(tree: Tree, nodes: Sequence[Node], part: ScoreTerm) -> Asking[list[Verdict]]:
-    """One verdict a node; those that are not to be judged, or were judged before, cost nothing."""
+    """Returns one verdict for each node. A node that needs no judgment, or has one already, costs nothing."""
     critic, trace = tree.critics[part.reflector], tree.trace(None)
     found: dict[int, Verdict] = {}
     moments: dict[int | Asked, tuple[Moment, list[int]]] = {}
@@ -131,7 +131,7 @@ def _record(node: Node, part: ScoreTerm, verdict: Verdict) -> None:
 
 
 def _rejected(policy: Decoding, node: Node, verdicts: Sequence[tuple[ScoreTerm, Verdict]]) -> bool:
-    """Whether a place falls below its gate, or a constraint on a critique that was just judged is not met."""
+    """Whether a place scores below its threshold, or a critique judged just now violates a constraint."""
     for part, verdict in verdicts:
         lowest = verdict.lowest
         if part.gate is not None and lowest is not None and lowest < part.gate:
@@ -145,12 +145,12 @@ Judging = Generator[Batch, list[Result], list[list[Judgment | None]]]
 
 @dataclass(slots=True)
 class Admitted:
-    """What the gates let through.
+    """Result of the guardrails.
 
     Attributes:
         passages: evidence that is left.
-        abstained: nothing is to be written.
-        reasons: which gate did what.
+        abstained: whether the fixed abstention replaces the answer.
+        reasons: what each guardrail did.
         judged: reflector and judgment, in the order asked.
     """
 
@@ -171,7 +171,7 @@ class Admitted:
 
 
 def route(tree: Tree) -> Generator[Batch, list[Result], tuple[Action, str, list[tuple[str, Judgment]]] | None]:
-    """Whether to search at all, by the gates on the question alone; None if there are none or none is defined."""
+    """Whether to search, by the guardrails on the question alone; None without a defined judgment."""
     gates = _of(tree, "retrieve")
     if not gates or tree.policy.mode != "adaptive":
         return None
@@ -188,12 +188,12 @@ def route(tree: Tree) -> Generator[Batch, list[Result], tuple[Action, str, list[
 def admit(
     tree: Tree, searches: Sequence[tuple[Passage, ...]], *, first: bool
 ) -> Generator[Batch, list[Result], list[Admitted]]:
-    """What is left of the passages of some searches.
+    """Filters the passages of each search by the guardrails.
 
     Args:
         tree: the question.
         searches: passages of each.
-        first: whether this is the start of the answer, where a gate may abstain.
+        first: whether this is the start of the answer, where a guardrail may abstain.
     """
     admitted = [Admitted(passages) for passages in searches]
     yield from _drop(tree, [one for one in admitted if one.passages])

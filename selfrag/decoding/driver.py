@@ -1,4 +1,4 @@
-"""The driver: pumps any number of decoders against one engine and one retriever, with no barrier between questions.
+"""The driver: runs any number of decoders on one engine and one retriever; no question waits for another.
 
 Requests of all live questions, of this and of other calls in any thread, share the engine's batches
 (`selfrag.decoding.sessions`); searches and services of reflectors run beside it.
@@ -71,7 +71,7 @@ class BackgroundBatcher(Generic[Owner]):
             line.wanted = [item for item in line.wanted if item[0] is not owner]
 
     def start(self) -> None:
-        """Send off what waits, one batch of a kind at a time."""
+        """Send the waiting requests, one batch of each kind at a time."""
         for line in self._all():
             if line.future is None and line.wanted:
                 line.served, line.wanted = line.wanted, []
@@ -87,7 +87,7 @@ class BackgroundBatcher(Generic[Owner]):
                     yield (owner, position), result
 
     def close(self) -> None:
-        """Start nothing more; what runs is not waited for."""
+        """Start no more requests; do not wait for running ones."""
         for pool in (self._searcher, self._reflector):
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -104,7 +104,7 @@ class BackgroundBatcher(Generic[Owner]):
 
 
 def consult(service: Service | None, requests: Sequence[Consult]) -> Sequence[Result]:
-    """One call for many decoders. Where it fails, each request is served alone and fails with its own reason."""
+    """Serves the requests of many decoders by one call. If that fails, each is served alone, with its own error."""
     if service is None:
         return [Failed(f"no service {requests[0].service!r}")] * len(requests)
     found = _together(service, [request.payload for request in requests], requests[0].service, "requests")
@@ -112,7 +112,7 @@ def consult(service: Service | None, requests: Sequence[Consult]) -> Sequence[Re
 
 
 def search(retriever: Retriever | None, requests: Sequence[Retrieve]) -> Sequence[Result]:
-    """One search for many decoders. Where it fails, each query is searched alone and fails with its own reason."""
+    """Serves the queries of many decoders by one search. If that fails, each runs alone, with its own error."""
     if retriever is None:
         return [Failed("no retriever: pass retriever=.. or evidence=.., on the command line --index DIR")] * len(
             requests
@@ -123,9 +123,9 @@ def search(retriever: Retriever | None, requests: Sequence[Retrieve]) -> Sequenc
 
 
 def _together(serve: Callable[[list[Any]], Any], given: list[Any], name: str, what: str) -> list[Any]:
-    """A value or `Failed` for each thing given, from one call; from a call for each where that one fails.
+    """Returns a value or `Failed` for each item, from one call. If that call fails, each item gets its own call.
 
-    A user's callable may raise anything, and what one question asks must not take other questions down.
+    A user's callable may raise any exception, and one question must not make the others fail.
     """
     try:
         found = serve(given)
@@ -159,7 +159,7 @@ def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
 
 
 class SharedRetriever:
-    """A retriever for several threads: one search at a time, for all queries that have gathered meanwhile."""
+    """A retriever for several threads. It runs one search at a time, for all queries that arrived meanwhile."""
 
     def __init__(self, retriever: Retriever) -> None:
         self._retriever = retriever
@@ -185,7 +185,7 @@ class SharedRetriever:
     def _serve_together(
         self, together: Sequence[tuple[Sequence[str], int, Future[Sequence[Sequence[Passage]]]]]
     ) -> bool:
-        """One search for all; False where it cannot be told whose queries went wrong, or there is nothing to do."""
+        """Run one search for all; False if it failed, because the failing query is unknown."""
         every = [query for queries, *_ in together for query in queries]
         try:
             found = self._retriever(every, max((k for _, k, _ in together), default=0)) if every else []

@@ -47,7 +47,7 @@ def option_requests(
         options: token ids of each option, none empty.
         enders: ids that can end an option; asked for only where another option continues.
         adapter: the LoRA adapter to ask.
-        most_watched: of one request, as the engine's limits say; where more options part, several requests ask.
+        most_watched: watched ids of one request, from the engine's limits; a larger branching takes several requests.
     """
     requests, whole = [], set(options)
     for path, following in _trie(options).items():
@@ -64,7 +64,7 @@ def option_logprobs(
 ) -> list[float]:
     """Natural log-probability of each option after `prefix`.
 
-    Where other options extend an option, also that it ends there.
+    If another option extends an option, this includes the probability that the shorter one ends.
     """
     rows: dict[Ids, dict[int, float]] = defaultdict(dict)
     for request, result in zip(requests, results, strict=True):
@@ -76,17 +76,17 @@ def option_logprobs(
 def normalised(
     logprobs: Sequence[float], texts: Sequence[str], options: Sequence[Ids], length: Length = "none"
 ) -> list[float]:
-    """Probabilities over the options, so that a long one is at no disadvantage where its length is taken out.
+    """Probabilities over the options, with length normalisation if `length` asks for it.
 
-    Options are then ranked by their log-probability per token or character. It is multiplied by their average length:
-    bare quotients lie so close together that any critique would outweigh them, and equally long options are to keep
-    their probabilities.
+    Normalisation ranks the options by log-probability per token or character, times their average length. Without that
+    factor the values would lie so close together that any critique outweighs them. With it, options of equal length
+    keep their probabilities.
 
     Args:
-        logprobs: natural, one an option.
-        texts: of the options.
-        options: token ids of each.
-        length: what is taken out.
+        logprobs: natural log-probability of each option.
+        texts: text of each option.
+        options: token ids of each option.
+        length: unit of the normalisation.
     """
     values = np.array(logprobs)
     if length != "none":
@@ -196,7 +196,7 @@ def decode_options(
 
 
 def string_vote(trace: Trace) -> str | None:
-    """The official closed-set answer: equal generated strings pool their path scores. None without candidates."""
+    """The official multiple-choice answer: adds up the path scores of equal strings. None without candidates."""
     votes: dict[str, float] = defaultdict(float)
     for node in trace.nodes:
         if node.depth == 1 and node.status not in UNUSABLE:

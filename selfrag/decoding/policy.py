@@ -48,10 +48,10 @@ def constraint(given: Mapping[str, str | Iterable[str]] | None) -> Constraint:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Refuse what is the name of no field of `Decoding`.
+    """Refuse names that are no fields of `Decoding`.
 
     Raises:
-        UserError: names the first one, and the fields that it may stand for.
+        UserError: names the first one and similar fields.
     """
     known = Decoding.__dataclass_fields__
     for name in names:
@@ -68,7 +68,7 @@ class Decoding:
         threshold: retrieve above this ratio, in [0, 1]; None lets the most probable Retrieve token decide.
         retrieve_test: the ratio: `yes_no` (appendix A.4), `all` (section 3.3) or `log_ratio` (the official code).
         retrieve_once: keep the first search's passages for every later segment.
-        no_retrieval_branch: where passages are used, also try the segment without any.
+        no_retrieval_branch: beside the passages, also try the segment without any.
         passages: passages per search, K.
         beam: hypotheses kept after each segment, B.
         max_segments: most segments; 1 is the short form.
@@ -78,7 +78,7 @@ class Decoding:
         passage_tokens: most tokens of a passage's body.
         weights: weights of the critiques in the segment score.
         likelihood: tokens behind p(y_t|..): `segment` without the boundary, `all` with it, or `none`.
-        undefined: a critique that was not written: `skip` it, `force` it to be read where it was due, or count `zero`.
+        undefined: for a critique that was not written: `skip` it, `force` reading it where it was due, or count `zero`.
         accumulate: how segment scores make up a path score.
         require: labels that a segment must have, by group.
         forbid: labels that a segment must not have, by group.

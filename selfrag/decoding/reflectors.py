@@ -1,4 +1,4 @@
-"""Reflectors in a decode: score terms, guardrails, and what a reflector is shown and answers."""
+"""Reflectors in a decode: score terms, guardrails, and the input and output of a reflector."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def together(askings: Sequence[Asking[T]]) -> Asking[list[T]]:
 
 
 def as_label(judgment: Judgment, role: Role) -> str:
-    """The judgment's label by the name that Self-RAG's group has for it: the one of nearest value.
+    """The label of Self-RAG's group whose value is nearest to that of the judgment's label.
 
     A reflector that stands in for IsSup says `faithful` where constraints and citations read `Fully supported`.
     """

@@ -20,7 +20,7 @@ from selfrag.reflection.weights import Weights
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Reflectors of one cost, and what the trace has of them.
+    """Reflectors of one cost, and what the trace records of them.
 
     Attributes:
         unknown: [T] terms of the score that are not known before they judge.
@@ -59,16 +59,16 @@ def recorded_tiers(trace: Trace) -> list[Tier]:
 
 @dataclass(slots=True)
 class Cascade:
-    """The tiers at work on the C candidates of one step, for S settings at once.
+    """Runs the tiers on the C candidates of one step, for S settings at once.
 
     Attributes:
         unjudged: for each tier [C] candidates that it did not judge in the recorded decode.
         rejected: for each tier [C] candidates that it rejected.
         order: for each tier [C, S] candidates by their score before it judges, best first.
         rooms: how many candidates continue from each tier.
-        waiting: for each tier [C, S] candidates that the tiers before let through and it has not judged.
+        waiting: for each tier [C, S] candidates that passed the earlier tiers and that it has not judged.
         refused: [C, S] candidates that some tier has judged and rejected.
-        exact: [S] whether the trace knows what all tiers said.
+        exact: [S] whether the trace holds all judgments that the tiers need.
     """
 
     unjudged: list[Bools]
@@ -81,7 +81,7 @@ class Cascade:
 
     @classmethod
     def of(cls, trace: Trace, tiers: Sequence[tuple[Tier, Floats]], candidates: Sequence[int], alive: Bools) -> Cascade:
-        """Before any tier has judged.
+        """The cascade before any tier has judged.
 
         Args:
             trace: the recorded decode.
@@ -101,14 +101,14 @@ class Cascade:
         )
 
     def run(self, alive: Bools) -> Bools:
-        """[C, S] the candidates that stay after all tiers, of those that take part."""
+        """Returns the candidates [C, S] among `alive` that pass all tiers."""
         for number, room in enumerate(self.rooms):
             self.waiting[number] = alive
             alive = self._passing(number, np.full(alive.shape[1], room))
         return alive
 
     def _passing(self, number: int, wanted: NDArray[np.int64]) -> Bools:
-        """[C, S] up to `wanted` [S] more candidates that a tier lets through."""
+        """Returns up to `wanted` [S] more candidates [C, S] that pass a tier."""
         passed = np.zeros_like(self.refused)
         while True:
             missing = wanted - passed.sum(axis=0)
@@ -124,7 +124,7 @@ class Cascade:
 
 
 def _first(order: NDArray[np.int64], waiting: Bools, wanted: NDArray[np.int64]) -> Bools:
-    """[C, S] of those that wait the first `wanted` [S] in `order`."""
+    """Returns the first `wanted` [S] of the waiting candidates [C, S], in `order`."""
     ranked = np.take_along_axis(waiting, order, axis=0)
     found = np.zeros_like(waiting)
     np.put_along_axis(found, order, ranked & (ranked.cumsum(axis=0) <= wanted), axis=0)
@@ -180,7 +180,7 @@ def _critique(scores: Floats, matrix: Floats, undefined: Undefined) -> Floats:
 
 
 def rescore(trace: Trace, weights: Weights | None = None, threshold: float | None = None) -> tuple[Trace, bool]:
-    """A trace as other weights or another threshold would have chosen in it, and whether it was complete for them.
+    """Re-ranks a trace under other weights or another threshold, and says whether it was complete for them.
 
     Raises:
         UserError: the threshold is out of range.
@@ -221,7 +221,7 @@ def settle(trace: Trace, result: Replay) -> Trace:
 
 
 def _matrix(weights: Settings, decoding: Decoding) -> Floats:
-    """[S, T]; columns that an array leaves out are as in the recorded settings."""
+    """Weights as an array [S, T]. Columns that the given array lacks come from the recorded settings."""
     recorded = decoding.weights.row(decoding.terms)
     if not isinstance(weights, np.ndarray):
         return np.array([w.row(decoding.terms) for w in weights], dtype=np.float64).reshape(-1, len(recorded))
@@ -233,7 +233,7 @@ def _matrix(weights: Settings, decoding: Decoding) -> Floats:
 
 
 class _Recorded:
-    """What a trace holds after each node, seen with its settings."""
+    """The recorded candidates after each node, under the settings of the trace."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -243,13 +243,13 @@ class _Recorded:
             self.children.setdefault(node.parent, []).append(node)
 
     def side(self, node: int) -> tuple[Sequence[Node], bool]:
-        """Candidates after a node, and whether these are all that a decode would have."""
+        """Candidates after a node, and whether a decode would have the same ones."""
         if node not in self.decisions:
             return [], False
         return self.trace.following(self.decisions[node], self.children.get(node, []))
 
     def after(self, node: int) -> tuple[list[Node], list[Node], bool]:
-        """As `side`, without what cannot be used; those that a reflector rejected took part until then: second."""
+        """Usable candidates after a node, those that a reflector rejected, and whether `side` is complete."""
         children, complete = self.side(node)
         reflectors = self.trace.decoding.reflectors
         forbidden = [child for child in children if child.status is Status.FORBIDDEN]
@@ -350,9 +350,9 @@ def _text_keys(trace: Trace) -> list[int]:
 
 
 def _path_scores(trace: Trace, segment: Floats, own: Floats | None = None) -> Floats:
-    """[N, S] path scores from segment scores; a blank end adds nothing to its path, as in decoding.
+    """Path scores [N, S] from segment scores; a blank last segment adds nothing to its path, as in decoding.
 
-    With `own` each path ends with that score of its last segment.
+    With `own`, the last segment of each path takes its score from there.
     """
     steps: list[list[Floats]] = []
     path = np.empty_like(segment)
@@ -366,9 +366,9 @@ def _path_scores(trace: Trace, segment: Floats, own: Floats | None = None) -> Fl
 
 
 def _choose(recorded: _Recorded, likelihood: Floats, critique: Floats) -> Replay:
-    """Closed sets: the option with the largest sum over passages, shown with its best passage. `critique` is [N, S].
+    """Multiple choice: the option with the largest sum over passages, with its best passage. `critique` is [N, S].
 
-    A critique below 0 counts as 0; where no candidate has a critique above 0, all count alike.
+    A critique below 0 counts as 0. If no candidate has a critique above 0, all have the same weight.
     """
     trace = recorded.trace
     candidates, _, complete = recorded.after(ROOT)

@@ -1,7 +1,7 @@
-"""From generated ids to a segment: its text ids, critiques, likelihood, the boundary, and its score (Eq. 3-4).
+"""Reads a segment from generated ids: text ids, critiques, likelihood, boundary and score (Eq. 3-4).
 
-Every label is watched at every step, so a critique that the model did not emit can still be read where it was due; only
-a segment cut by its budget needs one more request for that.
+Every request watches every label, so a critique that the model did not emit can still be read where it was due. Only a
+segment cut by its budget needs one more request.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sessions: any number of callers, in any threads, on one engine. One thread per engine submits, steps and aborts.
 
-While there is one session only, the thread waits for its caller after each step that finished something, so batches do
-not depend on timing.
+With a single session, the thread waits for the caller after each step that finished something. Batches then do not
+depend on timing.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class _Worker(threading.Thread):
         return True
 
     def _may_step(self) -> bool:
-        """One session alone is waited for, so that its next requests join this batch; of several none is."""
+        """Whether to step now. A single session is waited for, so that its next requests join the batch."""
         return len(self._sessions) > 1 or all(session.waiting for session in self._sessions)
 
     def _submit(self, session: Session, queued: list[tuple[Ticket, Generate]]) -> None:
@@ -205,7 +205,7 @@ class _Worker(threading.Thread):
             self._deliver(session, results)
 
     def _guarded(self, sessions: Iterable[Session], work: Callable[[], None]) -> None:
-        """Work of some sessions; what the engine raises is raised in each of them, and their requests are dropped."""
+        """Work for some sessions. An error of the engine is raised in each of them, and their requests are dropped."""
         try:
             work()
         except BaseException as error:
@@ -252,7 +252,7 @@ def open_session(engine: Serving, ring: Callable[[], None]) -> Session:
 
 
 def close(engine: Any) -> None:
-    """Close an engine that may be in use: what runs on it ends with the engine's own error."""
+    """Close an engine that may be in use. Running requests end with the engine's own error."""
     worker = _WORKERS.get(_key(engine))
     with worker.using if worker is not None else nullcontext():
         engine.close()

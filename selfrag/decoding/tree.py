@@ -89,7 +89,7 @@ class Tree:
 
 
 class Counting(Protocol):
-    """What asking needs of a decoder's state."""
+    """The part of a decoder's state that counts requests."""
 
     usage: Usage
 
@@ -165,7 +165,7 @@ def find(
         tree: the question.
         last_segments: for each wanted search the text written last, empty at the start of the answer; the query is the
             question and this text, or the question alone with `retrieve_once`. Equal queries are searched once.
-        query: takes the place of the question in every search, such as a rewrite that stands alone.
+        query: replaces the question in every search, such as a stand-alone rewrite.
 
     Raises:
         DecodingError: the retriever failed before anything was written.

@@ -1,4 +1,4 @@
-"""LoRA adapters on engines: what vLLM serves by request, where an activated LoRA (arXiv 2504.12397) switches on."""
+"""LoRA adapters on engines: which ones vLLM can serve, and where an activated LoRA (arXiv 2504.12397) begins."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def dormant(adapter: str, prompt: Sequence[int], invocation: Sequence[int]) -> s
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Under which weights the keys and values of a prompt come about.
+    """The weights that compute the keys and values of a prompt.
 
     Attributes:
         adapter: name of the adapter, None for the base model.
@@ -168,9 +168,9 @@ class Scope:
 
     @property
     def key(self) -> str | None:
-        """Prompts of equal keys may share what was computed for a common prefix.
+        """Prompts with equal keys may share the keys and values of a common prefix.
 
-        With different starts they may not: the same tokens come before the invocation in one and after it in the other.
+        Different starts give different keys: a token may precede the invocation in one and follow it in the other.
         """
         return self.adapter if self.start is None else f"{self.adapter}@{self.start}"
 

@@ -1,4 +1,4 @@
-"""What an engine is: submit requests, step, collect results; and running requests to their end."""
+"""The protocol of engines (submit requests, step, collect results), and functions that run requests to their end."""
 
 from __future__ import annotations
 

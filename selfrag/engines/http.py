@@ -188,7 +188,7 @@ def _json(content: bytes) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """How to reach a server, and how patiently."""
+    """Address, timeouts and retries of a server."""
 
     url: str  # such as `http://127.0.0.1:8000`
     # sent as bearer token; by default what the environment variable `api_key_env` holds, if anything
@@ -220,7 +220,7 @@ class ServerConfig:
 
 @dataclass(frozen=True, slots=True)
 class HTTPConfig(ServerConfig):
-    """How to reach a `vllm serve`."""
+    """Address, timeouts, retries and model of a `vllm serve`."""
 
     model: str | None = None  # served name of the base model; may be left out where the server has one only
     # checkpoint directory or hub name, from which the size of the vocabulary is read
@@ -286,15 +286,15 @@ LONGEST_WAIT = 30.0
 
 
 async def patiently(send: Callable[[], Awaitable[Any]], config: ServerConfig, hint: str) -> Any:
-    """Send, and send again what may pass; what is sent must be safe to repeat.
+    """Send a request, with retries for failed connections and busy servers. The request must be safe to repeat.
 
     Args:
         send: posts the request and returns the response.
-        config: how patient to be.
+        config: timeouts and retries.
         hint: what to do where there is no server.
 
     Raises:
-        EngineError: no connection after all repetitions, or the API key is refused.
+        EngineError: no connection after all retries, or the API key is refused.
         httpx.ReadTimeout: the server took the request and did not answer in time.
     """
     import httpx
@@ -414,7 +414,7 @@ class Client:
             return Failed(f"{self._config.url}: {error}")
 
     async def abort(self, request_ids: Sequence[str]) -> None:
-        """Tell the server that nobody waits any more. Whether it listens does not matter."""
+        """Ask the server to stop a request, and ignore whether it does."""
         import httpx
 
         try:

@@ -75,17 +75,17 @@ class _Entry(Generic[Payload]):
 
 
 class PrefixCache(Generic[Payload]):
-    """What was computed for recent token sequences, least recently used first out.
+    """A least-recently-used cache of values computed for token sequences.
 
-    Entries live in scopes that share nothing (one for each adapter, since an adapter changes every key and value).
-    Nothing is forgotten before `trim`, so what one step of an engine stores is there for the whole step.
+    Scopes share nothing; each adapter has its own, because an adapter changes every key and value.
+    Nothing is evicted before `trim`, so whatever a step of an engine stores stays for the whole step.
     """
 
     def __init__(self, budget: int) -> None:
         """An empty cache.
 
         Args:
-            budget: most size that survives `trim`, in the unit of `put`'s `size`.
+            budget: largest total size after `trim`, in the unit of `put`'s `size`.
         """
         self._budget = budget
         self._size = 0

@@ -54,8 +54,8 @@ def load_engine(name: str | None, model_dir: str | Path, **options: Any) -> Engi
             None for `choose_engine`.
         model_dir: checkpoint directory, or a name on the model hub.
         options: fields of the engine's configuration, such as `max_model_len`. Values of `adapters` may be names on the
-            hub, `owner/name` or `owner/name/folder/of/the/adapter`. Where one is an activated LoRA and no engine is
-            named, transformers is taken: vLLM knows none.
+            hub, `owner/name` or `owner/name/folder/of/the/adapter`. If one is an activated LoRA and no engine is
+            named, transformers is used, because vLLM cannot serve it.
 
     Raises:
         UserError: unknown engine or option, or the engine cannot load the model.

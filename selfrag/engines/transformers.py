@@ -309,7 +309,7 @@ class Batch:
         return Scope(self._adapter, None if invocation is None else invocation_start(prompt, invocation))
 
     def _compute_base(self, beginnings: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], int]:
-        """See that the base model's keys and values of these are kept; for each, how many tokens that took now."""
+        """Cache the base model's keys and values of these ids; return how many tokens were computed for each."""
         missing = sorted({ids for ids in beginnings if ids and not self._prefixes.covers(None, ids)})
         computed = {}
         for indices, started in self._prefill(missing, BASE) if missing else ():
@@ -378,7 +378,7 @@ class Batch:
             yield indices, self._prefill_chunk(chosen, scope)
 
     def _longest(self, prompt: tuple[int, ...], scope: Scope) -> tuple[Prefix | None, int]:
-        """What is kept of a prompt but its last id: of its scope, or of the base model where that reaches further."""
+        """The longest cached prefix of a prompt without its last id, from its scope or the base model's."""
         own = self._prefixes.longest(scope.key, prompt[:-1])
         if own[1] >= scope.dormant_length:
             return own

@@ -1,4 +1,4 @@
-"""A causal language model of transformers: ids and cache in, last logits out; keys and values of running sequences."""
+"""A causal language model of transformers, and the keys and values of its running sequences."""
 
 from __future__ import annotations
 
@@ -499,7 +499,7 @@ class Slab:
             self._rebuild(max(rows, self._layers[0].keys.shape[0]), max(longest, *self.lengths))
 
     def _rebuild(self, rows: int, used: int) -> None:
-        """New buffers of `used` columns plus spare ones; columns that no row needs any more fall away."""
+        """New buffers of `used` columns plus spare ones; drops columns that no row needs."""
         live, keep = len(self), max(self.lengths)
         for layer in self._layers:
             for name in ("keys", "values"):

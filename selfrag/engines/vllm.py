@@ -40,10 +40,10 @@ Rows: TypeAlias = "Tensor | slice"
 
 
 def multiply_by_groups(worker: Any) -> int:
-    """Give the adapters of a vLLM worker these products; for `LLMEngine.collective_rpc`.
+    """Replace the matrix products of a vLLM worker's adapters; for `LLMEngine.collective_rpc`.
 
     Returns:
-        How many sets of adapters were changed: 0 without LoRA, or where vLLM looks otherwise than it did.
+        Number of adapter sets changed: 0 without LoRA, or if this vLLM lacks the methods.
     """
     manager = getattr(getattr(worker.model_runner, "lora_manager", None), "_adapter_manager", None)
     wrappers = {id(wrapper): wrapper for wrapper in getattr(manager, "punica_wrapper_mapping", {}).values()}
@@ -350,7 +350,7 @@ class VLLMEngine:
         """Load a checkpoint and its adapters.
 
         Raises:
-            EngineError: the checkpoint, an adapter or the memory does not fit; names the value and the way out.
+            EngineError: the checkpoint, an adapter or the memory does not fit; names the value and the remedy.
             MissingExtraError: vLLM is not installed.
         """
         check_model(config.model)

@@ -1,6 +1,6 @@
 """`Capability`: one intrinsic on one executor, typed input to typed result. The base of every intrinsic.
 
-A new intrinsic is a subclass that names itself, says what it needs, has a codec and a type of result.
+A new intrinsic is a subclass with a name, its needs, a codec and a result type.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Needs:
     arguments: tuple[str, ...] = ()  # arguments that must be there
 
     def check(self, name: str, state: State) -> None:
-        """Refuse what makes no sense, before any model is asked.
+        """Check the input before any model runs.
 
         Raises:
             UserError: no turn, wrong last role, empty last turn, no passage with text, or a missing or unknown
@@ -153,7 +153,7 @@ class JudgmentResult(Result):
 
 
 def _plain(value: Any) -> Any:
-    """A value with whatever knows its plain form in that form."""
+    """Replaces objects that have `as_dict` by plain values."""
     if hasattr(value, "as_dict"):
         return value.as_dict()
     if isinstance(value, dict):

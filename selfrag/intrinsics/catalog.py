@@ -165,7 +165,7 @@ class AdapterCard:
 
 
 def fingerprint(codec: Codec) -> str:
-    """Changes with whatever the codec asks, on fixed conversations that end with either role."""
+    """Hash of the prompts, slots and token limits that the codec makes for fixed conversations with either last role."""
     found = []
     for messages in (_PROBE.messages, _PROBE.messages[:1]):
         request = codec.encode(State(messages, _PROBE.passages))
@@ -176,7 +176,7 @@ def fingerprint(codec: Codec) -> str:
 
 
 def check_cards(folders: Mapping[str, str], dialect: str) -> None:
-    """Refuse adapters that were trained here, but for something else than they would be asked.
+    """Refuse adapters trained by this library for another intrinsic, dialect or wording.
 
     Raises:
         UserError: another intrinsic, dialect or wording, or a card that cannot be read.

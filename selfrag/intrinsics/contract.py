@@ -273,7 +273,7 @@ class Executor(Protocol):
 
 
 class Cost(IntEnum):
-    """What a reflector costs; cheaper ones judge first, dear ones only survivors."""
+    """What a reflector costs; cheap ones judge first, expensive ones only survivors."""
 
     INLINE = 0  # tokens of the generation itself
     ONE_TOKEN = 1  # one token a label on a shared prefix

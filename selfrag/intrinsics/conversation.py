@@ -1,7 +1,7 @@
-"""From a question or conversation to a decoder, where reflectors or flows take part (`SelfRAG` decodes the others).
+"""Turns questions and conversations into decoders with reflectors or flows (`SelfRAG` decodes the others).
 
-A conversation of several turns is answered with its turns before the prompt; where a reflector that rewrites queries is
-at hand, searches use the rewrite (`selfrag.intrinsics.flows`).
+Earlier turns of a conversation precede the prompt. If a query-rewrite reflector is available, searches use its rewrite
+(`selfrag.intrinsics.flows`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A conversation, its passages and arguments as the text of one user turn.
 
-Whatever a caller or a passage wrote cannot begin a line at the margin: sentences are put on one line, other text is
-indented. So no text can pose as a number, a turn or a task.
+Text of a caller or passage never starts a line at the margin: a sentence is put on one line, other text is indented.
+So it cannot imitate a number, a turn or a task.
 """
 
 from __future__ import annotations

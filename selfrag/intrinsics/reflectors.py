@@ -104,7 +104,7 @@ def critic(reflector: Reflector, engine: Any) -> Critic:
     """A critic for a decoder that runs on `engine`.
 
     Raises:
-        UserError: its judgments are none of what is written or of passages, such as those of a query rewrite.
+        UserError: it judges neither text nor passages, such as a query rewrite.
     """
     if reflector.role not in JUDGING:
         raise UserError(f"{reflector.name} judges {reflector.role}, which neither ranks nor gates an answer")
@@ -150,7 +150,7 @@ def _state(moment: Moment, *, whole: bool) -> tuple[State, int]:
 
 
 def _verdict(reflection: Reflection, start: int, role: Role) -> Verdict:
-    """The places that are defined; citations count by the length of the sentence, everything else alike."""
+    """The defined places. Citations are weighted by sentence length; other judgments have equal weight."""
     last = len(reflection.state.messages) - 1
     places, shares = [], []
     for finding in reflection.findings:
@@ -237,7 +237,7 @@ class FunctionReflector:
         yield []  # a generator, as the protocol wants
 
     def run(self, states: Sequence[State]) -> list[Reflection]:
-        """One reflection a state; what is no distribution is undefined, with why."""
+        """One reflection a state. A value that is no distribution is undefined, and a diagnostic says why."""
         rows = list(self.function(states))
         if len(rows) != len(states):
             raise ValueError(f"{self.name} answered {len(rows)} of {len(states)} states")

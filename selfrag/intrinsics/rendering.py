@@ -1,9 +1,8 @@
 """Prompts and replies of a request as token ids, the same for inference and training.
 
-What a caller, a passage or a model wrote is tokenised apart from the template around it, so no text becomes a control
-token, whatever it contains. A chat template is given a mark in the place of each text, and never sees the text itself;
-what it does to the mark shows what it would have done to the text. A reply is tokenised in one piece, so a label has
-the ids that it has in ordinary text.
+Text of callers, passages and models is tokenised apart from the template, so it never becomes a control token. A chat
+template gets a mark in place of each text; its change to the mark shows its change to the text. A reply is tokenised in
+one piece, so a label has the ids that it has in ordinary text.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def measured_rate(workers: int = 1, seconds: float = 1.0, dtype: str = "bfloat16
 
 
 def _products(device: str, seconds: float, dtype: str) -> tuple[int, float, float]:
-    """Products computed, and the seconds they took by the clock and of a core."""
+    """Number of products, and the wall and CPU seconds that they took."""
     matrix = torch.ones(_SIDE, _SIDE, dtype=getattr(torch, dtype), device=device)
     (matrix @ matrix).sum().item()
     done, clock, core = 0, time.perf_counter(), time.thread_time()
@@ -79,7 +79,7 @@ _GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Numbers of a model that cost and memory go by."""
+    """The sizes of a model that determine cost and memory."""
 
     body: int  # parameters that every token passes, without the two vocabulary matrices
     vocabulary: int  # parameters of the vocabulary matrices; tied ones count once

@@ -1,4 +1,4 @@
-"""From a trained model to files: an adapter, a merged checkpoint, and plain weights from a GGUF file.
+"""Writes a trained model as an adapter or a merged checkpoint, and converts GGUF files to plain weights.
 
 vLLM refuses adapters with trained token rows, so a model with reflection rows is always served merged. Merging expands
 the base exactly as training did, so an adapter needs only the base model it was trained on.
@@ -160,7 +160,7 @@ def _merged(adapted: Any) -> Any:
 
 
 def _gathered(sharded: Any, state: Mapping[str, Any]) -> Any:
-    """A model like `sharded` with the weights of `state`: one that is cut into shards takes no whole weights back."""
+    """An unsharded model like `sharded` with the weights of `state`, because a sharded one cannot load them."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
     with torch.device("meta"):  # nothing is computed with it; `from_config` would cut this one into shards, too

@@ -1,6 +1,6 @@
-"""A training job: rows, base model and recipe in; run, adapter or checkpoint, loss plot and model card out.
+"""A training job: from rows, base model and recipe to a run, an adapter or checkpoint, a loss plot and a model card.
 
-One process does it, or many that `accelerate launch` starts.
+It runs in one process, or in many that `accelerate launch` starts.
 """
 
 from __future__ import annotations

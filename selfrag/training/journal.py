@@ -1,4 +1,4 @@
-"""The directory of a run: manifest, log and checkpoint. A run killed at any moment continues without a line doubled."""
+"""The directory of a run: manifest, log and checkpoint. A killed run resumes without repeated lines."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class ActivatedLinear:
         """Nothing is kept."""
 
     def write_back(self) -> None:
-        """Refuse: there is no one matrix that does the same."""
+        """Raises, because no single matrix is equivalent to an activated LoRA."""
         raise UserError("an activated LoRA cannot be merged; save it as an adapter")
 
     def __call__(self, inputs: Tensor, *_: Any, **__: Any) -> Tensor:
@@ -241,7 +241,7 @@ def fuse(model: Any) -> Fused:
 
 
 def trained_parts(model: Any) -> Fused:
-    """`fuse` before `refresh`: enough to write the trained state back, without a second copy of the weights."""
+    """`fuse` without `refresh`: can write the trained state back, and needs no second copy of the weights."""
     from peft.tuners.lora import Linear
     from peft.tuners.trainable_tokens.layer import TrainableTokensLayer
 

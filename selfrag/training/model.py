@@ -51,7 +51,7 @@ DTYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.fl
 
 @dataclass(eq=False)
 class Trainee:
-    """A model that can say its loss at label positions.
+    """A trainable model that computes the loss at target positions.
 
     Trained numbers are float32 whatever the model computes in, so that small steps are not rounded away.
     """
@@ -192,7 +192,7 @@ def device_of(name: str) -> torch.device:
     """A device by its name.
 
     Raises:
-        UserError: torch knows no such device, or this machine or this torch has none.
+        UserError: the device name is unknown, or this machine or this build of torch has no such device.
     """
     try:
         device = torch.device(name)
@@ -232,7 +232,7 @@ def with_adapter(model: Any, expansion: Expansion, lora: Lora, reach: Reach | No
 
 
 def _without_dropout(model: Any) -> None:
-    """One or three epochs over instructions do not want it, and two trainers must see one loss."""
+    """Turns dropout off: a few epochs over instructions need none, and both trainers must compute the same loss."""
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0

@@ -1,4 +1,4 @@
-"""A training run: rows in, trained parameters out, killed and resumed at will with the same result."""
+"""A training run, from rows to trained parameters. A run that is killed and resumed gives the same result."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Validation:
     step_tokens: int = 4096  # tokens computed at once
 
     def due(self, step: int, total: int) -> bool:
-        """Whether to look after this many steps."""
+        """Whether to validate after this many steps."""
         return bool(self.examples) and (step % self.every == 0 or step == total)
 
     def look(self, trainee: Trainee) -> dict[str, Any]:
@@ -100,12 +100,12 @@ class Validation:
         return loads
 
     def best(self, records: Sequence[Mapping[str, Any]]) -> int | None:
-        """Step of the lowest held-out loss in a log; None if nobody looked."""
+        """Step of the lowest held-out loss in a log; None without a validation."""
         looks = _looks(records)
         return min(looks, key=lambda one: (one[1], one[0]))[0] if looks else None
 
     def stopped(self, records: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether the last `patience` looks of a log brought nothing better."""
+        """Whether the last `patience` validations of a log brought no lower loss."""
         if self.patience is None:
             return False
         steps = [step for step, _ in _looks(records)]
@@ -114,13 +114,13 @@ class Validation:
 
 
 def improved(records: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the newest look of a log is its best."""
+    """Whether the newest validation of a log is its best."""
     looks = _looks(records)
     return len(looks) > 0 and all(looks[-1][1] < loss for _, loss in looks[:-1])
 
 
 def keep_best(trainee: Trainee, journal: Journal) -> None:
-    """Set the parameters to those of the best look, where there was one."""
+    """Set the parameters to those of the best validation, if there was one."""
     if journal.load_best(trainee.parameters):
         trainee.refresh()
 
@@ -334,7 +334,7 @@ def settled(config: TrainingConfig, run_dir: Path, device: str) -> tuple[Trainin
 
 
 def not_finite(step: int, learning_rate: float) -> UserError:
-    """What to say when a step's gradient is no number; the parameters before the step are still on disk."""
+    """The error for a gradient that is not finite. The parameters before the step are still on disk."""
     return UserError(
         f"step {step}: the gradient is not finite, nothing was changed by this step;"
         f" give a learning rate below {learning_rate:g} and another run directory"

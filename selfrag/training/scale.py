@@ -226,7 +226,7 @@ def _train(trainee: Trainee, config: TrainingConfig, loads: Loads, arguments: An
 
 
 def _last_checkpoint(directory: Path, *, main: bool) -> Path | None:
-    """The newest checkpoint that was written to its end; the main process removes the torn ones."""
+    """The newest complete checkpoint; the main process removes incomplete ones."""
     found = sorted(directory.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
     whole = [path for path in found if (path / COMPLETE).exists()]
     if main:
@@ -375,13 +375,13 @@ class Record(TrainerCallback):  # type: ignore[misc]
             self._bar.set_postfix_str(f"loss {tally.loss:.3f}, {tokens / seconds:.0f} tokens/s")
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """All processes have written: say so in the checkpoint."""
+        """Mark the checkpoint as complete, now that all processes have written."""
         self.trainer.accelerator.wait_for_everyone()
         if self.journal is not None:
             (Path(args.output_dir) / f"checkpoint-{state.global_step}" / COMPLETE).touch()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Leave the last trained numbers in the merged weights, too."""
+        """Refresh the merged weights after the last step."""
         self.trainer.trainee.refresh()
         if self._bar is not None:
             self._bar.close()

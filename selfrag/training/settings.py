@@ -52,7 +52,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Weighting:
-    """Share of each kind of target position in the loss. Reflection tokens are few and drown at weight 1."""
+    """Share of each kind of target position in the loss. Reflection tokens are rare and hardly count at weight 1."""
 
     text: float = 1.0  # an ordinary token of a text part of `text_length` tokens
     retrieve: float = 3.0  # a Retrieve token
