@@ -165,7 +165,7 @@ class AdapterCard:
 
 
 def fingerprint(codec: Codec) -> str:
-    """Hash of the prompts, slots and token limits that the codec makes for fixed conversations with either last role."""
+    """Hash of the prompts, slots and token limits of the codec for fixed conversations with either last role."""
     found = []
     for messages in (_PROBE.messages, _PROBE.messages[:1]):
         request = codec.encode(State(messages, _PROBE.passages))
