@@ -107,7 +107,8 @@ def add_passages(
         with writing(target):
             (target / PARTS).mkdir(exist_ok=True)
             (building / "draft").rename(target / name)
-            old, new = list[str | None](), [name]
+            old: list[str | None] = []
+            new = [name]
             if manifest.language:
                 old.append(manifest.part(WORDS))
                 new.append(f"{PARTS}/{manifest.generation + 1}-{WORDS}")

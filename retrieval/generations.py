@@ -22,7 +22,7 @@ from retrieval.vectors import FlatIndex, Mask
 from retrieval.words import add_words, check_language
 
 STORAGES = ("auto", "float32", "float16")
-_EXACT_ROWS = 50_000  # up to so many vectors `auto` stores float32
+_FLOAT32_ROWS = 50_000  # up to so many vectors `auto` stores float32
 _BLOCK = 16_384  # rows that are copied at once
 
 
@@ -33,7 +33,7 @@ def absolute(directory: str | Path) -> Path:
 
 def dtype_of(storage: str, rows: int) -> str:
     """Number format of the vectors on disk; `auto` is float32 up to 50,000 rows, else float16."""
-    return ("float32" if rows <= _EXACT_ROWS else "float16") if storage == "auto" else storage
+    return ("float32" if rows <= _FLOAT32_ROWS else "float16") if storage == "auto" else storage
 
 
 def language_of(language: str) -> str:

@@ -1,4 +1,4 @@
-"""A second look at what a retriever found: any function of a query and its passages orders them anew."""
+"""Reranking: any function of a query and its passages scores what a retriever found."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROUNDING = 1e-5  # of a probability in float32
 
 
 class RerankedRetriever:
-    """A retriever whose passages another function orders anew.
+    """A retriever whose passages another function ranks again.
 
     Args:
         retriever: finds the passages.

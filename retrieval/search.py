@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -33,7 +34,7 @@ class Query(NamedTuple):
     vector: NDArray[np.float32] | None
 
 
-class IndexRetriever:
+class IndexRetriever(ABC):
     """Search in the passages of an index. Holds no state of a search: safe to call from many threads.
 
     Attributes:
@@ -84,9 +85,9 @@ class IndexRetriever:
         """Queries with what is computed of them once."""
         return [Query(query, None) for query in queries]
 
+    @abstractmethod
     def _ranked(self, queries: Sequence[Query], k: int, allowed: Mask | None) -> Hits:
         """The k best rows of each query."""
-        raise NotImplementedError
 
     def _search(self, queries: Sequence[Query], k: int) -> list[list[Passage]]:
         results: list[list[Passage]] = [[] for _ in queries]

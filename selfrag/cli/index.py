@@ -64,6 +64,12 @@ LanguageOption = Annotated[
 ]
 
 
+def _splitting(words: int, overlap: int, sentences: str) -> Splitting:
+    """How documents are cut; an unknown name of a sentence splitter is refused also where no file is a document."""
+    sentence_finder(sentences)
+    return Splitting(words=words, overlap=overlap, sentences=sentences)
+
+
 @app.command()
 def build(
     files: FilesArgument,
@@ -80,8 +86,7 @@ def build(
     language: LanguageOption = None,
 ) -> None:
     """Build an index. Interrupted, it continues where it stopped when the same command is run again."""
-    splitting = Splitting(words=words, overlap=overlap, sentences=sentences)
-    sentence_finder(sentences)  # also where no file is a document: a name that is not known is a mistake
+    splitting = _splitting(words, overlap, sentences)
     loaded = load_encoder(resolve_encoder(encoder or DEMO), device=device, precision=precision)
     retriever = build_index(
         files,
@@ -109,8 +114,7 @@ def add(
     precision: PrecisionOption = "float32",
 ) -> None:
     """Add files to an index. Interrupted, it continues where it stopped when the same command is run again."""
-    splitting = Splitting(words=words, overlap=overlap, sentences=sentences)
-    sentence_finder(sentences)
+    splitting = _splitting(words, overlap, sentences)
     source = index_encoder(directory, encoder)
     loaded = None if source is None else load_encoder(source, device=device, precision=precision)
     added = add_files(directory, files, encoder=loaded, splitting=splitting, batch_size=batch_size)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import tiny
 
-from selfrag import SelfRAG
+from selfrag import Passage, SelfRAG, UserError
 from selfrag.cli.main import main
 from selfrag.engines.select import load_engine
 from selfrag.evaluation.metrics import registry
@@ -67,13 +67,14 @@ def test_a_retriever_a_metric_and_a_task(folder: Path, model: str, capsys: pytes
     (folder / "quiz.jsonl").write_text(json.dumps(ROW) + "\n")
     own = {"id": "1", "task": "short_qa", "instruction": "Who?", "answers": ["Ann"], "metrics": ["question_marks"]}
     (folder / "own.jsonl").write_text(json.dumps(own) + "\n")
-    common = ["--model", model, "--engine", "transformers", "--retriever", "notes", "--found", "1", "-o", "runs"]
+    common = ["--model", model, "--engine", "transformers", "--retriever", "notes", "--found", "1"]
+    common += ["-o", "runs", "--system", "selfrag-always"]
     assert main(["eval", "run", "pub-quiz=quiz.jsonl", "own.jsonl", *common]) == 0
-    (record,) = map(json.loads, (folder / "runs" / "selfrag" / "pub-quiz.jsonl").read_text().splitlines())
-    assert record["text"] is not None
-    manifest = json.loads((folder / "runs" / "selfrag" / "manifest.json").read_text())
+    (record,) = map(json.loads, (folder / "runs" / "selfrag-always" / "pub-quiz.jsonl").read_text().splitlines())
+    assert record["read"] == ["tea"]
+    manifest = json.loads((folder / "runs" / "selfrag-always" / "manifest.json").read_text())
     assert "notes" in json.dumps(manifest)
-    (record,) = map(json.loads, (folder / "runs" / "selfrag" / "own.jsonl").read_text().splitlines())
+    (record,) = map(json.loads, (folder / "runs" / "selfrag-always" / "own.jsonl").read_text().splitlines())
     assert "question_marks" in record["scores"]
     assert "question_marks" in registry.known()
     shown(capsys)
@@ -100,3 +101,40 @@ def test_an_engine(model: str) -> None:
     with SelfRAG.from_pretrained(model, engine=engine) as rag:
         rag.generate("Q", mode="never", max_segments=1)
     assert engine.count >= 1
+
+
+MORE = """
+from selfrag.evaluation.systems import named_system
+from selfrag.intrinsics.reflectors import FunctionReflector
+from selfrag.reflection.labels import ISSUP
+
+def careful(tokenizer, settings):
+    return named_system("selfrag-never", tokenizer, settings)
+
+def strict(prompting):
+    return FunctionReflector("strict", ISSUP, lambda states: [[0.0, 0.0, 1.0] for _ in states])
+"""
+
+
+@pytest.mark.engine
+def test_a_system_and_a_reflector(folder: Path, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "more.py").write_text(MORE)
+    points = folder / "house_parts-1.0.dist-info" / "entry_points.txt"
+    added = "[selfrag.systems]\ncareful = more:careful\n[selfrag.reflectors]\nstrict = more:strict\n"
+    points.write_text(points.read_text() + added)
+    assert main(["eval", "systems"]) == 0
+    assert "of another package" in shown(capsys)
+    row = {"id": "1", "task": "short_qa", "instruction": "Who?", "answers": ["Ann"], "passages": []}
+    (folder / "own.jsonl").write_text(json.dumps(row) + "\n")
+    common = ["--model", model, "--engine", "transformers", "-o", "runs"]
+    assert main(["eval", "run", "own.jsonl", "--system", "careful", *common]) == 0
+    assert (folder / "runs" / "careful" / "own.jsonl").exists()
+    with SelfRAG.from_pretrained(model, engine="transformers", reflectors=["strict"]) as rag:
+        passages = [Passage("1", "Ann was first.")]
+        answer = rag.generate(
+            "Who?", evidence=passages, mode="always", max_segments=1, reflectors=["strict=issup>=0.5"]
+        )
+    assert [node.status for node in answer.trace.nodes] == ["forbidden"]
+    with pytest.raises(UserError, match=r"no entry point 'lenient' of selfrag\.reflectors"):
+        SelfRAG.from_pretrained(model, engine="transformers", reflectors=["lenient"])
+    sys.modules.pop("more", None)
