@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -260,17 +260,27 @@ class SelfRAG:
         flow: Flow | str | None = None,
         rewrite_scope: Scope = "retrieval",
         **options: Any,
-    ) -> AsyncIterator[Segment | Answer]:
+    ) -> AsyncGenerator[Segment | Answer, None]:
         """`stream` for an event loop, which is free meanwhile. Leaving early aborts what is still running."""
         asked = self._asked(_one(question), evidence, flow, rewrite_scope, options)
 
-        async def pieces() -> AsyncIterator[Segment | Answer]:
+        async def pieces() -> AsyncGenerator[Segment | Answer, None]:
             events = adrive(asked.decoders, self.engine, self._search, services=asked.services)
             async with aclosing(events):
                 async for event in events:
                     yield _piece(event)
 
         return pieces()
+
+    def search(self, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
+        """Up to `k` passages for each query, best first; the search is shared with questions that run.
+
+        Raises:
+            UserError: there is no retriever, or it failed.
+        """
+        if self.retriever is None:
+            raise UserError("no retriever: pass retriever=..")
+        return self._shared(queries, k)
 
     def close(self) -> None:
         """Free the engine."""

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from retrieval.errors import MissingExtraError, UserError, require
 
-__all__ = ["DecodingError", "EngineError", "MissingExtraError", "UserError", "VocabularyError", "require"]
+__all__ = [
+    "DecodingError",
+    "EngineError",
+    "MissingExtraError",
+    "SearchError",
+    "UserError",
+    "VocabularyError",
+    "require",
+]
 
 
 class VocabularyError(UserError):
@@ -13,6 +21,10 @@ class VocabularyError(UserError):
 
 class DecodingError(UserError):
     """One question could not be answered; other questions of the same call are not affected."""
+
+
+class SearchError(DecodingError):
+    """The retriever failed, so that one question could not be answered."""
 
 
 class EngineError(UserError):

@@ -12,6 +12,7 @@ from selfrag.cli.index import app as index
 from selfrag.cli.interpret import app as interpret
 from selfrag.cli.intrinsic import intrinsic
 from selfrag.cli.running import Commands, run
+from selfrag.cli.serve import serve
 from selfrag.cli.sweep import ablate, sweep
 from selfrag.cli.train import app as train
 
@@ -24,6 +25,7 @@ app = Commands(
 )
 app.command()(ask)
 app.command()(demo)
+app.command()(serve)
 app.command()(doctor)
 app.command()(intrinsic)
 app.command()(sweep)

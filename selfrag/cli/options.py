@@ -177,17 +177,22 @@ def answering(model: str, index: Path | None, engine: str | None, intrinsics: Se
     Raises:
         UserError: something cannot be loaded.
     """
+    rag = load(model, index, engine, intrinsics)
+    try:
+        yield rag
+    finally:
+        rag.close()
+
+
+def load(model: str, index: Path | None, engine: str | None, intrinsics: Sequence[str] = ()) -> SelfRAG:
+    """A loaded `SelfRAG`; arguments and errors as of `answering`."""
     quiet()
     from selfrag.api import SelfRAG
 
     remote = engine is not None and engine.startswith(("http://", "https://"))
     options: dict[str, Any] = {"url": engine} if remote else {}
     name = "http" if remote else engine
-    rag = SelfRAG.from_pretrained(model, retriever=index, engine=name, intrinsics=intrinsics, **options)
-    try:
-        yield rag
-    finally:
-        rag.close()
+    return SelfRAG.from_pretrained(model, retriever=index, engine=name, intrinsics=intrinsics, **options)
 
 
 def quiet() -> None:

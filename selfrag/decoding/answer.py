@@ -195,10 +195,10 @@ class Answer:
             raise UserError(f"this answer failed ({self.error}); there is nothing to rescore")
         trace, exact = rescore(self.trace, weights, threshold)
         text, segments = segments_of(trace, trace.best)
-        return replace(self, text=text, segments=segments, trace=trace, exact=exact and self._final)
+        return replace(self, text=text, segments=segments, trace=trace, exact=exact and self.final)
 
     @property
-    def _final(self) -> bool:
+    def final(self) -> bool:
         """Whether no stage of a flow saw the written answer; what it says of others is not recorded."""
         return not any(step.after for step in self.steps)
 
@@ -232,7 +232,7 @@ class Answer:
 
 def sweep(answers: Iterable[Answer], weights: Settings) -> tuple[Ints, Bools]:
     """Re-ranks A answers under S settings: ids of the last nodes [A, S], and whether each choice is exact [A, S]."""
-    replays = [(replay(answer.trace, weights), answer._final) for answer in answers]
+    replays = [(replay(answer.trace, weights), answer.final) for answer in answers]
     if not replays:
         return np.zeros((0, len(weights)), dtype=np.int64), np.zeros((0, len(weights)), dtype=bool)
     return np.stack([r.best for r, _ in replays]), np.stack([r.exact & final for r, final in replays])

@@ -16,7 +16,7 @@ from selfrag.decoding.reflectors import Asking, Critic, Verdict
 from selfrag.decoding.requests import Failed, Generate, Generated, Request, Result, Retrieve, Retrieved
 from selfrag.decoding.segments import judge, path_score, segment_score
 from selfrag.decoding.trace import ROOT, Decision, Node, Trace
-from selfrag.errors import DecodingError
+from selfrag.errors import DecodingError, SearchError
 from selfrag.prompting import Prompting, Turn
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import RETRIEVE
@@ -168,7 +168,7 @@ def find(
         query: replaces the question in every search, such as a stand-alone rewrite.
 
     Raises:
-        DecodingError: the retriever failed before anything was written.
+        SearchError: the retriever failed before anything was written.
     """
     policy = tree.policy
     ready = tree.given if tree.given is not None else tree.fixed
@@ -189,7 +189,7 @@ def find(
             continue
         reason = result.reason if isinstance(result, Failed) else f"got {type(result).__name__}"
         if not tree.nodes:
-            raise DecodingError(f"search failed: {reason}")
+            raise SearchError(f"search failed: {reason}")
         found[query] = Found(query, (), reason)
     if once and found[asked].failure is None:
         tree.fixed = found[asked].passages

@@ -1,0 +1,269 @@
+"""The HTTP application: one method a route."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.exceptions import HTTPException
+
+from retrieval.passage import Passage
+from selfrag.decoding.answer import Answer, Segment, Usage, segments_of
+from selfrag.decoding.rescore import rescore
+from selfrag.decoding.trace import trace_of
+from selfrag.errors import UserError
+from selfrag.serving.citations import Writer, selfrag_object
+from selfrag.serving.page import served_page
+from selfrag.serving.replies import ChatReply, Event, Reply, ResponsesReply
+from selfrag.serving.requests import (
+    Asked,
+    ChatRequest,
+    Fault,
+    RescoreRequest,
+    ResponsesRequest,
+    RetrieveRequest,
+    SearchRequest,
+)
+from selfrag.serving.service import Service
+from selfrag.serving.transport import EventStream, Guard, as_fault, encoded, refusal, while_connected
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    code: {"description": text}
+    for code, text in {
+        400: "A field is wrong.",
+        401: "No valid API key.",
+        404: "No such model or answer.",
+        413: "The body is too large.",
+        429: "Too many questions wait.",
+        503: "The engine is down.",
+    }.items()
+}
+
+
+class Metrics:
+    """What `/metrics` tells."""
+
+    def __init__(self, service: Service) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "selfrag_requests", "Requests by route and status", ["route", "status"], registry=self.registry
+        )
+        self.seconds = Histogram(
+            "selfrag_answer_seconds", "Seconds from a question to its answer", registry=self.registry
+        )
+        self.first = Histogram(
+            "selfrag_first_segment_seconds", "Seconds from a question to its first segment", registry=self.registry
+        )
+        self.tokens = Counter("selfrag_tokens", "Tokens by kind", ["kind"], registry=self.registry)
+        self.searches = Counter("selfrag_searches", "Queries to the retriever", registry=self.registry)
+        Gauge("selfrag_open_questions", "Questions that run or wait", registry=self.registry).set_function(
+            lambda: service.open
+        )
+        Gauge("selfrag_engine_up", "Whether the engine answers", registry=self.registry).set_function(
+            lambda: service.state == "ok"
+        )
+
+    def count(self, usage: Usage) -> None:
+        """Add the cost of an answer."""
+        self.tokens.labels("prompt").inc(usage.prompt_tokens)
+        self.tokens.labels("cached").inc(usage.cached_tokens)
+        self.tokens.labels("generated").inc(usage.generated_tokens)
+        self.searches.inc(usage.searches)
+
+
+class Server:
+    """The routes of a service. Each method is one route; its docstring is shown at `/docs`."""
+
+    def __init__(self, service: Service, metrics: Metrics) -> None:
+        self._service, self._metrics = service, metrics
+
+    async def chat(self, request: Request, body: ChatRequest) -> Response:
+        """Answer a conversation. The `selfrag` object of the request sets how, that of the reply says why."""
+        service = self._service
+        asked = body.asked(service.rag.defaults, service.style, events=service.events)
+        usage = body.stream_options is not None and body.stream_options.include_usage
+        reply = ChatReply(service.name, asked.style, asked.events, usage)
+        return await self._answered(request, body, asked, reply, b"data: [DONE]\n\n")
+
+    async def responses(self, request: Request, body: ResponsesRequest) -> Response:
+        """Answer, in the shape of the Responses API."""
+        asked = body.asked(self._service.rag.defaults, self._service.style, events=False)
+        reply = ResponsesReply(self._service.name, asked.style, body.instructions)
+        return await self._answered(request, body, asked, reply)
+
+    async def _answered(
+        self, request: Request, body: ChatRequest | ResponsesRequest, asked: Asked, reply: Reply, done: bytes = b""
+    ) -> Response:
+        service = self._service
+        if body.model != service.name:
+            raise Fault(404, f"no model {body.model!r:.80} here; it is {service.name!r}", "model_not_found")
+        slot = service.admit()
+        streaming = False
+        try:
+            pieces = service.pieces(service.begin(asked), slot)
+            if body.stream:
+                streaming = True
+                return EventStream(slot.release, encoded(self._events(pieces, reply), done))
+
+            async def whole() -> dict[str, Any]:
+                async for piece, name in self._watched(pieces):
+                    if isinstance(piece, Answer):
+                        return reply.whole(piece, name)
+                raise RuntimeError("the pieces of an answer ended without it")
+
+            found = await while_connected(request.receive, whole)
+            return Response(status_code=499) if found is None else JSONResponse(found)
+        finally:
+            if not streaming:
+                slot.release()
+
+    async def _watched(
+        self, pieces: AsyncGenerator[Segment | Answer, None]
+    ) -> AsyncGenerator[tuple[Segment | Answer, str | None], None]:
+        """The pieces, counted; the answer with the name under which it is kept."""
+        started, first = time.perf_counter(), True
+        async with aclosing(pieces) as found:
+            async for piece in found:
+                since = time.perf_counter() - started
+                if first:
+                    self._metrics.first.observe(since)
+                    first = False
+                if isinstance(piece, Segment):
+                    yield piece, None
+                    continue
+                self._metrics.seconds.observe(since)
+                self._metrics.count(piece.usage)
+                yield piece, self._service.store.keep(piece)
+
+    async def _events(
+        self, pieces: AsyncGenerator[Segment | Answer, None], reply: Reply
+    ) -> AsyncGenerator[Event, None]:
+        """The events of a reply; an error becomes the last of them."""
+        for event in reply.start():
+            yield event
+        try:
+            async with aclosing(self._watched(pieces)) as found:
+                async for piece, name in found:
+                    for event in reply.finish(piece, name) if isinstance(piece, Answer) else reply.segment(piece):
+                        yield event
+        except Exception as error:
+            yield as_fault(error).body()
+
+    def rescored(self, body: RescoreRequest) -> dict[str, Any]:
+        """The answer that other weights or another threshold would have given, without the model."""
+        final = True
+        if body.trace is None:
+            found = self._kept(str(body.answer_id))
+            trace, final = trace_of(found["trace"]), found["final"]
+        else:
+            trace = trace_of(body.trace)
+        weights = None if body.weights is None else body.weights.changed(trace.decoding.weights)
+        changed, exact = rescore(trace, weights, body.threshold)
+        text, segments = segments_of(changed, changed.best)
+        answer = Answer(changed.question, text, segments, Usage(), changed, exact and final)
+        writer = Writer(body.citation_style or self._service.style)
+        writer.rest(answer)
+        return {"content": writer.text, **selfrag_object(answer, writer, body.answer_id)}
+
+    def answer(self, name: str) -> dict[str, Any]:
+        """A kept answer with its trace."""
+        found = self._kept(name)
+        return {"id": name, **found["answer"], "trace": found["trace"]}
+
+    def _kept(self, name: str) -> dict[str, Any]:
+        found = self._service.store.find(name)
+        if found is None:
+            raise Fault(404, "no answer of that id is kept here; ask again", "answer_not_found")
+        return found
+
+    async def models(self) -> dict[str, Any]:
+        """The one model of this server."""
+        return {
+            "object": "list",
+            "data": [{"id": self._service.name, "object": "model", "created": 0, "owned_by": "selfrag"}],
+        }
+
+    async def retrieve(self, body: RetrieveRequest) -> dict[str, Any]:
+        """Passages for queries, as Search-R1 asks for them."""
+        found = await self._service.search(body.queries, body.topk or self._service.rag.defaults.passages)
+        return {"result": [[_document(one, scored=body.return_scores) for one in passages] for passages in found]}
+
+    async def search(self, body: SearchRequest) -> dict[str, Any]:
+        """Passages for queries, as clients of massive-serve ask for them."""
+        queries = [body.query] if isinstance(body.query, str) else body.query
+        found = await self._service.search(queries, body.n_docs)
+        results = {
+            "IDs": [[one.id for one in passages] for passages in found],
+            "passages": [[_contents(one) for one in passages] for passages in found],
+            "scores": [[one.score for one in passages] for passages in found],
+        }
+        return {"query": body.query, "n_docs": body.n_docs, "results": results}
+
+    async def health(self) -> Response:
+        """Whether the engine answers."""
+        state = self._service.state
+        return JSONResponse({"status": state}, 200 if state == "ok" else 503)
+
+    async def metrics(self) -> Response:
+        """Counts and times for Prometheus."""
+        return Response(generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    async def page(self) -> Response:
+        """The page."""
+        text, policy = served_page(self._service.name)
+        return HTMLResponse(text, headers={"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"})
+
+
+def create_app(service: Service, keys: Sequence[str] = ()) -> FastAPI:
+    """The application that serves a model.
+
+    Args:
+        service: the model, and what it takes on.
+        keys: API keys, one of which a request must bring; none for an open server.
+    """
+    metrics = Metrics(service)
+    server = Server(service, metrics)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
+        yield
+        await service.close()
+
+    app = FastAPI(title="selfrag", lifespan=lifespan, description="Answers with citations and reflection tokens.")
+    app.add_middleware(Guard, keys=keys, most=service.capacity.body, counter=metrics.requests)
+    for kind in (RequestValidationError, HTTPException, UserError, Exception):
+        app.add_exception_handler(kind, lambda _, error: refusal(as_fault(error)))
+    post: dict[str, Callable[..., Any]] = {
+        "/v1/chat/completions": server.chat,
+        "/v1/responses": server.responses,
+        "/v1/rescore": server.rescored,
+        "/retrieve": server.retrieve,
+        "/search": server.search,
+    }
+    get: dict[str, Callable[..., Any]] = {
+        "/v1/models": server.models,
+        "/v1/answers/{name}": server.answer,
+        "/health": server.health,
+        "/metrics": server.metrics,
+    }
+    for method, routes in (("POST", post), ("GET", get)):
+        for path, route in routes.items():
+            app.add_api_route(path, route, methods=[method], responses=ERRORS, response_model=None)
+    app.add_api_route("/", server.page, include_in_schema=False, response_model=None)
+    return app
+
+
+def _contents(passage: Passage) -> str:
+    """Title and text in one, as DPR's corpora have them."""
+    return f'"{passage.title}"\n{passage.text}'
+
+
+def _document(passage: Passage, *, scored: bool) -> dict[str, Any]:
+    document = {"id": passage.id, "contents": _contents(passage)}
+    return {"document": document, "score": passage.score} if scored else document

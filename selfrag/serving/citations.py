@@ -1,0 +1,189 @@
+"""Answers as clients show them: text with marks, annotations with offsets, sources with addresses. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from retrieval.passage import Passage
+from selfrag.decoding.answer import Answer, Segment
+from selfrag.rendering import cut
+from selfrag.serving.requests import CitationStyle
+
+TITLE, SNIPPET = 300, 500
+"""Characters that are sent of a title and of a snippet."""
+
+
+def url_of(passage: Passage) -> str:
+    """The web address of a passage: its column `url`, or its id where that is one; else `selfrag://ID`.
+
+    Only http and https count, so that no link of a corpus can run a script. The result has no character that ends a
+    link in Markdown.
+    """
+    for given in (passage.metadata.get("url"), passage.id):
+        if isinstance(given, str) and _is_web(given):
+            return quote(given, safe="%/:?#[]@!$&'*+,;=~")
+    return f"selfrag://{quote(passage.id, safe='')}"
+
+
+def _is_web(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.netloc) and text.isprintable() and " " not in text
+
+
+def title_of(passage: Passage) -> str:
+    """A title to show; the id where there is none."""
+    return cut(passage.title or passage.id, TITLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A segment as it is sent.
+
+    Attributes:
+        text: what follows the text sent before.
+        annotations: citations of this segment, with offsets into the whole text.
+        sources: passages that are cited for the first time.
+        described: the segment for the `selfrag` object.
+    """
+
+    text: str
+    annotations: list[dict[str, Any]]
+    sources: list[Passage]
+    described: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Writer:
+    """Writes segments one after the other, as `Answer.cited_text` does for a whole answer.
+
+    Attributes:
+        style: how the text cites.
+        text: what has been written.
+        sources: cited passages in the order of their numbers.
+        segments: what was written, for the `selfrag` object.
+    """
+
+    style: CitationStyle
+    text: str = ""
+    sources: list[Passage] = field(default_factory=list)
+    annotations: list[dict[str, Any]] = field(default_factory=list)
+    segments: list[dict[str, Any]] = field(default_factory=list)
+    _end: int = 0
+    _numbers: dict[tuple[str, str, str], int] = field(default_factory=dict)
+
+    def add(self, segment: Segment) -> Piece:
+        """Write a segment."""
+        gap = " " * (segment.start - self._end)
+        body = segment.text.rstrip()
+        start = len(self.text) + len(gap)
+        annotations, fresh, mark, number = [], list[Passage](), "", None
+        if segment.citation is not None:
+            number = self._numbers.setdefault(segment.citation.key, len(self._numbers) + 1)
+            if number > len(self.sources):
+                fresh = [segment.citation]
+            mark = _mark(self.style, number, segment.citation)
+            annotations = [annotation(segment.citation, start, start + len(body))]
+        text = f"{gap}{body}{mark}{segment.text[len(body) :]}"
+        described = segment.as_dict() | {"start": start, "end": start + len(body), "citation": number}
+        self._end = segment.end
+        self.text += text
+        self.sources += fresh
+        self.annotations += annotations
+        self.segments.append(described)
+        return Piece(text, annotations, fresh, described)
+
+    def rest(self, answer: Answer) -> list[Piece]:
+        """Write what of an answer has not been written: its last segments, or the text of an abstention."""
+        pieces = [self.add(segment) for segment in answer.segments[len(self.segments) :]]
+        if not answer.segments and answer.text:
+            self.text = answer.text
+            pieces.append(Piece(answer.text, [], [], {}))
+        return pieces
+
+
+def _mark(style: CitationStyle, number: int, passage: Passage) -> str:
+    if style == "none":
+        return ""
+    return f" [{number}]" if style == "brackets" else f" [[{number}]]({url_of(passage)})"
+
+
+def annotation(passage: Passage, start: int, end: int) -> dict[str, Any]:
+    """A citation in the flat shape of the Responses API; offsets are code points, the end exclusive."""
+    return {
+        "type": "url_citation",
+        "url": url_of(passage),
+        "title": title_of(passage),
+        "start_index": start,
+        "end_index": end,
+    }
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """An annotation in the shape of chat completions."""
+    return {"type": flat["type"], "url_citation": {name: value for name, value in flat.items() if name != "type"}}
+
+
+def source_dict(number: int, passage: Passage) -> dict[str, Any]:
+    """A cited passage for the `selfrag` object."""
+    return {
+        "number": number,
+        "id": cut(passage.id, TITLE),
+        "title": title_of(passage),
+        "url": url_of(passage),
+        "text": cut(passage.text),
+        "score": passage.score,
+        "metadata": dict(passage.metadata),
+    }
+
+
+def search_result(passage: Passage) -> dict[str, Any]:
+    """A cited passage in the shape that Perplexity's clients read."""
+    found = {"title": title_of(passage), "url": url_of(passage), "snippet": cut(passage.text, SNIPPET)}
+    date = passage.metadata.get("date")
+    return found | ({"date": str(date)} if date is not None else {})
+
+
+def source_event(passage: Passage) -> dict[str, Any]:
+    """A cited passage as an event of Open WebUI. It knows a source again by `metadata.source`."""
+    url, title = url_of(passage), title_of(passage)
+    web = {"source_url": url} if url.startswith("http") else {}
+    score = {} if passage.score is None or not math.isfinite(passage.score) else {"distances": [passage.score]}
+    return {
+        "type": "source",
+        "data": {
+            "source": {"name": title, "url": url},
+            "document": [cut(passage.text)],
+            "metadata": [{"source": url, "name": title, **web}],
+            **score,
+        },
+    }
+
+
+def selfrag_object(answer: Answer, writer: Writer, name: str | None) -> dict[str, Any]:
+    """What a client may show beyond the OpenAI API.
+
+    Args:
+        answer: it.
+        writer: has written it.
+        name: under which the answer is kept; None if it is not.
+    """
+    whole = answer.as_dict()
+    return {
+        "id": name,
+        "text": answer.text,
+        "segments": writer.segments,
+        "citations": [source_dict(number, passage) for number, passage in enumerate(writer.sources, 1)],
+        "retrieved": whole["retrieved"],
+        "usage": whole["usage"],
+        "exact": answer.exact,
+        "abstained": answer.abstained,
+        "partial": answer.partial,
+        "steps": whole.get("steps", []),
+    }

@@ -1,0 +1,219 @@
+"""Replies of the chat and the responses routes, whole and streamed. Pure: pieces of an answer in, JSON values out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from uuid import uuid4
+
+from selfrag.decoding.answer import Answer, Segment, Usage
+from selfrag.serving.citations import Writer, nested, search_result, selfrag_object, source_event
+from selfrag.serving.requests import CitationStyle
+
+Event = Mapping[str, Any]
+"""The data of one server-sent event; a `type` in it is also the name of the event."""
+
+
+class Reply(Protocol):
+    """What a route answers; the pieces come first, `finish` last."""
+
+    def start(self) -> Iterator[Event]:
+        """Events before the first segment."""
+        ...
+
+    def segment(self, segment: Segment) -> Iterator[Event]:
+        """Events of a segment."""
+        ...
+
+    def finish(self, answer: Answer, name: str | None) -> Iterator[Event]:
+        """Events of the end.
+
+        Args:
+            answer: the whole answer.
+            name: under which it is kept.
+        """
+        ...
+
+    def whole(self, answer: Answer, name: str | None) -> dict[str, Any]:
+        """The reply in one piece, for clients that do not stream; see `finish`."""
+        ...
+
+
+@dataclass(slots=True)
+class ChatReply:
+    """A chat completion.
+
+    Attributes:
+        model: name of the model.
+        style: how the text cites.
+        events: whether sources are also sent as Open WebUI's events.
+        include_usage: whether the last chunk of a stream tells the cost.
+    """
+
+    model: str
+    style: CitationStyle
+    events: bool = False
+    include_usage: bool = False
+    id: str = field(default_factory=lambda: f"chatcmpl-{uuid4().hex}")
+    created: int = field(default_factory=lambda: int(time.time()))
+    _writer: Writer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._writer = Writer(self.style)
+
+    def start(self) -> Iterator[Event]:
+        """The role."""
+        yield self._chunk({"role": "assistant", "content": ""})
+
+    def segment(self, segment: Segment) -> Iterator[Event]:
+        """New sources, then the text with its new annotations."""
+        yield from self._pieces([self._writer.add(segment)])
+
+    def finish(self, answer: Answer, name: str | None) -> Iterator[Event]:
+        """What was not sent yet, the end with everything about the answer, the cost."""
+        yield from self._pieces(self._writer.rest(answer))
+        yield self._chunk({}, "stop") | self._further(answer, name)
+        if self.include_usage:
+            yield self._chunk({}) | {"choices": [], "usage": _usage(answer.usage)}
+
+    def whole(self, answer: Answer, name: str | None) -> dict[str, Any]:
+        """The completion."""
+        self._writer.rest(answer)
+        annotations = [nested(one) for one in self._writer.annotations]
+        message = {"role": "assistant", "content": self._writer.text, "refusal": None, "annotations": annotations}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+        head = self._head("chat.completion") | {"choices": [choice], "usage": _usage(answer.usage)}
+        return head | self._further(answer, name)
+
+    def _pieces(self, pieces: list[Any]) -> Iterator[Event]:
+        for piece in pieces:
+            for passage in piece.sources if self.events else ():
+                yield self._chunk({"content": ""}) | {"event": source_event(passage)}
+            cited = {"annotations": [nested(one) for one in piece.annotations]} if piece.annotations else {}
+            described = {"selfrag": {"segment": piece.described}} if piece.described else {}
+            yield self._chunk({"content": piece.text, **cited}) | described
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+
+    def _chunk(self, delta: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        return self._head("chat.completion.chunk") | {"choices": [choice]}
+
+    def _further(self, answer: Answer, name: str | None) -> dict[str, Any]:
+        found = [search_result(passage) for passage in self._writer.sources]
+        return {
+            "citations": [one["url"] for one in found],
+            "search_results": found,
+            "selfrag": selfrag_object(answer, self._writer, name),
+        }
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.generated_tokens,
+        "total_tokens": usage.prompt_tokens + usage.generated_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    }
+
+
+@dataclass(slots=True)
+class ResponsesReply:
+    """A response of the Responses API; arguments as of `ChatReply`."""
+
+    model: str
+    style: CitationStyle
+    instructions: str | None = None
+    id: str = field(default_factory=lambda: f"resp_{uuid4().hex}")
+    created: int = field(default_factory=lambda: int(time.time()))
+    _writer: Writer = field(init=False)
+    _sent: int = 0
+    _item: str = field(default_factory=lambda: f"msg_{uuid4().hex}")
+
+    def __post_init__(self) -> None:
+        self._writer = Writer(self.style)
+
+    def start(self) -> Iterator[Event]:
+        """The empty response and its empty message."""
+        yield self._event("response.created", response=self._response("in_progress"))
+        yield self._event("response.in_progress", response=self._response("in_progress"))
+        yield self._event(
+            "response.output_item.added", output_index=0, item=self._message("in_progress", written=False)
+        )
+        yield self._of_part("response.content_part.added", part=self._part(written=False))
+
+    def segment(self, segment: Segment) -> Iterator[Event]:
+        """The text, then its annotations."""
+        before = len(self._writer.annotations)
+        yield from self._pieces([self._writer.add(segment)], before)
+
+    def finish(self, answer: Answer, name: str | None) -> Iterator[Event]:
+        """What was not sent yet, and the end of part, message and response."""
+        before = len(self._writer.annotations)
+        yield from self._pieces(self._writer.rest(answer), before)
+        yield self._of_part("response.output_text.done", text=self._writer.text, logprobs=[])
+        yield self._of_part("response.content_part.done", part=self._part())
+        yield self._event("response.output_item.done", output_index=0, item=self._message("completed"))
+        yield self._event("response.completed", response=self._finished(answer, name))
+
+    def whole(self, answer: Answer, name: str | None) -> dict[str, Any]:
+        """The response."""
+        self._writer.rest(answer)
+        return self._finished(answer, name)
+
+    def _pieces(self, pieces: list[Any], number: int) -> Iterator[Event]:
+        for piece in pieces:
+            yield self._of_part("response.output_text.delta", delta=piece.text, logprobs=[])
+            for one in piece.annotations:
+                yield self._of_part("response.output_text.annotation.added", annotation_index=number, annotation=one)
+                number += 1
+
+    def _event(self, kind: str, **fields: Any) -> Event:
+        self._sent += 1
+        return {"type": kind, "sequence_number": self._sent - 1, **fields}
+
+    def _of_part(self, kind: str, **fields: Any) -> Event:
+        return self._event(kind, item_id=self._item, output_index=0, content_index=0, **fields)
+
+    def _part(self, *, written: bool = True) -> dict[str, Any]:
+        text, annotations = (self._writer.text, list(self._writer.annotations)) if written else ("", [])
+        return {"type": "output_text", "text": text, "annotations": annotations, "logprobs": []}
+
+    def _message(self, status: str, *, written: bool = True) -> dict[str, Any]:
+        content = [self._part()] if written else []
+        return {"type": "message", "id": self._item, "status": status, "role": "assistant", "content": content}
+
+    def _response(self, status: str) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": "response",
+            "created_at": self.created,
+            "status": status,
+            "error": None,
+            "incomplete_details": None,
+            "instructions": self.instructions,
+            "model": self.model,
+            "output": [],
+            "parallel_tool_calls": False,
+            "tool_choice": "none",
+            "tools": [],
+            "metadata": {},
+        }
+
+    def _finished(self, answer: Answer, name: str | None) -> dict[str, Any]:
+        usage = answer.usage
+        counted = {
+            "input_tokens": usage.prompt_tokens,
+            "input_tokens_details": {"cached_tokens": usage.cached_tokens},
+            "output_tokens": usage.generated_tokens,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": usage.prompt_tokens + usage.generated_tokens,
+        }
+        return self._response("completed") | {
+            "output": [self._message("completed")],
+            "usage": counted,
+            "selfrag": selfrag_object(answer, self._writer, name),
+        }

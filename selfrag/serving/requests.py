@@ -1,0 +1,314 @@
+"""What clients may send: the fields of each route, their limits, and how they become settings of `SelfRAG`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
+from starlette.exceptions import HTTPException
+
+from retrieval.passage import Passage
+from selfrag.decoding.policy import Decoding
+from selfrag.errors import UserError
+from selfrag.reflection.weights import Weights
+
+MOST_TURNS, MOST_EVIDENCE, MOST_QUERIES, MOST_FOUND = 200, 100, 256, 100
+LONGEST = 32_768
+"""Characters of a question or query."""
+MOST = {
+    "passages": 50,
+    "beam": 16,
+    "max_segments": 64,
+    "segment_tokens": 2_048,
+    "answer_tokens": 16_384,
+    "passage_tokens": 4_096,
+}
+"""Largest values that a request may set, by field of `Decoding`."""
+
+CitationStyle = Literal["brackets", "markdown", "none"]
+Text = Annotated[str, Field(max_length=LONGEST)]
+_MARK = re.compile(r" \[(?:\d{1,3}\]|\[\d{1,3}\]\]\([^()\s]*\))")
+"""A citation that this server wrote into an earlier answer."""
+
+
+class Fault(HTTPException):
+    """A request that is refused.
+
+    Args:
+        status: HTTP status.
+        message: one line: what is wrong and what to do.
+        code: OpenAI's word for it, if there is one.
+        retry_after: seconds after which the client may ask again.
+    """
+
+    def __init__(self, status: int, message: str, code: str | None = None, retry_after: int | None = None) -> None:
+        headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
+        if status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        super().__init__(status, message, headers)
+        self.code = code
+
+    def body(self) -> dict[str, Any]:
+        """The error in OpenAI's shape."""
+        kinds = {401: "authentication_error", 429: "rate_limit_error"}
+        kind = kinds.get(self.status_code, "invalid_request_error" if self.status_code < 500 else "server_error")
+        return {"error": {"message": self.detail, "type": kind, "param": None, "code": self.code}}
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
+class _Exact(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class EvidencePassage(_Exact):
+    """A passage that a request brings along."""
+
+    id: Annotated[str, Field(max_length=1_000)]
+    text: Text
+    title: Annotated[str, Field(max_length=1_000)] = ""
+    metadata: dict[str, str | int | float | bool] = Field(default_factory=dict, max_length=50)
+
+
+class WeightSettings(_Exact):
+    """Fields of `Weights` that a request changes."""
+
+    isrel: float = 1.0
+    issup: float = 1.0
+    isuse: float = 0.5
+    joined: dict[str, float] = Field(default_factory=dict, max_length=50)
+
+    def changed(self, weights: Weights) -> Weights:
+        """The weights with what was sent."""
+        return replace(weights, **self.model_dump(exclude_unset=True))
+
+
+_WIRE = {
+    "weights": WeightSettings,
+    "require": dict[str, str | list[str]],
+    "forbid": dict[str, str | list[str]],
+    "reflectors": list[str],
+    "survivors": list[int],
+    "gates": list[str],
+    "abstention": Text,
+}
+"""Fields of `Decoding` whose JSON has another type."""
+
+
+def _settings() -> dict[str, Any]:
+    hints, preset = get_type_hints(Decoding), Decoding()
+    described = {name: Field(le=most) for name, most in MOST.items()}
+    return {
+        name: (
+            Annotated[_WIRE.get(name, hints[name]), described.get(name, Field())],
+            WeightSettings() if name == "weights" else getattr(preset, name) if name not in _WIRE else None,
+        )
+        for name in Decoding.__dataclass_fields__
+    }
+
+
+class _Controls(_Exact):
+    evidence: list[EvidencePassage] | None = Field(default=None, max_length=MOST_EVIDENCE)
+    flow: Literal["none", "qr", "ad", "qr+ad"] | None = None
+    rewrite_scope: Literal["retrieval", "conversation", "alone"] = "retrieval"
+    citation_style: CitationStyle | None = None
+    events: bool | None = None
+
+    def decoding(self, base: Decoding) -> Decoding:
+        """The settings of a request.
+
+        Raises:
+            UserError: a value that `Decoding` refuses.
+        """
+        given = {name: getattr(self, name) for name in self.model_fields_set if name in Decoding.__dataclass_fields__}
+        if (weights := given.pop("weights", None)) is not None:
+            given["weights"] = weights.changed(base.weights)
+        return replace(base, **given)
+
+    def given_passages(self) -> list[Passage] | None:
+        """The passages to use in place of searching."""
+        if self.evidence is None:
+            return None
+        return [Passage(one.id, one.text, one.title, metadata=one.metadata) for one in self.evidence]
+
+
+Controls = create_model(
+    "Controls",
+    __base__=_Controls,
+    __doc__="The `selfrag` object of a request: fields of `Decoding`, passages, a flow, and how to cite.",
+    **_settings(),
+)
+
+
+class TextPart(_Body):
+    """A piece of a message; others than text are refused."""
+
+    type: Literal["text", "input_text", "output_text"]
+    text: str
+
+
+class ChatMessage(_Body):
+    """A turn of a conversation."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart]
+
+    def turn(self) -> dict[str, str]:
+        """The turn as plain text; an earlier answer without its citation marks."""
+        parts = self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content)
+        return {"role": self.role, "content": _MARK.sub("", parts) if self.role == "assistant" else parts}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One question, whatever the route.
+
+    Attributes:
+        question: the last turn alone, or all turns.
+        decoding: settings.
+        evidence: passages to use in place of searching.
+        flow: name of a flow.
+        rewrite_scope: what a rewrite changes.
+        style: how the text cites.
+        events: whether sources are also sent as Open WebUI's events.
+    """
+
+    question: str | list[dict[str, str]]
+    decoding: Decoding
+    evidence: list[Passage] | None
+    flow: str | None
+    rewrite_scope: Any
+    style: CitationStyle
+    events: bool
+
+
+class _Asking(_Body):
+    model: str
+    stream: bool = False
+    tools: list[Any] | None = None
+    selfrag: Controls = Field(default_factory=Controls)  # type: ignore[valid-type]
+
+    @field_validator("tools")
+    @classmethod
+    def _no_tools(cls, given: list[Any] | None) -> list[Any] | None:
+        if given:
+            raise ValueError("this model calls no tools; leave them out")
+        return given
+
+    def _asked(
+        self, turns: Sequence[Mapping[str, str]], most: int | None, base: Decoding, style: CitationStyle, events: bool
+    ) -> Asked:
+        if turns[-1]["role"] != "user":
+            raise UserError("the conversation must end with the user's turn, which is the question")
+        if len(turns[-1]["content"]) > LONGEST:
+            raise UserError(f"the question has more than {LONGEST:,} characters; shorten it")
+        controls: Any = self.selfrag
+        decoding = controls.decoding(base)
+        if most is not None:
+            decoding = replace(
+                decoding,
+                answer_tokens=min(most, decoding.answer_tokens),
+                segment_tokens=min(most, decoding.segment_tokens),
+            )
+        return Asked(
+            turns[0]["content"] if len(turns) == 1 else [dict(turn) for turn in turns],
+            decoding,
+            controls.given_passages(),
+            controls.flow,
+            controls.rewrite_scope,
+            controls.citation_style or style,
+            events if controls.events is None else controls.events,
+        )
+
+
+class StreamOptions(_Body):
+    """Of a streamed chat completion."""
+
+    include_usage: bool = False
+
+
+class ChatRequest(_Asking):
+    """`POST /v1/chat/completions`. Sampling settings are accepted and have no effect: decoding is a search."""
+
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MOST_TURNS)]
+    stream_options: StreamOptions | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    n: Literal[1] | None = None
+    logprobs: Literal[False] | None = None
+    stop: str | list[str] | None = None
+    response_format: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _supported(self) -> ChatRequest:
+        if self.stop:
+            raise ValueError("stop: segments end where the model ends them; leave it out")
+        if self.response_format and self.response_format.get("type") != "text":
+            raise ValueError("response_format: this model writes plain text; leave it out")
+        return self
+
+    def asked(self, base: Decoding, style: CitationStyle, *, events: bool) -> Asked:
+        """The question and its settings.
+
+        Args:
+            base: settings of the server.
+            style: how the server cites, unless the request says it.
+            events: whether the server sends events, unless the request says it.
+
+        Raises:
+            UserError: a value that cannot be used.
+        """
+        most = self.max_completion_tokens or self.max_tokens
+        return self._asked([message.turn() for message in self.messages], most, base, style, events)
+
+
+class ResponsesRequest(_Asking):
+    """`POST /v1/responses`."""
+
+    input: Text | Annotated[list[ChatMessage], Field(min_length=1, max_length=MOST_TURNS)]
+    instructions: Text | None = None
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    previous_response_id: None = None
+
+    def asked(self, base: Decoding, style: CitationStyle, *, events: bool) -> Asked:
+        """The question and its settings, see `ChatRequest.asked`."""
+        written = [ChatMessage(role="user", content=self.input)] if isinstance(self.input, str) else self.input
+        first = [ChatMessage(role="system", content=self.instructions)] if self.instructions else []
+        turns = [message.turn() for message in (*first, *written)]
+        return self._asked(turns, self.max_output_tokens, base, style, events)
+
+
+class RescoreRequest(_Exact):
+    """`POST /v1/rescore`: a kept answer or a trace under other weights or another threshold."""
+
+    answer_id: Annotated[str, Field(max_length=100)] | None = None
+    trace: dict[str, Any] | None = None
+    weights: WeightSettings | None = None
+    threshold: float | None = None
+    citation_style: CitationStyle | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> RescoreRequest:
+        if (self.answer_id is None) == (self.trace is None):
+            raise ValueError("give answer_id or trace, not both")
+        return self
+
+
+class RetrieveRequest(_Body):
+    """`POST /retrieve`, as Search-R1 and other trainers send it."""
+
+    queries: Annotated[list[Text], Field(min_length=1, max_length=MOST_QUERIES)]
+    topk: Annotated[int, Field(ge=1, le=MOST_FOUND)] | None = None
+    return_scores: bool = False
+
+
+class SearchRequest(_Body):
+    """`POST /search`, as clients of massive-serve send it."""
+
+    query: Text | Annotated[list[Text], Field(min_length=1, max_length=MOST_QUERIES)]
+    n_docs: Annotated[int, Field(ge=1, le=MOST_FOUND)] = 1

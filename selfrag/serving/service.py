@@ -1,0 +1,190 @@
+"""The model behind a server: how many questions run and wait, whether the engine works, and its recovery."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Literal
+
+from retrieval.passage import Passage
+from selfrag.api import SelfRAG
+from selfrag.decoding.answer import Answer, Segment
+from selfrag.errors import EngineError, UserError
+from selfrag.serving.requests import Asked, CitationStyle, Fault
+from selfrag.serving.store import AnswerStore
+
+LOG = logging.getLogger("selfrag.serving")
+PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0)
+"""Seconds before each try to load a dead engine again; the last is repeated."""
+State = Literal["ok", "recovering", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How much a server takes on.
+
+    Attributes:
+        live: questions that run at the same time.
+        queue: questions that wait beside them; more are refused.
+        body: most bytes of a request.
+    """
+
+    live: int = 256
+    queue: int = 1_024
+    body: int = 4 << 20
+
+
+class Slot:
+    """A question's place among those that run and wait. `release` may be called twice."""
+
+    def __init__(self, service: Service) -> None:
+        self._service, self._open, self._running = service, True, False
+
+    async def run(self) -> None:
+        """Wait until the question may run."""
+        await self._service.turn.acquire()
+        self._running = True
+
+    def release(self) -> None:
+        """Leave."""
+        if self._open:
+            self._open = False
+            self._service.open -= 1
+            if self._running:
+                self._service.turn.release()
+
+
+@dataclass(slots=True)
+class Service:
+    """One `SelfRAG` for all requests of a server.
+
+    Attributes:
+        rag: answers; replaced if its engine dies.
+        reload: loads it again; None where that is not possible.
+        name: of the model, as clients say it.
+        store: keeps answers.
+        capacity: how much is taken on.
+        style: how text cites, unless a request says it.
+        events: whether sources are sent as Open WebUI's events, unless a request says it.
+        state: of the engine.
+        open: questions that run or wait.
+        turn: of running questions.
+    """
+
+    rag: SelfRAG
+    reload: Callable[[], SelfRAG] | None = None
+    name: str = "selfrag"
+    store: AnswerStore = field(default_factory=AnswerStore)
+    capacity: Capacity = Capacity()
+    style: CitationStyle = "brackets"
+    events: bool = False
+    state: State = "ok"
+    open: int = 0
+    turn: asyncio.Semaphore = field(init=False)
+    _recovery: asyncio.Task[None] | None = None
+
+    def __post_init__(self) -> None:
+        self.turn = asyncio.Semaphore(self.capacity.live)
+
+    def check(self) -> None:
+        """Refuse work while the engine is down.
+
+        Raises:
+            Fault: it is.
+        """
+        if self.state != "ok":
+            again = 5 if self.state == "recovering" else None
+            raise Fault(503, "the engine has stopped and is not answering; try again later", "engine_down", again)
+
+    def admit(self) -> Slot:
+        """A place for one question, which its owner releases.
+
+        Raises:
+            Fault: the engine is down, or too many questions wait.
+        """
+        self.check()
+        most = self.capacity.live + self.capacity.queue
+        if self.open >= most:
+            raise Fault(429, f"{most:,} questions run or wait already; try again later", "queue_full", 1)
+        self.open += 1
+        return Slot(self)
+
+    def begin(self, asked: Asked) -> AsyncGenerator[Segment | Answer, None]:
+        """The pieces of an answer. Nothing runs before the first is asked for.
+
+        Raises:
+            UserError: a setting, or a conversation, that cannot be used.
+        """
+        return self.rag.astream(
+            asked.question,
+            evidence=asked.evidence,
+            decoding=asked.decoding,
+            flow=asked.flow,
+            rewrite_scope=asked.rewrite_scope,
+        )
+
+    async def pieces(
+        self, begun: AsyncGenerator[Segment | Answer, None], slot: Slot
+    ) -> AsyncGenerator[Segment | Answer, None]:
+        """The pieces of an answer once it is its turn. Leaving early aborts what still runs.
+
+        Raises:
+            Fault: the engine died.
+            UserError: the question could not be answered.
+        """
+        rag = self.rag
+        await slot.run()
+        try:
+            async with aclosing(begun) as pieces:
+                async for piece in pieces:
+                    yield piece
+        except EngineError as error:
+            self._broke(rag, error)
+            raise Fault(503, f"the engine stopped: {error}", "engine_down", 5) from error
+
+    async def search(self, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
+        """Passages for each query.
+
+        Raises:
+            Fault: this server has no index, or its search failed.
+        """
+        if self.rag.retriever is None:
+            raise Fault(404, "this server has no index; start it with --index", "no_index")
+        try:
+            return await asyncio.to_thread(self.rag.search, queries, k)
+        except UserError as error:
+            raise Fault(502, f"the search failed: {error}", "search_failed") from error
+
+    def _broke(self, rag: SelfRAG, error: EngineError) -> None:
+        if rag is not self.rag or self.state != "ok":
+            return
+        LOG.error("the engine stopped: %s", error)
+        self.state = "stopped" if self.reload is None else "recovering"
+        if self.reload is not None:
+            self._recovery = asyncio.get_running_loop().create_task(self._recover(self.reload))
+
+    async def _recover(self, reload: Callable[[], SelfRAG]) -> None:
+        tries = 0
+        while True:
+            await asyncio.sleep(PAUSES[min(tries, len(PAUSES) - 1)])
+            tries += 1
+            try:
+                if tries == 1:
+                    await asyncio.to_thread(self.rag.close)
+                self.rag = await asyncio.to_thread(reload)
+            except (UserError, OSError, RuntimeError) as error:
+                LOG.error("the engine could not be loaded again (try %d): %s", tries, " ".join(str(error).split()))
+                continue
+            self.state = "ok"
+            LOG.warning("the engine answers again")
+            return
+
+    async def close(self) -> None:
+        """Free the engine and the store."""
+        if self._recovery is not None:
+            self._recovery.cancel()
+        await asyncio.to_thread(self.rag.close)
+        self.store.close()
