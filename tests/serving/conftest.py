@@ -1,0 +1,10 @@
+"""`served`, and `written` and `random_model` of the decoder's tests, are importable from every test here."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "decoding")]
+
+from served import serve as serve  # noqa: E402

@@ -1,0 +1,78 @@
+"""A real server on a loopback port, in a thread of the test process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from random_model import random_model, random_search
+from written import EOS, LIMITS, PROMPTING
+
+from selfrag.api import SelfRAG
+from selfrag.engines.scripted import ScriptedEngine
+from selfrag.serving.app import create_app
+from selfrag.serving.service import Service
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server that runs."""
+
+    url: str
+    service: Service
+    client: httpx.Client
+
+    def chat(self, question: str = "Q", **fields: Any) -> httpx.Response:
+        """A chat completion."""
+        body = {"model": self.service.name, "messages": [{"role": "user", "content": question}], **fields}
+        return self.client.post("/v1/chat/completions", json=body)
+
+
+def random_rag(seed: int = 0, engine: Any = None, **options: Any) -> SelfRAG:
+    """A scripted model that answers every question, always in the same way."""
+    find = random_search(seed)
+    return SelfRAG(
+        PROMPTING,
+        engine or ScriptedEngine(random_model(seed), EOS, limits=LIMITS),
+        lambda queries, k: [find(query)[:k] for query in queries],
+        **options,
+    )
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Running]]:
+    """Starts a server for a `SelfRAG`; `keys`, and fields of `Service`, by name."""
+    ended: list[Callable[[], None]] = []
+
+    def start(rag: SelfRAG | None = None, keys: tuple[str, ...] = (), **options: Any) -> Running:
+        service = Service(rag or random_rag(), **options)
+        listener = socket.create_server(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(create_app(service, keys), log_level="error", lifespan="on"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        client = httpx.Client(base_url=url, timeout=60)
+
+        def end() -> None:
+            client.close()
+            server.should_exit = True
+            thread.join(10)
+            listener.close()
+            assert not thread.is_alive()
+
+        ended.append(end)
+        return Running(url, service, client)
+
+    yield start
+    for end in reversed(ended):
+        end()

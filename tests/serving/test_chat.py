@@ -1,0 +1,250 @@
+"""Chat and responses with the official client: text, citations, the `selfrag` object, streams."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import openai
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from served import Running, random_rag
+from written import PROMPTING, passages, scripted
+
+from retrieval.passage import Passage
+from selfrag.api import SelfRAG
+from selfrag.decoding.answer import Answer, Segment, Usage
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.trace import Trace
+from selfrag.serving.citations import Writer, title_of, url_of
+from selfrag.untrusted import UNSEEN
+
+Serve = Callable[..., Running]
+QUESTIONS = [f"question {number}" for number in range(12)]
+
+
+def client(running: Running) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0)
+
+
+def chat(running: Running, question: str, **selfrag: Any) -> Any:
+    return client(running).chat.completions.create(
+        model="selfrag", messages=[{"role": "user", "content": question}], extra_body={"selfrag": selfrag}
+    )
+
+
+def test_the_text_is_that_of_generate_with_marks_and_offsets(serve: Serve) -> None:
+    running, cited = serve(), 0
+    for question in QUESTIONS:
+        answer = random_rag().generate(question)
+        message = chat(running, question).choices[0].message
+        assert message.content == answer.cited_text()
+        spans = [
+            (one.url_citation.start_index, one.url_citation.end_index, one.url_citation.title)
+            for one in message.annotations
+        ]
+        claims = [(segment.text.rstrip(), segment.citation) for segment in answer.segments if segment.citation]
+        assert [message.content[start:end] for start, end, _ in spans] == [text for text, _ in claims]
+        assert [title for *_, title in spans] == [passage.title for _, passage in claims]
+        cited += len(spans)
+    assert cited > 10
+
+
+def test_a_stream_sends_the_same_text_and_each_annotation_once(serve: Serve) -> None:
+    running = serve()
+    for question in QUESTIONS:
+        whole = chat(running, question)
+        chunks = list(
+            client(running).chat.completions.create(
+                model="selfrag",
+                messages=[{"role": "user", "content": question}],
+                stream=True,
+                stream_options={"include_usage": True},
+            )
+        )
+        deltas = [chunk.choices[0].delta for chunk in chunks if chunk.choices]
+        assert "".join(delta.content or "" for delta in deltas) == whole.choices[0].message.content
+        sent = [one for delta in deltas for one in (delta.model_extra or {}).get("annotations", [])]
+        assert sent == [one.model_dump() for one in whole.choices[0].message.annotations]
+        assert chunks[-1].usage == whole.usage
+        assert chunks[-2].choices[0].finish_reason == "stop"
+        ours, theirs = chunks[-2].model_extra, whole.model_extra
+        assert ours is not None
+        assert theirs is not None
+        for key in ("segments", "citations", "text", "retrieved"):
+            assert ours["selfrag"][key] == theirs["selfrag"][key]
+        assert ours["search_results"] == theirs["search_results"]
+
+
+def test_the_responses_route_whole_and_streamed(serve: Serve) -> None:
+    running = serve()
+    for question in QUESTIONS:
+        expected = chat(running, question).choices[0].message
+        whole = client(running).responses.create(model="selfrag", input=question)
+        assert whole.output_text == expected.content
+        [part] = whole.output[0].content  # type: ignore[union-attr]
+        flat = [one.model_dump() for one in part.annotations]  # type: ignore[union-attr]
+        assert flat == [{"type": "url_citation", **one.url_citation.model_dump()} for one in expected.annotations]
+        events = list(client(running).responses.create(model="selfrag", input=question, stream=True))
+        kinds = [event.type for event in events]
+        assert kinds[:4] == [
+            "response.created",
+            "response.in_progress",
+            "response.output_item.added",
+            "response.content_part.added",
+        ]
+        assert [event.sequence_number for event in events] == list(range(len(events)))
+        deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
+        assert "".join(deltas) == expected.content
+        added = [
+            event.annotation.model_dump() for event in events if event.type == "response.output_text.annotation.added"
+        ]
+        assert added == flat
+        assert events[-1].type == "response.completed"
+        assert events[-1].response.output_text == expected.content
+
+
+def test_every_setting_of_a_request_reaches_the_decoder(serve: Serve) -> None:
+    running = serve()
+    settings: dict[str, Any] = {
+        "mode": "always",
+        "threshold": None,
+        "passages": 3,
+        "beam": 3,
+        "max_segments": 2,
+        "weights": {"isrel": 2, "issup": 0.5},
+        "require": {"issup": ["Fully supported", "Partially supported"]},
+        "accumulate": "sum",
+        "no_retrieval_branch": True,
+    }
+    given = chat(running, "Q", **settings)
+    kept = running.client.get(f"/v1/answers/{given.model_extra['selfrag']['id']}").json()
+    used = kept["trace"]["decoding"]
+    assert used["weights"]["isrel"] == 2
+    assert used["weights"]["isuse"] == 0.5
+    assert sorted(used["require"]["issup"]) == sorted(settings["require"]["issup"])
+    for name in ("mode", "threshold", "passages", "beam", "max_segments", "accumulate", "no_retrieval_branch"):
+        assert used[name] == settings[name], name
+
+
+def test_evidence_replaces_the_search(serve: Serve) -> None:
+    rag = random_rag()
+    rag.retriever = None
+    running = serve(rag)
+    evidence = [{"id": "a", "text": "Text of d1.", "title": "Mine", "metadata": {"url": "https://example.org/a"}}]
+    found = chat(running, "Q", evidence=evidence, mode="always", no_retrieval_branch=False)
+    urls = {one.url_citation.url for one in found.choices[0].message.annotations or []}
+    assert urls <= {"https://example.org/a"}
+    without = running.chat("Q", selfrag={"mode": "always"})
+    assert without.status_code == 502
+    assert "no retriever" in without.json()["error"]["message"]
+
+
+def test_earlier_answers_go_in_without_their_marks(serve: Serve) -> None:
+    running = serve()
+    seen = running.service.rag.engine.requests  # type: ignore[attr-defined]
+    turns = [
+        {"role": "user", "content": "First?"},
+        {"role": "assistant", "content": "One [1] and two. [[2]](https://example.org/a%29b) [10] [x] a[1]"},
+        {"role": "user", "content": [{"type": "text", "text": "And then?"}]},
+    ]
+    assert running.client.post("/v1/chat/completions", json={"model": "selfrag", "messages": turns}).status_code == 200
+    prompts = [PROMPTING.codec.decode([i for i in request.prompt_ids if i >= 100]) for request in seen]
+    assert any("One and two. [x] a[1]" in prompt and "And then?" in prompt for prompt in prompts)
+
+
+def test_open_webui_gets_its_sources_before_the_text_that_cites_them(serve: Serve) -> None:
+    running, sources = serve(events=True), 0
+    for question in QUESTIONS:
+        known: list[str] = []
+        reply = running.chat(question, stream=True)
+        chunks = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: {")]
+        for chunk in chunks:
+            assert chunk["choices"], "a chunk without choices breaks `chunk.choices[0]`"
+            if "event" in chunk:
+                data = chunk["event"]["data"]
+                assert data["source"]["url"] == data["metadata"][0]["source"]
+                known.append(data["source"]["url"])
+                continue
+            for one in chunk["choices"][0]["delta"].get("annotations", []):
+                assert one["url_citation"]["url"] in known
+        assert known == chunks[-1]["citations"]
+        sources += len(known)
+    assert sources > 5
+    assert '"event"' not in running.chat("Q", stream=True, selfrag={"events": False}).text
+
+
+@pytest.mark.parametrize("style", ["brackets", "markdown", "none"])
+def test_citation_styles(serve: Serve, style: str) -> None:
+    running = serve()
+    for question in QUESTIONS[:6]:
+        answer = random_rag().generate(question)
+        numbers = answer.numbers
+        marks = {
+            "brackets": lambda p, n=numbers: f"[{n[p.key]}]",
+            "markdown": lambda p, n=numbers: f"[[{n[p.key]}]](selfrag://{p.id})",
+        }
+        expected = answer.text if style == "none" else answer.cited_text(marks[style])
+        message = chat(running, question, citation_style=style).choices[0].message
+        assert message.content == expected
+        assert len(message.annotations or []) == sum(segment.citation is not None for segment in answer.segments)
+
+
+HOSTILE = st.text() | st.sampled_from(
+    [
+        "javascript:alert(1)",
+        "https://e.org/a)b(c",
+        "http://",
+        "https://[",
+        "<script>",
+        "\x1b[31m",
+        "a\u2028b",
+        "x" * 9999,
+    ]
+)
+
+
+@given(HOSTILE, HOSTILE, HOSTILE)
+def test_links_of_passages_are_web_addresses_or_inert(name: str, title: str, url: str) -> None:
+    passage = Passage(name, "Text", title, metadata={"url": url})
+    link = url_of(passage)
+    assert link.startswith(("http://", "https://", "selfrag://"))
+    assert link.isascii()
+    assert link.isprintable()
+    assert not set(link) & set(' ()<>"`\\')
+    assert len(title_of(passage)) <= 400
+    assert not UNSEEN.search(title_of(passage))
+
+
+@given(st.lists(st.tuples(st.text(min_size=1).filter(str.strip), st.sampled_from([None, "a", "b", "c"]))))
+def test_a_writer_writes_what_an_answer_cites(parts: list[tuple[str, str | None]]) -> None:
+    text, segments = "", []
+    for written, cited in parts:
+        gap = " " if text else ""
+        start = len(text) + len(gap)
+        text += gap + written
+        passage = None if cited is None else Passage(cited, "Text", f"Title {cited}")
+        segments.append(Segment(written, start, len(text), passage, {}, 0.0, 0))
+    answer = Answer("Q", text, tuple(segments), Usage(), Trace("Q", Decoding(), (), (), None))
+    writer = Writer("brackets")
+    pieces = [writer.add(segment) for segment in segments]
+    assert "".join(piece.text for piece in pieces) == writer.text == answer.cited_text()
+    cites = [segment for segment in segments if segment.citation]
+    for one, segment in zip(writer.annotations, cites, strict=True):
+        assert writer.text[one["start_index"] : one["end_index"]] == segment.text.rstrip()
+    assert tuple(writer.sources) == answer.citations
+
+
+def test_where_nothing_meets_the_constraints_the_answer_is_empty(serve: Serve) -> None:
+    tree = {
+        "": "{~retrieve .9 .1 0}x",
+        "[Retrieval]<d1>": "[Relevant]Found.[No support / Contradictory][Utility:5]</s>",
+    }
+    rag = SelfRAG(PROMPTING, scripted({"Q": tree}), lambda queries, k: [passages("d1") for _ in queries])
+    running = serve(rag)
+    assert running.chat().json()["choices"][0]["message"]["content"] == "Found. [1]"
+    strict = running.chat(selfrag={"require": {"issup": "Fully supported"}}).json()
+    assert strict["choices"][0]["message"]["content"] == ""
+    assert strict["citations"] == []
