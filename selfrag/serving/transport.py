@@ -102,8 +102,8 @@ def as_fault(error: Exception) -> Fault:
 
 
 def _one_line(errors: Sequence[Any]) -> str:
-    """The first error of a request that does not fit."""
-    first = errors[0]
+    """The innermost error of a request that does not fit."""
+    first = max(errors, key=lambda error: len(error["loc"]))
     place = ".".join(str(part) for part in first["loc"] if part != "body")
     message = str(first["msg"]).removeprefix("Value error, ")
     return cut(" ".join(f"{place}: {message}".lstrip(": ").split()), 300)

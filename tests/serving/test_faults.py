@@ -1,0 +1,325 @@
+"""Wrong requests, keys, limits, clients that leave, engines that die, and the end of the server."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from random_model import random_model
+from served import Running, random_rag
+from written import EOS, LIMITS
+
+from selfrag.decoding.requests import Failed, Generate, Generated
+from selfrag.engines.scripted import ScriptedEngine
+from selfrag.errors import EngineError
+from selfrag.serving.service import Capacity
+
+Serve = Callable[..., Running]
+USER = {"role": "user", "content": "Q"}
+
+
+class Gated:
+    """A scripted engine that finishes requests only while `open` is set, and dies where `dead` is."""
+
+    def __init__(self) -> None:
+        self._engine = ScriptedEngine(random_model(0), EOS, limits=LIMITS)
+        self.limits = self._engine.limits
+        self.open, self.dead, self.held = threading.Event(), False, set[int]()
+
+    def submit(self, request: Generate) -> int:
+        if self.dead:
+            raise EngineError("the engine process has died")
+        ticket = self._engine.submit(request)
+        self.held.add(ticket)
+        return ticket
+
+    def step(self) -> Sequence[tuple[int, Generated | Failed]]:
+        if self.dead:
+            raise EngineError("the engine process has died")
+        if not self.open.wait(0.005):
+            return []
+        done = self._engine.step()
+        self.held -= {ticket for ticket, _ in done}
+        return done
+
+    def abort(self, tickets: Iterable[int]) -> None:
+        self.held -= set(tickets)
+        self._engine.abort(tickets)
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+def soon(holds: Callable[[], bool], seconds: float = 5.0) -> float:
+    """Seconds until something holds."""
+    started = time.monotonic()
+    while not holds():
+        assert time.monotonic() - started < seconds, "it never held"
+        time.sleep(0.005)
+    return time.monotonic() - started
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"messages": []}, "messages: List should have at least 1 item"),
+        ({"messages": [{"role": "assistant", "content": "A"}]}, "must end with the user's turn"),
+        ({"messages": [{"role": "robot", "content": "A"}]}, "messages.0.role"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "'text'"),
+        ({"messages": [{"role": "user", "content": "x" * 40_000}]}, "more than 32,768 characters"),
+        ({"messages": [{"role": "user", "content": " "}]}, "empty"),
+        ({"tools": [{"type": "function"}]}, "tools: this model calls no tools"),
+        ({"stop": ["\n"]}, "stop: segments end where the model ends them"),
+        ({"n": 2}, "n: Input should be 1"),
+        ({"response_format": {"type": "json_object"}}, "response_format: this model writes plain text"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"selfrag": {"treshold": 0.5}}, "selfrag.treshold: Extra inputs are not permitted"),
+        ({"selfrag": {"threshold": 5}}, "threshold=5.0: give a number from 0 to 1"),
+        ({"selfrag": {"threshold": float("nan")}}, "threshold=nan"),
+        ({"selfrag": {"mode": "sometimes"}}, "selfrag.mode: Input should be 'adaptive', 'always' or 'never'"),
+        ({"selfrag": {"beam": 1_000_000}}, "selfrag.beam: Input should be less than or equal to 16"),
+        ({"selfrag": {"beam": "2"}}, "selfrag.beam: Input should be a valid integer"),
+        ({"selfrag": {"weights": {"issup": "high"}}}, "selfrag.weights.issup"),
+        ({"selfrag": {"require": {"issup": "Perfect"}}}, "Perfect"),
+        ({"selfrag": {"evidence": [{"id": "a"}]}}, "selfrag.evidence.0.text: Field required"),
+        ({"selfrag": {"gates": ["answerability<0.5:abstain"]}}, "answerability"),
+        ({"selfrag": {"flow": "qr"}}, "rewrite"),
+        ({"selfrag": []}, "selfrag"),
+        ({"stream": "yes"}, "stream: Input should be a valid boolean"),
+    ],
+)
+def test_a_wrong_field_is_told_in_one_line(serve: Serve, fields: dict[str, Any], said: str) -> None:
+    body = {"model": "selfrag", "messages": [USER], **fields}
+    running = serve()
+    reply = running.client.post(
+        "/v1/chat/completions", content=json.dumps(body), headers={"Content-Type": "application/json"}
+    )
+    assert reply.status_code == 400, reply.text
+    error = reply.json()["error"]
+    assert said in error["message"]
+    assert "\n" not in error["message"]
+    assert error["type"] == "invalid_request_error"
+    assert running.service.open == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        (b"", 400),
+        (b"{", 400),
+        (b"\xff\xfe", 400),
+        (b"[" * 100_000, 400),
+        (b'{"model": ' + b"9" * 10_000 + b"}", 400),
+        (b"null", 400),
+    ],
+)
+def test_a_body_that_is_no_json(serve: Serve, content: bytes, status: int) -> None:
+    for path in ("/v1/chat/completions", "/v1/responses", "/v1/rescore", "/retrieve", "/search"):
+        reply = serve().client.post(path, content=content, headers={"Content-Type": "application/json"})
+        assert reply.status_code == status
+        assert reply.json()["error"]["message"]
+
+
+def test_other_models_and_paths_are_unknown(serve: Serve) -> None:
+    running = serve(name="mine")
+    reply = running.client.post("/v1/chat/completions", json={"model": "gpt", "messages": [USER]})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (404, "model_not_found")
+    assert "'mine'" in reply.json()["error"]["message"]
+    assert running.client.get("/v1/nothing").status_code == 404
+    assert running.client.get("/v1/chat/completions").status_code == 405
+    assert running.client.get("/v1/answers/ans_none").json()["error"]["code"] == "answer_not_found"
+    assert [model["id"] for model in running.client.get("/v1/models").json()["data"]] == ["mine"]
+
+
+def test_keys(serve: Serve) -> None:
+    running = serve(keys=("first-key", "second-key"))
+    for path in ("/v1/models", "/metrics", "/openapi.json", "/v1/answers/x"):
+        for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "second-key"}):
+            reply = running.client.get(path, headers=header)
+            assert reply.status_code == 401
+            assert reply.headers["WWW-Authenticate"] == "Bearer"
+    assert running.client.get("/v1/models", headers={"Authorization": "Bearer second-key"}).status_code == 200
+    assert running.client.get("/health").status_code == 200
+    assert running.client.get("/").status_code == 200
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_large_body_is_refused_before_it_is_read(serve: Serve, chunked: bool) -> None:
+    running = serve(capacity=Capacity(body=1_000))
+    content = b'{"model": "' + b"x" * 2_000 + b'"}'
+    given: Any = iter([content[:600], content[600:1_200], content[1_200:]]) if chunked else content
+    reply = running.client.post("/v1/chat/completions", content=given, headers={"Content-Type": "application/json"})
+    assert reply.status_code == 413
+    assert "1,000 bytes" in reply.json()["error"]["message"]
+
+
+def test_a_full_queue_refuses_and_says_when_to_come_back(serve: Serve) -> None:
+    engine = Gated()
+    running = serve(random_rag(engine=engine), capacity=Capacity(live=2, queue=1))
+    replies: list[httpx.Response] = []
+    threads = [threading.Thread(target=lambda: replies.append(running.chat())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    soon(lambda: running.service.open == 3)
+    refused = running.chat()
+    assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
+    assert refused.json()["error"]["type"] == "rate_limit_error"
+    engine.open.set()
+    for thread in threads:
+        thread.join(20)
+    assert [reply.status_code for reply in replies] == [200, 200, 200]
+    assert running.service.open == 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+def test_a_client_that_leaves_cancels_its_work_within_half_a_second(serve: Serve, path: str, stream: bool) -> None:
+    engine = Gated()
+    running = serve(random_rag(engine=engine))
+    body = {"model": "selfrag", "stream": stream, "messages": [USER], "input": "Q"}
+    with httpx.Client(base_url=running.url, timeout=60) as leaving:
+        thread = threading.Thread(target=lambda: _until_closed(leaving, path, body))
+        thread.start()
+        soon(lambda: bool(engine.held))
+        leaving._transport._pool._connections[0]._connection._network_stream._sock.shutdown(2)  # type: ignore[attr-defined]
+        assert soon(lambda: not engine.held and running.service.open == 0) < 0.5
+        thread.join(10)
+    engine.open.set()
+    assert running.chat().status_code == 200
+
+
+def _until_closed(client: httpx.Client, path: str, body: dict[str, Any]) -> None:
+    with pytest.raises(httpx.HTTPError), client.stream("POST", path, json=body) as reply:
+        for _ in reply.iter_bytes():
+            pass
+
+
+def test_clients_that_leave_at_random_moments_leave_nothing_behind(serve: Serve) -> None:
+    running = serve()
+    threads_before = threading.active_count()
+    draw = random.Random(0)
+    for number in range(60):
+        body = {"model": "selfrag", "stream": number % 2 == 0, "messages": [USER | {"content": f"Q{number}"}]}
+        try:
+            with httpx.Client(base_url=running.url, timeout=draw.uniform(0.001, 0.05)) as client:
+                client.post("/v1/chat/completions", json=body)
+        except httpx.HTTPError:
+            pass
+    soon(lambda: running.service.open == 0)
+    soon(lambda: threading.active_count() <= threads_before + 8)
+    assert running.chat().status_code == 200
+
+
+def test_a_dead_engine_is_told_and_loaded_again(serve: Serve) -> None:
+    engine, tries = Gated(), [0]
+    engine.open.set()
+
+    def reload() -> Any:
+        tries[0] += 1
+        if tries[0] == 1:
+            raise EngineError("no memory yet")
+        return random_rag()
+
+    running = serve(random_rag(engine=engine), reload=reload)
+    assert running.chat().status_code == 200
+    engine.dead = True
+    reply = running.chat()
+    assert reply.status_code == 503
+    assert "the engine process has died" in reply.json()["error"]["message"]
+    health = running.client.get("/health")
+    assert (health.status_code, health.json()) == (503, {"status": "recovering"})
+    assert running.chat().status_code == 503
+    assert "selfrag_engine_up 0.0" in running.client.get("/metrics").text
+    soon(lambda: running.client.get("/health").status_code == 200, 20)
+    assert tries == [2]
+    assert running.chat().status_code == 200
+
+
+def test_a_dead_engine_ends_a_stream_with_an_error(serve: Serve) -> None:
+    engine = Gated()
+    running = serve(random_rag(engine=engine))
+    lines: list[str] = []
+
+    def read() -> None:
+        body = {"model": "selfrag", "stream": True, "messages": [USER]}
+        with running.client.stream("POST", "/v1/chat/completions", json=body) as reply:
+            lines.extend(reply.iter_lines())
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    soon(lambda: bool(engine.held))
+    engine.dead = True
+    thread.join(10)
+    said = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    assert said[-1]["error"]["code"] == "engine_down"
+    assert lines[-2:] == ["data: [DONE]", ""]
+    assert running.client.get("/health").json() == {"status": "stopped"}
+
+
+def test_a_failing_search_is_not_the_clients_fault(serve: Serve) -> None:
+    rag = random_rag()
+    rag.retriever = lambda queries, k: 1 / 0  # type: ignore[assignment, return-value]
+    reply = serve(rag).chat(selfrag={"mode": "always", "no_retrieval_branch": False})
+    assert reply.status_code == 502
+    assert "ZeroDivisionError" in reply.json()["error"]["message"]
+
+
+def test_no_question_and_no_key_is_in_the_metrics(serve: Serve) -> None:
+    running = serve()
+    running.chat("A very private question")
+    text = running.client.get("/metrics").text
+    assert 'selfrag_requests_total{route="/v1/chat/completions",status="200"} 1.0' in text
+    assert "private" not in text
+    assert "selfrag_first_segment_seconds_count 1.0" in text
+
+
+SERVER = """
+import sys
+sys.path[:0] = {paths!r}
+from served import random_rag
+import selfrag.cli.options as options
+from selfrag.cli.main import main
+options.load = lambda *_: random_rag(engine=Slow())
+from selfrag.engines.scripted import ScriptedEngine
+from random_model import random_model
+from written import EOS, LIMITS
+import time
+class Slow(ScriptedEngine):
+    def __init__(self):
+        super().__init__(random_model(0), EOS, limits=LIMITS)
+    def step(self):
+        time.sleep(0.2)
+        return super().step()
+sys.exit(main(["serve", "--port", "0"]))
+"""
+
+
+def test_a_terminated_server_finishes_what_runs(tmp_path: Path) -> None:
+    here = Path(__file__).parent
+    code = SERVER.format(paths=[str(here), str(here.parent / "decoding")])
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    url = process.stdout.readline().split()[-1]
+    replies: list[httpx.Response] = []
+    body = {"model": "demo", "messages": [USER]}
+    thread = threading.Thread(
+        target=lambda: replies.append(httpx.post(f"{url}/v1/chat/completions", json=body, timeout=30))
+    )
+    thread.start()
+    time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    thread.join(20)
+    assert [reply.status_code for reply in replies] == [200]
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == -signal.SIGTERM
+    assert errors == ""
