@@ -1,0 +1,222 @@
+"""The page in Chromium: it ranks as Python does, asks, compares, opens traces, and shows hostile texts as texts."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from random_model import random_model, random_search
+from random_policies import policies, seeds, weights
+from served import Running, random_rag
+from written import run
+
+sys.path.append(str(Path(__file__).parents[1] / "pages"))
+
+from browsing import browser as browser
+from browsing import opened
+from hostile import HOSTILE
+
+from retrieval.passage import Passage
+from selfrag.decoding.answer import Answer
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.rescore import rescore
+from selfrag.decoding.trace import Trace, decoding_dict
+from selfrag.reflection.weights import Weights
+from selfrag.serving.page import trace_page
+
+Serve = Callable[..., Running]
+checked = settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+
+
+def decoded(seed: int, policy: Decoding) -> Answer:
+    return run(random_model(seed), search=random_search(seed), policy=policy).answer
+
+
+@pytest.fixture(scope="module")
+def viewer(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    file = tmp_path_factory.mktemp("viewer") / "trace.html"
+    file.write_text(trace_page(decoded(0, Decoding()).trace), encoding="utf-8")
+    page, seen = opened(browser, file)
+    assert seen["errors"] == []
+    return page
+
+
+def replayed(viewer: Any, trace: Trace, policy: Decoding) -> dict[str, Any]:
+    given = [json.dumps(trace.as_dict()), json.dumps(decoding_dict(policy))]
+    found: dict[str, Any] = viewer.evaluate(
+        "([trace, settings]) => { const t = JSON.parse(trace), r = replay(t, settingsOf(JSON.parse(settings)));"
+        " return {...r, text: segments(t, r.best).map(one => one.text).join('')} }",
+        given,
+    )
+    return found
+
+
+def close_call(trace: Trace) -> bool:
+    """Whether two paths are so close that the order of additions could decide between them."""
+    scores = sorted(node.path_score for node in trace.nodes)
+    return any(0 < b - a < 1e-9 for a, b in pairwise(scores))
+
+
+@checked
+@given(seeds, policies, weights, st.none() | st.sampled_from([0.0, 0.3, 0.9]))
+def test_the_page_ranks_as_python_does(
+    viewer: Any, seed: int, policy: Decoding, other: Weights, threshold: float | None
+) -> None:
+    trace = decoded(seed, policy).trace
+    expected, exact = rescore(trace, other, threshold)
+    found = replayed(viewer, trace, expected.decoding)
+    if close_call(expected):
+        return
+    assert (found["best"], found["exact"]) == (expected.best, exact)
+    for node, score, path in zip(expected.nodes, found["score"], found["path"], strict=True):
+        if node.status != "failed":
+            assert math.isclose(node.score, score, abs_tol=1e-9)
+            assert math.isclose(node.path_score, path, abs_tol=1e-9)
+
+
+@checked
+@given(
+    seeds,
+    policies,
+    st.integers(1, 4),
+    st.sampled_from([{}, {"issup": ["Fully supported"]}, {"isrel": ["Relevant"], "isuse": ["4", "5"]}]),
+)
+def test_what_the_page_calls_exact_is_what_a_fresh_decode_gives(
+    viewer: Any, seed: int, policy: Decoding, beam: int, require: dict[str, list[str]]
+) -> None:
+    trace, wanted = decoded(seed, policy).trace, replace(policy, beam=beam, require=require)
+    found = replayed(viewer, trace, wanted)
+    if found["exact"]:
+        fresh = decoded(seed, wanted)
+        assert found["text"] == fresh.text or close_call(fresh.trace)
+
+
+def test_sliders_rank_again_without_the_model_in_100_milliseconds(serve: Serve, browser: Any) -> None:
+    running = serve(random_rag(3))
+    page = browser.new_context().new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.goto(running.url)
+    page.fill("#question", "What is it?")
+    page.press("#question", "Tab")
+    page.get_by_role("button", name="Ask").click()
+    page.wait_for_selector("#view:not([hidden])")
+    asked = running.service.rag.generate("What is it?", mode="adaptive", passages=5)
+    assert page.inner_text("#answer .body") == asked.cited_text().replace(" [", "[")
+    before = len(running.service.rag.engine.requests)  # type: ignore[attr-defined]
+    kinds = set()
+    for value in (0, 0.5, 3):
+        for name in ("#w-isrel", "#w-issup", "#w-isuse", "#threshold"):
+            page.evaluate(
+                "([name, value]) => { const e = document.querySelector(name); e.value = value;"
+                " e.dispatchEvent(new Event('input')) }",
+                [name, str(min(value, 1) if name == "#threshold" else value)],
+            )
+            assert float(page.get_attribute("#view", "data-milliseconds")) < 100
+            kinds.add(page.inner_text("#exact"))
+    assert len(running.service.rag.engine.requests) == before  # type: ignore[attr-defined]
+    assert any("does not hold" in said for said in kinds)
+    page.get_by_role("button", name="Decode again").click()
+    page.get_by_text("As it was decoded.").wait_for()
+    assert len(running.service.rag.engine.requests) > before  # type: ignore[attr-defined]
+    assert errors == []
+
+
+def test_comparing_copying_and_links(serve: Serve, browser: Any) -> None:
+    running = serve(random_rag(3))
+    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    page.goto(running.url)
+    page.fill("#question", 'A "quoted" question')
+    page.get_by_role("button", name="Ask").click()
+    page.wait_for_selector("#view:not([hidden])")
+    page.get_by_role("button", name="Pin, to compare").click()
+    assert page.inner_text("#pinned-answer .body") == page.inner_text("#answer .body")
+    page.select_option("#need-issup", "Fully supported")
+    assert "as decoded" in page.inner_text("#pinned")
+    page.get_by_role("button", name="Copy Python").click()
+    code = page.evaluate("navigator.clipboard.readText()")
+    call: dict[str, Any] = {}
+    exec(
+        code.split("\n\n")[1].split("\n")[1].replace("rag.generate", "dict_of"),
+        {"dict_of": lambda q, **o: call.update(o, q=q)},
+    )
+    assert call["q"] == 'A "quoted" question'
+    assert call["require"] == {"issup": ["Fully supported"]}
+    page.get_by_role("button", name="Copy JSON").click()
+    assert Trace.from_json(page.evaluate("navigator.clipboard.readText()")).question == 'A "quoted" question'
+    page.get_by_role("button", name="Copy link").click()
+    address = page.evaluate("navigator.clipboard.readText()")
+    other = context.new_page()
+    other.goto(address)
+    assert other.input_value("#question") == 'A "quoted" question'
+
+
+def test_citations_open_the_passage_and_everything_has_a_name(serve: Serve, browser: Any) -> None:
+    running = serve()
+    page = browser.new_context(color_scheme="dark").new_page()
+    page.goto(running.url)
+    for question in ("one", "two", "three", "four"):
+        page.fill("#question", question)
+        page.get_by_role("button", name="Ask").click()
+        page.get_by_role("heading", name=question, exact=True).wait_for()
+        if page.locator(".cite").count():
+            break
+    page.locator(".cite").first.press("Enter")
+    assert page.locator("details.passage[open] p.body").first.inner_text().startswith(("Text of", "Other text of"))
+    unnamed = page.evaluate(
+        "[...document.querySelectorAll('button, input, select, textarea')].filter(e => !e.labels?.length"
+        " && !e.textContent.trim() && !e.getAttribute('aria-label')).map(e => e.outerHTML)"
+    )
+    assert unnamed == []
+
+
+@pytest.mark.parametrize("name", [name for name in HOSTILE if name != "empty"])
+def test_hostile_texts_stay_texts(browser: Any, tmp_path: Path, name: str) -> None:
+    text = HOSTILE[name]
+
+    def evil(passage: Passage | None) -> Passage | None:
+        return None if passage is None else Passage(text, text, text, metadata={"url": f"javascript:{text}"})
+
+    answer = decoded(5, Decoding(mode="always"))
+    decisions = [
+        replace(one, query=text, reason=text, passages=tuple(map(evil, one.passages))) for one in answer.trace.decisions
+    ]
+    nodes = [replace(node, text=text, passage=evil(node.passage)) for node in answer.trace.nodes]
+    trace = replace(answer.trace, question=text, nodes=tuple(nodes), decisions=tuple(decisions))
+    file = tmp_path / "trace.html"
+    file.write_text(trace_page(trace), encoding="utf-8")
+    page, seen = opened(browser, file, viewport={"width": 800, "height": 600})
+    assert page.title() == "selfrag: a recorded answer"
+    assert seen["dialogs"] == []
+    assert seen["errors"] == []
+    assert seen["requests"] == [file.as_uri()]
+    assert page.locator("h1").count() == 1
+    assert page.locator("script").count() == 2
+    assert page.evaluate("document.documentElement.scrollWidth") <= 800
+    assert page.locator("a[href^=javascript]").count() == 0
+
+
+def test_a_key_is_asked_for_and_sent(serve: Serve, browser: Any) -> None:
+    running = serve(keys=("secret",))
+    page = browser.new_context().new_page()
+    page.goto(running.url)
+    page.fill("#question", "Q")
+    page.get_by_role("button", name="Ask").click()
+    page.get_by_text("no valid API key").wait_for()
+    page.get_by_text("API key", exact=True).click()
+    page.fill("#key", "secret")
+    page.get_by_role("button", name="Ask").click()
+    page.wait_for_selector("#view:not([hidden])")
