@@ -13,6 +13,7 @@ from selfrag.cli.interpret import app as interpret
 from selfrag.cli.intrinsic import intrinsic
 from selfrag.cli.running import Commands, run
 from selfrag.cli.serve import serve
+from selfrag.cli.show import show
 from selfrag.cli.sweep import ablate, sweep
 from selfrag.cli.train import app as train
 
@@ -26,6 +27,7 @@ app = Commands(
 app.command()(ask)
 app.command()(demo)
 app.command()(serve)
+app.command()(show)
 app.command()(doctor)
 app.command()(intrinsic)
 app.command()(sweep)

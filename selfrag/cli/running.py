@@ -155,7 +155,7 @@ def _fail(program: str, message: str, code: int = USER_ERROR) -> int:
     return code
 
 
-_WRITTEN = ("out", "trace", "write")
+_WRITTEN = ("out", "trace", "write", "keep")
 """Names of options for what a command writes."""
 _ADDRESSES = ("engine", "endpoint", "url")
 _SEEDS, _NUMBERS = (0, 2**32 - 1), (-(2**31), 2**31)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from ipaddress import ip_address
 from pathlib import Path
@@ -13,6 +14,9 @@ from retrieval.reading import read_whole
 from selfrag.cli import options
 from selfrag.errors import UserError, require
 
+_SHORTEST = 16
+_KEY = re.compile(rf"[A-Za-z0-9._~+/=-]{{{_SHORTEST},}}")
+"""What RFC 6750 lets a bearer token be."""
 SERVER, CITES = "The server", "How it cites"
 
 
@@ -33,7 +37,7 @@ def serve(
     segments: options.Segments = None,
     host: Annotated[str, typer.Option(help="address to listen at", rich_help_panel=SERVER)] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0 takes a free one", rich_help_panel=SERVER)] = 8000,
-    name: Annotated[
+    served_model_name: Annotated[
         str | None, typer.Option(help="the model's name for clients; the last part of --model", rich_help_panel=SERVER)
     ] = None,
     api_key_file: Annotated[
@@ -76,7 +80,8 @@ def serve(
         return rag
 
     with _listening(host, port) as listener:
-        service = Service(load(), load, name or Path(model).name, store, Capacity(live, queue), citation_style, events)
+        name = served_model_name or Path(model).name
+        service = Service(load(), load, name, store, Capacity(live, queue), citation_style, events)
         config = uvicorn.Config(
             create_app(service, keys), timeout_graceful_shutdown=drain, log_level="warning", server_header=False
         )
@@ -109,11 +114,13 @@ def _keys(path: Path | None) -> list[str]:
     """The lines of a file of API keys.
 
     Raises:
-        UserError: it cannot be read, or holds none.
+        UserError: it cannot be read, holds none, or one that is too short or cannot be sent.
     """
     if path is None:
         return []
     keys = [line.strip() for line in read_whole(path).splitlines() if line.strip()]
     if not keys:
         raise UserError(f"{path} holds no API key; write one a line")
+    if wrong := next((number for number, key in enumerate(keys, 1) if not _KEY.fullmatch(key)), None):
+        raise UserError(f"{path}: key {wrong} is not {_SHORTEST} or more letters, digits or characters of -._~+/=")
     return keys

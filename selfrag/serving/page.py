@@ -32,8 +32,8 @@ def _page(title: str, data: dict[str, Any], *, connect: str) -> tuple[str, str]:
     script = _part("viewer.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
-        f"default-src 'none'; img-src data:; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; connect-src {connect}; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; img-src data:; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        f"connect-src {connect}; base-uri 'none'; form-action 'none'"
     )
     known = {
         "values": {str(labels.role): {label.name: label.value for label in labels} for labels in CRITIQUES},

@@ -44,6 +44,8 @@ from retrieval.encoders import EncoderCard
 from selfrag.cli.main import app as selfrag_app
 from selfrag.cli.main import main as selfrag
 from selfrag.cli.running import run as run_command
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.trace import Trace
 from selfrag.jsonl import write_jsonl
 from selfrag.training.rows import Row, Text, Token, write_rows
 
@@ -58,6 +60,8 @@ MODEL = ["--model", "{w}/model", "--engine", "transformers"]
 RIGHT: dict[str, list[str]] = {
     "selfrag ask": ["Who?", *MODEL],
     "selfrag demo": ["--out", "{w}/out/traces", *MODEL],
+    "selfrag serve": ["--port", "0", *MODEL],
+    "selfrag show": ["{w}/trace.json", "--out", "{w}/out/trace.html"],
     "selfrag doctor": ["{w}/no-model"],
     "selfrag intrinsic": ["answerability", "Who?", *MODEL, "--passage", "Ann did.", "--adapter", "none"],
     "selfrag sweep": ["{w}/rows.jsonl", "--out", "{w}/out/sweep", *MODEL],
@@ -328,7 +332,7 @@ def values(name: str, kind: Any) -> dict[str, str]:
     if name in FOLDERS:
         return {**PATHS, "file": "{w}/rows.jsonl"}
     if kind is Path or name in ("FILES", "FILE", "TEACHERS", "PARTS", "PAIRS", "WHAT"):
-        return WRITTEN if name in ("--out", "--trace", "--write") else READ
+        return WRITTEN if name in ("--out", "--trace", "--write", "--keep") else READ
     return {"nul": NUL}
 
 
@@ -377,6 +381,7 @@ def files(w: Path) -> None:
     (w / "adapter").mkdir()
     (w / "adapter" / "adapter_config.json").write_text("{}")
     passage = Passage("p1", "Ann wrote the book.", "Book")
+    (w / "trace.json").write_text(Trace("Who?", Decoding(), (), (), None).to_json())
     row = {
         "id": "u1",
         "task": "short_qa",
