@@ -103,10 +103,10 @@ def load_tokenizer(path: Path, *, trust_remote_code: bool = False) -> Any:
 
 
 def load_retriever(retriever: Retriever | str | Path | None, *, demo: bool) -> Retriever | None:
-    """A callable as it is, an index directory opened, or the demo index.
+    """A callable as it is, an index directory opened, a search server by its address, or the demo index.
 
     Raises:
-        UserError: the index cannot be used.
+        UserError: the index or the address cannot be used.
     """
     if retriever is None and not demo:
         return None
@@ -114,6 +114,10 @@ def load_retriever(retriever: Retriever | str | Path | None, *, demo: bool) -> R
         from retrieval.search import as_retriever
 
         return as_retriever(retriever)
+    if isinstance(retriever, str) and retriever.startswith(("http://", "https://")):
+        from retrieval.remote import RemoteRetriever
+
+        return RemoteRetriever(retriever)
     return load_index(DEMO if retriever is None else retriever)
 
 

@@ -47,8 +47,11 @@ Model = Annotated[
     str, typer.Option(help="demo, a folder with a checkpoint, or a name on the hub", rich_help_panel=WHAT)
 ]
 Index = Annotated[
-    Path | None,
-    typer.Option(help="folder made by `selfrag index build`; the demo corpus by default", rich_help_panel=WHAT),
+    str | None,
+    typer.Option(
+        help="folder made by `selfrag index build`, or http://HOST:PORT/retrieve; the demo corpus by default",
+        rich_help_panel=WHAT,
+    ),
 ]
 EngineName = Annotated[
     str | None,
@@ -165,12 +168,12 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def answering(model: str, index: Path | None, engine: str | None, intrinsics: Sequence[str] = ()) -> Iterator[SelfRAG]:
+def answering(model: str, index: str | None, engine: str | None, intrinsics: Sequence[str] = ()) -> Iterator[SelfRAG]:
     """A loaded `SelfRAG`, closed at the end.
 
     Args:
         model: `demo`, a directory, or a hub name.
-        index: directory of an index, None for the model's own.
+        index: directory of an index, address of a search server, None for the model's own.
         engine: name of an engine, URL of a `vllm serve`, or None for the best engine here.
         intrinsics: names of those that take part.
 
@@ -184,7 +187,7 @@ def answering(model: str, index: Path | None, engine: str | None, intrinsics: Se
         rag.close()
 
 
-def load(model: str, index: Path | None, engine: str | None, intrinsics: Sequence[str] = ()) -> SelfRAG:
+def load(model: str, index: str | None, engine: str | None, intrinsics: Sequence[str] = ()) -> SelfRAG:
     """A loaded `SelfRAG`; arguments and errors as of `answering`."""
     quiet()
     from selfrag.api import SelfRAG

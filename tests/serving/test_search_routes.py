@@ -1,0 +1,131 @@
+"""`/retrieve` and `/search`, and the client of both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+from random_model import random_search
+from served import Running, random_rag
+
+from retrieval.errors import UserError
+from retrieval.remote import RemoteRetriever
+from selfrag.loading import load_retriever
+
+Serve = Callable[..., Running]
+FIND = random_search(0)
+QUERIES = [f"query {number}" for number in range(8)]
+
+
+def test_search_r1_gets_its_shape(serve: Serve) -> None:
+    running = serve()
+    given = {"queries": QUERIES, "topk": 2, "return_scores": True}
+    found = running.client.post("/retrieve", json=given).json()["result"]
+    for query, passages in zip(QUERIES, found, strict=True):
+        assert [(one["document"]["contents"], one["score"]) for one in passages] == [
+            (f'"{p.title}"\n{p.text}', p.score) for p in FIND(query)[:2]
+        ]
+    bare = running.client.post("/retrieve", json={"queries": QUERIES}).json()["result"]
+    assert [[one["contents"] for one in passages] for passages in bare] == [
+        [f'"{p.title}"\n{p.text}' for p in FIND(query)[:5]] for query in QUERIES
+    ]
+
+
+def test_massive_serve_gets_its_shape(serve: Serve) -> None:
+    running = serve()
+    query = next(query for query in QUERIES if len(FIND(query)) >= 2)
+    reply = running.client.post("/search", json={"query": query, "n_docs": 2, "domains": "anything"}).json()
+    [passages], [scores] = reply["results"]["passages"], reply["results"]["scores"]
+    assert (reply["query"], reply["n_docs"]) == (query, 2)
+    assert passages == [f'"{p.title}"\n{p.text}' for p in FIND(query)[:2]]
+    assert scores == [1.0, 1.0]
+    assert len(reply["results"]["IDs"][0]) == 2
+
+
+@pytest.mark.parametrize("path", ["retrieve", "search"])
+def test_the_client_finds_what_the_server_finds(serve: Serve, path: str) -> None:
+    retriever = load_retriever(f"{serve().url}/{path}", demo=False)
+    assert isinstance(retriever, RemoteRetriever)
+    assert retriever(QUERIES, 3) == [FIND(query)[:3] for query in QUERIES]
+    assert retriever([], 3) == []
+    assert retriever(["a"], 0) == [[]]
+
+
+def test_a_server_without_an_index_says_so(serve: Serve) -> None:
+    rag = random_rag()
+    rag.retriever = None
+    with pytest.raises(UserError, match="this server has no index"):
+        RemoteRetriever(f"{serve(rag).url}/retrieve")(["a"], 1)
+
+
+@pytest.fixture
+def answering() -> Iterator[Callable[[bytes, int], str]]:
+    servers: list[HTTPServer] = []
+
+    def start(content: bytes, status: int = 200) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        server = HTTPServer(("127.0.0.1", 0), Handler)
+        Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_port}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("path", ["retrieve", "search"])
+@pytest.mark.parametrize(
+    ("content", "status", "said"),
+    [
+        (b"", 200, "did not answer in JSON"),
+        (b"\xff", 200, "did not answer in JSON"),
+        (b"[" * 100_000, 200, "did not answer in JSON"),
+        (b"[]", 200, "answered list, not an object"),
+        (b"{}", 200, "did not answer with a list for each of 1 queries"),
+        (b'{"result": [], "results": {"IDs": [], "passages": [], "scores": []}}', 200, "did not answer with a list"),
+        (
+            b'{"result": [3], "results": {"IDs": [3], "passages": [3], "scores": [3]}}',
+            200,
+            "did not answer with a list",
+        ),
+        (
+            b'{"result": [[{"document": 3}]], "results": {"IDs": [[1]], "passages": [[3]], "scores": [[1]]}}',
+            200,
+            "a passage without contents",
+        ),
+        (b"<h1>no</h1>", 500, "answered 500: <h1>no</h1>"),
+    ],
+)
+def test_what_a_server_may_answer_instead(
+    answering: Callable[..., str], path: str, content: bytes, status: int, said: str
+) -> None:
+    with pytest.raises(UserError, match=said):
+        RemoteRetriever(f"{answering(content, status)}/{path}")(["a"], 1)
+
+
+def test_addresses(answering: Callable[..., str]) -> None:
+    for url in ("ftp://a/retrieve", "http://", "http://127.0.0.1:9/nothing"):
+        with pytest.raises(UserError):
+            RemoteRetriever(url)
+    with pytest.raises(UserError, match="cannot be searched") as found:
+        RemoteRetriever("http://user:secret@127.0.0.1:9/retrieve")(["a"], 1)
+    assert "secret" not in str(found.value)
+    plain = json.dumps({"result": [[{"contents": "no title at all"}]]}).encode()
+    [[passage]] = RemoteRetriever(f"{answering(plain)}/retrieve")(["a"], 1)
+    assert (passage.id, passage.title, passage.text, passage.score) == ("no title at all", "", "no title at all", None)
