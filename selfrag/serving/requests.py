@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -102,22 +103,30 @@ _WIRE = {
 
 def _settings() -> dict[str, Any]:
     hints, preset = get_type_hints(Decoding), Decoding()
-    described = {name: Field(le=most) for name, most in MOST.items()}
+    said = dict(re.findall(r"^    (\w+): (.+)$", inspect.getdoc(Decoding) or "", flags=re.M))
     return {
         name: (
-            Annotated[_WIRE.get(name, hints[name]), described.get(name, Field())],
-            WeightSettings() if name == "weights" else getattr(preset, name) if name not in _WIRE else None,
+            Annotated[_WIRE.get(name, hints[name]), Field(le=MOST.get(name), description=said[name])],
+            None if name in _WIRE else getattr(preset, name),
         )
         for name in Decoding.__dataclass_fields__
     }
 
 
 class _Controls(_Exact):
-    evidence: list[EvidencePassage] | None = Field(default=None, max_length=MOST_EVIDENCE)
-    flow: Literal["none", "qr", "ad", "qr+ad"] | None = None
-    rewrite_scope: Literal["retrieval", "conversation", "alone"] = "retrieval"
-    citation_style: CitationStyle | None = None
-    events: bool | None = None
+    evidence: list[EvidencePassage] | None = Field(
+        default=None, max_length=MOST_EVIDENCE, description="passages to use in place of searching."
+    )
+    flow: Literal["none", "qr", "ad", "qr+ad"] | None = Field(
+        default=None, description="rewrite the query, ask whether the passages answer, or both."
+    )
+    rewrite_scope: Literal["retrieval", "conversation", "alone"] = Field(
+        default="retrieval", description="what a rewrite changes."
+    )
+    citation_style: CitationStyle | None = Field(
+        default=None, description="marks in the text: [1], a link in Markdown, or none."
+    )
+    events: bool | None = Field(default=None, description="also send sources as events of Open WebUI.")
 
     def decoding(self, base: Decoding) -> Decoding:
         """The settings of a request.
@@ -188,10 +197,12 @@ class Asked:
 
 
 class _Asking(_Body):
-    model: str
-    stream: bool = False
-    tools: list[Any] | None = None
-    selfrag: Controls = Field(default_factory=Controls)  # type: ignore[valid-type]
+    model: str = Field(description="the name that `/v1/models` lists.")
+    stream: bool = Field(default=False, description="send each segment as soon as it is final.")
+    tools: list[Any] | None = Field(default=None, description="none; the model calls no tools.")
+    selfrag: Controls = Field(  # type: ignore[valid-type]
+        default_factory=Controls, description="how to answer and cite; see below."
+    )
 
     @field_validator("tools")
     @classmethod
@@ -235,14 +246,18 @@ class StreamOptions(_Body):
 class ChatRequest(_Asking):
     """`POST /v1/chat/completions`. Sampling settings are accepted and have no effect: decoding is a search."""
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MOST_TURNS)]
-    stream_options: StreamOptions | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
-    n: Literal[1] | None = None
-    logprobs: Literal[False] | None = None
-    stop: str | list[str] | None = None
-    response_format: dict[str, Any] | None = None
+    messages: list[ChatMessage] = Field(
+        min_length=1, max_length=MOST_TURNS, description="the conversation; the user's turn is last."
+    )
+    stream_options: StreamOptions | None = Field(
+        default=None, description="`include_usage` sends the cost in a last chunk."
+    )
+    max_tokens: int | None = Field(default=None, ge=1, description="most new tokens of the answer.")
+    max_completion_tokens: int | None = Field(default=None, ge=1, description="the same, by its newer name.")
+    n: Literal[1] | None = Field(default=None, description="one answer.")
+    logprobs: Literal[False] | None = Field(default=None, description="not sent.")
+    stop: str | list[str] | None = Field(default=None, description="not supported; leave it out.")
+    response_format: dict[str, Any] | None = Field(default=None, description="`text` only.")
 
     @model_validator(mode="after")
     def _supported(self) -> ChatRequest:
@@ -270,10 +285,12 @@ class ChatRequest(_Asking):
 class ResponsesRequest(_Asking):
     """`POST /v1/responses`."""
 
-    input: Text | Annotated[list[ChatMessage], Field(min_length=1, max_length=MOST_TURNS)]
-    instructions: Text | None = None
-    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
-    previous_response_id: None = None
+    input: Text | Annotated[list[ChatMessage], Field(min_length=1, max_length=MOST_TURNS)] = Field(
+        description="the question, or the conversation."
+    )
+    instructions: Text | None = Field(default=None, description="a system turn before the input.")
+    max_output_tokens: int | None = Field(default=None, ge=1, description="most new tokens of the answer.")
+    previous_response_id: None = Field(default=None, description="not supported; send the whole conversation.")
 
     def asked(self, base: Decoding, style: CitationStyle, *, events: bool) -> Asked:
         """The question and its settings, see `ChatRequest.asked`."""
@@ -286,11 +303,11 @@ class ResponsesRequest(_Asking):
 class RescoreRequest(_Exact):
     """`POST /v1/rescore`: a kept answer or a trace under other weights or another threshold."""
 
-    answer_id: Annotated[str, Field(max_length=100)] | None = None
-    trace: dict[str, Any] | None = None
-    weights: WeightSettings | None = None
-    threshold: float | None = None
-    citation_style: CitationStyle | None = None
+    answer_id: str | None = Field(default=None, max_length=100, description="`selfrag.id` of an answer.")
+    trace: dict[str, Any] | None = Field(default=None, description="a trace, in place of `answer_id`.")
+    weights: WeightSettings | None = Field(default=None, description="weights to change.")
+    threshold: float | None = Field(default=None, description="retrieval threshold, 0 to 1.")
+    citation_style: CitationStyle | None = Field(default=None, description="as of an answer.")
 
     @model_validator(mode="after")
     def _one_source(self) -> RescoreRequest:
@@ -302,13 +319,15 @@ class RescoreRequest(_Exact):
 class RetrieveRequest(_Body):
     """`POST /retrieve`, as Search-R1 and other trainers send it."""
 
-    queries: Annotated[list[Text], Field(min_length=1, max_length=MOST_QUERIES)]
-    topk: Annotated[int, Field(ge=1, le=MOST_FOUND)] | None = None
-    return_scores: bool = False
+    queries: list[Text] = Field(min_length=1, max_length=MOST_QUERIES, description="what to search for.")
+    topk: int | None = Field(default=None, ge=1, le=MOST_FOUND, description="passages a query.")
+    return_scores: bool = Field(default=False, description="wrap each passage with its score.")
 
 
 class SearchRequest(_Body):
     """`POST /search`, as clients of massive-serve send it."""
 
-    query: Text | Annotated[list[Text], Field(min_length=1, max_length=MOST_QUERIES)]
-    n_docs: Annotated[int, Field(ge=1, le=MOST_FOUND)] = 1
+    query: Text | Annotated[list[Text], Field(min_length=1, max_length=MOST_QUERIES)] = Field(
+        description="what to search for; one or many."
+    )
+    n_docs: int = Field(default=1, ge=1, le=MOST_FOUND, description="passages a query.")
