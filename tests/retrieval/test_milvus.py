@@ -129,7 +129,7 @@ def test_a_condition_keeps_the_same_passages(shared, conditions, mode):
 @pytest.mark.parametrize(
     ("condition", "message"),
     [
-        ("yaer>=2010", "no passage in .* has a column 'yaer'"),
+        ("published>=2010", "no passage in .* has a column 'published'"),
         ("year>=soon", "holds numbers; >= cannot compare them with soon"),
         ("venue>=2010", "holds texts; >= cannot compare them with 2010"),
         (Condition("year", "or 1 ==", (1,)), "operator='or 1 =='"),
