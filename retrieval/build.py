@@ -29,7 +29,7 @@ from retrieval.manifests import MANIFEST
 from retrieval.passage import Passage
 from retrieval.readers import files_fingerprint, read_files
 from retrieval.reading import read_json
-from retrieval.search import IndexRetriever
+from retrieval.search import LocalRetriever
 from retrieval.splitting import Splitting
 from retrieval.vectors import FlatIndex
 
@@ -48,7 +48,7 @@ def build_index(
     language: str | None = None,
     batch_size: int = 64,
     progress: bool | None = None,
-) -> IndexRetriever:
+) -> LocalRetriever:
     """Index the user's files; see `index_passages` for how, and `read_files` for the formats.
 
     Args:
@@ -93,7 +93,7 @@ def index_passages(
     batch_size: int = 64,
     progress: bool | None = None,
     inputs: str = "",
-) -> IndexRetriever:
+) -> LocalRetriever:
     """Index passages. Nothing appears at `out` before all is done; an interrupted call is continued by the next one.
 
     Where `out` already holds the index of these very passages with this encoder, nothing is encoded, also where it is

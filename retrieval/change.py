@@ -93,7 +93,7 @@ def add_passages(
     """
     whole("batch_size", batch_size)
     with _changing(directory) as (target, manifest, building):
-        loaded = encoder_of(target, manifest, encoder)
+        loaded = encoder_of(f"index {target}", manifest.encoder, encoder)
         name = f"{PARTS}/{manifest.generation + 1}-{SEGMENT}"
         if (target / name).exists():  # an addition was killed before the manifest could name it
             shutil.rmtree(building / "draft", ignore_errors=True)

@@ -17,7 +17,7 @@ from retrieval.errors import UserError
 from retrieval.metadata import Scalar
 from retrieval.vectors import Mask
 
-_OPERATORS = {
+OPERATORS = {
     ">=": "greater_equal",
     "<=": "less_equal",
     "!=": "not_equal",
@@ -87,8 +87,8 @@ def allowed_rows(corpus: Corpus, conditions: Sequence[Condition | str]) -> Mask:
 def _mask(corpus: Corpus, condition: Condition) -> Mask:
     from pyarrow import compute
 
-    if condition.operator not in _OPERATORS:
-        raise UserError(f"operator={condition.operator!r:.40}: choose one of {', '.join(_OPERATORS)}")
+    if condition.operator not in OPERATORS:
+        raise UserError(f"operator={condition.operator!r:.40}: choose one of {', '.join(OPERATORS)}")
     parts = corpus.column(condition.column)
     if all(column is None for column, _ in parts):
         known = ", ".join(["id", "title", *corpus.columns()])
@@ -102,7 +102,7 @@ def _mask(corpus: Corpus, condition: Condition) -> Mask:
         if condition.operator == "in":
             met = compute.is_in(column, value_set=values)
         else:
-            met = getattr(compute, _OPERATORS[condition.operator])(column, values[0])
+            met = getattr(compute, OPERATORS[condition.operator])(column, values[0])
         masks.append(met.fill_null(False).to_numpy())
     return np.concatenate(masks)
 

@@ -24,7 +24,7 @@ from retrieval.errors import UserError
 from retrieval.fusion import Fusion
 from retrieval.manifests import MANIFEST, check_finished, checksums
 from retrieval.reading import user_path
-from retrieval.search import DenseRetriever, HybridRetriever, IndexRetriever, WordRetriever
+from retrieval.search import DenseRetriever, HybridRetriever, LocalRetriever, WordRetriever
 from retrieval.vectors import FlatIndex, Mask, SegmentedIndex, VectorIndex
 from retrieval.words import WordIndex, check_language
 
@@ -216,7 +216,7 @@ def open_index(
     *,
     mode: str | None = None,
     fusion: Fusion | None = None,
-) -> IndexRetriever:
+) -> LocalRetriever:
     """A retriever over an index that `build_index` wrote; corpus and vectors are memory-mapped.
 
     It keeps reading the generation that it opened, also while the index is changed.
@@ -240,7 +240,9 @@ def open_index(
     words = None if parts.words is None else WordRetriever(parts.corpus, parts.words)
     if mode == "words" and words is not None:
         return words
-    dense = DenseRetriever(parts.corpus, parts.index, encoder_of(path, manifest, encoder), manifest.template)
+    dense = DenseRetriever(
+        parts.corpus, parts.index, encoder_of(f"index {path}", manifest.encoder, encoder), manifest.template
+    )
     return dense if mode == "dense" or words is None else HybridRetriever(dense, words, fusion)
 
 
@@ -334,23 +336,25 @@ def _kept(path: Path, manifest: IndexManifest) -> Mask | None:
     return ~removed
 
 
-def encoder_of(path: Path, manifest: IndexManifest, encoder: Encoder | str | Path | None) -> Encoder:
+def encoder_of(where: str, built_with: EncoderCard, encoder: Encoder | str | Path | None) -> Encoder:
     """The encoder of an index, loaded.
+
+    Args:
+        where: the index, for the message.
+        built_with: the encoder that made its vectors.
+        encoder: an encoder, or where to load it; None loads it from where it was at build time.
 
     Raises:
         UserError: the index was built with another one, or with one that must be given.
     """
-    built_with = manifest.encoder
     if encoder is None:
         if not built_with.source:
-            raise UserError(
-                f"index {path} was built with encoder {built_with.name!r}, which must be passed as encoder="
-            )
+            raise UserError(f"{where} was built with encoder {built_with.name!r}, which must be passed as encoder=")
         encoder = built_with.source
     loaded = load_encoder(encoder)
     if loaded.card.identity() != built_with.identity():
         raise UserError(
-            f"index {path} was built with another encoder: {built_with.name!r} ({built_with.fingerprint:.40}), "
+            f"{where} was built with another encoder: {built_with.name!r} ({built_with.fingerprint:.40}), "
             f"not {loaded.card.name!r} ({loaded.card.fingerprint:.40}); open it with that one, or build it again"
         )
     return loaded

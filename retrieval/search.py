@@ -23,7 +23,7 @@ from retrieval.vectors import Hits, Mask, VectorIndex
 from retrieval.words import WordIndex
 
 _SPARE = 8  # rows beyond k that are fetched at first, to stand in for passages that repeat a better one
-_FUSED = 100  # rows of each ranking that are fused
+FUSED_ROWS = 100  # rows of each ranking that are fused
 _MOST_FETCHED = 256  # times as many rows are looked at in the end, whatever the number of repeated passages
 
 
@@ -35,14 +35,7 @@ class Query(NamedTuple):
 
 
 class IndexRetriever(ABC):
-    """Search in the passages of an index. Holds no state of a search: safe to call from many threads.
-
-    Attributes:
-        corpus: the passages, by row; those that were removed are still there, and are never found.
-    """
-
-    corpus: Corpus
-    _allowed: Mask | None = None
+    """Search in the passages of an index. Holds no state of a search: safe to call from many threads."""
 
     def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
         """For each query its best passages, scores falling; no two of them have the same text.
@@ -70,51 +63,89 @@ class IndexRetriever(ABC):
         found = dict(zip(distinct, self._search(self._prepared(distinct), k), strict=True))
         return [list(found[query]) for query in queries]
 
+    @abstractmethod
     def where(self, *conditions: Condition | str) -> Self:
         """The same search among the passages that meet all of some conditions, such as `year>=2020`.
 
         Raises:
             UserError: no such column, or values of another type than it holds.
         """
-        found = copy(self)
-        allowed = allowed_rows(self.corpus, conditions)
-        found._allowed = allowed if self._allowed is None else self._allowed & allowed
-        return found
 
     def _prepared(self, queries: Sequence[str]) -> list[Query]:
         """Queries with what is computed of them once."""
         return [Query(query, None) for query in queries]
 
     @abstractmethod
-    def _ranked(self, queries: Sequence[Query], k: int, allowed: Mask | None) -> Hits:
-        """The k best rows of each query."""
+    def _most_rows(self) -> int:
+        """How many rows a search can give."""
+
+    @abstractmethod
+    def _found(self, queries: Sequence[Query], rows: int, k: int) -> list[tuple[list[Passage], int]]:
+        """For each query the k best of its best rows that differ in their text, and how many rows were found."""
 
     def _search(self, queries: Sequence[Query], k: int) -> list[list[Passage]]:
         results: list[list[Passage]] = [[] for _ in queries]
-        fetch = min(k + _SPARE, len(self.corpus))
-        pending, most = list(range(len(queries))), min(fetch * _MOST_FETCHED, len(self.corpus))
+        fetch = min(k + _SPARE, self._most_rows())
+        pending, most = list(range(len(queries))), min(fetch * _MOST_FETCHED, self._most_rows())
         while pending:
-            hits = self._ranked([queries[position] for position in pending], fetch, self._allowed)
             more = []
-            for position, scores, rows in zip(pending, hits.scores, hits.rows, strict=True):
-                found = rows >= 0
-                results[position] = self._distinct(scores[found], rows[found], k)
-                if len(results[position]) < k and fetch < most and found.sum() == fetch:
+            found = self._found([queries[position] for position in pending], fetch, k)
+            for position, (passages, rows) in zip(pending, found, strict=True):
+                results[position] = passages
+                if len(passages) < k and fetch < most and rows == fetch:
                     more.append(position)
             pending, fetch = more, min(fetch * 4, most)
         return results
 
-    def _distinct(self, scores: NDArray[np.float32], rows: NDArray[np.int64], k: int) -> list[Passage]:
-        best: dict[str, tuple[int, Passage]] = {}
-        for score, row in zip(scores, rows.tolist(), strict=True):
-            passage = self.corpus[row]
-            best.setdefault(" ".join(passage.text.split()), (row, passage.with_score(float(score))))
-            if len(best) == k:
-                break
-        return [replace(passage, metadata=self.corpus.further(row)) for row, passage in best.values()]
+
+def different_texts(passages: Iterable[Passage], k: int) -> list[Passage]:
+    """The first k passages of which no two have the same text."""
+    best: dict[str, Passage] = {}
+    for passage in passages:
+        best.setdefault(" ".join(passage.text.split()), passage)
+        if len(best) == k:
+            break
+    return list(best.values())
 
 
-class DenseRetriever(IndexRetriever):
+class LocalRetriever(IndexRetriever):
+    """Search in the passages of an index on this machine.
+
+    Attributes:
+        corpus: the passages, by row; those that were removed are still there, and are never found.
+    """
+
+    corpus: Corpus
+    _allowed: Mask | None = None
+
+    def where(self, *conditions: Condition | str) -> Self:
+        """The same search among the passages that meet all of some conditions; see `IndexRetriever.where`."""
+        found = copy(self)
+        allowed = allowed_rows(self.corpus, conditions)
+        found._allowed = allowed if self._allowed is None else self._allowed & allowed
+        return found
+
+    @abstractmethod
+    def _ranked(self, queries: Sequence[Query], k: int, allowed: Mask | None) -> Hits:
+        """The k best rows of each query."""
+
+    def _most_rows(self) -> int:
+        return len(self.corpus)
+
+    def _found(self, queries: Sequence[Query], rows: int, k: int) -> list[tuple[list[Passage], int]]:
+        hits = self._ranked(queries, rows, self._allowed)
+        found = []
+        for scores, numbers in zip(hits.scores, hits.rows, strict=True):
+            known = numbers >= 0
+            passages = map(self._passage, numbers[known].tolist(), scores[known].tolist())
+            found.append((different_texts(passages, k), int(known.sum())))
+        return found
+
+    def _passage(self, row: int, score: float) -> Passage:
+        return replace(self.corpus[row], score=score, metadata=self.corpus.further(row))
+
+
+class DenseRetriever(LocalRetriever):
     """Search by the inner product of vectors.
 
     Args:
@@ -158,7 +189,7 @@ class DenseRetriever(IndexRetriever):
         return self._index.search(vectors, k, allowed)
 
 
-class WordRetriever(IndexRetriever):
+class WordRetriever(LocalRetriever):
     """Search by words: BM25.
 
     Args:
@@ -182,7 +213,7 @@ class WordRetriever(IndexRetriever):
         return hits
 
 
-class HybridRetriever(IndexRetriever):
+class HybridRetriever(LocalRetriever):
     """Search by vectors and by words, the two rankings fused.
 
     Args:
@@ -201,7 +232,7 @@ class HybridRetriever(IndexRetriever):
         return self._dense._prepared(queries)
 
     def _ranked(self, queries: Sequence[Query], k: int, allowed: Mask | None) -> Hits:
-        depth = max(k, _FUSED)
+        depth = max(k, FUSED_ROWS)
         dense = self._dense._ranked(queries, depth, allowed)
         words = self._words._ranked(queries, depth, allowed)
         fused = [self._fusion(dense.query(number), words.query(number), k) for number in range(len(queries))]

@@ -56,7 +56,7 @@ class WordIndex:
     def __init__(self, folder: Path, language: str) -> None:
         import tantivy
 
-        self._analyzer = _analyzer(tantivy, language)
+        self._analyzer = analyzer(language)
         self._schema = _schema(tantivy)
         self._links: TemporaryDirectory[str] | None = None
         try:
@@ -85,7 +85,7 @@ class WordIndex:
         """
         import tantivy
 
-        words = list(dict.fromkeys(self._analyzer.analyze(whole(query))))[:_MOST_WORDS]
+        words = query_words(self._analyzer, query)
         count = len(self) if allowed is None else int(np.count_nonzero(allowed))
         if not words or not count or not k:
             return Hits(np.zeros((1, 0), np.float32), np.zeros((1, 0), np.int64))
@@ -110,6 +110,11 @@ class WordIndex:
         return Hits(scores[None, order], found[None, order])
 
 
+def query_words(analyzer: Any, query: str) -> list[str]:
+    """The different words of a query, as stems; at most 200."""
+    return list(dict.fromkeys(analyzer.analyze(whole(query))))[:_MOST_WORDS]
+
+
 def add_words(folder: Path, passages: Iterable[Passage], first: int, language: str, older: Path | None = None) -> None:
     """Write an index of words, or one with more passages than an older one, which stays as it is.
 
@@ -128,7 +133,7 @@ def add_words(folder: Path, passages: Iterable[Passage], first: int, language: s
         if not file.name.endswith(".lock"):
             _link(file, folder / file.name)
     index = tantivy.Index(_schema(tantivy), path=str(folder), reuse=True)
-    index.register_tokenizer("words", _analyzer(tantivy, language))
+    index.register_tokenizer("words", analyzer(language))
     writer = index.writer(heap_size=_HEAP, num_threads=1)
     for row, passage in enumerate(passages, start=first):
         document = tantivy.Document(body=[f"{passage.title} {passage.text}"])
@@ -177,7 +182,14 @@ def _schema(tantivy: Any) -> Any:
     return builder.build()
 
 
-def _analyzer(tantivy: Any, language: str) -> Any:
+def analyzer(language: str) -> Any:
+    """What `analyze` of a text gives: its words in lower case as stems, without stop words.
+
+    Raises:
+        UserError: there is no stemmer for the language.
+    """
+    import tantivy
+
     check_language(language)
     builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
     builder = builder.filter(tantivy.Filter.remove_long(_LONGEST_WORD)).filter(tantivy.Filter.lowercase())

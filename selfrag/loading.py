@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from retrieval import pretrained
+from retrieval.milvus import is_milvus
 from retrieval.passage import Retriever
 from retrieval.reading import user_path
 from retrieval.search import IndexRetriever
@@ -131,7 +132,7 @@ def load_index(name_or_path: str | Path, encoder: str | None = None, mode: str |
     """An index with its encoder; where that has moved since, with the packaged one.
 
     Args:
-        name_or_path: folder of the index, or a registered name such as `demo`.
+        name_or_path: folder of the index, a registered name such as `demo`, or the address of a collection of Milvus.
         encoder: directory, hub name or registered name of its encoder; None looks where it was at build time.
         mode: `dense`, `words` or `hybrid`; None is hybrid where the index has words, else dense.
 
@@ -140,24 +141,29 @@ def load_index(name_or_path: str | Path, encoder: str | None = None, mode: str |
     """
     from retrieval.index import open_index
 
+    if is_milvus(name_or_path):
+        from retrieval.milvus_search import open_milvus
+
+        return open_milvus(name_or_path, index_encoder(name_or_path, encoder), mode=mode)
     directory = index_directory(name_or_path)
     return open_index(directory, index_encoder(directory, encoder), mode=mode)
 
 
-def index_encoder(directory: Path, encoder: str | None) -> str | None:
+def index_encoder(index: str | Path, encoder: str | None) -> str | None:
     """Where the encoder of an index is: as given, else where it was at build time, else the packaged one.
 
     Args:
-        directory: folder of the index.
+        index: folder of the index, or the address of a collection of Milvus.
         encoder: directory, hub name or registered name; None looks where it was.
 
     Returns:
         A directory or hub name; None where the index does not say it.
     """
     from retrieval.index import load_manifest
+    from retrieval.milvus import Collection
 
     if encoder is None:
-        source = load_manifest(directory).encoder.source
+        source = (Collection.open(index).card if is_milvus(index) else load_manifest(index)).encoder.source
         # A hub name may always be found; a directory may have moved.
         moved = Path(source).is_absolute() and not Path(source).is_dir()
         return resolve_encoder(DEMO) if source and moved else source or None

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from retrieval import Passage, build_index
 from retrieval.change import add_files, compact_index, remove_passages, verify_index
 from retrieval.corpus import Corpus
-from retrieval.encoders import load_encoder
-from retrieval.index import CORPUS, load_manifest
+from retrieval.encoders import EncoderCard, load_encoder
+from retrieval.index import CORPUS, IndexManifest, load_manifest
+from retrieval.milvus import FORM, Collection, is_milvus
+from retrieval.milvus_change import add_to_collection, push_index, remove_from_collection
+from retrieval.readers import read_files
 from retrieval.splitting import Splitting, sentence_finder
 from selfrag.cli.running import Commands
 from selfrag.errors import UserError
@@ -33,6 +37,7 @@ FilesArgument = Annotated[
     list[Path], typer.Argument(help="jsonl, tsv, csv, parquet (id, title, text), txt or md files.")
 ]
 DirectoryArgument = Annotated[Path, typer.Argument(help="Directory of the index.")]
+IndexArgument = Annotated[Path, typer.Argument(help=f"Directory of the index, or {FORM}.")]
 WordsOption = Annotated[int, typer.Option(help="Most words of a passage cut from a document.")]
 OverlapOption = Annotated[int, typer.Option(help="Sentences that a passage repeats from the one before.")]
 SentencesOption = Annotated[str, typer.Option(help="'rules', or the name of an installed spaCy model.")]
@@ -103,7 +108,7 @@ def build(
 
 @app.command()
 def add(
-    directory: DirectoryArgument,
+    directory: IndexArgument,
     files: FilesArgument,
     encoder: EncoderOption = None,
     words: WordsOption = _DEFAULT.words,
@@ -117,17 +122,22 @@ def add(
     splitting = _splitting(words, overlap, sentences)
     source = index_encoder(directory, encoder)
     loaded = None if source is None else load_encoder(source, device=device, precision=precision)
-    added = add_files(directory, files, encoder=loaded, splitting=splitting, batch_size=batch_size)
+    if is_milvus(directory):
+        rows = read_files(files, splitting)
+        added = add_to_collection(directory, rows, encoder=loaded, batch_size=batch_size)
+    else:
+        added = add_files(directory, files, encoder=loaded, splitting=splitting, batch_size=batch_size)
     typer.echo(f"{added} passages added to {directory}")
 
 
 @app.command()
 def remove(
-    directory: DirectoryArgument,
+    directory: IndexArgument,
     ids: Annotated[list[str], typer.Argument(help="Ids of the passages.")],
 ) -> None:
     """Remove passages from an index by id."""
-    typer.echo(f"{remove_passages(directory, ids)} passages removed from {directory}")
+    removed = (remove_from_collection if is_milvus(directory) else remove_passages)(directory, ids)
+    typer.echo(f"{removed} passages removed from {directory}")
 
 
 @app.command()
@@ -143,22 +153,54 @@ def compact(
 
 
 @app.command()
-def info(
+def push(
     directory: DirectoryArgument,
+    address: Annotated[str, typer.Argument(help=f"The collection: {FORM}.")],
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            help="Kind of search: auto (Milvus chooses), flat (exact), or ivf (IVF with RaBitQ codes).",
+            show_default="as it is; auto for a new collection, flat in a file",
+        ),
+    ] = None,
+) -> None:
+    """Copy an index into a collection of Milvus. Interrupted, it continues when the same command is run again."""
+    written, passages = push_index(index_directory(str(directory)), address, kind=kind)
+    typer.echo(f"{written} passages written; {address} holds {passages}")
+
+
+@app.command()
+def info(
+    directory: IndexArgument,
     verify: Annotated[bool, typer.Option("--verify", help="Read all files and compare their checksums.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show what an index holds, how it is searched, and the recall that was measured."""
-    path = index_directory(str(directory))
-    manifest = verify_index(path) if verify else load_manifest(path)
+    if is_milvus(directory):
+        if verify:
+            raise UserError("a collection of Milvus has no checksums; leave --verify out")
+        values, rows = _collection_info(Collection.open(directory))
+    else:
+        path = index_directory(str(directory))
+        manifest = verify_index(path) if verify else load_manifest(path)
+        values, rows = manifest.as_dict(), _index_info(path, manifest)
     if as_json:
-        typer.echo(json.dumps(manifest.as_dict(), ensure_ascii=False))
+        typer.echo(json.dumps(values, ensure_ascii=False))
         return
+    for name, value in rows.items():
+        typer.echo(f"{name:<11} {printable(value)}")
+
+
+def _encoder_line(encoder: EncoderCard) -> str:
+    return f"{encoder.name}, {encoder.dim} numbers a passage, {encoder.precision}"
+
+
+def _index_info(path: Path, manifest: IndexManifest) -> dict[str, str]:
     added = sum(segment.passages for segment in manifest.added)
     rows = {
         "passages": f"{manifest.rows - manifest.removed}",
         "segments": f"{len(manifest.segments)}; {added} passages added, {manifest.removed} removed",
-        "encoder": f"{manifest.encoder.name}, {manifest.encoder.dim} numbers a passage, {manifest.encoder.precision}",
+        "encoder": _encoder_line(manifest.encoder),
         "columns": ", ".join(["id", "title", *Corpus.open(path / CORPUS).columns()]),
         "words": f"BM25, {manifest.language}" if manifest.language else "none",
         "search": "flat (exact)",
@@ -170,13 +212,25 @@ def info(
         rows["search"] = f"{manifest.kind} ({dense.factory}); a query visits {lists}{dense.candidates} candidates"
         bound = f"lower 95% bound {dense.recall_low:.3f}, {dense.queries} queries"
         rows["recall@10"] = f"{dense.recall:.3f} of exact search ({bound})"
-    for name, value in rows.items():
-        typer.echo(f"{name:<11} {printable(value)}")
+    return rows
+
+
+def _collection_info(collection: Collection) -> tuple[dict[str, Any], dict[str, str]]:
+    card, passages = collection.card, len(collection)
+    columns = ["id", "title", *collection.columns()]
+    rows = {
+        "passages": f"{passages}",
+        "encoder": _encoder_line(card.encoder),
+        "columns": ", ".join(columns),
+        "words": f"BM25, {card.language}" if card.language else "none",
+        "search": f"Milvus, {card.kind}",
+    }
+    return {"passages": passages, "columns": columns, **asdict(card)}, rows
 
 
 @app.command()
 def search(
-    directory: DirectoryArgument,
+    directory: IndexArgument,
     query: Annotated[str, typer.Argument(help="What to look for.")],
     k: Annotated[int, typer.Option("-k", help="Number of passages.", min=1)] = 5,
     encoder: EncoderOption = None,

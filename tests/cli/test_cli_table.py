@@ -70,6 +70,7 @@ RIGHT: dict[str, list[str]] = {
     "selfrag index add": ["{w}/index", "{w}/passages.jsonl", "--encoder", "{w}/encoder"],
     "selfrag index remove": ["{w}/index", "p2"],
     "selfrag index compact": ["{w}/index"],
+    "selfrag index push": ["{w}/index", "milvus:{w}/out/docs.db"],
     "selfrag index info": ["{w}/index"],
     "selfrag index search": ["{w}/index", "Who?", "--encoder", "{w}/no-encoder"],
     "selfrag train adapter": ["{w}/train.jsonl", "--base", "{w}/model", "--out", "{w}/out/adapter"],

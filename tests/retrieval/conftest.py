@@ -38,7 +38,7 @@ def encoder():
     return WordEncoder()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_encoder():
     return WordEncoder
 

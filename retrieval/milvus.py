@@ -1,0 +1,361 @@
+"""Collections of Milvus: their addresses, what they hold, and writing into them. A file of milvus-lite is one too."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from retrieval.checks import choice
+from retrieval.corpus import Row
+from retrieval.encoders import EncoderCard, Template
+from retrieval.encoding import BLOCK_ROWS
+from retrieval.errors import UserError, require
+from retrieval.manifests import record
+from retrieval.passage import Passage
+from retrieval.reading import user_path
+from retrieval.vectors import Matrix
+from retrieval.words import analyzer
+
+FORM = "milvus://HOST:PORT/COLLECTION or milvus:FILE.db"
+TOKEN = "MILVUS_TOKEN"  # noqa: S105 - the name of an environment variable
+MOST_ROWS = 16_384
+"""Rows that Milvus returns at most."""
+_SERVER = re.compile(
+    r"milvus(\+https)?:/{1,2}([\w.-]+|\[[0-9a-fA-F:]+\])(?::(\d{1,5}))?/([A-Za-z_]\w{0,254})", re.ASCII
+)
+_FILE = re.compile(r"milvus:(.+\.db)(?:/([A-Za-z_]\w{0,254}))?", re.ASCII | re.DOTALL)
+_PATH_SLASH = re.compile(r"^(milvus(?:\+https)?:)/(?=[^/]+/\w+$)")  # a `Path` makes one slash of two
+_PROPERTY, _FORMAT = "selfrag", "selfrag-milvus-1"
+KINDS: dict[str, dict[str, Any]] = {
+    "auto": {"index_type": "AUTOINDEX"},
+    "flat": {"index_type": "FLAT"},
+    "ivf": {"index_type": "IVF_RABITQ", "params": {"nlist": 1024, "refine": True, "refine_type": "SQ8"}},
+}
+_SEARCHED: dict[str, dict[str, Any]] = {"ivf": {"nprobe": 64, "refine_k": 10}}
+_MOST_BYTES = 65_535  # of a text
+_SENT = 256  # rows of a request: with the longest texts it stays below the 64 MB that a server takes
+_CONNECTING, _ANSWERING = 10, 120  # seconds
+
+
+def is_milvus(name: str | Path) -> bool:
+    """Whether a name of an index is meant to be an address of Milvus."""
+    return str(name).startswith(("milvus:", "milvus+https:"))
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionCard:
+    """How the vectors and words of a collection were made; a property of the collection.
+
+    Attributes:
+        encoder: the encoder that made the vectors.
+        template: how passages and queries become texts.
+        language: of the stems and stop words; empty for no search by words.
+        kind: of the vector index: `auto`, `flat` or `ivf`.
+    """
+
+    encoder: EncoderCard
+    template: Template
+    language: str
+    kind: str
+
+    def __post_init__(self) -> None:
+        choice("kind", self.kind, KINDS)
+
+
+class Collection:
+    """A collection of passages. Safe to use from many threads.
+
+    Args:
+        address: `milvus://HOST:PORT/COLLECTION` (`milvus+https` for TLS), or `milvus:FILE.db` or
+            `milvus:FILE.db/COLLECTION` for a file of milvus-lite. The environment variable MILVUS_TOKEN holds
+            `USER:PASSWORD` or a key, if the server wants one.
+
+    Attributes:
+        address: of the collection.
+        card: how it was made, after `open` or `create`.
+
+    Raises:
+        UserError: no such form, or nothing answers there.
+    """
+
+    card: CollectionCard
+
+    def __init__(self, address: str | Path) -> None:
+        self._token = os.environ.get(TOKEN, "")
+        uri, self._name = _parsed(str(address))
+        self.address = _PATH_SLASH.sub(r"\1//", str(address))
+        self.is_file = uri.endswith(".db")
+        pymilvus = require("pymilvus", extra="milvus")
+        if self.is_file:
+            require("milvus_lite", extra="milvus")
+        for library in ("pymilvus", "milvus_lite", "grpc._server"):  # they log what they raise, with the traceback
+            logging.getLogger(library).setLevel(logging.CRITICAL)
+        self._error: type[Exception] = pymilvus.MilvusException
+        with self._told():
+            self._client = pymilvus.MilvusClient(uri, token=self._token, timeout=_CONNECTING)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turn errors of Milvus into one line, which never shows the token."""
+        try:
+            yield
+        except self._error as error:
+            message = str(getattr(error, "message", error))
+            if "Open local milvus failed" in message and "dir:" not in message:
+                message = (
+                    "milvus-lite cannot open the file; another process may hold it, or it is no file of milvus-lite"
+                )
+            if self._token:
+                message = message.replace(self._token, "***")
+            raise UserError(f"{self.address}: {message:.400}") from None  # its traceback could show the token
+
+    def exists(self) -> bool:
+        """Whether there is such a collection."""
+        with self._told():
+            return bool(self._client.has_collection(self._name, timeout=_ANSWERING))
+
+    @classmethod
+    def open(cls, address: str | Path) -> Collection:
+        """A collection that is there.
+
+        Raises:
+            UserError: there is none, or `selfrag index push` did not make it.
+        """
+        found = cls(address)
+        found._load()
+        return found
+
+    def _load(self) -> None:
+        if not self.exists():
+            raise UserError(
+                f"{self.address}: no collection {self._name}; make it with: selfrag index push DIR {self.address}"
+            )
+        with self._told():
+            properties = self._client.describe_collection(self._name, timeout=_ANSWERING).get("properties", {})
+        try:
+            values = json.loads(properties.get(_PROPERTY, "null"))
+            if not isinstance(values, dict) or values.pop("format", None) != _FORMAT:
+                raise UserError(f"collection {self._name} was not made by selfrag index push")
+            self.card = record(CollectionCard, values, f"property {_PROPERTY} of {self._name}")
+        except (ValueError, RecursionError, UserError) as error:
+            raise UserError(f"{self.address}: {error}; choose another collection") from error
+        with self._told():
+            self._client.load_collection(self._name)
+
+    def create(self, encoder: EncoderCard, template: Template, language: str, kind: str | None) -> None:
+        """Make the collection if it is not there; see `CollectionCard`.
+
+        A kind of None will do with any. A new collection then has kind `auto`, in a file of milvus-lite `flat`.
+
+        Raises:
+            UserError: it is there with another encoder, template, language or kind.
+        """
+        if self.is_file and kind == "ivf":
+            raise UserError(f"{self.address}: milvus-lite has no index of kind ivf; choose flat or auto")
+        if not self.exists():
+            with self._told():
+                self._create(CollectionCard(encoder, template, language, kind or ("flat" if self.is_file else "auto")))
+        self._load()
+        found = self.card
+        if found.encoder.identity() != encoder.identity() or found.template != template:
+            raise UserError(
+                f"{self.address} was filled with another encoder or template: {found.encoder.name!r} "
+                f"({found.encoder.fingerprint:.40}), not {encoder.name!r} ({encoder.fingerprint:.40}); "
+                "choose another collection"
+            )
+        if found.language != language or kind not in (None, found.kind):
+            raise UserError(
+                f"{self.address} has kind {found.kind} and language {found.language or 'none'}, not "
+                f"{kind or found.kind} and {language or 'none'}; choose another collection"
+            )
+
+    def _create(self, card: CollectionCard) -> None:
+        from pymilvus import DataType, Function, FunctionType
+
+        schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False)
+        indexes = self._client.prepare_index_params()
+        schema.add_field("id", DataType.VARCHAR, is_primary=True, max_length=_MOST_BYTES)
+        for name in ("title", "body", "digest"):  # a body is the title, a space, and the text
+            schema.add_field(name, DataType.VARCHAR, max_length=_MOST_BYTES)
+        schema.add_field("metadata", DataType.JSON)
+        schema.add_field("vector", DataType.FLOAT_VECTOR, dim=card.encoder.dim)
+        indexes.add_index("vector", metric_type="IP", **KINDS[card.kind])
+        if card.language:  # stems of ours, since the analyzers differ between servers and milvus-lite
+            words: dict[str, Any] = {"enable_analyzer": True, "analyzer_params": {"type": "standard"}}
+            schema.add_field("words", DataType.VARCHAR, max_length=_MOST_BYTES, **words)
+            schema.add_field("bm25", DataType.SPARSE_FLOAT_VECTOR)
+            schema.add_function(Function("bm25", FunctionType.BM25, ["words"], ["bm25"]))
+            # pymilvus sends plain params one by one, which milvus-lite ignores; nested ones reach both as one object.
+            bm25 = {"params": {"bm25_k1": 1.2, "bm25_b": 0.75}}
+            indexes.add_index("bm25", index_type="SPARSE_INVERTED_INDEX", metric_type="BM25", params=bm25)
+        stated = json.dumps({"format": _FORMAT, **asdict(card)})
+        self._client.create_collection(
+            self._name,
+            schema=schema,
+            index_params=indexes,
+            consistency_level="Strong",  # a passage that was removed is never found
+            properties={_PROPERTY: stated},
+        )
+
+    def __len__(self) -> int:
+        with self._told():
+            found = self._client.query(self._name, filter="", output_fields=["count(*)"], timeout=_ANSWERING)
+        return int(found[0]["count(*)"])
+
+    def rank(self, field: str, queries: Sequence[Any], k: int, where: str) -> list[list[tuple[str, float]]]:
+        """Ids and scores of the k best passages of each query, scores falling, equal ones by id.
+
+        Args:
+            field: `vector` or `bm25`.
+            queries: vectors, or texts of stems.
+            k: at most 16,384.
+            where: an expression of Milvus; empty for all passages.
+        """
+        params = _SEARCHED.get(self.card.kind, {}) if field == "vector" else {}
+        with self._told():
+            found = self._client.search(
+                self._name,
+                list(queries),
+                anns_field=field,
+                limit=k,
+                filter=where,
+                search_params={"params": params},
+                timeout=_ANSWERING,
+            )
+        # milvus-lite gives BM25 a minus sign, a server does not.
+        scored = [
+            [(hit["id"], abs(hit["distance"]) if field == "bm25" else hit["distance"]) for hit in of] for of in found
+        ]
+        return [sorted(hits, key=lambda hit: (-hit[1], hit[0])) for hits in scored]
+
+    def get(self, ids: Iterable[str], columns: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """The columns of some passages by id; unknown ids are left out."""
+        found: dict[str, dict[str, Any]] = {}
+        for block in in_blocks(ids, BLOCK_ROWS):
+            found |= {row["id"]: row for row in self.rows_where(in_list("id", block), columns, len(block))}
+        return found
+
+    def rows_where(self, where: str, columns: Sequence[str], limit: int) -> list[dict[str, Any]]:
+        """The columns of some of the passages that meet an expression of Milvus."""
+        with self._told():
+            return list(
+                self._client.query(
+                    self._name, filter=where, output_fields=["id", *columns], limit=limit, timeout=_ANSWERING
+                )
+            )
+
+    def passages(self, ids: Iterable[str]) -> dict[str, Passage]:
+        """Passages by id; unknown ids are left out."""
+        found = self.get(ids, ["title", "body", "metadata"])
+        return {
+            identifier: Passage(identifier, row["body"][len(row["title"]) + 1 :], row["title"], None, row["metadata"])
+            for identifier, row in found.items()
+        }
+
+    def columns(self) -> list[str]:
+        """Names of the metadata of the first 100 passages; Milvus keeps no list of them."""
+        found = self.rows_where('id != ""', ["metadata"], 100)
+        return sorted({name for row in found for name in row["metadata"]})
+
+    def write(self, blocks: Iterable[tuple[list[Row], Callable[[], Matrix]]], total: int, progress: bool | None) -> int:
+        """Write passages; those that are there with the same content are skipped, those with another are replaced.
+
+        Args:
+            blocks: rows, and a function that gives their vectors.
+            total: number of rows, for the progress.
+            progress: show a bar on stderr; None shows it on a terminal only.
+
+        Returns:
+            The number of passages that were written.
+        """
+        from tqdm import tqdm
+
+        analyze = analyzer(self.card.language).analyze if self.card.language else None
+        written, disable = 0, None if progress is None else not progress
+        with tqdm(total=total, desc=self._name, unit="passage", disable=disable) as bar:
+            for rows, vectors_of in blocks:
+                there = self.get([row.passage.id for row in rows], ["digest"])
+                digests = [_digest(row) for row in rows]
+                new = [n for n, row in enumerate(rows) if there.get(row.passage.id, {}).get("digest") != digests[n]]
+                vectors = vectors_of() if new else np.zeros((0, 0), np.float32)
+                for some in in_blocks(new, _SENT):
+                    entities = [_entity(rows[n], analyze) | {"digest": digests[n], "vector": vectors[n]} for n in some]
+                    with self._told():
+                        self._client.upsert(self._name, entities, timeout=_ANSWERING)
+                written += len(new)
+                bar.update(len(rows))
+        if written:
+            with self._told():
+                self._client.flush(self._name)
+        return written
+
+    def delete(self, ids: Sequence[str]) -> None:
+        """Remove passages; unknown ids do not matter."""
+        for block in in_blocks(ids, BLOCK_ROWS):
+            with self._told():
+                self._client.delete(self._name, filter=in_list("id", block), timeout=_ANSWERING)
+
+
+def _parsed(address: str) -> tuple[str, str]:
+    """What pymilvus connects to, and the name of the collection."""
+    if "@" in address:
+        raise UserError(f"an address of Milvus holds no user and password; put USER:PASSWORD into {TOKEN}")
+    if found := _FILE.fullmatch(address):
+        return str(user_path(found[1])), found[2] or "passages"
+    if found := _SERVER.fullmatch(address):
+        return f"{'https' if found[1] else 'http'}://{found[2]}:{found[3] or 19530}", found[4]
+    raise UserError(f"{address!r:.120} is no address of a collection; give {FORM}")
+
+
+def literal(value: str | int | float | bool) -> str:
+    """A value in an expression of Milvus. Quotes, backslashes and line ends of a text are escaped."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str):
+        return repr(value)
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + escaped.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t") + '"'
+
+
+def in_list(column: str, values: Iterable[str]) -> str:
+    """An expression of Milvus: a column holds one of some texts."""
+    return f"{column} in [{', '.join(map(literal, values))}]"
+
+
+def in_blocks(values: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Values in lists of a size; the last one may be shorter."""
+    left = iter(values)
+    while block := list(islice(left, size)):
+        yield block
+
+
+def _digest(row: Row) -> str:
+    passage = row.passage
+    values = [passage.id, passage.title, passage.text, sorted(row.metadata.items())]
+    return hashlib.blake2b(json.dumps(values).encode(), digest_size=16).hexdigest()
+
+
+def _entity(row: Row, analyze: Callable[[str], list[str]] | None) -> dict[str, Any]:
+    passage = row.passage
+    body = f"{passage.title} {passage.text}"
+    texts = {"id": passage.id, "title": passage.title, "body": body}
+    if analyze is not None:
+        texts["words"] = " ".join(analyze(body))
+    for name, text in [*texts.items(), ("metadata", json.dumps(dict(row.metadata)))]:
+        if len(text.encode()) > _MOST_BYTES:
+            raise UserError(
+                f"passage {passage.id!r:.80}: its {name} has {len(text.encode())} bytes; Milvus holds {_MOST_BYTES}; "
+                "split it"
+            )
+    return {**texts, "metadata": dict(row.metadata)}

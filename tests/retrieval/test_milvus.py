@@ -1,0 +1,343 @@
+"""A collection of Milvus finds what the local index finds. All runs on milvus-lite, in a file."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from retrieval import Passage, UserError, index_passages, open_index, remove_passages
+from retrieval.corpus import Place, Row
+from retrieval.filters import Condition
+from retrieval.fusion import Fusion
+from retrieval.milvus import Collection, is_milvus
+from retrieval.milvus_change import add_to_collection, push_index, remove_from_collection
+from retrieval.milvus_search import open_milvus
+from selfrag.cli.index import app
+from selfrag.cli.main import main
+from selfrag.loading import load_retriever
+
+pytest.importorskip("pymilvus")
+pytest.importorskip("milvus_lite")
+
+ROOT = Path(__file__).parents[2]
+HOSTILE = 'x" or id != "'
+WORDS = ["river", "stone", "cloud", "honey", "forest", "winter", "market", "garden", "silver", "copper"]
+COLUMNS = [
+    {"year": 1990 + 10 * (n % 4), "venue": WORDS[n % 3], "peer reviewed": n % 2 == 0, "weight": n / 4}
+    for n in range(60)
+]
+COLUMNS[7] = {}
+COLUMNS[8] = {"venue": HOSTILE, "note": "a\\b\n\"c'd\t\u2028é"}
+
+
+def passage(n):
+    chosen = [WORDS[(n * step + n // 7) % len(WORDS)] for step in (1, 3, 7)]
+    return Passage(f"p{n:02}", f"The {chosen[0]} lies near the {chosen[1]} and a {chosen[2]}, number {n}.", chosen[2])
+
+
+ROWS = [Row(passage(n), Place("rows", n + 1), COLUMNS[n]) for n in range(60)]
+QUERIES = ["silver garden", "a river of honey", "winter", "the copper market number 12"]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory, make_encoder):
+    """An index and a collection that no test changes, and their encoder."""
+    folder, encoder = tmp_path_factory.mktemp("shared"), make_encoder()
+    index_passages(ROWS, folder / "index", encoder=encoder)
+    push_index(folder / "index", f"milvus:{folder}/passages.db")
+    return folder / "index", f"milvus:{folder}/passages.db", encoder
+
+
+@pytest.fixture
+def index(tmp_path, encoder):
+    index_passages(ROWS, tmp_path / "index", encoder=encoder)
+    return tmp_path / "index"
+
+
+@pytest.fixture
+def address(tmp_path, index):
+    assert push_index(index, f"milvus:{tmp_path}/passages.db") == (60, 60)
+    return f"milvus:{tmp_path}/passages.db"
+
+
+def ids(found):
+    return [[passage.id for passage in passages] for passages in found]
+
+
+@pytest.mark.parametrize("mode", ["dense", "words", "hybrid"])
+def test_it_finds_what_the_local_index_finds(shared, mode):
+    index, address, encoder = shared
+    local = open_index(index, encoder, mode=mode)(QUERIES, 10)
+    found = open_milvus(address, encoder, mode=mode)(QUERIES, 10)
+    for ours, theirs in zip(local, found, strict=True):
+        assert len(set(ids([ours])[0]) & set(ids([theirs])[0])) >= (10 if mode == "dense" else 9)
+        known = {passage.id: passage for passage in ours}
+        for one in theirs:
+            if one.id in known:
+                assert one == known[one.id].with_score(one.score)
+                assert one.metadata == known[one.id].metadata
+                assert one.score == pytest.approx(known[one.id].score, abs=1e-5 if mode == "dense" else 0.2)
+        assert [one.score for one in theirs] == sorted((one.score for one in theirs), reverse=True)
+
+
+@pytest.mark.demo
+def test_the_ten_best_of_the_demo_index_are_the_same(tmp_path):
+    from selfrag.demo import encoder_path, index_path
+
+    local = open_index(index_path(), encoder_path(), mode="dense")
+    push_index(index_path(), f"milvus:{tmp_path}/demo.db")
+    found = open_milvus(f"milvus:{tmp_path}/demo.db", encoder_path(), mode="dense")
+    asked = [f"What is known about {local.corpus[row].title}?" for row in range(0, 10_000, 100)]
+    pairs = list(zip(ids(local(asked, 10)), ids(found(asked, 10)), strict=True))
+    assert sum(len(set(ours) & set(theirs)) for ours, theirs in pairs) >= 0.99 * 10 * len(asked)
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        ["year>=2010"],
+        ["year!=2010", "venue=river"],
+        ["year in [1990, 2020]"],
+        ["weight<2.5"],
+        [Condition("peer reviewed", "=", (True,))],
+        ["title in [river, honey]"],
+        ['id="p05"'],
+        ["year in []"],
+        [Condition("venue", "=", (HOSTILE,))],
+        [Condition("venue", "in", (HOSTILE, 'y" or "1" == "1', "\\"))],
+        [Condition("id", "=", (HOSTILE,))],
+        [Condition("id", "in", ('"] or id in ["p01', "p02\\", "'"))],
+        [Condition("note", "=", ("a\\b\n\"c'd\t\u2028é",))],
+        [Condition("note", "!=", ("\0\x07${x}",))],
+        [Condition("weight", ">", (-1.5e-300,))],
+    ],
+)
+@pytest.mark.parametrize("mode", ["dense", "hybrid"])
+def test_a_condition_keeps_the_same_passages(shared, conditions, mode):
+    index, address, encoder = shared
+    local = {passage.id for passage in open_index(index, encoder, mode="dense").where(*conditions)(["river"], 60)[0]}
+    found = open_milvus(address, encoder, mode=mode).where(*conditions)(["river"], 60)[0]
+    assert {passage.id for passage in found} == local
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("published>=2010", "no passage in .* has a column 'published'"),
+        ("year>=soon", "holds numbers; >= cannot compare them with soon"),
+        ("venue>=2010", "holds texts; >= cannot compare them with 2010"),
+        (Condition("year", "or 1 ==", (1,)), "operator='or 1 =='"),
+        (Condition('year"] == 1 or metadata["year', ">", (0,)), "has a column"),
+        (Condition("year\\", ">", (0,)), "has a column"),
+    ],
+)
+def test_a_condition_that_cannot_be_is_one_line(shared, condition, message):
+    _, address, encoder = shared
+    with pytest.raises(UserError, match=message):
+        open_milvus(address, encoder).where(condition)
+
+
+@pytest.mark.parametrize("mode", ["dense", "words", "hybrid"])
+def test_a_removed_passage_is_never_found(index, address, encoder, mode):
+    opened = open_milvus(address, encoder, mode=mode)
+    first = opened(["silver garden"], 3)[0][0].id
+    with pytest.raises(UserError, match=r"no passage 'nobody' in .*; nothing was removed"):
+        remove_from_collection(address, [first, "nobody"])
+    assert opened(["silver garden"], 3)[0][0].id == first
+    assert remove_from_collection(address, [first, first]) == 1
+    for retriever in (opened, open_milvus(address, encoder, mode=mode), opened.where("year>0")):
+        assert first not in ids(retriever(["silver garden", "river"], 60))[0]
+    second = opened(["silver garden"], 1)[0][0].id
+    remove_passages(index, [first, second])
+    assert push_index(index, address) == (0, 58)
+    assert second not in ids(opened(["silver garden"], 60))[0]
+
+
+def test_only_what_is_new_is_encoded_and_sent(index, address, encoder):
+    asked = len(encoder.texts)
+    assert push_index(index, address) == (0, 60)
+    assert add_to_collection(address, ROWS, encoder=encoder) == 0
+    assert len(encoder.texts) == asked
+    changed = Row(Passage("p01", "Another text about volcanoes."), Place("rows", 1), {"year": 1})
+    new = Passage(HOSTILE, "A new text about volcanoes and geysers.")
+    assert add_to_collection(address, [changed, new, ROWS[2]], encoder=encoder) == 2
+    found = open_milvus(address, encoder, mode="words")(["volcanoes"], 5)[0]
+    assert {(one.id, *one.metadata.items()) for one in found} == {("p01", ("year", 1)), (HOSTILE,)}
+    assert len(Collection.open(address)) == 61
+    assert remove_from_collection(address, [HOSTILE]) == 1
+    assert len(Collection.open(address)) == 60
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([Passage("a", "text"), Passage("a", "other")], "id 'a' is already used"),
+        ([Passage("a", " ")], "text is empty"),
+        ([Passage("a", "word " * 14_000)], "its body has 70001 bytes; Milvus holds 65535"),
+        ([], "no passages"),
+    ],
+)
+def test_a_bad_passage_is_refused(shared, rows, message):
+    _, address, encoder = shared
+    with pytest.raises(UserError, match=message):
+        add_to_collection(address, rows, encoder=encoder)
+    assert len(Collection.open(address)) == 60
+
+
+def test_another_encoder_language_or_kind_is_refused(tmp_path, index, address, make_encoder):
+    other = make_encoder(fingerprint="words-2")
+    with pytest.raises(UserError, match="built with another encoder"):
+        open_milvus(address, other)
+    with pytest.raises(UserError, match="must be passed as encoder="):
+        open_milvus(address)
+    with pytest.raises(UserError, match="built with another encoder"):
+        add_to_collection(address, ROWS, encoder=other)
+    index_passages(ROWS[:5], tmp_path / "other", encoder=other)
+    index_passages(ROWS[:5], tmp_path / "plain", encoder=make_encoder(), language="none")
+    for directory, kind, message in [
+        ("other", None, "filled with another encoder"),
+        ("plain", None, "language english, not flat and none"),
+        ("index", "auto", "has kind flat"),
+        ("index", "ivf", "milvus-lite has no index of kind ivf"),
+        ("index", "hnsw", "kind='hnsw': choose one of auto, flat, ivf"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            push_index(tmp_path / directory, address, kind=kind)
+    assert len(Collection.open(address)) == 60
+    push_index(tmp_path / "plain", f"{address}/plain", kind="auto")
+    assert len(open_milvus(f"{address}/plain", make_encoder())(["river"], 3)[0]) == 3
+    with pytest.raises(UserError, match="has no words"):
+        open_milvus(f"{address}/plain", make_encoder(), mode="hybrid")
+
+
+def test_a_search_has_the_checks_of_the_local_one(address, encoder):
+    opened = open_milvus(address, encoder, fusion=Fusion("rrf"))
+    assert opened([], 3) == []
+    assert opened(["river", "river"], 0) == [[], []]
+    assert opened(["river", "river"], 2)[0] == opened(["river"], 2)[0]
+    assert open_milvus(address, mode="words")(["the", "", "zzz", "river"], 2)[:3] == [[], [], []]
+    add_to_collection(address, [Passage(f"same{n}", "The silver garden.") for n in range(50)], encoder=encoder)
+    found = opened(["the silver garden"], 10)[0]
+    assert len(found) == len({one.text for one in found}) == 10
+    with pytest.raises(UserError, match="list of texts"):
+        opened("river", 3)
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("milvus://127.0.0.1:1/docs", "milvus://127.0.0.1:1/docs: Fail connecting"),
+        (Path("milvus://127.0.0.1:1/docs"), "milvus://127.0.0.1:1/docs: Fail connecting"),
+        ("milvus://127.0.0.1:1", "is no address of a collection; give milvus://HOST:PORT/COLLECTION"),
+        ("milvus://127.0.0.1:1/a-b", "is no address of a collection"),
+        ("milvus:", "is no address of a collection"),
+        ("milvus:NOWHERE/x.db", "not exists"),
+        ("milvus:FILE.db", "cannot open the file"),
+        ("milvus:EMPTY.db", "no collection passages; make it with: selfrag index push DIR"),
+        ("milvus://root:secret@127.0.0.1:1/docs", "put USER:PASSWORD into MILVUS_TOKEN"),
+    ],
+)
+def test_a_wrong_address_is_one_line_without_secrets(tmp_path, monkeypatch, capfd, address, message):
+    monkeypatch.setenv("MILVUS_TOKEN", "root:secret")
+    monkeypatch.chdir(tmp_path)
+    Path("FILE.db").write_text("no database")
+    assert is_milvus(address)
+    with pytest.raises(UserError, match=re.escape(message)) as error:
+        open_milvus(address)
+    assert "secret" not in str(error.value)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_token_in_an_answer_of_the_server_is_not_shown(tmp_path, monkeypatch):
+    from pymilvus import MilvusException
+
+    monkeypatch.setenv("MILVUS_TOKEN", "root:secret")
+    with (
+        pytest.raises(UserError, match=r"auth failed for \*\*\*") as error,
+        Collection(f"milvus:{tmp_path}/a.db")._told(),
+    ):
+        raise MilvusException(message="auth failed for root:secret")
+    assert error.value.__cause__ is None
+
+
+def test_a_collection_of_somebody_else_is_left_alone(tmp_path, index):
+    from pymilvus import MilvusClient
+
+    MilvusClient(f"{tmp_path}/foreign.db").create_collection("passages", dimension=4)
+    with pytest.raises(UserError, match="was not made by selfrag index push; choose another collection"):
+        push_index(index, f"milvus:{tmp_path}/foreign.db")
+
+
+ADD = """
+import sys, time
+import numpy as np
+import retrieval.milvus_change
+from retrieval import Passage
+from retrieval.encoders import EncoderCard
+
+retrieval.milvus_change.BLOCK_ROWS = 10
+address, pause = sys.argv[1], float(sys.argv[2])
+
+class Slow:
+    card = EncoderCard("slow", "1", 8)
+
+    def encode(self, texts, batch_size=64):
+        time.sleep(pause)
+        print(len(texts), flush=True)
+        return np.array([[len(text) * n % 13 for n in range(8)] for text in texts], np.float32)
+
+passages = [Passage(str(n), "text " * (n % 17 + 1) + str(n)) for n in range(100)]
+retrieval.milvus_change.add_to_collection(address, passages, encoder=Slow(), progress=False)
+"""
+
+
+def test_an_addition_that_was_killed_goes_on(tmp_path, make_encoder):
+    encoder = make_encoder(dim=8, fingerprint="1")
+    address = f"milvus:{tmp_path}/killed.db"
+    index_passages([Passage("first", "a text")], tmp_path / "index", encoder=encoder)
+    command = [
+        sys.executable,
+        "-c",
+        "from retrieval.milvus_change import push_index; import sys; push_index(*sys.argv[1:])",
+    ]
+    subprocess.run([*command, tmp_path / "index", address], cwd=ROOT, check=True)
+    command = [sys.executable, "-c", ADD, address]
+    process = subprocess.Popen([*command, "0.05"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    for _ in range(4):
+        process.stdout.readline()
+    time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    before = 40 + 10 * len(process.stdout.read().splitlines())
+    process.wait()
+    again = subprocess.run([*command, "0"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=120)
+    assert 100 <= before + sum(map(int, again.stdout.split())) <= 110  # one block is encoded twice at most
+    assert len(Collection.open(address)) == 101
+
+
+def test_the_commands_take_an_address(tmp_path, tiny_bert, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("rows.jsonl").write_text('{"id": "bee", "title": "Bee", "text": "Bees make honey.", "year": 1}\n')
+    Path("more.jsonl").write_text('{"id": "ant", "text": "Ants carry leaves."}\n')
+
+    def run(*arguments):
+        return CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False).stdout
+
+    run("build", "rows.jsonl", "-o", "index", "--encoder", tiny_bert)
+    assert run("push", "index", "milvus:docs.db") == "1 passages written; milvus:docs.db holds 1\n"
+    assert run("add", "milvus:docs.db", "more.jsonl") == "1 passages added to milvus:docs.db\n"
+    assert run("search", "milvus:docs.db", "honey", "-k", "1", "--where", "year=1").startswith("1. [")
+    assert run("info", "milvus:docs.db").splitlines()[0::2] == [
+        "passages    2",
+        "columns     id, title, year",
+        "search      Milvus, flat",
+    ]
+    assert load_retriever("milvus:docs.db", demo=False)(["honey"], 2)[0][0].id == "bee"
+    assert run("remove", "milvus:docs.db", "bee") == "1 passages removed from milvus:docs.db\n"
+    assert main(["index", "info", "milvus:docs.db", "--verify"]) == 2
+    assert "has no checksums" in capsys.readouterr().err
