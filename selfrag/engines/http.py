@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import os
 import queue
 import random
@@ -16,137 +15,22 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
-import numpy as np
-
 from retrieval.checks import number, web_address, whole
 from retrieval.pretrained import load
 from retrieval.reading import read_json, user_path
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.base import Limits, Ticket, check_process, refusal
-from selfrag.engines.vllm import finish
+from selfrag.engines.wire import COMPLETIONS, TOKENS, BadReplyError, Wire
 from selfrag.errors import EngineError
 from selfrag.untrusted import printable
 
-GENERATE = "/inference/v1/generate"
 ABORT = "/inference/v1/abort_requests"
 MODELS = "/v1/models"
-
-NO_VALUE = -9999.0
-
-
-class BadReplyError(ValueError):
-    """A reply that does not hold what was asked for; the text says what is wrong, in one line."""
-
-
-def body(request: Generate, model: str, request_id: str, max_model_len: int) -> dict[str, Any]:
-    """JSON of a greedy request.
-
-    Args:
-        request: checked against the limits before.
-        model: served name of the base model or of an adapter.
-        request_id: never used before.
-        max_model_len: of the server.
-    """
-    sampling: dict[str, Any] = {
-        "temperature": 0.0,
-        "max_tokens": min(request.max_tokens, max_model_len - len(request.prompt_ids)),
-        "logprobs": 0,
-        "flat_logprobs": True,
-        "detokenize": False,
-    }
-    if request.watch_ids:
-        spare = next(i for i in range(len(request.watch_ids) + 1) if i not in request.watch_ids)
-        sampling["logprob_token_ids"] = [*request.watch_ids, spare]
-        sampling["logprobs"] = len(request.watch_ids) + 1
-    if request.stop_ids:
-        sampling["stop_token_ids"] = list(request.stop_ids)
-    if request.allowed_ids is not None:
-        sampling["allowed_token_ids"] = list(request.allowed_ids)
-    if request.constraint is not None:
-        sampling["structured_outputs"] = request.constraint.as_structured_outputs()
-    return {
-        "request_id": request_id,
-        "model": model,
-        "token_ids": list(request.prompt_ids),
-        "sampling_params": sampling,
-        "stream": False,
-    }
 
 
 def engine_request_id(request_id: str) -> str:
     """The name under which the server's engine knows a request, which is what its abort route wants."""
     return f"generate-tokens-{request_id}"
-
-
-def parse(content: bytes, request: Generate) -> Generated:
-    """Our result for a reply to `request`.
-
-    Raises:
-        BadReplyError: it is not JSON, or lacks an id, a token or a number; nothing is ever filled in.
-    """
-    try:
-        reply = json.loads(content)
-    except ValueError:
-        raise BadReplyError(f"the reply is not JSON: {content[:80]!r}") from None
-    match reply:
-        case {
-            "choices": [{"token_ids": [*ids], "logprobs": {"content": [*rows]}, "finish_reason": str(reason)} as choice]
-        }:
-            pass
-        case _:
-            raise BadReplyError("the reply lacks choices[0] with token_ids, logprobs.content and finish_reason")
-    if reason not in ("stop", "length"):
-        raise BadReplyError(f"the server ended the request early ({reason})")
-    if not ids or len(ids) != len(rows) or len(ids) > request.max_tokens:
-        raise BadReplyError(f"{len(ids)} tokens with {len(rows)} log-probabilities for max_tokens={request.max_tokens}")
-    if not all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids):
-        raise BadReplyError("token_ids holds something that is not a token id")
-    sampled = tuple(_value(row, token) for row, token in zip(rows, ids, strict=True))
-    return Generated(
-        token_ids=tuple(ids),
-        token_logprobs=sampled,
-        watched=_watched(rows, request.watch_ids, masked=request.constraint is not None),
-        finish=finish(request, ids, reason, eos=choice.get("stop_reason") is None),
-        cached_tokens=_cached(reply),
-    )
-
-
-def _watched(rows: Sequence[Any], watch_ids: Sequence[int], *, masked: bool) -> Any:
-    matrix = np.empty((len(rows), len(watch_ids)), dtype=np.float32)
-    if not watch_ids:
-        return matrix
-    for position, row in enumerate(rows):
-        entries = row.get("top_logprobs")
-        if not isinstance(entries, list):
-            raise BadReplyError(f"no watched log-probabilities at position {position}")
-        values = {e["token_id"]: e for e in entries if isinstance(e, dict) and isinstance(e.get("token_id"), int)}
-        for column, token in enumerate(watch_ids):
-            if token not in values:
-                raise BadReplyError(f"no log-probability of token id {token} at position {position}")
-            matrix[position, column] = _value(values[token], token, masked=masked)
-    return matrix
-
-
-def _value(entry: Any, token: int, *, masked: bool = False) -> float:
-    """The log-probability in `{"token_id", "logprob"}`, which must be of `token`; -inf only where tokens are masked."""
-    match entry:
-        case {"token_id": int(found), "logprob": float() | int() as value} if found == token:
-            if masked and value <= NO_VALUE:
-                return -math.inf
-            if NO_VALUE < value <= 1e-3:
-                return float(value)
-            raise BadReplyError(f"log-probability {value} of token id {token} is no log-probability")
-        case _:
-            raise BadReplyError(f"no log-probability of token id {token}: {str(entry)[:80]}")
-
-
-def _cached(reply: Mapping[str, Any]) -> int:
-    """Cached prompt tokens; only a server started with `--enable-prompt-tokens-details` tells."""
-    match reply:
-        case {"usage": {"prompt_tokens_details": {"cached_tokens": int(count)}}}:
-            return count
-        case _:
-            return 0
 
 
 LONGEST_MESSAGE = 300
@@ -323,7 +207,7 @@ async def patiently(send: Callable[[], Awaitable[Any]], config: ServerConfig, hi
     raise AssertionError("unreachable: the last turn returns or raises")
 
 
-HINT = "start it with `vllm serve MODEL --enable-scale-out` or correct the URL"
+HINT = "start it with `vllm serve MODEL` or correct the URL"
 
 
 class Client:
@@ -331,10 +215,12 @@ class Client:
 
     Attributes:
         model: served name of the base model; known after `discover`.
+        wire: the route that serves requests; known after `discover`.
         limits: of the server; known after `discover`.
     """
 
     model: str
+    wire: Wire
     limits: Limits
 
     def __init__(self, config: HTTPConfig) -> None:
@@ -362,13 +248,21 @@ class Client:
             listing = None
         if not isinstance(listing, dict):
             raise EngineError(f"{self._config.url}{MODELS} answered {reply.status_code}; is it a vllm serve?")
-        route = await self._probe("POST", ABORT, {"request_ids": []})
-        if route.status_code != 200:
-            raise EngineError(
-                f"{self._config.url} has no {GENERATE} ({route.status_code}: {server_message(route.content)}); "
-                "serve the model with vLLM 0.32 or later and --enable-scale-out"
-            )
         self.model, self.limits = served(listing, self._config)
+        if (await self._probe("POST", ABORT, {"request_ids": []})).status_code == 200:
+            self.wire = TOKENS
+            return
+        trial = Generate((1,), 1, watch_ids=(0, 1))
+        reply = await self._probe("POST", COMPLETIONS.route, COMPLETIONS.body(trial, self.model, "trial", 2))
+        try:
+            COMPLETIONS.parse(reply.content, trial)
+        except BadReplyError as error:
+            said = server_message(reply.content) if reply.status_code != 200 else error
+            raise EngineError(
+                f"{self._config.url} has no {TOKENS.route}, and its {COMPLETIONS.route} gives no log-probabilities of "
+                f"token ids ({reply.status_code}: {said}); serve the model with vLLM 0.32 or later"
+            ) from None
+        self.wire = COMPLETIONS
 
     async def _probe(self, method: str, path: str, content: Any = None) -> Any:
         import httpx
@@ -398,7 +292,9 @@ class Client:
         def send() -> Awaitable[Any]:
             nonlocal sent
             sent = ids()
-            return self._http.post(GENERATE, json=body(request, model, sent, self.limits.max_model_len))
+            return self._http.post(
+                self.wire.route, json=self.wire.body(request, model, sent, self.limits.max_model_len)
+            )
 
         async with self._slots:
             try:
@@ -409,14 +305,16 @@ class Client:
         if reply.status_code != 200:
             return Failed(f"{self._config.url} answered {reply.status_code}: {server_message(reply.content)}")
         try:
-            return parse(reply.content, request)
+            return self.wire.parse(reply.content, request)
         except BadReplyError as error:
             return Failed(f"{self._config.url}: {error}")
 
     async def abort(self, request_ids: Sequence[str]) -> None:
-        """Ask the server to stop a request, and ignore whether it does."""
+        """Ask the server to stop a request, and ignore whether it does. Completions end with their connection."""
         import httpx
 
+        if self.wire is not TOKENS:
+            return
         try:
             await self._http.post(ABORT, json={"request_ids": [engine_request_id(i) for i in request_ids]}, timeout=5.0)
         except httpx.HTTPError:

@@ -11,7 +11,7 @@ from pump import prompt, serve
 
 from selfrag.decoding.requests import Constraint, Failed, Finish, Form, Generate, Generated
 from selfrag.engines.base import Limits, refusal
-from selfrag.engines.http import BadReplyError, body, parse
+from selfrag.engines.wire import TOKENS, BadReplyError
 
 SCHEMA = {
     "type": "object",
@@ -40,7 +40,7 @@ def test_two_masks_exclude_each_other():
 
 
 def test_over_http_it_is_structured_outputs_and_nothing_older():
-    sampling = body(Generate((1,), 4, constraint=FORMS[0]), "m", "id", 100)["sampling_params"]
+    sampling = TOKENS.body(Generate((1,), 4, constraint=FORMS[0]), "m", "id", 100)["sampling_params"]
     assert sampling["structured_outputs"] == {"json": SCHEMA}
     assert not [name for name in sampling if name.startswith("guided")]
 
@@ -138,6 +138,6 @@ def test_a_masked_token_over_http_has_no_probability_only_under_a_constraint():
     row = {"token_id": 7, "logprob": -0.1, "top_logprobs": [{"token_id": 3, "logprob": -9999.0}]}
     reply = {"choices": [{"token_ids": [7], "logprobs": {"content": [row]}, "finish_reason": "stop"}]}
     asked = Generate((1,), 1, watch_ids=(3,), constraint=FORMS[1])
-    assert parse(json.dumps(reply).encode(), asked).watched[0, 0] == -np.inf
+    assert TOKENS.parse(json.dumps(reply).encode(), asked).watched[0, 0] == -np.inf
     with pytest.raises(BadReplyError, match="no log-probability"):
-        parse(json.dumps(reply).encode(), Generate((1,), 1, watch_ids=(3,)))
+        TOKENS.parse(json.dumps(reply).encode(), Generate((1,), 1, watch_ids=(3,)))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfrag.decoding.requests import Finish, Generate, Generated
-from selfrag.engines.http import BadReplyError, body, parse
+from selfrag.engines.wire import TOKENS, BadReplyError
 
 REQUEST = Generate((5, 6, 7), 3, stop_ids=(9,), watch_ids=(0, 2, 11))
 
@@ -41,12 +41,12 @@ def reply(**choice):
 
 
 def read(value, request=REQUEST) -> Generated:
-    return parse(json.dumps(value).encode(), request)
+    return TOKENS.parse(json.dumps(value).encode(), request)
 
 
 def test_body_asks_for_one_id_more_than_is_watched():
     """The server cuts each position at `logprobs` entries with the sampled token first: the spare id is cut."""
-    sent = body(REQUEST, "m", "r1", 100)
+    sent = TOKENS.body(REQUEST, "m", "r1", 100)
     sampling = sent["sampling_params"]
     assert sampling["logprob_token_ids"] == [0, 2, 11, 1]
     assert sampling["logprobs"] == 4
@@ -58,14 +58,14 @@ def test_body_asks_for_one_id_more_than_is_watched():
 
 
 def test_body_without_watched_ids_asks_for_the_sampled_value_only():
-    sampling = body(Generate((5,), 3, allowed_ids=(7, 8)), "m", "r1", 100)["sampling_params"]
+    sampling = TOKENS.body(Generate((5,), 3, allowed_ids=(7, 8)), "m", "r1", 100)["sampling_params"]
     assert sampling["logprobs"] == 0
     assert "logprob_token_ids" not in sampling
     assert sampling["allowed_token_ids"] == [7, 8]
 
 
 def test_body_never_asks_beyond_the_context():
-    assert body(Generate((5, 6, 7), 500), "m", "r", 100)["sampling_params"]["max_tokens"] == 97
+    assert TOKENS.body(Generate((5, 6, 7), 500), "m", "r", 100)["sampling_params"]["max_tokens"] == 97
 
 
 def test_columns_are_the_watched_ids_whatever_their_order_on_the_wire():
@@ -146,7 +146,7 @@ def test_choices_that_lack_what_was_asked_for(choice):
 @pytest.mark.parametrize("content", [b"", b"<html>", b"{", b"\xff", b"null", b"[]", b"{}", b'{"choices": []}'])
 def test_replies_that_are_something_else(content):
     with pytest.raises(BadReplyError) as caught:
-        parse(content, REQUEST)
+        TOKENS.parse(content, REQUEST)
     assert "\n" not in str(caught.value)
 
 

@@ -22,7 +22,8 @@ from urllib.parse import urlsplit
 
 from retrieval.checks import web_address, whole
 from selfrag.decoding.requests import Form
-from selfrag.engines.http import BadReplyError, ServerConfig, patiently, server_message
+from selfrag.engines.http import ServerConfig, patiently, server_message
+from selfrag.engines.wire import BadReplyError
 from selfrag.errors import EngineError
 from selfrag.intrinsics.contract import (
     ChatPrompt,
