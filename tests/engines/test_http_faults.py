@@ -272,9 +272,7 @@ def test_server_gone_in_the_middle_is_one_clear_line_and_coming_back_is_fine(ser
     server.stop()
     for _ in range(3):
         engine.submit(ask(3))
-    expected = (
-        rf"no server at {re.escape(server.url)} after 2 attempts .*start it with `vllm serve MODEL`"
-    )
+    expected = rf"no server at {re.escape(server.url)} after 2 attempts .*start it with `vllm serve MODEL`"
     with pytest.raises(EngineError, match=expected) as caught:
         wait(lambda: engine.step() and False)
     assert "\n" not in str(caught.value)
