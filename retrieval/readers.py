@@ -7,17 +7,17 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from retrieval.corpus import Place, Row
+from retrieval.documents import DOCUMENTS, document_names, read_document
 from retrieval.errors import UserError
 from retrieval.metadata import scalars
 from retrieval.passage import Passage
-from retrieval.reading import parse_json, read_lines, read_whole, regular_file, user_path
-from retrieval.splitting import SentenceFinder, Splitting, sentence_finder, split
+from retrieval.reading import parse_json, read_lines, regular_file, user_path
+from retrieval.splitting import Splitting, sentence_finder
 
 _TEXTS = ("id", "_id", "title", "text")
 
@@ -130,138 +130,23 @@ def _is_column(kind: Any) -> bool:
     return any(test(kind) for test in tests)
 
 
-_LONGEST_HEADING = 1000  # characters; a longer one is text: every passage below repeats its headings
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A part of a document under one title.
-
-    Attributes:
-        title: path of headings, joined by ` > `, or the name of the document.
-        start: offset of its first character in the document, after the heading.
-        end: offset after its last.
-    """
-
-    title: str
-    start: int
-    end: int
-
-
-def document_names(paths: Sequence[Path]) -> list[str]:
-    """A short name for each document, unique among `paths`: the stem; where two are alike, the name with its folders.
-
-    Raises:
-        UserError: a file is named twice.
-    """
-    resolved = [path.resolve() for path in paths]
-    twice = next((path for path, count in Counter(resolved).items() if count > 1), None)
-    if twice is not None:
-        raise UserError(f"{twice} is given twice")
-    names = [path.name.removesuffix(".gz").rsplit(".", 1)[0] or path.name for path in resolved]
-    for depth in range(1, max((len(path.parts) for path in resolved), default=0)):
-        counts = Counter(names)
-        names = [
-            "/".join(path.parts[-depth:]) if counts[name] > 1 else name
-            for path, name in zip(resolved, names, strict=True)
-        ]
-    return names
-
-
-def read_document(path: Path, name: str, splitting: Splitting, find: SentenceFinder) -> Iterator[Row]:
-    """Passages of one document, with ids `name-1`, `name-2` and so on in reading order.
-
-    Raises:
-        UserError: the document cannot be read, or is blank.
-    """
-    text = read_whole(path)
-    if not text.strip():
-        raise UserError(f"{path}: the file is empty")
-    markdown = path.name.removesuffix(".gz").endswith((".md", ".markdown"))
-    number, line, seen = 0, 1, 0
-    for section in markdown_sections(text, name) if markdown else [Section(name, 0, len(text))]:
-        for start, end in split(text[section.start : section.end], splitting, find):
-            number += 1
-            begin = section.start + start
-            line, seen = line + text.count("\n", seen, begin), begin
-            body = text[begin : section.start + end]
-            yield Row(Passage(f"{name}-{number}", body, section.title), Place(str(path), line))
-
-
-def markdown_sections(text: str, name: str) -> list[Section]:
-    """Sections between the headings of a Markdown text, empty ones left out.
-
-    A heading with no text of its own or below it becomes a section that holds the heading itself, so nothing is lost.
-    """
-    from markdown_it import MarkdownIt
-
-    starts = _line_starts(text)
-    skipped = _front_matter_lines(text)
-    references: dict[str, Any] = {}
-    tokens = MarkdownIt("commonmark").disable("inline").parse(text[starts[skipped] :], references)
-    inline = MarkdownIt("commonmark")
-    sections: list[Section] = []
-    path: list[tuple[int, str]] = []
-    begin, heading = 0, 0  # where the text of the open section starts, and its heading
-    for position, token in enumerate(tokens):
-        if token.type != "heading_open" or token.level != 0 or token.map is None:
-            continue
-        content = tokens[position + 1].content
-        if len(content) > _LONGEST_HEADING:
-            continue
-        level = int(token.tag[1:])
-        first, after = (starts[min(skipped + line, len(starts) - 1)] for line in token.map)
-        if text[begin:first].strip():
-            sections.append(Section(_title(path, name), begin, first))
-        elif path and level <= path[-1][0]:
-            sections.append(Section(_title(path, name), heading, first))
-        while path and path[-1][0] >= level:
-            path.pop()
-        children = inline.parseInline(content, references)[0].children or []
-        path.append((level, "".join(child.content or " " * (child.type == "softbreak") for child in children).strip()))
-        begin, heading = after, first
-    if text[begin:].strip():
-        sections.append(Section(_title(path, name), begin, len(text)))
-    elif path:
-        sections.append(Section(_title(path, name), heading, len(text)))
-    return sections
-
-
-def _title(path: Sequence[tuple[int, str]], name: str) -> str:
-    return " > ".join(title for _, title in path if title) or name
-
-
-def _line_starts(text: str) -> list[int]:
-    starts = [0]
-    for line in text.split("\n"):
-        starts.append(starts[-1] + len(line) + 1)
-    return [min(start, len(text)) for start in starts]
-
-
-def _front_matter_lines(text: str) -> int:
-    """Lines of a leading `---` block of metadata; it is kept as text but holds no headings."""
-    lines = text.split("\n")
-    if lines[0].rstrip() != "---":
-        return 0
-    return next((number + 1 for number, line in enumerate(lines[1:], start=1) if line.rstrip() in ("---", "...")), 0)
-
-
 _TABLES: dict[str, Callable[[Path], Iterator[Row]]] = {
     ".jsonl": read_jsonl,
     ".csv": partial(read_separated, delimiter=","),
     ".tsv": partial(read_separated, delimiter="\t"),
     ".parquet": read_parquet,
 }
-_DOCUMENTS = (".txt", ".md", ".markdown")
+_PACKED = (".parquet", ".pdf", ".docx")
+"""Formats that compress by themselves."""
 
 
 def _kind(path: Path) -> str:
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
-    if suffix in _TABLES or suffix in _DOCUMENTS:
-        if suffix == ".parquet" and path.suffix == ".gz":
-            raise UserError(f"{path}: unpack it first; Parquet compresses by itself")
+    if suffix in _TABLES or suffix in DOCUMENTS:
+        if suffix in _PACKED and path.suffix == ".gz":
+            raise UserError(f"{path}: unpack it first; {suffix[1:].capitalize()} compresses by itself")
         return suffix
-    known = " ".join((*_TABLES, *_DOCUMENTS))
+    known = " ".join((*_TABLES, *DOCUMENTS))
     raise UserError(f"{path}: no reader for {suffix or 'a name without suffix'!r}; known: {known} (also with .gz)")
 
 
@@ -269,8 +154,8 @@ def read_files(files: Sequence[str | Path], splitting: Splitting | None = None) 
     """Rows of all files in order. Tables give their rows as they are, documents are split into passages.
 
     Args:
-        files: `.jsonl`, `.csv`, `.tsv`, `.parquet` (columns id, title, text), `.txt`, `.md`; all but Parquet also
-            with `.gz`.
+        files: `.jsonl`, `.csv`, `.tsv`, `.parquet` (columns id, title, text), `.txt`, `.md`, `.html`, `.pdf`, `.docx`;
+            texts also with `.gz`.
         splitting: how documents are cut; tables are never cut.
 
     Raises:
@@ -289,11 +174,11 @@ def read_files(files: Sequence[str | Path], splitting: Splitting | None = None) 
 
 def _rows(paths: Sequence[Path], kinds: Sequence[str], splitting: Splitting) -> Iterator[Row]:
     names = document_names(paths)
-    find = sentence_finder(splitting.sentences) if any(kind in _DOCUMENTS for kind in kinds) else None
+    find = sentence_finder(splitting.sentences) if any(kind in DOCUMENTS for kind in kinds) else None
     for path, name, kind in zip(paths, names, kinds, strict=True):
         before = None
         for before in (
-            read_document(path, name, splitting, find) if find and kind in _DOCUMENTS else _TABLES[kind](path)
+            read_document(path, kind, name, splitting, find) if find and kind in DOCUMENTS else _TABLES[kind](path)
         ):
             yield before
         if before is None:

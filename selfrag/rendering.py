@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html as markup
 
+from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS
@@ -12,6 +13,13 @@ from selfrag.untrusted import printable
 TEXT, NAME = 20_000, 200
 """Characters that are shown of a text, and of a title or an id."""
 LEFT = "style='text-align:left'"
+
+
+def named(passage: Passage, most: int = NAME) -> str:
+    """A passage's title, or its id where it has none, and the page of its document where that is known."""
+    page = passage.metadata.get("page")
+    where = f", p. {page}" if isinstance(page, int) and not isinstance(page, bool) else ""
+    return cut(passage.title or passage.id, most) + where
 
 
 def judged(judgment: Judgment | None) -> str:
@@ -34,7 +42,7 @@ def plain(answer: Answer) -> str:
     """Text with numbered citations, why it ends early if it does, then the cited passages."""
     if answer.error is not None:
         return cut(f"error: {answer.error}")
-    cited = [f"[{i}] {cut(passage.title or passage.id, NAME)}" for i, passage in enumerate(answer.citations, 1)]
+    cited = [f"[{i}] {named(passage)}" for i, passage in enumerate(answer.citations, 1)]
     partial = [] if answer.partial is None else [cut(f"partial: {answer.partial}")]
     return "\n".join([printable(spoken(answer)), *partial, *cited])
 
@@ -51,7 +59,7 @@ def html(answer: Answer) -> str:
         rows.append(f"<tr>{cells}</tr>")
     passages = []
     for passage in answer.citations:
-        heading = f"[{numbers[passage.key]}] {escape(passage.title or passage.id, NAME)}"
+        heading = f"[{numbers[passage.key]}] {markup.escape(named(passage))}"
         passages.append(f"<details><summary>{heading}</summary><p>{escape(passage.text)}</p></details>")
     head = "<tr><th>segment</th><th>reflections</th><th>score</th></tr>"
     said = "" if rows else f"<p>{escape(spoken(answer))}</p>"

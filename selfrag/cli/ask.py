@@ -20,7 +20,7 @@ from selfrag.cli import options
 from selfrag.decoding.answer import Answer, Usage
 from selfrag.errors import UserError
 from selfrag.reflection.labels import GROUPS
-from selfrag.rendering import NAME, cut, judged, spoken
+from selfrag.rendering import NAME, cut, judged, named, spoken
 from selfrag.untrusted import printable, whole
 
 
@@ -132,7 +132,7 @@ def usage_line(usage: Usage) -> Text:
 def _passages(answer: Answer) -> Iterator[RenderableType]:
     for number, passage in enumerate(answer.citations, 1):
         score = "" if passage.score is None else f", score {passage.score:.3f}"
-        heading = Text.assemble((f"[{number}] ", "cyan"), plain(cut(passage.title, NAME), "cyan"))
+        heading = Text.assemble((f"[{number}] ", "cyan"), plain(named(passage) if passage.title else "", "cyan"))
         yield heading.append_text(plain(f"  ({cut(passage.id, NAME)}{score})", "dim"))
         yield Padding(plain(cut(passage.text)), (0, 0, 0, 4))
 

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Segment
-from selfrag.rendering import cut
+from selfrag.rendering import cut, named
 from selfrag.serving.requests import CitationStyle
 
 TITLE, SNIPPET = 300, 500
@@ -35,11 +35,6 @@ def _is_web(text: str) -> bool:
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and bool(parts.netloc) and text.isprintable() and " " not in text
-
-
-def title_of(passage: Passage) -> str:
-    """A title to show; the id where there is none."""
-    return cut(passage.title or passage.id, TITLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +114,7 @@ def annotation(passage: Passage, start: int, end: int) -> dict[str, Any]:
     return {
         "type": "url_citation",
         "url": url_of(passage),
-        "title": title_of(passage),
+        "title": named(passage, TITLE),
         "start_index": start,
         "end_index": end,
     }
@@ -135,7 +130,7 @@ def source_dict(number: int, passage: Passage) -> dict[str, Any]:
     return {
         "number": number,
         "id": cut(passage.id, TITLE),
-        "title": title_of(passage),
+        "title": named(passage, TITLE),
         "url": url_of(passage),
         "text": cut(passage.text),
         "score": passage.score,
@@ -145,14 +140,14 @@ def source_dict(number: int, passage: Passage) -> dict[str, Any]:
 
 def search_result(passage: Passage) -> dict[str, Any]:
     """A cited passage in the shape that Perplexity's clients read."""
-    found = {"title": title_of(passage), "url": url_of(passage), "snippet": cut(passage.text, SNIPPET)}
+    found = {"title": named(passage, TITLE), "url": url_of(passage), "snippet": cut(passage.text, SNIPPET)}
     date = passage.metadata.get("date")
     return found | ({"date": str(date)} if date is not None else {})
 
 
 def source_event(passage: Passage) -> dict[str, Any]:
     """A cited passage as an event of Open WebUI. It knows a source again by `metadata.source`."""
-    url, title = url_of(passage), title_of(passage)
+    url, title = url_of(passage), named(passage, TITLE)
     web = {"source_url": url} if url.startswith("http") else {}
     score = {} if passage.score is None or not math.isfinite(passage.score) else {"distances": [passage.score]}
     return {

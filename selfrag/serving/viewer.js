@@ -175,6 +175,11 @@ function make(tag, attributes = {}, ...content) {
   return element
 }
 
+function named(passage, longest = 200) {
+  const page = passage.metadata && passage.metadata.page
+  return visible(passage.title || passage.id, longest) + (Number.isInteger(page) ? `, p. ${page}` : "")
+}
+
 const at = id => document.getElementById(id)
 const say = text => { at("status").textContent = text }
 
@@ -213,14 +218,14 @@ function answerBox(which, result, prefix) {
     if (!same) numbers.set(passage, numbers.size + 1)
     const number = numbers.get(passage)
     parts.push(make("button", {
-      type: "button", class: "cite", "aria-label": `passage ${number}: ${visible(passage.title || passage.id, 120)}`,
+      type: "button", class: "cite", "aria-label": `passage ${number}: ${named(passage, 120)}`,
       onclick: () => { const target = at(`${prefix}${number}`); target.open = true; target.querySelector("summary").focus() },
     }, `[${number}]`))
   }
   const box = make("div", { class: "answer" }, make("p", { class: "body" }, ...(parts.length ? parts : ["(no answer)"])))
   for (const [passage, number] of numbers)
     box.append(make("details", { class: "passage", id: `${prefix}${number}` },
-      make("summary", {}, `[${number}] ${visible(passage.title || passage.id, 200)}`),
+      make("summary", {}, `[${number}] ${named(passage)}`),
       make("p", { class: "body" }, visible(passage.text)), link(passage)))
   which.replaceChildren(box)
 }
@@ -258,7 +263,7 @@ function treeBox(result) {
         make("div", { class: "text body" }, visible(node.text || node.finish || "(no text)", 1000)),
         make("div", { class: "facts" }, make("strong", {}, FATES[fate] || fate), `, score ${result.score[node.id].toFixed(3)}, path ${result.path[node.id].toFixed(3)} `,
           ...CRITIQUES.map(group => bar(node.judgments[group]))),
-        passage ? make("details", {}, make("summary", {}, visible(passage.title || passage.id, 200)), make("p", { class: "body" }, visible(passage.text)))
+        passage ? make("details", {}, make("summary", {}, named(passage)), make("p", { class: "body" }, visible(passage.text)))
           : make("div", { class: "dim" }, node.branch === "continue" ? "same evidence" : "without evidence"))
       if (decisions.has(node.id)) item.append(below(node.id))
       list.append(item)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retrieval import Passage, UserError
-from retrieval.readers import document_names, markdown_sections, read_files
+from retrieval.documents import document_names, markdown_sections
+from retrieval.readers import read_files
 from retrieval.splitting import Splitting
 
 
@@ -107,8 +108,8 @@ def test_bad_files_are_named_before_any_row_is_read(tmp_path):
     assert "no files" in error_of()
     with pytest.raises(UserError, match="no file"):
         read_files([good, tmp_path / "missing.txt"])
-    with pytest.raises(UserError, match=r"no reader for '.pdf'; known: .jsonl"):
-        read_files([good, tmp_path / "x.pdf"])
+    with pytest.raises(UserError, match=r"no reader for '.odt'; known: .jsonl"):
+        read_files([good, tmp_path / "x.odt"])
 
 
 def test_damaged_and_empty_files_are_named(tmp_path):

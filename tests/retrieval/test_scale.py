@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from retrieval import FixedPassages, Passage, UserError, index_passages, open_index
+from retrieval.documents import markdown_sections
 from retrieval.encoders import EncoderCard
-from retrieval.readers import markdown_sections, read_files
+from retrieval.readers import read_files
 from retrieval.splitting import Splitting, sentence_finder, split
 
 LINEAR = 8  # of 4 for linear and 16 for quadratic work

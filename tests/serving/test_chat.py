@@ -18,7 +18,8 @@ from selfrag.api import SelfRAG
 from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import Trace
-from selfrag.serving.citations import Writer, title_of, url_of
+from selfrag.rendering import named
+from selfrag.serving.citations import TITLE, Writer, url_of
 from selfrag.untrusted import UNSEEN
 
 Serve = Callable[..., Running]
@@ -214,8 +215,8 @@ def test_links_of_passages_are_web_addresses_or_inert(name: str, title: str, url
     assert link.isascii()
     assert link.isprintable()
     assert not set(link) & set(' ()<>"`\\')
-    assert len(title_of(passage)) <= 400
-    assert not UNSEEN.search(title_of(passage))
+    assert len(named(passage, TITLE)) <= 400
+    assert not UNSEEN.search(named(passage, TITLE))
 
 
 @given(st.lists(st.tuples(st.text(min_size=1).filter(str.strip), st.sampled_from([None, "a", "b", "c"]))))

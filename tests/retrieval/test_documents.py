@@ -1,0 +1,189 @@
+"""PDF, HTML and Word files become passages with headings and pages; damaged and hostile ones one line."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import docx
+import pypdf
+import pytest
+
+from retrieval import UserError
+from retrieval.readers import read_files
+from retrieval.splitting import Splitting
+
+
+def pdf(*pages: str, bookmarks: dict[int, str] | None = None, password: str | None = None) -> bytes:
+    """A PDF with a text on each page."""
+    kids = " ".join(f"{4 + 2 * n} 0 R" for n in range(len(pages)))
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    for n, page in enumerate(pages):
+        lines = " ".join(f"({line}) Tj T*" for line in page.split("\n"))
+        drawn = f"BT /F1 12 Tf 14 TL 72 720 Td {lines} ET"
+        resources = "/MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R >> >>"
+        objects.append(f"<< /Type /Page /Parent 2 0 R {resources} /Contents {5 + 2 * n} 0 R >>")
+        objects.append(f"<< /Length {len(drawn)} >>\nstream\n{drawn}\nendstream")
+    content, places = "%PDF-1.4\n", []
+    for number, body in enumerate(objects, 1):
+        places.append(len(content))
+        content += f"{number} 0 obj\n{body}\nendobj\n"
+    table = "".join(f"{place:010} 00000 n \n" for place in places)
+    size = len(objects) + 1
+    end = f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer << /Size {size} /Root 1 0 R >>\n"
+    plain = (content + end + f"startxref\n{len(content)}\n%%EOF").encode()
+    if not bookmarks and password is None:
+        return plain
+    writer, out = pypdf.PdfWriter(io.BytesIO(plain)), io.BytesIO()
+    for page, title in (bookmarks or {}).items():
+        writer.add_outline_item(title, page - 1)
+    if password is not None:
+        writer.encrypt(password, algorithm="RC4-128")
+    writer.write(out)
+    return out.getvalue()
+
+
+def word() -> docx.document.Document:
+    made = docx.Document()
+    made.add_heading("Report", 0)
+    made.add_heading("Tea", 1)
+    made.add_paragraph("Green tea is brewed at 80 degrees.")
+    table = made.add_table(2, 2)
+    for row, column, text in ((0, 0, "kind"), (0, 1, "degrees"), (1, 0, "black"), (1, 1, "100")):
+        table.cell(row, column).text = text
+    made.add_heading("Coffee", 1)
+    made.add_paragraph("Filter coffee is brewed at 94 degrees.")
+    return made
+
+
+def test_pages_of_a_pdf_are_numbered_and_not_crossed(tmp_path: Path) -> None:
+    file = tmp_path / "guide.pdf"
+    file.write_bytes(
+        pdf("Green tea is\nbrewed at 80 de-\ngrees.", "Black tea.", "Coffee.", bookmarks={1: "Tea", 3: "Coffee"})
+    )
+    rows = list(read_files([file]))
+    assert [(row.passage.id, row.passage.title, row.passage.text, dict(row.metadata)) for row in rows] == [
+        ("guide-1", "Tea", "Green tea is brewed at 80 degrees.", {"page": 1}),
+        ("guide-2", "Tea", "Black tea.", {"page": 2}),
+        ("guide-3", "Coffee", "Coffee.", {"page": 3}),
+    ]
+    assert str(rows[2].place) == f"{file}: page 3"
+    bare = tmp_path / "bare.pdf"
+    bare.write_bytes(pdf("One.", "", "Three."))
+    assert [(row.passage.title, row.metadata["page"]) for row in read_files([bare])] == [("bare", 1), ("bare", 3)]
+
+
+def test_headings_of_a_page_are_titles_and_scripts_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(
+        "<!doctype html><html><head><title>Drinks &amp; more</title><script>alert('x')</script></head><body>"
+        "<nav>Home | About</nav>Before. <h1>Tea</h1><p>Green tea: <b>80</b> degrees<br>always.</p>after<h2>Black</h2>"
+        "<ul><li>one<li>two</ul><table><tr><th>a<td>b</tr><tr><td>c</tr></table><style>p {}</style>"
+        "<form>Name <input></form><noscript>no</noscript><template>t</template><!-- c --><h1>Empty</h1>",
+        encoding="utf-8",
+    )
+    assert [(row.passage.title, row.passage.text) for row in read_files([file])] == [
+        ("Drinks & more", "Before."),
+        ("Tea", "Green tea: 80 degrees always.\n\nafter"),
+        ("Tea > Black", "one\n\ntwo\n\na b\n\nc"),
+        ("Empty", "Empty"),
+    ]
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "latin-1", "utf-8-sig"])
+def test_a_page_in_the_encoding_that_it_declares(tmp_path: Path, charset: str) -> None:
+    file = tmp_path / "page.htm"
+    file.write_bytes(f'<meta charset="{charset}"><p>Café.</p>'.encode(charset))
+    assert [row.passage.text for row in read_files([file])] == ["Café."]
+    file.write_bytes(b"<p>Caf\xe9</p>")
+    with pytest.raises(UserError, match="neither UTF-8 nor the encoding that it declares"):
+        list(read_files([file]))
+
+
+def test_headings_and_tables_of_a_word_file(tmp_path: Path) -> None:
+    file = tmp_path / "report.docx"
+    word().save(str(file))
+    assert [(row.passage.title, row.passage.text) for row in read_files([file])] == [
+        ("Report > Tea", "Green tea is brewed at 80 degrees.\n\nkind | degrees\nblack | 100"),
+        ("Report > Coffee", "Filter coffee is brewed at 94 degrees."),
+    ]
+
+
+def test_long_documents_are_cut_at_sentences(tmp_path: Path) -> None:
+    file = tmp_path / "long.html"
+    file.write_text("<h1>Long</h1>" + "<p>A sentence of five words.</p>" * 100)
+    rows = list(read_files([file], Splitting(words=20, overlap=0)))
+    assert len(rows) == 25
+    assert {row.passage.title for row in rows} == {"Long"}
+
+
+def bomb(path: Path) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as parts:
+        parts.writestr("word/document.xml", b"\0" * (300 << 20))
+
+
+DAMAGED = {
+    "empty.pdf": (b"", "cannot be read as PDF"),
+    "text.pdf": (b"hello", "cannot be read as PDF"),
+    "cut.pdf": (pdf("One.")[:120], "cannot be read as PDF"),
+    "scan.pdf": (pdf("", ""), "no text in the PDF's 2 pages; scans need text recognition"),
+    "locked.pdf": (pdf("One.", password="secret"), "the PDF is encrypted"),
+    "empty.docx": (b"", "cannot be read as Word file"),
+    "text.docx": (b"hello", "cannot be read as Word file"),
+    "empty.html": (b"", "the file is empty"),
+    "blank.html": (b"<p> </p><script>x</script>", "the file is empty"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_what_cannot_be_read_is_one_line_that_names_the_file(tmp_path: Path, name: str) -> None:
+    content, said = DAMAGED[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=said) as found:
+        list(read_files([tmp_path / name]))
+    assert str(found.value).startswith(str(tmp_path / name))
+    assert "\n" not in str(found.value)
+
+
+def test_a_word_file_that_unpacks_to_much_and_a_zip_that_is_none(tmp_path: Path) -> None:
+    bomb(tmp_path / "bomb.docx")
+    with pytest.raises(UserError, match="unpacks to more than"):
+        list(read_files([tmp_path / "bomb.docx"]))
+    with zipfile.ZipFile(tmp_path / "other.docx", "w") as parts:
+        parts.writestr("a.txt", "x")
+    with pytest.raises(UserError, match="cannot be read as Word file"):
+        list(read_files([tmp_path / "other.docx"]))
+    (tmp_path / "x.pdf.gz").write_bytes(b"")
+    with pytest.raises(UserError, match="unpack it first"):
+        read_files([tmp_path / "x.pdf.gz"])
+
+
+def test_entities_of_a_word_file_are_not_fetched(tmp_path: Path) -> None:
+    secret, plain, evil = tmp_path / "secret.txt", tmp_path / "plain.docx", tmp_path / "evil.docx"
+    secret.write_text("secret words")
+    word().save(str(plain))
+    with zipfile.ZipFile(plain) as source, zipfile.ZipFile(evil, "w") as target:
+        for part in source.infolist():
+            content = source.read(part)
+            if part.filename == "word/document.xml":
+                head, _, rest = content.partition(b"?>")
+                entity = f'<!DOCTYPE d [<!ENTITY x SYSTEM "{secret.as_uri()}">]>'.encode()
+                content = head + b"?>" + entity + rest.replace(b"Green tea", b"&x; tea")
+            target.writestr(part, content)
+    try:
+        texts = " ".join(row.passage.text for row in read_files([evil]))
+    except UserError:
+        return
+    assert "secret" not in texts
+
+
+@pytest.mark.parametrize("tag", ["b", "div", "table"])
+def test_deep_nesting_takes_linear_time(tmp_path: Path, tag: str) -> None:
+    file = tmp_path / "deep.html"
+    file.write_text(f"<{tag}>" * 50_000 + "deep" + "x" * 100)
+    assert sum("deep" in row.passage.text for row in read_files([file])) == 1
