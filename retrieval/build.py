@@ -27,6 +27,7 @@ from retrieval.index import (
 )
 from retrieval.manifests import MANIFEST
 from retrieval.passage import Passage
+from retrieval.published import PublishedVectors
 from retrieval.readers import files_fingerprint, read_files
 from retrieval.reading import read_json
 from retrieval.search import LocalRetriever
@@ -46,6 +47,7 @@ def build_index(
     kind: str | None = None,
     storage: str | None = None,
     language: str | None = None,
+    vectors: Sequence[str | Path] | None = None,
     batch_size: int = 64,
     progress: bool | None = None,
 ) -> LocalRetriever:
@@ -60,6 +62,7 @@ def build_index(
         kind: kind of search; see `index_passages`.
         storage: number format of the vectors on disk; see `index_passages`.
         language: of the words; see `index_passages`.
+        vectors: files of vectors to take in place of encoding; see `index_passages`.
         batch_size: texts that go through the encoder at once.
         progress: show a bar on stderr; None shows it on a terminal only.
 
@@ -75,6 +78,7 @@ def build_index(
         kind=kind,
         storage=storage,
         language=language,
+        vectors=vectors,
         batch_size=batch_size,
         progress=progress,
         inputs=inputs,
@@ -90,6 +94,7 @@ def index_passages(
     kind: str | None = None,
     storage: str | None = None,
     language: str | None = None,
+    vectors: Sequence[str | Path] | None = None,
     batch_size: int = 64,
     progress: bool | None = None,
     inputs: str = "",
@@ -110,6 +115,8 @@ def index_passages(
             passages. None keeps that of the index that is there; for a new one it is `auto`.
         language: of the stems and stop words for search by words (BM25), such as `english`; `none` for no search by
             words. None keeps that of the index that is there; for a new one it is `english`.
+        vectors: files with the vectors of these passages by this encoder, in the same order; see `PublishedVectors`.
+            The encoder then only reads queries.
         batch_size: texts that go through the encoder at once.
         progress: show a bar on stderr; None shows it on a terminal only.
         inputs: fingerprint of where the passages come from. Passages that an earlier call read from the same are not
@@ -126,6 +133,7 @@ def index_passages(
     check_replaceable(target, {CORPUS, VECTORS, PARTS, MANIFEST})
     encoder = load_encoder(encoder)
     template = template or Template()
+    published = None if vectors is None else PublishedVectors(vectors)
     with locked_directory(building_directory(target)) as building:
         draft = building / "draft"
         _sweep(building)
@@ -140,7 +148,9 @@ def index_passages(
                 found = None
         if found is None:
             dtype = dtype_of(storage or "auto", len(corpus))
-            encode_draft(corpus, encoder, plan, building, dtype, batch_size=batch_size, progress=progress)
+            encode_draft(
+                corpus, encoder, plan, building, dtype, batch_size=batch_size, progress=progress, published=published
+            )
             publish_index(plan, draft, target, progress)
         elif (kind, storage, language) != (None, None, None):
             wanted = {"kind": kind, "storage": storage, "language": language}
@@ -184,11 +194,23 @@ def encode_draft(
     *,
     batch_size: int,
     progress: bool | None,
+    published: PublishedVectors | None = None,
 ) -> None:
     """The vectors of a build or of an addition; what an interrupted one of the same passages encoded is kept."""
-    _keep_vectors_of(plan, building)
+    if published is not None:
+        published.check(corpus, encoder.card.dim)
+    _keep_vectors_of(plan, building, "" if published is None else published.fingerprint)
     files = building / "draft" / VECTORS, building / _JOURNAL
-    encode_corpus(corpus, encoder, plan.template, *files, dtype=dtype, batch_size=batch_size, progress=progress)
+    encode_corpus(
+        corpus,
+        encoder,
+        plan.template,
+        *files,
+        dtype=dtype,
+        batch_size=batch_size,
+        progress=progress,
+        published=published,
+    )
 
 
 def _unchanged(target: Path, inputs: str, encoder: Encoder, template: Template) -> IndexManifest | None:
@@ -230,9 +252,9 @@ def _built(target: Path, plan: IndexManifest, encoder: Encoder) -> IndexManifest
     return manifest
 
 
-def _keep_vectors_of(plan: IndexManifest, building: Path) -> None:
-    """Throw away what an interrupted build of other passages or with another encoder has left."""
-    wanted = plan.identity()
+def _keep_vectors_of(plan: IndexManifest, building: Path, vectors: str = "") -> None:
+    """Throw away what an interrupted build of other passages, with another encoder or other vectors has left."""
+    wanted = {**plan.identity(), "vectors": vectors}
     try:
         left = read_json(building / _PLAN)
     except UserError:

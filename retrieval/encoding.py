@@ -14,6 +14,7 @@ from retrieval.atomic import write_json, writing
 from retrieval.corpus import Corpus
 from retrieval.encoders import Encoder, Template, checked_encode
 from retrieval.errors import UserError
+from retrieval.published import PublishedVectors
 from retrieval.reading import read_json
 
 
@@ -100,6 +101,7 @@ def encode_corpus(
     dtype: str = "float32",
     batch_size: int = 64,
     progress: bool | None = None,
+    published: PublishedVectors | None = None,
 ) -> None:
     """Write the vectors of all passages, in row order, as a `.npy` matrix [n, d].
 
@@ -112,6 +114,7 @@ def encode_corpus(
         dtype: number format of the file, `float32` or `float16`.
         batch_size: texts that go through the encoder at once.
         progress: show a bar on stderr; None shows it on a terminal only.
+        published: vectors to take in place of encoding.
 
     Raises:
         UserError: the disk is full, or the encoder returned nonsense. Finished blocks stay for the next call.
@@ -121,6 +124,9 @@ def encode_corpus(
     matrix = GrowingMatrix(file, journal, len(corpus), encoder.card.dim, dtype)
     disable = None if progress is None else not progress
     with tqdm(total=len(corpus), initial=matrix.done, desc="encoding", unit="passage", disable=disable) as bar:
+        for vectors in published.blocks(corpus, matrix.done) if published is not None else ():
+            matrix.append(vectors)
+            bar.update(len(vectors))
         while matrix.done < len(corpus):
             passages = corpus[matrix.done : matrix.done + BLOCK_ROWS]
             texts = [template.of_passage(passage) for passage in passages]

@@ -18,12 +18,11 @@ from retrieval.encoding import GrowingMatrix
 from retrieval.index import CORPUS, DENSE, PARTS, REMOVED, VECTORS, WORDS, IndexManifest, open_parts
 from retrieval.manifests import MANIFEST, checksums, sizes
 from retrieval.reading import user_path
-from retrieval.vectors import FlatIndex, Mask
+from retrieval.vectors import FlatIndex, Mask, live_blocks
 from retrieval.words import add_words, check_language
 
 STORAGES = ("auto", "float32", "float16")
 _FLOAT32_ROWS = 50_000  # up to so many vectors `auto` stores float32
-_BLOCK = 16_384  # rows that are copied at once
 
 
 def absolute(directory: str | Path) -> Path:
@@ -168,12 +167,8 @@ def _dense(vectors: Path, kind: str, file: Path, progress: bool | None) -> Dense
 def _copy_vectors(parts: list[FlatIndex], kept: Mask | None, draft: Path, rows: int, dtype: str) -> None:
     """The vectors of all rows that are kept, in their order, as the vectors of one segment."""
     matrix = GrowingMatrix(draft / VECTORS, draft / "journal.json", rows, parts[0].dim, dtype)
-    first = 0
-    for part in parts:
-        for start in range(0, len(part), _BLOCK):
-            block = part.block(start, start + _BLOCK)
-            matrix.append(block if kept is None else block[kept[first + start : first + start + len(block)]])
-        first += len(part)
+    for block in live_blocks(parts, kept):
+        matrix.append(block)
     (draft / "journal.json").unlink()
 
 

@@ -169,6 +169,21 @@ class FlatIndex:
         return as_float32(self._vectors[rows])
 
 
+def live_blocks(parts: Sequence[FlatIndex], kept: Mask | None) -> Iterator[Matrix]:
+    """The vectors of all rows that are kept, [n, d], block by block in their order.
+
+    Args:
+        parts: the segments.
+        kept: bool [rows of all]; None for all.
+    """
+    first = 0
+    for part in parts:
+        for start in range(0, len(part), _BLOCK):
+            block = part.block(start, start + _BLOCK)
+            yield block if kept is None else block[kept[first + start : first + start + len(block)]]
+        first += len(part)
+
+
 class SegmentedIndex:
     """Several indexes searched as one; row numbers continue from one to the next.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +17,7 @@ from retrieval.encoders import EncoderCard, load_encoder
 from retrieval.index import CORPUS, IndexManifest, load_manifest
 from retrieval.milvus import FORM, Collection, is_milvus
 from retrieval.milvus_change import add_to_collection, push_index, remove_from_collection
+from retrieval.published import export_index
 from retrieval.readers import read_files
 from retrieval.splitting import Splitting, sentence_finder
 from selfrag.cli.running import Commands
@@ -34,7 +36,7 @@ EncoderOption = Annotated[
     typer.Option("--encoder", help="Directory or hub name of a text encoder.", show_default="packaged MiniLM"),
 ]
 FilesArgument = Annotated[
-    list[Path], typer.Argument(help="jsonl, tsv, csv, parquet (id, title, text), txt or md files.")
+    list[Path], typer.Argument(help="jsonl, tsv, csv, parquet (id, title, text), txt, md, html, pdf or docx files.")
 ]
 DirectoryArgument = Annotated[Path, typer.Argument(help="Directory of the index.")]
 IndexArgument = Annotated[Path, typer.Argument(help=f"Directory of the index, or {FORM}.")]
@@ -83,6 +85,13 @@ def build(
     words: WordsOption = _DEFAULT.words,
     overlap: OverlapOption = _DEFAULT.overlap,
     sentences: SentencesOption = _DEFAULT.sentences,
+    vectors: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Files with the vectors of the passages, in their order: npy, parquet, or shards of Contriever. "
+            "A pattern in quotes names many; repeatable."
+        ),
+    ] = None,
     batch_size: BatchOption = 64,
     device: DeviceOption = "cpu",
     precision: PrecisionOption = "float32",
@@ -101,9 +110,26 @@ def build(
         kind=kind,
         storage=storage,
         language=language,
+        vectors=None if vectors is None else _matching(vectors),
         batch_size=batch_size,
     )
     typer.echo(f"{len(retriever.corpus)} passages in {out}, encoded by {loaded.card.name}")
+
+
+def _matching(patterns: list[str]) -> list[str]:
+    """The files that patterns such as `passages_*` name, each pattern's in the order of their names."""
+    return [path for pattern in patterns for path in sorted(glob.glob(pattern)) or [pattern]]  # noqa: PTH207
+
+
+@app.command()
+def export(
+    directory: DirectoryArgument,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Parquet file.")],
+    vectors: Annotated[bool, typer.Option("--vectors", help="Also write the vectors, as a column.")] = False,
+) -> None:
+    """Write the passages of an index to a Parquet file, with their columns."""
+    count = export_index(index_directory(str(directory)), out, vectors=vectors)
+    typer.echo(f"{count} passages in {out}")
 
 
 @app.command()

@@ -67,6 +67,7 @@ RIGHT: dict[str, list[str]] = {
     "selfrag sweep": ["{w}/rows.jsonl", "--out", "{w}/out/sweep", *MODEL],
     "selfrag ablate": ["{w}/rows.jsonl", "--out", "{w}/out/ablate", *MODEL],
     "selfrag index build": ["{w}/passages.jsonl", "--out", "{w}/out/index", "--encoder", "{w}/encoder"],
+    "selfrag index export": ["{w}/index", "--out", "{w}/out/passages.parquet"],
     "selfrag index add": ["{w}/index", "{w}/passages.jsonl", "--encoder", "{w}/encoder"],
     "selfrag index remove": ["{w}/index", "p2"],
     "selfrag index compact": ["{w}/index"],

@@ -1,0 +1,345 @@
+"""Vectors that others encoded, as they are published: shards of Contriever and DPR, `.npy` and Parquet; and export.
+
+A shard is a pickled pair of ids and an array. It is read without running what it names: only the parts of an array are
+known, and the numbers stay in the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, ClassVar, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retrieval.atomic import writing
+from retrieval.corpus import Corpus
+from retrieval.errors import UserError
+from retrieval.index import open_parts
+from retrieval.reading import regular_file, user_path
+from retrieval.vectors import Matrix, as_float32, live_blocks
+
+BLOCK = 1_024
+"""Vectors in memory at once."""
+VECTOR = "vector"
+"""Name of the column of vectors in a Parquet file."""
+Ids: TypeAlias = list[str]
+
+
+class _Span(NamedTuple):
+    """Bytes that stay in a file."""
+
+    offset: int
+    length: int
+
+
+class _Type:
+    """A number format in a pickle."""
+
+    def __init__(self, name: object, *_: object) -> None:
+        self.name, self.order = str(name), "<"
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.order = str(state[1])
+
+    def found(self) -> np.dtype[Any]:
+        """The format, which is one of floats."""
+        if self.name.lstrip("<>=|") not in ("f2", "f4", "f8") or self.order not in "<>=|":
+            raise pickle.UnpicklingError(f"numbers of the format {self.name[:20]!r}; only floats can be read")
+        return np.dtype(self.name.lstrip("<>=|")).newbyteorder(">" if self.order == ">" or self.name[0] == ">" else "<")
+
+
+class _Array:
+    """An array in a pickle."""
+
+    def __init__(self, *_: object) -> None:
+        self.state: tuple[Any, ...] = ()
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, self.shape, self.dtype, self.fortran, self.data = state
+
+
+def _from_buffer(data: object, dtype: object, shape: object, order: object) -> _Array:
+    array = _Array()
+    array.__setstate__((1, shape, dtype, order == "F", data))
+    return array
+
+
+_KNOWN: dict[tuple[str, str], Any] = {
+    ("multiarray", "_reconstruct"): _Array,
+    ("numeric", "_frombuffer"): _from_buffer,
+    ("numpy", "ndarray"): "ndarray",
+    ("numpy", "dtype"): _Type,
+}
+"""What a shard may name, by the last part of the module."""
+
+
+_Unpickler: Any = pickle._Unpickler
+"""The reader of the standard library that is written in Python: its steps can be replaced."""
+
+
+class _Reader(_Unpickler):  # type: ignore[misc]
+    """Reads the pickle of a shard; long runs of bytes are skipped and stay in the file."""
+
+    dispatch: ClassVar[dict[int, Any]] = dict(_Unpickler.dispatch)
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(file)
+        self._source = file
+
+    def find_class(self, module: str, name: str) -> Any:
+        """What a name stands for; nothing is imported."""
+        root, _, last = module.rpartition(".")
+        if (known := _KNOWN.get((last, name))) is not None and (root or module).split(".")[0] == "numpy":
+            return known
+        raise pickle.UnpicklingError(f"it names {module[:60]}.{name[:60]}, which no array needs")
+
+    def _bytes(self, width: int) -> None:
+        length = int.from_bytes(self.read(width), "little")
+        frame = self._unframer.current_frame  # numbers of a short array are inside a frame
+        if length < BLOCK or (frame is not None and frame.tell() < len(frame.getbuffer())):
+            self.append(self.read(length))
+            return
+        self._unframer.current_frame = None
+        self.append(_Span(self._source.tell(), length))
+        self._source.seek(length, 1)
+
+    def _short(self) -> None:
+        self._bytes(4)
+
+    def _long(self) -> None:
+        self._bytes(8)
+
+    dispatch[pickle.BINBYTES[0]] = _short
+    dispatch[pickle.BINBYTES8[0]] = dispatch[pickle.BYTEARRAY8[0]] = _long
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A file of vectors.
+
+    Attributes:
+        path: the file.
+        rows: vectors in it.
+        dim: length of one.
+        blocks: from a row on, vectors [n, d] with their ids, where the file has ids.
+    """
+
+    path: Path
+    rows: int
+    dim: int
+    blocks: Callable[[int], Iterator[tuple[Ids | None, NDArray[Any]]]]
+
+
+def _shard(path: Path) -> _Source:
+    with path.open("rb") as file:
+        try:
+            ids, array = _Reader(file).load()
+            shape, dtype = tuple(array.shape), array.dtype.found()
+            if not isinstance(ids, list) or array.fortran or len(shape) != 2 or len(ids) != shape[0]:
+                raise pickle.UnpicklingError("it holds no pair of ids and a matrix with a row for each")
+            if isinstance(array.data, _Span):
+                size = array.data.length
+                if size != dtype.itemsize * shape[0] * shape[1] or path.stat().st_size < file.tell():
+                    raise pickle.UnpicklingError("it ends early")
+                matrix: NDArray[Any] = np.memmap(path, dtype, "r", array.data.offset, shape)
+            else:
+                matrix = np.frombuffer(array.data, dtype).reshape(shape)
+        except Exception as error:  # whatever a damaged file makes of the reader
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise UserError(f"{path}: no shard of ids and vectors: {reason}") from error
+    names = [str(one) for one in ids]
+    return _Source(path, shape[0], shape[1], lambda start: _cut(names, matrix, start))
+
+
+def _cut(ids: Ids | None, matrix: NDArray[Any], start: int) -> Iterator[tuple[Ids | None, NDArray[Any]]]:
+    for row in range(start, len(matrix), BLOCK):
+        part = slice(row, row + BLOCK)
+        yield None if ids is None else ids[part], matrix[part]
+
+
+def _npy(path: Path) -> _Source:
+    try:
+        matrix = np.lib.format.open_memmap(path, mode="r")  # type: ignore[no-untyped-call]
+    except (OSError, ValueError, EOFError, MemoryError) as error:
+        raise UserError(f"{path}: no readable .npy file: {error}") from error
+    if matrix.ndim != 2 or matrix.dtype.kind != "f":
+        raise UserError(f"{path}: holds {matrix.dtype} {matrix.shape}, not a matrix of floats")
+    return _Source(path, matrix.shape[0], matrix.shape[1], lambda start: _cut(None, matrix, start))
+
+
+def _parquet(path: Path) -> _Source:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    def opened() -> Any:
+        try:
+            file = parquet.ParquetFile(path)
+        except (pa.ArrowException, OSError) as error:
+            raise UserError(f"{path}: not a readable Parquet file ({error})") from error
+        if VECTOR not in file.schema_arrow.names:
+            found = ", ".join(file.schema_arrow.names[:20])
+            raise UserError(f"{path}: no column {VECTOR}; found: {found}")
+        return file
+
+    def blocks(start: int) -> Iterator[tuple[Ids | None, NDArray[Any]]]:
+        with opened() as file:
+            columns = [name for name in ("id", VECTOR) if name in file.schema_arrow.names]
+            for batch in file.iter_batches(BLOCK, columns=columns):
+                rows = batch.slice(min(start, len(batch)))
+                start = max(0, start - len(batch))
+                if len(rows):
+                    ids = list(map(str, rows.column("id").to_pylist())) if "id" in columns else None
+                    yield ids, _matrix(rows.column(VECTOR))
+
+    def _matrix(column: Any) -> NDArray[Any]:
+        values = np.asarray(column.flatten())
+        if column.null_count or len(values) % len(column) or values.dtype.kind != "f":
+            raise UserError(f"{path}: the column {VECTOR} must hold lists of floats, all of one length")
+        return values.reshape(len(column), -1)
+
+    with opened() as file:
+        rows = file.metadata.num_rows
+    first = next(blocks(0), (None, np.zeros((0, 0))))[1]
+    return _Source(path, rows, first.shape[1], blocks)
+
+
+class PublishedVectors:
+    """The vectors of a corpus, from files in the order of its passages.
+
+    Args:
+        files: `.npy`, `.parquet` (a column `vector`, perhaps `id`), or shards of Contriever and DPR, whatever they are
+            called.
+
+    Raises:
+        UserError: a file cannot be read, or two hold vectors of different lengths.
+    """
+
+    def __init__(self, files: Sequence[str | Path]) -> None:
+        paths = [regular_file(file) for file in files]
+        if not paths:
+            raise UserError("no files of vectors; name at least one")
+        self._paths = paths
+        self._sizes = list[int]()
+        self.dim = 0
+        for path in paths:
+            source = _opened(path)
+            if self.dim not in (0, source.dim):
+                raise UserError(f"{path}: vectors of {source.dim}, those before have {self.dim}")
+            self.dim = source.dim
+            self._sizes.append(source.rows)
+
+    def __len__(self) -> int:
+        return sum(self._sizes)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the files, by name, size and time of change."""
+        stated = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in self._paths]
+        return hashlib.blake2b(repr(stated).encode(), digest_size=16).hexdigest()
+
+    def check(self, corpus: Corpus, dim: int) -> None:
+        """Refuse vectors that cannot be those of a corpus.
+
+        Args:
+            corpus: the passages.
+            dim: length of the vectors of the encoder that is to search them.
+
+        Raises:
+            UserError: another number of vectors than of passages, or of another length.
+        """
+        if len(self) != len(corpus):
+            raise UserError(f"{len(self):,} vectors for {len(corpus):,} passages; give the files that belong together")
+        if self.dim != dim:
+            raise UserError(f"the files hold vectors of {self.dim}, the encoder makes {dim}; name their own encoder")
+
+    def blocks(self, corpus: Corpus, start: int) -> Iterator[Matrix]:
+        """Vectors [n, d] from a row on, in order.
+
+        Raises:
+            UserError: an id is not that of the passage, or a value is not finite; names the file and the row.
+        """
+        done = 0
+        for path, size in zip(self._paths, self._sizes, strict=True):
+            if start >= done + size:
+                done += size
+                continue
+            row = max(start - done, 0)
+            for ids, vectors in _opened(path).blocks(row):
+                self._check_ids(path, row, ids, corpus, done)
+                found = as_float32(vectors.astype(vectors.dtype.newbyteorder("="), copy=False))
+                if not np.isfinite(found).all():
+                    wrong = row + int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0]) + 1
+                    raise UserError(f"{path}: row {wrong} holds values that are not finite")
+                row += len(found)
+                yield found
+            done += size
+
+    def _check_ids(self, path: Path, row: int, ids: Ids | None, corpus: Corpus, done: int) -> None:
+        if ids is None:
+            return
+        for offset, (found, passage) in enumerate(zip(ids, corpus[done + row : done + row + len(ids)], strict=True)):
+            if found != passage.id:
+                raise UserError(
+                    f"{path}: row {row + offset + 1} has the id {found!r:.60}, passage {done + row + offset + 1} is "
+                    f"{passage.id!r:.60}; give both in the same order"
+                )
+
+
+def _opened(path: Path) -> _Source:
+    return {".npy": _npy, ".parquet": _parquet}.get(path.suffix.lower(), _shard)(path)
+
+
+def export_index(directory: str | Path, out: str | Path, *, vectors: bool = False) -> int:
+    """Write the passages of an index with their columns to a Parquet file, block by block; returns how many.
+
+    `build_index([FILE], .., vectors=[FILE])` makes the same index of it again.
+
+    Args:
+        directory: the index.
+        out: the file.
+        vectors: also write them, as a column `vector` of float32.
+
+    Raises:
+        UserError: the index cannot be used, or the file not be written.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    target = user_path(out)
+    _, parts = open_parts(user_path(directory))
+    corpus, kept = parts.corpus, parts.corpus.kept
+    fields = [(name, pa.string()) for name in ("id", "title", "text")]
+    fields += [(name, _type_of(corpus, name)) for name in corpus.columns() if name != VECTOR]
+    if vectors:
+        fields.append((VECTOR, pa.list_(pa.float32(), parts.vectors[0].dim)))
+    schema, count = pa.schema(fields), 0
+    rows = corpus.live()
+    partial = target.with_name(f".{target.name}.partial")
+    with writing(target):
+        try:
+            with parquet.ParquetWriter(partial, schema) as writer:
+                for matrix in live_blocks(parts.vectors, kept):
+                    values = [next(rows) for _ in range(len(matrix))]
+                    listed = [{**row.passage.as_dict(), **row.metadata} for row in values]
+                    columns = [
+                        pa.array([one.get(name) for one in listed], kind) for name, kind in fields if name != VECTOR
+                    ]
+                    if vectors:
+                        columns.append(pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), matrix.shape[1]))
+                    writer.write_batch(pa.record_batch(columns, schema=schema))
+                    count += len(values)
+            partial.replace(target)
+        finally:
+            with suppress(OSError):
+                partial.unlink()
+    return count
+
+
+def _type_of(corpus: Corpus, name: str) -> Any:
+    return next(values.type for values, _ in corpus.column(name) if values is not None)

@@ -1,0 +1,221 @@
+"""Published vectors make an index without encoding, hostile shards run nothing, and an export can be read again."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from retrieval import Passage, UserError, add_passages, build_index, index_passages, open_index, remove_passages
+from retrieval.corpus import Place, Row
+from retrieval.encoding import GrowingMatrix
+from retrieval.index import load_manifest
+from retrieval.published import PublishedVectors, export_index
+
+PASSAGES = [Passage(f"p{n}", f"text {n % 7} number {n}", f"Title {n % 5}") for n in range(2_500)]
+IDS = [passage.id for passage in PASSAGES]
+
+
+def vectors_of(encoder: Any) -> Any:
+    return encoder.encode([f"{passage.title} {passage.text}" for passage in PASSAGES]).astype(np.float32)
+
+
+def shards(folder: Path, matrix: Any, protocol: int = 4) -> list[Path]:
+    """As Contriever writes them: three files of different sizes, the last one short."""
+    paths = [folder / f"passages_{number:02}" for number in range(3)]
+    for path, part in zip(paths, (slice(0, 1_500), slice(1_500, 2_495), slice(2_495, None)), strict=True):
+        path.write_bytes(pickle.dumps((IDS[part], matrix[part]), protocol))
+    return paths
+
+
+def npy(folder: Path, matrix: Any, _: int) -> list[Path]:
+    np.save(folder / "vectors.npy", matrix)
+    return [folder / "vectors.npy"]
+
+
+def table(folder: Path, matrix: Any, _: int) -> list[Path]:
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), matrix.shape[1])
+    parquet.write_table(pa.table({"id": IDS, "vector": lists}), folder / "v.parquet", row_group_size=700)
+    return [folder / "v.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("write", "dtype", "protocol"),
+    [
+        *((shards, dtype, protocol) for dtype in ("<f4", "<f2", ">f4") for protocol in (3, 4, 5)),
+        *((npy, dtype, 0) for dtype in ("<f4", "<f2", "<f8", ">f4")),
+        *((table, dtype, 0) for dtype in ("<f4", "<f2")),
+    ],
+)
+def test_an_index_of_published_vectors_is_that_of_the_encoder(
+    tmp_path: Path, make_encoder: Any, write: Any, dtype: str, protocol: int
+) -> None:
+    encoder = make_encoder()
+    matrix = vectors_of(encoder).astype(dtype)
+    files = write(tmp_path, matrix, protocol)
+    encoder.texts.clear()
+    found = index_passages(PASSAGES, tmp_path / "index", encoder=encoder, vectors=files, storage="float32")
+    assert encoder.texts == []
+    stored = np.load(tmp_path / "index" / "vectors.npy")
+    np.testing.assert_array_equal(stored, matrix.astype(np.float32))
+    assert found(["number 77"], 3) == open_index(tmp_path / "index", encoder)(["number 77"], 3)
+
+
+def test_an_interrupted_import_ends_with_the_same_bytes(
+    tmp_path: Path, make_encoder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = make_encoder()
+    files = shards(tmp_path, vectors_of(encoder))
+    index_passages(PASSAGES, tmp_path / "whole", encoder=encoder, vectors=files)
+    append, left = GrowingMatrix.append, [0]
+
+    def interrupted(self: GrowingMatrix, block: Any) -> None:
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        append(self, block)
+
+    monkeypatch.setattr(GrowingMatrix, "append", interrupted)
+    for blocks in (1, 2):
+        left[0] = blocks
+        with pytest.raises(KeyboardInterrupt):
+            index_passages(PASSAGES, tmp_path / "index", encoder=encoder, vectors=files)
+    left[0] = 1  # all that is missing
+    index_passages(PASSAGES, tmp_path / "index", encoder=encoder, vectors=files)
+    whole, index = ((tmp_path / name / "vectors.npy").read_bytes() for name in ("whole", "index"))
+    assert whole == index
+
+
+def test_other_vectors_do_not_continue_an_interrupted_import(
+    tmp_path: Path, make_encoder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = make_encoder()
+    matrix = vectors_of(encoder)
+    first = shards(tmp_path, matrix)
+    append, left = GrowingMatrix.append, [1]
+
+    def interrupted(self: GrowingMatrix, block: Any) -> None:
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        append(self, block)
+
+    monkeypatch.setattr(GrowingMatrix, "append", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        index_passages(PASSAGES, tmp_path / "index", encoder=encoder, vectors=first)
+    left[0] = 100
+    index_passages(PASSAGES, tmp_path / "index", encoder=encoder, vectors=npy(tmp_path, -matrix, 0))
+    np.testing.assert_array_equal(np.load(tmp_path / "index" / "vectors.npy"), -matrix)
+
+
+class Evil:
+    """Would make a folder when unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = str(path)
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (self._path,)
+
+
+GLOBAL = b"\x80\x03cbuiltins\neval\nX\x01\x00\x00\x001\x85R."
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: pickle.dumps((["a"], Evil(path))),
+        lambda path: pickle.dumps(Evil(path), 2),
+        lambda _: GLOBAL,
+        lambda _: b"",
+        lambda _: b"not a pickle",
+        lambda _: b"\x80\x04.",
+        lambda _: pickle.dumps({"a": 1}),
+        lambda _: pickle.dumps((["a"], [1.0])),
+        lambda _: pickle.dumps((["a"], np.zeros((2, 3), np.float32))),
+        lambda _: pickle.dumps((["a"], np.zeros((1, 3), np.int64))),
+        lambda _: pickle.dumps((["a"], np.zeros(3, np.float32))),
+        lambda _: pickle.dumps((["a"], np.array([[object()]]))),
+        lambda _: pickle.dumps((["a", "b"], np.asfortranarray(np.zeros((2, 3), np.float32)))),
+        lambda _: pickle.dumps((IDS, np.zeros((len(IDS), 8), np.float32)))[:-4_000],
+        lambda _: b"\x80\x04B" + struct.pack("<I", 1 << 31) + b"x.",
+        lambda _: b"\x80\x04\x8e" + struct.pack("<Q", 1 << 62) + b"x.",
+    ],
+)
+def test_a_hostile_or_damaged_shard_is_one_line_and_runs_nothing(tmp_path: Path, make: Any) -> None:
+    made = tmp_path / "made"
+    (tmp_path / "passages_00").write_bytes(make(made))
+    with pytest.raises(UserError, match="passages_00: no shard of ids and vectors: ") as found:
+        PublishedVectors([tmp_path / "passages_00"])
+    assert "\n" not in str(found.value)
+    assert not made.exists()
+
+
+def test_vectors_that_do_not_belong_to_the_passages_are_refused(tmp_path: Path, make_encoder: Any) -> None:
+    encoder = make_encoder()
+    matrix = vectors_of(encoder)
+
+    def refused(files: Any, said: str) -> None:
+        with pytest.raises(UserError, match=said):
+            index_passages(PASSAGES, tmp_path / "index", encoder=encoder, vectors=files)
+        assert not (tmp_path / "index").exists()
+
+    np.save(tmp_path / "few.npy", matrix[:-1])
+    refused([tmp_path / "few.npy"], "2,499 vectors for 2,500 passages")
+    np.save(tmp_path / "narrow.npy", matrix[:, :-1])
+    refused([tmp_path / "narrow.npy"], "vectors of 31, the encoder makes 32")
+    refused([tmp_path / "few.npy", tmp_path / "narrow.npy"], "vectors of 31, those before have 32")
+    wrong = matrix.copy()
+    wrong[1_700, 3] = np.nan
+    np.save(tmp_path / "nan.npy", wrong)
+    refused([tmp_path / "nan.npy"], "row 1701 holds values that are not finite")
+    files = shards(tmp_path, matrix)
+    refused(files[::-1], "passages_02: row 1 has the id 'p2495', passage 1 is 'p0'")
+    refused([], "no files of vectors")
+    np.save(tmp_path / "whole.npy", np.zeros((2, 3), np.int64))
+    refused([tmp_path / "whole.npy"], "not a matrix of floats")
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "few.npy").read_bytes()[:400])
+    refused([tmp_path / "cut.npy"], "no readable .npy file")
+    parquet.write_table(pa.table({"id": ["a"]}), tmp_path / "none.parquet")
+    refused([tmp_path / "none.parquet"], "no column vector; found: id")
+    parquet.write_table(pa.table({"vector": [[1.0], [1.0, 2.0]]}), tmp_path / "ragged.parquet")
+    refused([tmp_path / "ragged.parquet"], "lists of floats, all of one length")
+
+
+@pytest.mark.parametrize("vectors", [False, True])
+def test_an_export_makes_the_same_index_again(tmp_path: Path, make_encoder: Any, vectors: bool) -> None:
+    encoder = make_encoder()
+    rows = [
+        Row(one, Place("x", 1), {"year": 2000 + n % 9, "lang": "en"} if n % 3 else {}) for n, one in enumerate(PASSAGES)
+    ]
+    index_passages(rows[:2_400], tmp_path / "index", encoder=encoder)
+    add_passages(tmp_path / "index", rows[2_400:], encoder=encoder)
+    remove_passages(tmp_path / "index", ["p7", "p2450"])
+    assert export_index(tmp_path / "index", tmp_path / "out.parquet", vectors=vectors) == 2_498
+    encoder.texts.clear()
+    given = {"vectors": [tmp_path / "out.parquet"]} if vectors else {}
+    again = build_index([tmp_path / "out.parquet"], tmp_path / "again", encoder=encoder, **given)
+    assert (len(encoder.texts) == 0) == vectors
+    live = [rows[n] for n in range(2_500) if n not in (7, 2_450)]
+    whole = index_passages(live, tmp_path / "whole", encoder=encoder)
+    ours, theirs = load_manifest(tmp_path / "again"), load_manifest(tmp_path / "whole")
+    assert ours.corpus == theirs.corpus
+    assert (tmp_path / "again" / "vectors.npy").read_bytes() == (tmp_path / "whole" / "vectors.npy").read_bytes()
+    query = ["text 3 number 1200"]
+    assert again.where("year>=2005")(query, 5) == whole.where("year>=2005")(query, 5)
+
+
+def test_an_export_leaves_nothing_half_written(tmp_path: Path, sound_index: Any) -> None:
+    folder, *_ = sound_index
+    with pytest.raises(UserError):
+        export_index(folder, tmp_path / "no" / "folder" / "out.parquet")
+    with pytest.raises(UserError):
+        export_index(tmp_path, tmp_path / "out.parquet")
+    assert list(tmp_path.iterdir()) == []
