@@ -1,4 +1,4 @@
-"""Vectors that others encoded, as they are published: shards of Contriever and DPR, `.npy` and Parquet; and export.
+"""Vectors that others encoded, as they are published: shards of Contriever, `.npy` and Parquet; and export.
 
 A shard is a pickled pair of ids and an array. It is read without running what it names: only the parts of an array are
 known, and the numbers stay in the file.
@@ -213,7 +213,7 @@ class PublishedVectors:
     """The vectors of a corpus, from files in the order of its passages.
 
     Args:
-        files: `.npy`, `.parquet` (a column `vector`, perhaps `id`), or shards of Contriever and DPR, whatever they are
+        files: `.npy`, `.parquet` (a column `vector`, perhaps `id`), or shards of Contriever, whatever they are
             called.
 
     Raises:
