@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.rendering import cut, named
-from selfrag.serving.requests import CitationStyle
 
+CitationStyle = Literal["brackets", "markdown", "none"]
 TITLE, SNIPPET = 300, 500
 """Characters that are sent of a title and of a snippet."""
 
@@ -44,12 +44,14 @@ class Piece:
     Attributes:
         text: what follows the text sent before.
         annotations: citations of this segment, with offsets into the whole text.
+        cited: the passage of each.
         sources: passages that are cited for the first time.
         described: the segment for the `selfrag` object.
     """
 
     text: str
     annotations: list[dict[str, Any]]
+    cited: list[Passage]
     sources: list[Passage]
     described: dict[str, Any]
 
@@ -62,6 +64,8 @@ class Writer:
         style: how the text cites.
         text: what has been written.
         sources: cited passages in the order of their numbers.
+        annotations: citations, with offsets.
+        cited: the passage of each.
         segments: what was written, for the `selfrag` object.
     """
 
@@ -69,6 +73,7 @@ class Writer:
     text: str = ""
     sources: list[Passage] = field(default_factory=list)
     annotations: list[dict[str, Any]] = field(default_factory=list)
+    cited: list[Passage] = field(default_factory=list)
     segments: list[dict[str, Any]] = field(default_factory=list)
     _end: int = 0
     _numbers: dict[tuple[str, str, str], int] = field(default_factory=dict)
@@ -78,12 +83,13 @@ class Writer:
         gap = " " * (segment.start - self._end)
         body = segment.text.rstrip()
         start = len(self.text) + len(gap)
-        annotations, fresh, mark, number = [], list[Passage](), "", None
+        annotations, cited, fresh, mark, number = [], list[Passage](), list[Passage](), "", None
         if segment.citation is not None:
             number = self._numbers.setdefault(segment.citation.key, len(self._numbers) + 1)
             if number > len(self.sources):
                 fresh = [segment.citation]
             mark = _mark(self.style, number, segment.citation)
+            cited = [segment.citation]
             annotations = [annotation(segment.citation, start, start + len(body))]
         text = f"{gap}{body}{mark}{segment.text[len(body) :]}"
         described = segment.as_dict() | {"start": start, "end": start + len(body), "citation": number}
@@ -91,15 +97,16 @@ class Writer:
         self.text += text
         self.sources += fresh
         self.annotations += annotations
+        self.cited += cited
         self.segments.append(described)
-        return Piece(text, annotations, fresh, described)
+        return Piece(text, annotations, cited, fresh, described)
 
     def rest(self, answer: Answer) -> list[Piece]:
         """Write what of an answer has not been written: its last segments, or the text of an abstention."""
         pieces = [self.add(segment) for segment in answer.segments[len(self.segments) :]]
         if not answer.segments and answer.text:
             self.text = answer.text
-            pieces.append(Piece(answer.text, [], [], {}))
+            pieces.append(Piece(answer.text, [], [], [], {}))
         return pieces
 
 

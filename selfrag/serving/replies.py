@@ -9,8 +9,7 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from selfrag.decoding.answer import Answer, Segment, Usage
-from selfrag.serving.citations import Writer, nested, search_result, selfrag_object, source_event
-from selfrag.serving.requests import CitationStyle
+from selfrag.serving.citations import CitationStyle, Writer, nested, search_result, selfrag_object, source_event
 
 Event = Mapping[str, Any]
 """The data of one server-sent event; a `type` in it is also the name of the event."""

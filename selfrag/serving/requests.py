@@ -15,6 +15,7 @@ from retrieval.passage import Passage
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
 from selfrag.reflection.weights import Weights
+from selfrag.serving.citations import CitationStyle
 
 MOST_TURNS, MOST_EVIDENCE, MOST_QUERIES, MOST_FOUND = 200, 100, 256, 100
 LONGEST = 32_768
@@ -29,7 +30,6 @@ MOST = {
 }
 """Largest values that a request may set, by field of `Decoding`."""
 
-CitationStyle = Literal["brackets", "markdown", "none"]
 Text = Annotated[str, Field(max_length=LONGEST)]
 _MARK = re.compile(r" \[(?:\d{1,3}\]|\[\d{1,3}\]\]\([^()\s]*\))")
 """A citation that this server wrote into an earlier answer."""

@@ -13,7 +13,8 @@ from retrieval.passage import Passage
 from selfrag.api import SelfRAG
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.errors import EngineError, UserError
-from selfrag.serving.requests import Asked, CitationStyle, Fault
+from selfrag.serving.citations import CitationStyle
+from selfrag.serving.requests import Asked, Fault
 from selfrag.serving.store import AnswerStore
 
 LOG = logging.getLogger("selfrag.serving")

@@ -1,0 +1,146 @@
+"""LangChain: a chat model whose messages carry citations, and a retriever."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages.ai import UsageMetadata
+from langchain_core.messages.content import create_citation
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.retrievers import BaseRetriever
+from pydantic import Field
+
+from retrieval.passage import Passage
+from selfrag.decoding.answer import Answer
+from selfrag.errors import UserError
+from selfrag.serving.citations import Piece, Writer, selfrag_object, url_of
+
+_ROLES = {"human": "user", "ai": "assistant", "system": "system"}
+
+
+class ChatSelfRAG(BaseChatModel):
+    """A chat model that cites.
+
+    Messages have content blocks of text with LangChain's `citation` annotations; their indices refer to the text of
+    the message. `message.response_metadata["selfrag"]` has segments, judgments and cited passages. Arguments of
+    `invoke` and `stream` beyond LangChain's own are fields of `selfrag.Decoding`. Stop sequences have no effect, since
+    segments end where the model ends them.
+
+    Attributes:
+        rag: a `SelfRAG`; it answers.
+        settings: fields of `selfrag.Decoding` for every call.
+        model: its name in traces.
+    """
+
+    rag: Any = Field(exclude=True)
+    model: str = "selfrag"
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def _llm_type(self) -> str:
+        return "selfrag"
+
+    @property
+    def _identifying_params(self) -> dict[str, Any]:
+        return {"model_name": self.model, **self.settings}
+
+    def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
+        return _result(self.rag.generate(_turns(messages), **self.settings | kwargs))
+
+    async def _agenerate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
+        return _result(await self.rag.agenerate(_turns(messages), **self.settings | kwargs))
+
+    def _stream(
+        self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> Iterator[ChatGenerationChunk]:
+        writer = Writer("brackets")
+        for piece in self.rag.stream(_turns(messages), **self.settings | kwargs):
+            yield from _chunks(piece, writer)
+
+    async def _astream(
+        self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        writer = Writer("brackets")
+        async for piece in self.rag.astream(_turns(messages), **self.settings | kwargs):
+            for chunk in _chunks(piece, writer):
+                yield chunk
+
+
+def _turns(messages: Sequence[BaseMessage]) -> str | list[dict[str, str]]:
+    """The question alone, or the conversation."""
+    if unknown := next((message.type for message in messages if message.type not in _ROLES), None):
+        raise UserError(f"a {unknown} message: this model takes messages of people, of itself and of the system only")
+    turns = [{"role": _ROLES[message.type], "content": str(message.text)} for message in messages]
+    return turns[0]["content"] if len(turns) == 1 and turns[0]["role"] == "user" else turns
+
+
+def _block(text: str, annotations: Sequence[dict[str, Any]], cited: Sequence[Passage]) -> dict[str, Any]:
+    given = [{name: value for name, value in one.items() if name != "type"} for one in annotations]
+    found = [create_citation(**one, cited_text=passage.text) for one, passage in zip(given, cited, strict=True)]
+    return {"type": "text", "text": text, "annotations": found}
+
+
+def _about(answer: Answer, writer: Writer) -> dict[str, Any]:
+    """Fields of the message that ends an answer."""
+    usage = answer.usage
+    return {
+        "response_metadata": {
+            "model_name": "selfrag",
+            "model_provider": "selfrag",
+            "selfrag": selfrag_object(answer, writer, None),
+        },
+        "usage_metadata": UsageMetadata(
+            input_tokens=usage.prompt_tokens,
+            output_tokens=usage.generated_tokens,
+            total_tokens=usage.prompt_tokens + usage.generated_tokens,
+            input_token_details={"cache_read": usage.cached_tokens},
+        ),
+    }
+
+
+def _result(answer: Answer) -> ChatResult:
+    writer = Writer("brackets")
+    writer.rest(answer)
+    content: Any = [_block(writer.text, writer.annotations, writer.cited)]
+    return ChatResult(generations=[ChatGeneration(message=AIMessage(content, **_about(answer, writer)))])
+
+
+def _chunks(piece: Any, writer: Writer) -> Iterator[ChatGenerationChunk]:
+    """The chunks of a segment, or of the end."""
+
+    def chunk(written: Piece) -> ChatGenerationChunk:
+        content: Any = [{**_block(written.text, written.annotations, written.cited), "index": 0}]
+        return ChatGenerationChunk(message=AIMessageChunk(content=content))
+
+    if not isinstance(piece, Answer):
+        yield chunk(writer.add(piece))
+        return
+    yield from map(chunk, writer.rest(piece))
+    yield ChatGenerationChunk(message=AIMessageChunk(content="", chunk_position="last", **_about(piece, writer)))
+
+
+class SelfRAGRetriever(BaseRetriever):
+    """The search of a `SelfRAG` as LangChain's documents.
+
+    Attributes:
+        rag: a `SelfRAG` with a retriever.
+        k: passages a query; `invoke(query, k=..)` changes it for one call.
+    """
+
+    rag: Any = Field(exclude=True)
+    k: int = 5
+
+    def _get_relevant_documents(self, query: str, *, run_manager: Any, k: int | None = None) -> list[Document]:
+        found = self.rag.search([query], self.k if k is None else k)[0]
+        return [
+            Document(
+                one.text,
+                id=one.id,
+                metadata={**one.metadata, "title": one.title, "score": one.score, "url": url_of(one)},
+            )
+            for one in found
+        ]

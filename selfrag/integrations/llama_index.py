@@ -1,0 +1,74 @@
+"""LlamaIndex: a query engine with source nodes, and a retriever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from llama_index.core.base.response.schema import Response
+from llama_index.core.query_engine import CustomQueryEngine
+from llama_index.core.retrievers import BaseRetriever
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+
+from retrieval.passage import Passage
+from selfrag.api import SelfRAG
+from selfrag.decoding.answer import Answer
+from selfrag.serving.citations import Writer, selfrag_object, url_of
+
+
+class SelfRAGQueryEngine(CustomQueryEngine):  # type: ignore[misc]
+    """Answers queries with citations: `[1]` in the text is the first source node.
+
+    `response.metadata["selfrag"]` has segments, judgments and offsets.
+
+    Attributes:
+        rag: answers.
+        settings: fields of `selfrag.Decoding` for every query.
+    """
+
+    rag: Any
+    settings: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
+
+    def custom_query(self, query_str: str) -> Response:
+        """Answer a query."""
+        return _response(self.rag.generate(query_str, **self.settings))
+
+    async def acustom_query(self, query_str: str) -> Response:
+        """Answer a query while the event loop is free."""
+        return _response(await self.rag.agenerate(query_str, **self.settings))
+
+
+class SelfRAGRetriever(BaseRetriever):  # type: ignore[misc]
+    """The search of a `SelfRAG` as LlamaIndex's nodes.
+
+    Args:
+        rag: has the retriever.
+        k: passages a query.
+    """
+
+    def __init__(self, rag: SelfRAG, k: int = 5) -> None:
+        self._rag, self._k = rag, k
+        super().__init__()
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return _nodes(self._rag.search([query_bundle.query_str], self._k)[0])
+
+
+def _response(answer: Answer) -> Response:
+    writer = Writer("brackets")
+    writer.rest(answer)
+    return Response(
+        writer.text,
+        source_nodes=_nodes(writer.sources),
+        metadata={"selfrag": selfrag_object(answer, writer, None)},
+    )
+
+
+def _nodes(passages: Iterable[Passage]) -> list[NodeWithScore]:
+    return [
+        NodeWithScore(
+            node=TextNode(id_=one.id, text=one.text, metadata={**one.metadata, "title": one.title, "url": url_of(one)}),
+            score=one.score,
+        )
+        for one in passages
+    ]

@@ -1,0 +1,9 @@
+"""Scripted models for the frameworks: `served` of the server's tests is importable."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(TESTS / "serving"), str(TESTS / "decoding")]

@@ -1,0 +1,118 @@
+"""LangChain's own standard tests, and its citations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from served import random_rag
+
+pytest.importorskip("langchain_tests", reason="langchain-tests is not installed")
+
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.output_parsers import StrOutputParser
+from langchain_core.prompts import ChatPromptTemplate
+from langchain_tests.integration_tests import ChatModelIntegrationTests, RetrieversIntegrationTests
+from langchain_tests.unit_tests import ChatModelUnitTests
+
+from selfrag.errors import UserError
+from selfrag.integrations.langchain import ChatSelfRAG, SelfRAGRetriever
+
+QUESTIONS = [f"question {number}" for number in range(8)]
+
+
+class TestUnit(ChatModelUnitTests):
+    @property
+    def chat_model_class(self) -> type[ChatSelfRAG]:
+        return ChatSelfRAG
+
+    @property
+    def chat_model_params(self) -> dict[str, Any]:
+        return {"rag": random_rag(3)}
+
+    @property
+    def supports_model_override(self) -> bool:
+        return False
+
+
+class TestStandard(ChatModelIntegrationTests):
+    @property
+    def chat_model_class(self) -> type[ChatSelfRAG]:
+        return ChatSelfRAG
+
+    @property
+    def chat_model_params(self) -> dict[str, Any]:
+        return {"rag": random_rag(3)}
+
+    @property
+    def supports_model_override(self) -> bool:
+        return False
+
+
+class TestRetriever(RetrieversIntegrationTests):
+    @property
+    def retriever_constructor(self) -> type[SelfRAGRetriever]:
+        return SelfRAGRetriever
+
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        rag = random_rag()
+        found = rag.retriever(["a query that finds five"], 5) if rag.retriever else []
+        rag.retriever = lambda queries, k: [[*found[0], *rag_passages()][:k] for _ in queries]
+        return {"rag": rag}
+
+    @property
+    def retriever_query_example(self) -> str:
+        return "query"
+
+
+def rag_passages() -> list[Any]:
+    from written import passages
+
+    return list(passages("e1", "e2", "e3", "e4", "e5"))
+
+
+def test_citations_refer_to_the_text_of_the_message() -> None:
+    model, cited = ChatSelfRAG(rag=random_rag()), 0
+    for question in QUESTIONS:
+        answer = random_rag().generate(question)
+        message = model.invoke(question)
+        assert message.text == answer.cited_text()
+        [block] = message.content_blocks or [{"type": "text", "text": "", "annotations": []}]
+        claims = [segment for segment in answer.segments if segment.citation]
+        for one, segment in zip(block.get("annotations", []), claims, strict=True):
+            assert one["type"] == "citation"
+            assert message.text[one["start_index"] : one["end_index"]] == segment.text.rstrip()
+            assert one["cited_text"] == segment.citation.text
+            cited += 1
+        assert message.response_metadata["selfrag"]["text"] == answer.text
+    assert cited > 5
+
+
+def test_a_stream_adds_up_to_the_same_message() -> None:
+    model = ChatSelfRAG(rag=random_rag())
+    for question in QUESTIONS:
+        whole, chunks = model.invoke(question), list(model.stream(question))
+        total = chunks[0]
+        for chunk in chunks[1:]:
+            total += chunk
+        assert total.text == whole.text
+        assert total.usage_metadata == whole.usage_metadata
+        found = [one for block in total.content_blocks for one in block.get("annotations", [])]
+        expected = [one for block in whole.content_blocks for one in block.get("annotations", [])]
+        assert [(one["start_index"], one["url"]) for one in found] == [
+            (one["start_index"], one["url"]) for one in expected
+        ]
+
+
+def test_chains_settings_and_conversations() -> None:
+    model = ChatSelfRAG(rag=random_rag(), settings={"max_segments": 1})
+    chain = ChatPromptTemplate.from_messages([("human", "{question}")]) | model | StrOutputParser()
+    assert chain.invoke({"question": "Q"}) == random_rag().generate("Q", max_segments=1).cited_text()
+    assert model.invoke("Q", mode="never").text == random_rag().generate("Q", max_segments=1, mode="never").cited_text()
+    turns = [SystemMessage("Be short."), HumanMessage("A?"), AIMessage("B."), HumanMessage("C?")]
+    assert isinstance(model.invoke(turns).text, str)
+    with pytest.raises(UserError, match="a tool message"):
+        model.invoke([HumanMessage("A?"), ToolMessage("x", tool_call_id="1")])
+    with pytest.raises(UserError, match="unknown setting 'treshold'"):
+        model.invoke("Q", treshold=1)
