@@ -29,8 +29,11 @@ import {module}
 print(json.dumps([time.process_time() - start, sorted(sys.modules)]))
 """
 
-EDGES = ("selfrag.training.", "selfrag.engines.transformers", "critic.student.training", "retrieval.remote")
-"""Modules that are nothing without torch or httpx; the others reach them inside functions only."""
+EDGES = (
+    *("selfrag.training.", "selfrag.engines.transformers", "critic.student.training", "retrieval.remote"),
+    "selfrag.integrations.",
+)
+"""Modules that are nothing without torch, httpx or a framework; the others reach them inside functions only."""
 
 EVERYTHING_ELSE = """
 import importlib, json, pkgutil, sys
