@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import re
 import socket
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from retrieval.reading import read_whole
 from selfrag.cli import options
+from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError, require
+
+if TYPE_CHECKING:
+    from selfrag.api import SelfRAG
 
 _SHORTEST = 16
 _KEY = re.compile(rf"[A-Za-z0-9._~+/=-]{{{_SHORTEST},}}")
 """What RFC 6750 lets a bearer token be."""
-SERVER, CITES = "The server", "How it cites"
+SERVER, CITES, MANY = "The server", "How it cites", "Many servers"
 
 
 def serve(
@@ -56,6 +61,12 @@ def serve(
         Literal["brackets", "markdown", "none"],
         typer.Option(help="[1], a link in Markdown, or no marks in the text", rich_help_panel=CITES),
     ] = "brackets",
+    ray: Annotated[
+        str | None,
+        typer.Option(help="'local', 'auto' or the address of a Ray cluster, for replicas", rich_help_panel=MANY),
+    ] = None,
+    replicas: Annotated[int, typer.Option(min=1, help="servers on the cluster", rich_help_panel=MANY)] = 1,
+    gpus: Annotated[float, typer.Option(min=0, help="GPUs per replica", rich_help_panel=MANY)] = 0,
     events: Annotated[
         bool, typer.Option("--events", help="also send sources as Open WebUI reads them", rich_help_panel=CITES)
     ] = False,
@@ -64,32 +75,51 @@ def serve(
     for module in ("fastapi", "prometheus_client"):
         require(module, extra="serve")
     uvicorn = require("uvicorn", extra="serve")
-    from selfrag.api import SelfRAG
-    from selfrag.serving.app import create_app
-    from selfrag.serving.service import Capacity, Service
-    from selfrag.serving.store import AnswerStore
+    from selfrag.serving.cluster import Replicas, Served, run_on_ray
+    from selfrag.serving.service import Capacity
 
     changes = {"mode": mode, "threshold": threshold, "beam": beam, "passages": passages, "max_segments": segments}
-    decoding = options.decoding(policy, changes, {})
-    keys = _keys(api_key_file)
-    store = AnswerStore(keep)
-
-    def load() -> SelfRAG:
-        rag = options.load(model, index, engine, tuple(intrinsics or ()))
-        rag.defaults = decoding
-        return rag
-
+    served = Served(
+        partial(
+            _load, _here(model), _here(index), engine, tuple(intrinsics or ()), options.decoding(policy, changes, {})
+        ),
+        served_model_name or Path(model).name,
+        None if keep is None else keep.absolute(),
+        Capacity(live, queue),
+        citation_style,
+        events,
+        _keys(api_key_file),
+    )
     with _listening(host, port) as listener:
-        name = served_model_name or Path(model).name
-        service = Service(load(), load, name, store, Capacity(live, queue), citation_style, events)
-        config = uvicorn.Config(
-            create_app(service, keys), timeout_graceful_shutdown=drain, log_level="warning", server_header=False
-        )
-        address = f"[{host}]" if ":" in host else host
-        typer.echo(f"serving {service.name} at http://{address}:{listener.getsockname()[1]}")
-        if not keys and not _loopback(listener):
+        number = listener.getsockname()[1]
+        address = f"http://{f'[{host}]' if ':' in host else host}:{number}"
+        if not served.keys and not ip_address(listener.getsockname()[0]).is_loopback:
             typer.echo("everyone who reaches this address may ask; --api-key-file limits that", err=True)
+
+        def ready() -> None:
+            typer.echo(f"serving {served.name} at {address}")
+
+        if ray is not None:
+            listener.close()
+            run_on_ray(served, Replicas(ray, replicas, num_gpus=gpus), host, number, ready)
+            return
+        app = served.app()
+        ready()
+        config = uvicorn.Config(app, timeout_graceful_shutdown=drain, log_level="warning", server_header=False)
         uvicorn.Server(config).run(sockets=[listener])
+
+
+def _load(
+    model: str, index: str | None, engine: str | None, intrinsics: tuple[str, ...], decoding: Decoding
+) -> SelfRAG:
+    rag = options.load(model, index, engine, intrinsics)
+    rag.defaults = decoding
+    return rag
+
+
+def _here(name: Any) -> Any:
+    """A name of a model or index; absolute where it is a folder here, since replicas run in other folders."""
+    return str(Path(name).absolute()) if name is not None and Path(name).is_dir() else name
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -104,10 +134,6 @@ def _listening(host: str, port: int) -> socket.socket:
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"cannot listen at {host!r:.80} port {port}: {reason}; try another --port") from error
-
-
-def _loopback(listener: socket.socket) -> bool:
-    return ip_address(listener.getsockname()[0]).is_loopback
 
 
 def _keys(path: Path | None) -> list[str]:

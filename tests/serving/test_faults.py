@@ -289,7 +289,6 @@ sys.path[:0] = {paths!r}
 from served import random_rag
 import selfrag.cli.options as options
 from selfrag.cli.main import main
-options.load = lambda *_: random_rag(engine=Slow())
 from selfrag.engines.scripted import ScriptedEngine
 from random_model import random_model
 from written import EOS, LIMITS
@@ -300,6 +299,7 @@ class Slow(ScriptedEngine):
     def step(self):
         time.sleep(0.2)
         return super().step()
+options.load = lambda *_: random_rag(engine=Slow())
 sys.exit(main(["serve", "--port", "0"]))
 """
 
