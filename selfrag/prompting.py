@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from retrieval.passage import Passage
 from selfrag.errors import UserError
 from selfrag.reflection.vocabulary import Vocabulary
-from selfrag.tokenization import TextCodec
+from selfrag.tokenization import ReadOnlyTokenizer, TextCodec
 
 
 class Turn(NamedTuple):
@@ -125,3 +125,38 @@ class Prompting:
     def text(self, ids: tuple[int, ...]) -> str:
         """Text of generated ids without reflection tokens and EOS."""
         return self.codec.decode(self.vocabulary.text_ids(ids))
+
+
+_SLOT = "SELFRAGCONTENTSLOT"
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """A chat template around one user message, as ids."""
+
+    before: tuple[int, ...]  # up to the user's words
+    after: tuple[int, ...]  # from there to where the answer begins
+    source: str  # `chat_template`, or the name of the layout that stands in for it
+
+    @classmethod
+    def of(cls, tokenizer: Any, codec: TextCodec, system: str = "") -> Chat:
+        """Read the template of a Hugging Face tokenizer, with a system prompt or without.
+
+        Raises:
+            UserError: the template cannot be rendered, or does not keep the user's words as they are.
+        """
+        if not getattr(tokenizer, "chat_template", None):
+            before, after = codec.encode(SELFRAG.before), codec.encode(SELFRAG.after)
+            return cls((*codec.bos_ids, *before), tuple(after), SELFRAG.name)
+        message = [{"role": "system", "content": system}] if system else []
+        message.append({"role": "user", "content": _SLOT})
+        try:
+            text = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+        except Exception as error:  # templates are programs and raise what they like
+            reason = " ".join(str(error).split())[:200]
+            raise UserError(f"the chat template of the model cannot be rendered: {reason}") from error
+        before, slot, after = text.partition(_SLOT)
+        if not slot or _SLOT in after:
+            raise UserError("the chat template of the model changes or repeats the user's words")
+        ids = ReadOnlyTokenizer(tokenizer, split_special_tokens=False).ids((before, after))
+        return cls(tuple(ids[0]), tuple(ids[1]), "chat_template")

@@ -6,7 +6,7 @@ text, and stays text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from copy import deepcopy
 from functools import partial
 from threading import Lock
@@ -108,9 +108,11 @@ class HFTextCodec:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokens = ReadOnlyTokenizer(tokenizer, split_special_tokens=True)
+        self._trusting = ReadOnlyTokenizer(tokenizer, split_special_tokens=False)
+        self._endings: dict[frozenset[str], tuple[int, ...]] = {}
         added = {i: str(token) for i, token in tokenizer.added_tokens_decoder.items()}
         control = {i for i, surface in added.items() if surface.strip()} | set(tokenizer.all_special_ids)
-        vocabulary = tokenizer.get_vocab()
+        vocabulary = self._vocabulary = tokenizer.get_vocab()
         control |= {vocabulary[token] for token in TOKENS if token in vocabulary}
         self._control = frozenset(control)
         self._cuttable = self._control - {tokenizer.unk_token_id}
@@ -135,6 +137,22 @@ class HFTextCodec:
     def decode(self, ids: Sequence[int]) -> str:
         """Text of `ids`; control ids are left out."""
         return self._tokens.decode([i for i in ids if i not in self._control])
+
+    def surface(self, ids: Sequence[int]) -> str:
+        """Text of `ids`, control ids by their surfaces."""
+        return self._tokens.decode(ids)
+
+    def encode_surface(self, text: str) -> list[int]:
+        """Ids of a text of our own: surfaces of control tokens in it become such tokens."""
+        return self._trusting.ids([text])[0]
+
+    def ending(self, characters: Collection[str]) -> tuple[int, ...]:
+        """All ids whose text may hold one of some characters, rising."""
+        key = frozenset(characters)
+        if key not in self._endings:
+            found = (i for token, i in self._vocabulary.items() if not key.isdisjoint(token))
+            self._endings[key] = tuple(sorted(found))
+        return self._endings[key]
 
     def _encode(self, pieces: list[str]) -> list[int]:
         ids: list[int] = []

@@ -14,12 +14,12 @@ from selfrag.decoding.requests import Failed, Finish, Generate, Generated, Resul
 from selfrag.decoding.segments import geometric_mean
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
 from selfrag.decoding.tree import Batch, Decoder, ask
-from selfrag.errors import DecodingError, UserError
+from selfrag.errors import DecodingError
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.multiple_choice import choices
 from selfrag.evaluation.task import Task
-from selfrag.prompting import SELFRAG, Prompting, passage_ids
-from selfrag.tokenization import ReadOnlyTokenizer, TextCodec
+from selfrag.prompting import Chat, Prompting, passage_ids
+from selfrag.tokenization import TextCodec
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,40 +112,8 @@ def _answer(
     return Answer(prompt.question, text, segments, usage, trace)
 
 
-_SLOT = "SELFRAGCONTENTSLOT"
 PASSAGES = "Use these passages to answer the question.\n\n"
 QUESTION = "Question: "
-
-
-@dataclass(frozen=True, slots=True)
-class Chat:
-    """A chat template around one user message, as ids."""
-
-    before: tuple[int, ...]  # up to the user's words
-    after: tuple[int, ...]  # from there to where the answer begins
-    source: str  # `chat_template`, or the name of the layout that stands in for it
-
-    @classmethod
-    def of(cls, tokenizer: Any, codec: TextCodec) -> Chat:
-        """Read the template of a Hugging Face tokenizer.
-
-        Raises:
-            UserError: the template cannot be rendered, or does not keep the user's words as they are.
-        """
-        if not getattr(tokenizer, "chat_template", None):
-            before, after = codec.encode(SELFRAG.before), codec.encode(SELFRAG.after)
-            return cls((*codec.bos_ids, *before), tuple(after), SELFRAG.name)
-        message = [{"role": "user", "content": _SLOT}]
-        try:
-            text = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
-        except Exception as error:  # templates are programs and raise what they like
-            reason = " ".join(str(error).split())[:200]
-            raise UserError(f"the chat template of the base model cannot be rendered: {reason}") from error
-        before, slot, after = text.partition(_SLOT)
-        if not slot or _SLOT in after:
-            raise UserError("the chat template of the base model changes or repeats the user's words")
-        ids = ReadOnlyTokenizer(tokenizer, split_special_tokens=False).ids((before, after))
-        return cls(tuple(ids[0]), tuple(ids[1]), "chat_template")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,13 @@ from selfrag.decoding.reflectors import Critic
 from selfrag.decoding.trace import decoding_dict
 from selfrag.decoding.tree import Decoder
 from selfrag.errors import UserError
-from selfrag.evaluation.baselines import Chat, FineTuned, Untuned
+from selfrag.evaluation.baselines import FineTuned, Untuned
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.multiple_choice import choices
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.task import SET_BY_TASK, Task
 from selfrag.plugins import names, registered
-from selfrag.prompting import Prompting
+from selfrag.prompting import Chat, Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.reflection.weights import Weights
 from selfrag.tokenization import HFTextCodec

@@ -1,0 +1,349 @@
+"""Decoding of models that search by writing tags, such as Search-R1: a turn, a search, its documents, the next turn.
+
+Sans-IO as the beam: yields batches of requests and gets their results. The models and their formats are data
+(`PROFILES`); prompts are those of the published code.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import tomllib
+from collections.abc import Callable, Collection, Generator, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
+from typing import Any, Protocol
+
+from retrieval.checks import number, whole
+from retrieval.passage import Passage
+from selfrag.decoding.answer import Answer, Usage, segments_of
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.requests import Failed, Finish, Generate, Result, Retrieve, Retrieved
+from selfrag.decoding.segments import geometric_mean
+from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
+from selfrag.decoding.tree import Batch, Commit, Decoder, ask
+from selfrag.errors import DecodingError, UserError
+from selfrag.prompting import Chat
+from selfrag.untrusted import unmarked
+
+NO_MORE = "The maximum search limit is exceeded. You are not allowed to search."
+"""What stands in place of documents when the searches are used up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The format of a family of models.
+
+    Attributes:
+        name: of the family.
+        system: system prompt; empty for none.
+        user: prompt with `{question}`, perhaps with `{searches}`.
+        query: tags around a query. Several queries stand between two of these tags inside `searching`.
+        documents: tags around what was found.
+        answer: tags around the answer.
+        searching: tags around several queries, for formats that have them.
+        document: one document, with `{number}`, `{title}` and `{text}`.
+        shown: what is put after a query, with `{documents}`.
+        chat: whether the prompt goes into the model's chat template.
+    """
+
+    name: str
+    user: str
+    query: tuple[str, str]
+    documents: tuple[str, str]
+    answer: tuple[str, str] = ("<answer>", "</answer>")
+    searching: tuple[str, str] | None = None
+    system: str = ""
+    document: str = "Doc {number}(Title: {title}) {text}\n"
+    shown: str = "\n\n{open}{documents}{close}\n\n"
+    chat: bool = True
+
+    def queries(self, text: str) -> list[str]:
+        """The queries that the last search of a text asks for, none empty; at most five."""
+        opening, closing = self.searching or self.query
+        _, found, inside = text.rpartition(opening)
+        if not found or closing not in inside:
+            return []
+        inside = inside.partition(closing)[0]
+        listed = [inside]
+        if self.searching is not None:
+            listed = re.findall(f"{re.escape(self.query[0])}(.*?){re.escape(self.query[1])}", inside, re.DOTALL)
+        return [query for one in listed if (query := " ".join(one.split()))][:5]
+
+    @property
+    def searched(self) -> str:
+        """The tag that ends a search."""
+        return (self.searching or self.query)[1]
+
+    def answered(self, text: str) -> str | None:
+        """The text of the last answer; None if there is none."""
+        opening, closing = self.answer
+        _, found, inside = text.rpartition(opening)
+        return inside.partition(closing)[0].strip() if found and closing in inside else None
+
+
+def _profiles() -> dict[str, Profile]:
+    found = tomllib.loads(files(__package__).joinpath("search_tags.toml").read_text(encoding="utf-8"))
+
+    def profile(name: str, given: dict[str, Any]) -> Profile:
+        pairs = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
+        return Profile(name=name, **given | pairs)
+
+    return {name: profile(name, given) for name, given in found.items()}
+
+
+PROFILES: dict[str, Profile] = _profiles()
+"""The published formats, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What an answer may cost at most.
+
+    Attributes:
+        searches: searches of one answer.
+        tokens: new tokens of all turns together.
+        turn_tokens: new tokens of one turn.
+        seconds: wall time; no turn begins later. None for no limit.
+        passages: passages of a query.
+        passage_tokens: tokens of a passage's text.
+
+    Raises:
+        UserError: a value is out of range.
+    """
+
+    searches: int = 5
+    tokens: int = 4_096
+    turn_tokens: int = 1_024
+    seconds: float | None = None
+    passages: int = 3
+    passage_tokens: int = 256
+
+    def __post_init__(self) -> None:
+        whole("searches", self.searches, 0)
+        for name in ("tokens", "turn_tokens", "passages", "passage_tokens"):
+            whole(name, getattr(self, name))
+        if self.seconds is not None:
+            number("seconds", self.seconds, above=True)
+
+
+class SurfaceCodec(Protocol):
+    """What is needed of a tokenizer: text of others without control tokens, and tags as the model knows them."""
+
+    @property
+    def bos_ids(self) -> tuple[int, ...]:
+        """Ids that start every prompt."""
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of `text`; never a control id."""
+        ...
+
+    def surface(self, ids: Sequence[int]) -> str:
+        """Text of ids, control tokens by their surfaces."""
+        ...
+
+    def encode_surface(self, text: str) -> list[int]:
+        """Ids of our own text, in which surfaces of control tokens are such tokens."""
+        ...
+
+    def ending(self, characters: Collection[str]) -> tuple[int, ...]:
+        """All ids whose text holds one of some characters."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Searcher:
+    """A model that searches by tags, bound to its tokenizer.
+
+    Attributes:
+        profile: its format.
+        codec: of its tokenizer.
+        chat: its chat template; None where the prompt stands alone.
+        eos_id: ends a turn and the answer.
+        budget: of each answer.
+        clock: seconds that pass; only differences count.
+    """
+
+    profile: Profile
+    codec: SurfaceCodec
+    chat: Chat | None
+    eos_id: int
+    budget: Budget = field(default_factory=Budget)
+    clock: Callable[[], float] = time.monotonic
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """Where a turn may end: every token with the last character of a tag; most of them do not end one."""
+        return self.codec.ending({self.profile.searched[-1], self.profile.answer[1][-1]})
+
+    def prompt(self, question: str) -> tuple[int, ...]:
+        """Ids of the prompt; the question stays text."""
+        if not question.strip():
+            raise UserError("the question is empty")
+        before, _, after = self.profile.user.replace("{searches}", str(self.budget.searches)).partition("{question}")
+        ids = self.codec.encode_surface(before)
+        ids += [*self.codec.encode(unmarked(question)), *self.codec.encode_surface(after)]
+        if self.chat is None:
+            return (*self.codec.bos_ids, *ids)
+        return (*self.chat.before, *ids, *self.chat.after)
+
+    def documents(self, passages: Sequence[Passage]) -> list[int]:
+        """Ids of what is put after a search. No passage can open or close a tag."""
+        opening, closing = self.profile.documents
+        before, _, after = self.profile.shown.format(open=opening, close=closing, documents="\0").partition("\0")
+        ids = self.codec.encode_surface(before)
+        for rank, passage in enumerate(passages, 1):
+            title, text = (unmarked(part).replace("\\boxed", "boxed") for part in (passage.title, passage.text))
+            shown = self.profile.document.format(number=rank, title=title, text="\0")
+            head, _, tail = shown.partition("\0")
+            body = self.codec.encode(text[: 32 * self.budget.passage_tokens])[: self.budget.passage_tokens]
+            ids += [*self.codec.encode(head), *body, *self.codec.encode(tail)]
+        if not passages:
+            ids += self.codec.encode(NO_MORE)
+        return [*ids, *self.codec.encode_surface(after)]
+
+
+@dataclass(slots=True)
+class _State:
+    """One answer in the making."""
+
+    question: str
+    ids: list[int]
+    until: float | None
+    written: str = ""  # by the model
+    tokens: int = 0
+    usage: Usage = field(default_factory=Usage)
+    nodes: list[Node] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    found: list[Passage] = field(default_factory=list)
+    refused: bool = False
+
+    @property
+    def last(self) -> int:
+        """The newest node."""
+        return len(self.nodes) - 1 if self.nodes else ROOT
+
+    def node(self, text: str, turn: str, ids: tuple[int, ...], likelihood: float, cited: Passage | None) -> None:
+        """Record a turn, or the answer in it."""
+        branch = "none" if cited is None else "passage"
+        one = Node(len(self.nodes), self.last, len(self.nodes) + 1, branch, cited, text, ids, ids, turn, likelihood)  # type: ignore[arg-type]
+        one.score = one.path_score = likelihood
+        one.status, one.ended = (Status.FINISHED, True) if text else (Status.KEPT, False)
+        self.nodes.append(one)
+
+
+def decode_tags(question: str, searcher: Searcher, passages: Sequence[Passage] | None = None) -> Decoder:
+    """Answer a question by turns and searches.
+
+    The model names no source. The answer cites the first passage, of all that were found, in which its text occurs;
+    `Answer.retrieved` lists what the last search found.
+
+    Args:
+        question: what is asked.
+        searcher: the model's format and budget.
+        passages: given in place of searching, for every search.
+
+    Raises:
+        UserError: the question is blank.
+        DecodingError: the engine refused the prompt, or the first search failed.
+    """
+    budget, seconds = searcher.budget, searcher.budget.seconds
+    state = _State(question, list(searcher.prompt(question)), None if seconds is None else searcher.clock() + seconds)
+    stop, searches = searcher.stop_ids, 0
+    state.decisions.append(Decision(ROOT, "write", "the model decides when to search"))
+    while True:
+        turn, ids, likelihood, finish = yield from _turn(searcher, state, stop)
+        said = searcher.profile.answered(turn)
+        queries = searcher.profile.queries(turn)
+        over = finish in (Finish.EOS, Finish.CONTEXT) or state.tokens >= budget.tokens
+        if said is not None or (finish is Finish.EOS and not queries):
+            text = turn.strip() if said is None else said
+            return (yield from _answered(state, text, turn, ids, likelihood))
+        if over or not queries or state.refused or (state.until is not None and searcher.clock() >= state.until):
+            state.node("", turn, ids, likelihood, None)
+            return _unanswered(state, "the time is over" if not over and queries and not state.refused else "")
+        state.node("", turn, ids, likelihood, None)
+        searches += 1
+        found: list[Passage] = []
+        if searches <= budget.searches:
+            found = (
+                list(passages[: budget.passages])
+                if passages is not None
+                else (yield from _searched(state, queries, budget.passages))
+            )
+            state.decisions.append(
+                Decision(state.last, "retrieve", "the model asked", query=queries[0], passages=tuple(found))
+            )
+        else:
+            state.refused = True
+            state.decisions.append(Decision(state.last, "write", "no search is left"))
+        state.found += found
+        state.ids += searcher.documents(found)
+
+
+def _turn(
+    searcher: Searcher, state: _State, stop: tuple[int, ...]
+) -> Generator[Batch | Commit, list[Result], tuple[str, tuple[int, ...], float, Finish]]:
+    """What the model writes up to the end of a search, of the answer, or of its budget; a turn is read in pieces."""
+    ids: list[int] = []
+    logprobs: list[float] = []
+    budget, profile = searcher.budget, searcher.profile
+    while True:
+        room = min(budget.turn_tokens - len(ids), budget.tokens - state.tokens)
+        if room < 1:
+            finish = Finish.BUDGET
+            break
+        (result,) = yield from ask(state, [Generate(tuple(state.ids), room, stop_ids=stop)])
+        if isinstance(result, Failed):
+            if not state.nodes and not ids:
+                raise DecodingError(f"no turn could be generated: {result.reason}")
+            finish = Finish.CONTEXT
+            break
+        new = list(result.token_ids[:-1] if result.finish is Finish.EOS else result.token_ids)
+        ids += new
+        logprobs += result.token_logprobs[: len(new)]
+        state.ids += new
+        state.tokens += len(result.token_ids)
+        text, finish = searcher.codec.surface(ids), result.finish
+        closed = text.rstrip().endswith(profile.searched) and profile.queries(text)
+        if finish is not Finish.STOP or closed or profile.answered(text) is not None:
+            break
+    likelihood = geometric_mean(tuple(logprobs)) if logprobs else 0.0
+    return searcher.codec.surface(ids), tuple(ids), likelihood, finish
+
+
+def _searched(state: _State, queries: Sequence[str], k: int) -> Generator[Batch | Commit, list[Result], list[Passage]]:
+    """What all queries find, each passage once. A failed search ends only an answer that has nothing yet."""
+    results = yield [Retrieve(query, k) for query in queries]
+    state.usage = replace(state.usage, searches=state.usage.searches + len(queries))
+    found: dict[tuple[str, str, str], Passage] = {}
+    for result in results:
+        if isinstance(result, Retrieved):
+            found |= {passage.key: passage for passage in result.passages if passage.key not in found}
+        elif not state.found:
+            raise DecodingError(f"search failed: {result.reason if isinstance(result, Failed) else result}")
+    return list(found.values())
+
+
+def _answered(
+    state: _State, text: str, turn: str, ids: tuple[int, ...], likelihood: float
+) -> Generator[Batch | Commit, list[Result], Answer]:
+    plain = " ".join(text.split()).casefold()
+    cited = next((one for one in state.found if plain and plain in " ".join(one.text.split()).casefold()), None)
+    state.node(text, turn, ids, likelihood, cited)
+    answer = _answer(state)
+    for segment in answer.segments:
+        yield Commit(segment)
+    return answer
+
+
+def _unanswered(state: _State, reason: str) -> Answer:
+    return replace(_answer(state), error=reason or "the model gave no answer within its budget")
+
+
+def _answer(state: _State) -> Answer:
+    policy = Decoding(beam=1, max_segments=max(1, len(state.nodes)), passages=max(1, len(state.found)))
+    trace = Trace(state.question, policy, tuple(state.nodes), tuple(state.decisions), state.last)
+    text, segments = segments_of(trace, trace.best)
+    return Answer(state.question, text, segments, state.usage, trace)

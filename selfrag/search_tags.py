@@ -1,0 +1,175 @@
+"""`SearchTagModel`: a model that searches by writing tags, behind calls like those of `SelfRAG`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, cast, overload
+
+from retrieval.checks import choice, unknown_name
+from retrieval.passage import Passage, Retriever
+from selfrag.decoding.answer import Answer, Segment, Usage
+from selfrag.decoding.driver import Answered, Broken, Committed, Event, adrive, drive
+from selfrag.decoding.policy import Decoding
+from selfrag.decoding.search_tags import PROFILES, Budget, Profile, Searcher, decode_tags
+from selfrag.decoding.sessions import close as close_engine
+from selfrag.decoding.trace import Trace
+from selfrag.engines import select
+from selfrag.engines.base import Engine
+from selfrag.errors import DecodingError, UserError
+from selfrag.loading import load_retriever, load_tokenizer, resolve_model
+from selfrag.prompting import Chat
+from selfrag.tokenization import HFTextCodec
+
+
+@dataclass(slots=True)
+class SearchTagModel:
+    """Answers questions by turns and searches: Search-R1 and its relatives.
+
+    Any number of threads and event loops may ask at the same time; their questions share the engine's batches. Options
+    of each call are fields of `selfrag.decoding.search_tags.Budget`.
+
+    Attributes:
+        searcher: format, tokenizer and budget.
+        engine: where tokens come from.
+        retriever: any callable `queries, k -> passages`; None if evidence is always given.
+    """
+
+    searcher: Searcher
+    engine: Engine
+    retriever: Retriever | None = None
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | Path,
+        *,
+        profile: str | Profile = "search-r1",
+        retriever: Retriever | str | Path | None = None,
+        engine: Engine | str | None = None,
+        budget: Budget | None = None,
+        **engine_options: Any,
+    ) -> SearchTagModel:
+        """Load a checkpoint.
+
+        Args:
+            name_or_path: a directory, or a name on the Hugging Face hub.
+            profile: its format: `search-r1`, `autorefine`, `r1-searcher`, `simpledeepsearcher`, `o2-searcher`, or one
+                of your own.
+            retriever: a callable `queries, k -> passages`, the directory of an index, or the address of a search
+                server such as `http://127.0.0.1:8000/retrieve`.
+            engine: `vllm`, `transformers`, a ready engine, or None for the best one installed.
+            budget: of each answer.
+            engine_options: fields of the engine's configuration.
+
+        Raises:
+            UserError: the model, the index or the profile cannot be used; the message says what to do.
+        """
+        if not isinstance(profile, Profile):
+            choice("profile", profile, PROFILES)
+            profile = PROFILES[profile]
+        path = resolve_model(name_or_path)
+        tokenizer = load_tokenizer(path, trust_remote_code=engine_options.get("trust_remote_code", False))
+        if tokenizer.eos_token_id is None:
+            raise UserError(f"the tokenizer of {name_or_path} has no EOS token; set tokenizer.eos_token first")
+        codec = HFTextCodec(tokenizer)
+        templated = profile.chat and getattr(tokenizer, "chat_template", None)
+        chat = Chat.of(tokenizer, codec, profile.system) if templated else None
+        if isinstance(engine, str) or engine is None:
+            engine = select.load_engine(engine, path, **engine_options)
+        found = load_retriever(retriever, demo=False)
+        return cls(Searcher(profile, codec, chat, tokenizer.eos_token_id, budget or Budget()), engine, found)
+
+    @overload
+    def generate(self, question: str, *, evidence: Sequence[Passage] | None = None, **options: Any) -> Answer: ...
+
+    @overload
+    def generate(
+        self, question: Sequence[str], *, evidence: Sequence[Passage] | None = None, **options: Any
+    ) -> list[Answer]: ...
+
+    def generate(
+        self, question: str | Sequence[str], *, evidence: Sequence[Passage] | None = None, **options: Any
+    ) -> Answer | list[Answer]:
+        """Answer one question, or many in one batch.
+
+        Args:
+            question: a question, or a list of them.
+            evidence: passages to use in place of every search.
+            options: fields of `Budget`.
+
+        Returns:
+            An answer, or a list in the order of the questions. In a list a question without an answer has
+            `answer.error` set.
+
+        Raises:
+            UserError: a wrong option, or the one question was not answered.
+        """
+        questions = [question] if isinstance(question, str) else question
+        events = drive(self._decoders(questions, evidence, options), self.engine, self.retriever)
+        found = {event.index: event for event in events if not isinstance(event, Committed)}
+        if isinstance(question, str):
+            return _raised(found[0])
+        return [_listed(found[index], one) for index, one in enumerate(questions)]
+
+    async def agenerate(self, question: str, *, evidence: Sequence[Passage] | None = None, **options: Any) -> Answer:
+        """`generate` of one question for an event loop, which is free meanwhile."""
+        async with aclosing(self.astream(question, evidence=evidence, **options)) as pieces:
+            found = [piece async for piece in pieces]
+        return cast(Answer, found[-1])
+
+    def stream(
+        self, question: str, *, evidence: Sequence[Passage] | None = None, **options: Any
+    ) -> Iterator[Segment | Answer]:
+        """The answer's segment as soon as it is final, then the answer."""
+        for event in drive(self._decoders([question], evidence, options), self.engine, self.retriever):
+            yield event.segment if isinstance(event, Committed) else _raised(event)
+
+    async def astream(
+        self, question: str, *, evidence: Sequence[Passage] | None = None, **options: Any
+    ) -> AsyncGenerator[Segment | Answer, None]:
+        """`stream` for an event loop. Leaving early aborts what is still running."""
+        decoders = self._decoders([question], evidence, options)
+        async with aclosing(adrive(decoders, self.engine, self.retriever)) as events:
+            async for event in events:
+                yield event.segment if isinstance(event, Committed) else _raised(event)
+
+    def close(self) -> None:
+        """Free the engine."""
+        close_engine(self.engine)
+
+    def __enter__(self) -> SearchTagModel:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _decoders(
+        self, questions: Iterable[str], evidence: Sequence[Passage] | None, options: Mapping[str, Any]
+    ) -> list[Any]:
+        known = Budget.__dataclass_fields__
+        if unknown := next((name for name in options if name not in known), None):
+            raise unknown_name("setting", unknown, known, "`python -m pydoc selfrag.decoding.search_tags.Budget`")
+        searcher = replace(self.searcher, budget=replace(self.searcher.budget, **options))
+        return [decode_tags(question, searcher, evidence) for question in questions]
+
+
+def _raised(event: Event) -> Answer:
+    if isinstance(event, Broken):
+        raise event.error
+    answer = cast(Answered, event).answer
+    if answer.error is not None:
+        raise DecodingError(answer.error)
+    return answer
+
+
+def _listed(event: Event, question: str) -> Answer:
+    if isinstance(event, Answered):
+        return event.answer
+    error = str(cast(Broken, event).error)
+    return Answer(question, "", (), Usage(), Trace(question, Decoding(), (), (), None), error=error)
