@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -43,9 +44,11 @@ def _changing(directory: str | Path) -> Iterator[tuple[Path, IndexManifest, Path
     target = absolute(directory)
     load_manifest(target)  # before a folder is made beside it
     with locked_directory(building_directory(target)) as building:
-        yield target, load_manifest(target), building
-        with suppress(OSError):  # it holds an unfinished build
-            building.rmdir()
+        try:
+            yield target, load_manifest(target), building
+        finally:
+            with suppress(OSError):  # it holds an unfinished build
+                building.rmdir()
 
 
 def add_files(
@@ -63,6 +66,7 @@ def add_files(
         UserError: a bad file or row (by file and line), an id that is there already, or no such index.
     """
     rows = read_files(files, splitting)
+    rows = chain(list(islice(rows, 1)), rows)  # a bad file is told before anything else
     return add_passages(directory, rows, encoder=encoder, batch_size=batch_size, progress=progress)
 
 

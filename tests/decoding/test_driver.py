@@ -139,7 +139,7 @@ def failing(error: Exception) -> Callable[[Sequence[str], int], Any]:
 def test_a_bad_retriever_fails_the_questions_that_search_and_no_others(retriever: Any, reason: str) -> None:
     decoders = [*asking("searching", policy=ALWAYS), *asking("writing")]
     found = ends(drive(decoders, scripted({"writing": SHORT}), retriever))
-    assert found == {0: f"DecodingError: search failed: {reason}", 1: "Short."}
+    assert found == {0: f"SearchError: search failed: {reason}", 1: "Short."}
 
 
 def test_a_query_that_the_retriever_refuses_fails_alone() -> None:
