@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import string
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +67,15 @@ class Encoder(Protocol):
 
     def encode(self, texts: Sequence[str], batch_size: int = 64) -> NDArray[np.float32]:
         """Vectors [n, d] of n texts, in their order."""
+        ...
+
+
+@runtime_checkable
+class BlockEncoder(Encoder, Protocol):
+    """An encoder that can work on several blocks at once, for example on several machines."""
+
+    def encode_blocks(self, blocks: Iterable[Sequence[str]], batch_size: int) -> Iterator[NDArray[np.float32]]:
+        """The vectors of each block of texts, in the order of the blocks, as `checked_encode` gives them."""
         ...
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from retrieval.atomic import write_json, writing
 from retrieval.corpus import Corpus
-from retrieval.encoders import Encoder, Template, checked_encode
+from retrieval.encoders import BlockEncoder, Encoder, Template, checked_encode
 from retrieval.errors import UserError
 from retrieval.published import PublishedVectors
 from retrieval.reading import read_json
@@ -123,12 +123,17 @@ def encode_corpus(
 
     matrix = GrowingMatrix(file, journal, len(corpus), encoder.card.dim, dtype)
     disable = None if progress is None else not progress
+    blocks = (
+        [template.of_passage(passage) for passage in corpus[start : start + BLOCK_ROWS]]
+        for start in range(matrix.done, len(corpus), BLOCK_ROWS)
+    )
+    if published is not None:
+        encoded = published.blocks(corpus, matrix.done)
+    elif isinstance(encoder, BlockEncoder):
+        encoded = encoder.encode_blocks(blocks, batch_size)
+    else:
+        encoded = (checked_encode(encoder, texts, batch_size) for texts in blocks)
     with tqdm(total=len(corpus), initial=matrix.done, desc="encoding", unit="passage", disable=disable) as bar:
-        for vectors in published.blocks(corpus, matrix.done) if published is not None else ():
+        for vectors in encoded:
             matrix.append(vectors)
             bar.update(len(vectors))
-        while matrix.done < len(corpus):
-            passages = corpus[matrix.done : matrix.done + BLOCK_ROWS]
-            texts = [template.of_passage(passage) for passage in passages]
-            matrix.append(checked_encode(encoder, texts, batch_size))
-            bar.update(len(passages))

@@ -5,14 +5,19 @@ What actors need must be found by them under the same names, on a shared disk or
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from retrieval.checks import whole
+from retrieval.encoders import Encoder, EncoderCard, checked_encode
+from retrieval.vectors import Matrix
 from selfrag.errors import UserError, require
 
 WAVE = 1024
@@ -72,6 +77,7 @@ def on_actors(
     require_ray()
     import ray.data
 
+    logging.getLogger("ray.data").setLevel(logging.WARNING)  # it tells of every pipeline it starts and ends
     ray.data.DataContext.get_current().enable_progress_bars = False  # whoever calls has a bar of its own, with the ETA
     while sent := [dict(row) for row in islice(rows, actors.wave)]:
         done = ray.data.from_items(sent, override_num_blocks=len(sent)).map(
@@ -89,6 +95,68 @@ def on_actors(
             raise UserError(error)
 
 
+class RayEncoder:
+    """An encoder whose blocks of passages are encoded by Ray actors, and single texts in this process.
+
+    Args:
+        local: the encoder in this process.
+        open_encoder: called once in each actor; gives the same encoder, also on another device. Must be picklable.
+        actors: how many, and on what.
+
+    Raises:
+        MissingExtraError: ray is not installed.
+    """
+
+    def __init__(self, local: Encoder, open_encoder: Callable[[], Encoder], actors: Actors) -> None:
+        require_ray()
+        self._local, self._open, self._actors = local, open_encoder, actors
+
+    @property
+    def card(self) -> EncoderCard:
+        """Of the encoder in this process."""
+        return self._local.card
+
+    def encode(self, texts: Sequence[str], batch_size: int = 64) -> Matrix:
+        """Vectors [n, d] of n texts, encoded in this process."""
+        return self._local.encode(texts, batch_size)
+
+    def encode_blocks(self, blocks: Iterable[Sequence[str]], batch_size: int) -> Iterator[Matrix]:
+        """The vectors of each block of texts, in the order of the blocks, encoded by the actors.
+
+        Raises:
+            UserError: an actor could not open the encoder, or opened another one; what the others finished comes first.
+        """
+        rows = ({"number": number, "texts": json.dumps(list(texts))} for number, texts in enumerate(blocks))
+        finished: dict[int, Matrix] = {}
+        following = 0
+        for row in on_actors(rows, _EncodingWorker, (self._open, self.card, batch_size), self._actors):
+            if not row[ERROR]:
+                finished[row["number"]] = np.frombuffer(row["vectors"], np.float32).reshape(-1, self.card.dim)
+            while following in finished:
+                yield finished.pop(following)
+                following += 1
+
+
+class _EncodingWorker:
+    """Lives in an actor."""
+
+    def __init__(self, open_encoder: Callable[[], Encoder], card: EncoderCard, batch_size: int) -> None:
+        self._open, self._card, self._batch_size = open_encoder, card, batch_size
+        self._encoder: Encoder | None = None
+
+    def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        done = {"number": row["number"], "vectors": b"", ERROR: ""}
+        try:
+            if self._encoder is None:
+                self._encoder = self._open()
+                if self._encoder.card.identity() != self._card.identity():
+                    raise UserError(f"a worker has another encoder than {self._card.name!r}; give all of them the same")
+            vectors = checked_encode(self._encoder, json.loads(row["texts"]), self._batch_size)
+        except UserError as error:
+            return done | {ERROR: str(error)}
+        return done | {"vectors": vectors.tobytes()}
+
+
 @contextmanager
 def connect(address: str) -> Iterator[None]:
     """A connection to a cluster, ended with the block.
@@ -101,7 +169,6 @@ def connect(address: str) -> Iterator[None]:
         UserError: there is no cluster there.
     """
     ray = require("ray", extra="ray")
-    logging.getLogger("ray.data").setLevel(logging.WARNING)  # it tells of every pipeline it starts and ends
     try:
         ray.init(address=address, log_to_driver=False, logging_level="WARNING", ignore_reinit_error=True)
     except (ConnectionError, ValueError, RuntimeError) as error:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import glob
 import json
+from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +15,7 @@ import typer
 from retrieval import Passage, build_index
 from retrieval.change import add_files, compact_index, remove_passages, verify_index
 from retrieval.corpus import Corpus
-from retrieval.encoders import EncoderCard, load_encoder
+from retrieval.encoders import Encoder, EncoderCard, load_encoder
 from retrieval.index import CORPUS, IndexManifest, load_manifest
 from retrieval.milvus import FORM, Collection, is_milvus
 from retrieval.milvus_change import add_to_collection, push_index, remove_from_collection
@@ -21,6 +23,7 @@ from retrieval.published import export_index
 from retrieval.readers import read_files
 from retrieval.splitting import Splitting, sentence_finder
 from selfrag.cli.running import Commands
+from selfrag.cluster import Actors, RayEncoder, connect
 from selfrag.errors import UserError
 from selfrag.loading import DEMO, index_directory, index_encoder, load_index, resolve_encoder
 from selfrag.rendering import NAME, cut
@@ -30,6 +33,7 @@ app = Commands(name="index", help="Build and search an index of your own documen
 
 _DEFAULT = Splitting()
 _SHOWN = 300  # characters of a passage on the terminal
+_WAVE = 256  # blocks of passages that are handed to Ray at once, some 200 MB of text
 
 EncoderOption = Annotated[
     str | None,
@@ -98,22 +102,38 @@ def build(
     kind: KindOption = None,
     storage: StorageOption = None,
     language: LanguageOption = None,
+    ray: Annotated[
+        str | None, typer.Option(help="'local', 'auto' or the address of a Ray cluster that encodes the passages.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Number of Ray actors.")] = 1,
+    gpus: Annotated[float, typer.Option(min=0, help="GPUs per Ray actor.")] = 0,
 ) -> None:
     """Build an index. Interrupted, it continues where it stopped when the same command is run again."""
     splitting = _splitting(words, overlap, sentences)
-    loaded = load_encoder(resolve_encoder(encoder or DEMO), device=device, precision=precision)
-    retriever = build_index(
-        files,
-        out,
-        encoder=loaded,
-        splitting=splitting,
-        kind=kind,
-        storage=storage,
-        language=language,
-        vectors=None if vectors is None else _matching(vectors),
-        batch_size=batch_size,
-    )
+    name = encoder or DEMO
+    loaded = load_encoder(resolve_encoder(name), device=device if ray is None else "cpu", precision=precision)
+    with ExitStack() as stack:
+        if ray is not None:
+            stack.enter_context(connect(ray))
+            opening = partial(_open_encoder, name, device, loaded.card.precision)
+            loaded = RayEncoder(loaded, opening, Actors(workers, num_gpus=gpus, wave=_WAVE))
+        retriever = build_index(
+            files,
+            out,
+            encoder=loaded,
+            splitting=splitting,
+            kind=kind,
+            storage=storage,
+            language=language,
+            vectors=None if vectors is None else _matching(vectors),
+            batch_size=batch_size,
+        )
     typer.echo(f"{len(retriever.corpus)} passages in {out}, encoded by {loaded.card.name}")
+
+
+def _open_encoder(name: str, device: str, precision: str) -> Encoder:
+    """In an actor: the encoder as this machine finds it."""
+    return load_encoder(resolve_encoder(name), device=device, precision=precision)
 
 
 def _matching(patterns: list[str]) -> list[str]:
