@@ -49,7 +49,8 @@ Model = Annotated[
 Index = Annotated[
     str | None,
     typer.Option(
-        help="folder made by `selfrag index build`, or http://HOST:PORT/retrieve; the demo corpus by default",
+        help="folder made by `selfrag index build`, an address of Milvus, or http://HOST:PORT/retrieve; "
+        "the demo corpus by default",
         rich_help_panel=WHAT,
     ),
 ]

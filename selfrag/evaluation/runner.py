@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -15,6 +17,7 @@ from retrieval import as_retriever
 from retrieval.atomic import locked_directory
 from retrieval.checks import component
 from retrieval.manifests import MANIFEST
+from retrieval.milvus import Collection, is_milvus
 from selfrag.cluster import ERROR, Actors, connect, on_actors, require_ray
 from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.sessions import Serving
@@ -466,7 +469,11 @@ def engine_kind(engine: str | None) -> str:
 
 
 def index_fingerprint(index: str) -> str:
-    """What tells one index from another: the checksum of its manifest."""
+    """What tells one index from another: the checksum of its manifest; of a collection, its card and its size."""
+    if is_milvus(index):
+        collection = Collection.open(index)
+        stated = json.dumps([asdict(collection.card), len(collection)], sort_keys=True)
+        return hashlib.sha256(stated.encode()).hexdigest()
     folder = index_directory(index)
     manifest = folder / MANIFEST
     if not manifest.is_file():
