@@ -106,7 +106,7 @@ class Server:
         slot = service.admit()
         streaming = False
         try:
-            pieces = service.pieces(service.begin(asked), slot)
+            pieces = service.begin(asked, slot)
             if body.stream:
                 streaming = True
                 return EventStream(slot.release, encoded(self._events(pieces, reply), done))

@@ -113,30 +113,27 @@ class Service:
         self.open += 1
         return Slot(self)
 
-    def begin(self, asked: Asked) -> AsyncGenerator[Segment | Answer, None]:
-        """The pieces of an answer. Nothing runs before the first is asked for.
+    def begin(self, asked: Asked, slot: Slot) -> AsyncGenerator[Segment | Answer, None]:
+        """The pieces of an answer. Nothing runs before the first is asked for; leaving early aborts what still runs.
+
+        They raise a `Fault` where the engine dies, and a `UserError` where the question cannot be answered.
 
         Raises:
             UserError: a setting, or a conversation, that cannot be used.
         """
-        return self.rag.astream(
+        rag = self.rag
+        begun = rag.astream(
             asked.question,
             evidence=asked.evidence,
             decoding=asked.decoding,
             flow=asked.flow,
             rewrite_scope=asked.rewrite_scope,
         )
+        return self._pieces(rag, begun, slot)
 
-    async def pieces(
-        self, begun: AsyncGenerator[Segment | Answer, None], slot: Slot
+    async def _pieces(
+        self, rag: SelfRAG, begun: AsyncGenerator[Segment | Answer, None], slot: Slot
     ) -> AsyncGenerator[Segment | Answer, None]:
-        """The pieces of an answer once it is its turn. Leaving early aborts what still runs.
-
-        Raises:
-            Fault: the engine died.
-            UserError: the question could not be answered.
-        """
-        rag = self.rag
         await slot.run()
         try:
             async with aclosing(begun) as pieces:

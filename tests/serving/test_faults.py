@@ -245,6 +245,23 @@ def test_a_dead_engine_is_told_and_loaded_again(serve: Serve) -> None:
     assert running.chat().status_code == 200
 
 
+def test_a_question_that_waited_for_a_dead_engine_does_not_stop_the_new_one(serve: Serve) -> None:
+    engine = Gated()
+    running = serve(random_rag(engine=engine), reload=random_rag, capacity=Capacity(live=1, queue=2))
+    replies: list[httpx.Response] = []
+    threads = [threading.Thread(target=lambda: replies.append(running.chat())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    soon(lambda: running.service.open == 2 and bool(engine.held))
+    engine.dead = True
+    for thread in threads:
+        thread.join(20)
+    assert [reply.status_code for reply in replies] == [503, 503]
+    soon(lambda: running.client.get("/health").status_code == 200, 20)
+    assert running.chat().status_code == 200
+    assert running.service.state == "ok"
+
+
 def test_a_dead_engine_ends_a_stream_with_an_error(serve: Serve) -> None:
     engine = Gated()
     running = serve(random_rag(engine=engine))
