@@ -65,7 +65,7 @@ class RemoteRetriever:
     def _asked(self, body: dict[str, Any]) -> dict[str, Any]:
         try:
             with self._client.stream("POST", self._url, json=body) as reply:
-                content = b""
+                content = bytearray()
                 for part in reply.iter_bytes():
                     content += part
                     if len(content) > _MOST:

@@ -22,12 +22,13 @@ from selfrag.decoding.requests import Failed, Finish, Generate, Result, Retrieve
 from selfrag.decoding.segments import geometric_mean
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
 from selfrag.decoding.tree import Batch, Commit, Decoder, ask
-from selfrag.errors import DecodingError, UserError
+from selfrag.errors import DecodingError, SearchError, UserError
 from selfrag.prompting import Chat
 from selfrag.untrusted import unmarked
 
 NO_MORE = "The maximum search limit is exceeded. You are not allowed to search."
 """What stands in place of documents when the searches are used up."""
+_TITLE = 300  # characters of a title
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,18 +189,20 @@ class Searcher:
             return (*self.codec.bos_ids, *ids)
         return (*self.chat.before, *ids, *self.chat.after)
 
-    def documents(self, passages: Sequence[Passage]) -> list[int]:
-        """Ids of what is put after a search. No passage can open or close a tag."""
+    def documents(self, passages: Sequence[Passage] | None) -> list[int]:
+        """Ids of what is put after a search; None where no search is left. No passage can open or close a tag."""
         opening, closing = self.profile.documents
         before, _, after = self.profile.shown.format(open=opening, close=closing, documents="\0").partition("\0")
         ids = self.codec.encode_surface(before)
-        for rank, passage in enumerate(passages, 1):
-            title, text = (unmarked(part).replace("\\boxed", "boxed") for part in (passage.title, passage.text))
+        for rank, passage in enumerate(passages or (), 1):
+            title, text = (
+                unmarked(part).replace("\\boxed", "boxed") for part in (passage.title[:_TITLE], passage.text)
+            )
             shown = self.profile.document.format(number=rank, title=title, text="\0")
             head, _, tail = shown.partition("\0")
             body = self.codec.encode(text[: 32 * self.budget.passage_tokens])[: self.budget.passage_tokens]
             ids += [*self.codec.encode(head), *body, *self.codec.encode(tail)]
-        if not passages:
+        if passages is None:
             ids += self.codec.encode(NO_MORE)
         return [*ids, *self.codec.encode_surface(after)]
 
@@ -211,12 +214,11 @@ class _State:
     question: str
     ids: list[int]
     until: float | None
-    written: str = ""  # by the model
     tokens: int = 0
     usage: Usage = field(default_factory=Usage)
     nodes: list[Node] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
-    found: list[Passage] = field(default_factory=list)
+    found: dict[tuple[str, str, str], Passage] = field(default_factory=dict)
     refused: bool = False
 
     @property
@@ -237,7 +239,7 @@ def decode_tags(question: str, searcher: Searcher, passages: Sequence[Passage] |
     """Answer a question by turns and searches.
 
     The model names no source. The answer cites the first passage, of all that were found, in which its text occurs;
-    `Answer.retrieved` lists what the last search found.
+    `Answer.retrieved` lists what the searches found.
 
     Args:
         question: what is asked.
@@ -246,7 +248,8 @@ def decode_tags(question: str, searcher: Searcher, passages: Sequence[Passage] |
 
     Raises:
         UserError: the question is blank.
-        DecodingError: the engine refused the prompt, or the first search failed.
+        DecodingError: the engine refused the prompt.
+        SearchError: a search failed before anything was found.
     """
     budget, seconds = searcher.budget, searcher.budget.seconds
     state = _State(question, list(searcher.prompt(question)), None if seconds is None else searcher.clock() + seconds)
@@ -265,20 +268,22 @@ def decode_tags(question: str, searcher: Searcher, passages: Sequence[Passage] |
             return _unanswered(state, "the time is over" if not over and queries and not state.refused else "")
         state.node("", turn, ids, likelihood, None)
         searches += 1
-        found: list[Passage] = []
-        if searches <= budget.searches:
-            found = (
-                list(passages[: budget.passages])
-                if passages is not None
-                else (yield from _searched(state, queries, budget.passages))
-            )
-            state.decisions.append(
-                Decision(state.last, "retrieve", "the model asked", query=queries[0], passages=tuple(found))
-            )
-        else:
+        if searches > budget.searches:
             state.refused = True
-            state.decisions.append(Decision(state.last, "write", "no search is left"))
-        state.found += found
+            state.decisions.append(
+                Decision(state.last, "continue", "no search is left", passages=tuple(state.found.values()))
+            )
+            state.ids += searcher.documents(None)
+            continue
+        if passages is None:
+            found = yield from _searched(state, queries, budget.passages)
+        else:
+            found = list(passages[: budget.passages])
+        state.found |= {one.key: one for one in found if one.key not in state.found}
+        # The answer rests on all that was found so far, not on the last search alone.
+        state.decisions.append(
+            Decision(state.last, "retrieve", "the model asked", query=queries[0], passages=tuple(state.found.values()))
+        )
         state.ids += searcher.documents(found)
 
 
@@ -322,7 +327,7 @@ def _searched(state: _State, queries: Sequence[str], k: int) -> Generator[Batch 
         if isinstance(result, Retrieved):
             found |= {passage.key: passage for passage in result.passages if passage.key not in found}
         elif not state.found:
-            raise DecodingError(f"search failed: {result.reason if isinstance(result, Failed) else result}")
+            raise SearchError(f"search failed: {result.reason if isinstance(result, Failed) else result}")
     return list(found.values())
 
 
@@ -330,7 +335,9 @@ def _answered(
     state: _State, text: str, turn: str, ids: tuple[int, ...], likelihood: float
 ) -> Generator[Batch | Commit, list[Result], Answer]:
     plain = " ".join(text.split()).casefold()
-    cited = next((one for one in state.found if plain and plain in " ".join(one.text.split()).casefold()), None)
+    cited = next(
+        (one for one in state.found.values() if plain and plain in " ".join(one.text.split()).casefold()), None
+    )
     state.node(text, turn, ids, likelihood, cited)
     answer = _answer(state)
     for segment in answer.segments:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -41,6 +42,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         404: "No such model or answer.",
         413: "The body is too large.",
         429: "Too many questions wait.",
+        502: "The search failed.",
         503: "The engine is down.",
     }.items()
 }
@@ -139,7 +141,7 @@ class Server:
                     continue
                 self._metrics.seconds.observe(since)
                 self._metrics.count(piece.usage)
-                yield piece, self._service.store.keep(piece)
+                yield piece, await asyncio.to_thread(self._service.store.keep, piece)
 
     async def _events(
         self, pieces: AsyncGenerator[Segment | Answer, None], reply: Reply

@@ -173,7 +173,7 @@ class Service:
                 if tries == 1:
                     await asyncio.to_thread(self.rag.close)
                 self.rag = await asyncio.to_thread(reload)
-            except (UserError, OSError, RuntimeError) as error:
+            except Exception as error:  # whatever a library raises, the next try may work
                 LOG.error("the engine could not be loaded again (try %d): %s", tries, " ".join(str(error).split()))
                 continue
             self.state = "ok"

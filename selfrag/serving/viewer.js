@@ -185,7 +185,7 @@ const say = text => { at("status").textContent = text }
 
 // ---- state ----
 
-let trace = null, chosen = null, pinned = null, asking = null
+let trace = null, chosen = null, shown = null, asking = null
 
 function settingsOf(recorded) {
   return {
@@ -206,11 +206,9 @@ function changes() {
 
 // ---- what is shown ----
 
-function passageId(passage, numbers) { return `passage-${numbers.get(passage)}` }
-
-function answerBox(which, result, prefix) {
+function answerBox(which, tree, result, prefix) {
   const numbers = new Map(), parts = []
-  for (const one of segments(trace, result.best)) {
+  for (const one of segments(tree, result.best)) {
     parts.push(visible(one.text))
     if (!one.citation) continue
     const same = [...numbers.keys()].find(p => p.id === one.citation.id && p.text === one.citation.text && p.title === one.citation.title)
@@ -278,7 +276,8 @@ function refresh() {
   const started = performance.now(), fixed = trace.options.length || (trace.decoding.reflectors || []).length
   const result = fixed ? { best: trace.best, exact: true, score: trace.nodes.map(n => n.score), path: trace.nodes.map(n => n.path_score), fate: trace.nodes.map(n => n.status) }
     : replay(trace, chosen)
-  answerBox(at("answer"), result, "a")
+  shown = result
+  answerBox(at("answer"), trace, result, "a")
   treeBox(result)
   const changed = Object.keys(changes()).length > 0
   at("exact").textContent = fixed ? "This answer has further judges or options; change it in Python."
@@ -290,8 +289,6 @@ function refresh() {
   at("view").dataset.exact = String(result.exact)
   at("view").dataset.best = String(result.best)
   at("view").dataset.milliseconds = (performance.now() - started).toFixed(1)
-  if (pinned) answerBox(at("pinned-answer"), pinned.trace === trace ? pinned.result : pinned.result, "p")
-  return result
 }
 
 function show(found) {
@@ -403,12 +400,12 @@ for (const group of CRITIQUES) {
   at(`need-${group}`).addEventListener("change", changed)
 }
 at("pin").addEventListener("click", () => {
-  pinned = { trace, result: replay(trace, chosen), settings: JSON.stringify(changes()) }
+  const settings = JSON.stringify(changes())
   at("pinned").hidden = false
-  at("pinned-settings").textContent = pinned.settings === "{}" ? "as decoded" : pinned.settings
-  answerBox(at("pinned-answer"), pinned.result, "p")
+  at("pinned-settings").textContent = settings === "{}" ? "as decoded" : settings
+  answerBox(at("pinned-answer"), trace, shown, "p")
 })
-at("unpin").addEventListener("click", () => { pinned = null; at("pinned").hidden = true })
+at("unpin").addEventListener("click", () => { at("pinned").hidden = true })
 at("again").addEventListener("click", () => ask(trace.question, { ...wantedOf(trace), ...changes() }))
 at("stop").addEventListener("click", () => asking && asking.abort())
 at("copy-json").addEventListener("click", () => copy(JSON.stringify(trace)))

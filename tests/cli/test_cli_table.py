@@ -92,13 +92,7 @@ RIGHT: dict[str, list[str]] = {
     "selfrag eval judge": ["{w}/run", "--judge", "nli:{w}/no-judge"],
     "selfrag eval facts": ["{w}/run", "rows", "--write", "{w}/out/facts.jsonl"],
     "selfrag eval intrinsics": [
-        "--data",
-        "{w}/intrinsics",
-        "--only",
-        "answerability",
-        *MODEL,
-        "--out",
-        "{w}/out/measured",
+        *("--data", "{w}/intrinsics", "--only", "answerability", *MODEL, "--out", "{w}/out/measured")
     ],
     "selfrag interpret run": ["{w}/lists.jsonl", "--out", "{w}/out/grid", "--cutoff", "1", *MODEL],
     "selfrag interpret faithfulness": ["{w}/grid", *MODEL],

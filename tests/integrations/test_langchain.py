@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from served import random_rag
+from written import passages
 
 pytest.importorskip("langchain_tests", reason="langchain-tests is not installed")
 
@@ -21,7 +22,9 @@ from selfrag.integrations.langchain import ChatSelfRAG, SelfRAGRetriever
 QUESTIONS = [f"question {number}" for number in range(8)]
 
 
-class TestUnit(ChatModelUnitTests):
+class Own:
+    """What LangChain's tests of chat models ask for."""
+
     @property
     def chat_model_class(self) -> type[ChatSelfRAG]:
         return ChatSelfRAG
@@ -35,18 +38,12 @@ class TestUnit(ChatModelUnitTests):
         return False
 
 
-class TestStandard(ChatModelIntegrationTests):
-    @property
-    def chat_model_class(self) -> type[ChatSelfRAG]:
-        return ChatSelfRAG
+class TestUnit(Own, ChatModelUnitTests):
+    pass
 
-    @property
-    def chat_model_params(self) -> dict[str, Any]:
-        return {"rag": random_rag(3)}
 
-    @property
-    def supports_model_override(self) -> bool:
-        return False
+class TestStandard(Own, ChatModelIntegrationTests):
+    pass
 
 
 class TestRetriever(RetrieversIntegrationTests):
@@ -57,19 +54,12 @@ class TestRetriever(RetrieversIntegrationTests):
     @property
     def retriever_constructor_params(self) -> dict[str, Any]:
         rag = random_rag()
-        found = rag.retriever(["a query that finds five"], 5) if rag.retriever else []
-        rag.retriever = lambda queries, k: [[*found[0], *rag_passages()][:k] for _ in queries]
+        rag.retriever = lambda queries, k: [passages("e1", "e2", "e3", "e4", "e5")[:k] for _ in queries]
         return {"rag": rag}
 
     @property
     def retriever_query_example(self) -> str:
         return "query"
-
-
-def rag_passages() -> list[Any]:
-    from written import passages
-
-    return list(passages("e1", "e2", "e3", "e4", "e5"))
 
 
 def test_citations_refer_to_the_text_of_the_message() -> None:

@@ -68,21 +68,25 @@ def test_an_index_of_published_vectors_is_that_of_the_encoder(
     assert found(["number 77"], 3) == open_index(tmp_path / "index", encoder)(["number 77"], 3)
 
 
-def test_an_interrupted_import_ends_with_the_same_bytes(
-    tmp_path: Path, make_encoder: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    encoder = make_encoder()
-    files = shards(tmp_path, vectors_of(encoder))
-    index_passages(PASSAGES, tmp_path / "whole", encoder=encoder, vectors=files)
-    append, left = GrowingMatrix.append, [0]
+@pytest.fixture
+def left(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many blocks are written before the import is interrupted; set it."""
+    append, blocks = GrowingMatrix.append, [100]
 
     def interrupted(self: GrowingMatrix, block: Any) -> None:
-        if left[0] == 0:
+        if blocks[0] == 0:
             raise KeyboardInterrupt
-        left[0] -= 1
+        blocks[0] -= 1
         append(self, block)
 
     monkeypatch.setattr(GrowingMatrix, "append", interrupted)
+    return blocks
+
+
+def test_an_interrupted_import_ends_with_the_same_bytes(tmp_path: Path, make_encoder: Any, left: list[int]) -> None:
+    encoder = make_encoder()
+    files = shards(tmp_path, vectors_of(encoder))
+    index_passages(PASSAGES, tmp_path / "whole", encoder=encoder, vectors=files)
     for blocks in (1, 2):
         left[0] = blocks
         with pytest.raises(KeyboardInterrupt):
@@ -94,20 +98,12 @@ def test_an_interrupted_import_ends_with_the_same_bytes(
 
 
 def test_other_vectors_do_not_continue_an_interrupted_import(
-    tmp_path: Path, make_encoder: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, make_encoder: Any, left: list[int]
 ) -> None:
     encoder = make_encoder()
     matrix = vectors_of(encoder)
     first = shards(tmp_path, matrix)
-    append, left = GrowingMatrix.append, [1]
-
-    def interrupted(self: GrowingMatrix, block: Any) -> None:
-        if left[0] == 0:
-            raise KeyboardInterrupt
-        left[0] -= 1
-        append(self, block)
-
-    monkeypatch.setattr(GrowingMatrix, "append", interrupted)
+    left[0] = 1
     with pytest.raises(KeyboardInterrupt):
         index_passages(PASSAGES, tmp_path / "index", encoder=encoder, vectors=first)
     left[0] = 100

@@ -159,6 +159,11 @@ def test_comparing_copying_and_links(serve: Serve, browser: Any) -> None:
     assert Trace.from_json(page.evaluate("navigator.clipboard.readText()")).question == 'A "quoted" question'
     page.get_by_role("button", name="Copy link").click()
     address = page.evaluate("navigator.clipboard.readText()")
+    before = page.inner_text("#pinned-answer .body")
+    page.fill("#question", "Another")
+    page.get_by_role("button", name="Ask").click()
+    page.get_by_role("heading", name="Another", exact=True).wait_for()
+    assert page.inner_text("#pinned-answer .body") == before
     other = context.new_page()
     other.goto(address)
     assert other.input_value("#question") == 'A "quoted" question'
