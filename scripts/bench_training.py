@@ -15,7 +15,7 @@ from pathlib import Path
 
 from command import command
 from selfrag.provenance import commit, machine
-from selfrag.training.settings import read_recipe
+from selfrag.training.recipes import read_recipe
 from speed.training import SYSTEMS, Contest, measure, table
 
 
@@ -34,7 +34,7 @@ def main() -> int:
     given = parser.parse_args()
     if not 0 <= given.warm < given.steps:
         parser.error(f"--warm {given.warm}: give fewer than --steps")
-    contest = Contest(given.rows, given.base, given.batch, given.steps, given.warm, read_recipe(given.recipe).config())
+    contest = Contest(given.rows, given.base, given.batch, given.steps, given.warm, read_recipe(given.recipe).config)
     results = []
     for system in given.systems.split(","):
         results.append(measure(system, contest))

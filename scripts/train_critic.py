@@ -14,15 +14,16 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from critic.student.training import DEFAULT_TRAINING, CriticConfig, train_critic
+from critic.student.training import CRITIC, CriticConfig, train_critic
 from selfrag.loading import resolve_model
+from selfrag.training.recipes import read_recipe
 from selfrag.training.settings import Lora
 
 # Every row of the two hard judgments, some of the two easy ones. A narrow adapter has room in the package; its product
 # is scaled up, so that three pairs move the weights about as fast as sixteen at scale 2.
 CONFIG = CriticConfig(
     per_label={"Retrieve": 400, "IsRel": None, "IsSup": None, "IsUse": 400},
-    training=replace(DEFAULT_TRAINING, lora=Lora(rank=3, alpha=12.0)),
+    training=replace(read_recipe("cpu", CRITIC).config, lora=Lora(rank=3, alpha=12.0)),
 )
 """An hour on two cores."""
 FURTHER = CriticConfig(

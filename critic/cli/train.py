@@ -10,10 +10,13 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from critic.cases import GROUPS
 from retrieval.errors import UserError
+from selfrag.cli.train import PrintConfig, Settings, words
 
 _SIZE = functools.partial(typer.Option, rich_help_panel="What is learned")
 _SPEED = functools.partial(typer.Option, rich_help_panel="How it is learned")
+_RECIPES = "the recipe's"
 _WHERE = functools.partial(typer.Option, rich_help_panel="Where it runs")
 
 
@@ -22,43 +25,70 @@ def train(
     base: Annotated[str, typer.Option(help="Base model: a checkpoint's folder, or a name on the hub.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; the same command continues it.")],
     style: Annotated[
-        Literal["tokens", "words"], _SIZE(help="Labels as reflection tokens or as plain words.")
-    ] = "tokens",
-    method: Annotated[Literal["lora", "full"] | None, _SIZE(show_default="lora, or the recipe's")] = None,
+        Literal["tokens", "words"] | None,
+        _SIZE(help="Labels as reflection tokens or as plain words.", show_default=_RECIPES),
+    ] = None,
+    method: Annotated[Literal["lora", "full"] | None, _SIZE(help="What is trained.", show_default=_RECIPES)] = None,
     per_label: Annotated[
         list[str] | None,
         _SIZE(
             help="Most rows of each label, GROUP=N or GROUP=all; repeatable; other groups are left out.",
-            show_default="a run of about an hour on two cores; with --recipe all rows",
+            show_default=_RECIPES,
         ),
     ] = None,
-    evidence: Annotated[int, _SIZE(help="Most tokens of a passage.")] = 160,
-    epochs: Annotated[int | None, _SPEED(min=1, show_default="1, or the recipe's")] = None,
-    learning_rate: Annotated[
-        float | None, _SPEED(min=0.0, show_default="6e-4 for lora, 2e-5 for full, or the recipe's")
+    evidence: Annotated[int | None, _SIZE(help="Most tokens of a passage.", show_default=_RECIPES)] = None,
+    epochs: Annotated[int | None, _SPEED(min=1, show_default=_RECIPES)] = None,
+    learning_rate: Annotated[float | None, _SPEED(min=0.0, show_default=_RECIPES)] = None,
+    step_tokens: Annotated[int | None, _SPEED(help="Tokens per optimizer step.", min=1, show_default=_RECIPES)] = None,
+    seed: Annotated[int | None, _SPEED(show_default=_RECIPES)] = None,
+    device: Annotated[str | None, _WHERE(help="cpu or cuda, for one process.", show_default=_RECIPES)] = None,
+    recipe: Annotated[
+        str | None,
+        _WHERE(help="cpu, cpu-full, cpus, gpu, fsdp, paper, or a TOML file.", show_default="cpu; cpu-full for full"),
     ] = None,
-    step_tokens: Annotated[int | None, _SPEED(help="Tokens per optimizer step.", min=1, show_default="3200")] = None,
-    seed: Annotated[int | None, _SPEED(show_default="30, or the recipe's")] = None,
-    device: Annotated[str, _WHERE(help="cpu or cuda, for a run without a recipe.")] = "cpu",
-    recipe: Annotated[str | None, _WHERE(help="gpu, fsdp, paper or cpus, through the Trainer; or a TOML file.")] = None,
+    settings: Settings = None,
     processes: Annotated[
         int | None, _WHERE(min=1, help="Number of processes of a recipe; by default one per GPU.")
     ] = None,
+    print_config: PrintConfig = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the estimate and stop.")] = False,
 ) -> None:
     """Fine-tune a critic. Stopped or killed, the same command continues."""
-    from critic.student.training import configured, planned, train_critic
+    from critic.student.training import CRITIC, CriticConfig, planned, train_critic
     from selfrag.loading import resolve_model
+    from selfrag.training.recipes import read_recipe
 
-    changes = {"method": method, "epochs": epochs, "learning_rate": learning_rate, "seed": seed}
-    counts = dict(map(_count, per_label)) if per_label else None
-    config, scale = configured(
-        recipe, style=style, evidence=evidence, per_label=counts, step_tokens=step_tokens, device=device, **changes
-    )
-    if scale is None and processes not in (None, 1):
-        raise UserError(
-            f"--processes {processes}: without a recipe one process trains; give --recipe gpu, fsdp or cpus"
+    none: dict[str, int | str] = dict.fromkeys(GROUPS, 0)
+    counts = none | dict(map(_count, per_label)) if per_label else {}
+    chosen = (
+        read_recipe(recipe or ("cpu-full" if method == "full" else "cpu"), CRITIC)
+        .changed(
+            {
+                "--style": {"critic.style": style},
+                "--method": {"training.method": method},
+                "--per-label": {f"critic.per_label.{group}": count for group, count in counts.items()},
+                "--evidence": {"critic.limits.evidence": evidence},
+                "--epochs": {"training.epochs": epochs},
+                "--learning-rate": {"training.learning_rate": learning_rate},
+                "--step-tokens": {
+                    "training.step_tokens": step_tokens,
+                    "training.step_rows": None if step_tokens is None else "none",
+                },
+                "--seed": {"training.seed": seed},
+                "--device": {
+                    "training.device": device,
+                    "training.workers": 1 if device and device.startswith("cuda") else None,
+                },
+            }
         )
+        .assigned(settings or ())
+    )
+    config, scale = CriticConfig.of(chosen), chosen.scale
+    if print_config:
+        typer.echo(chosen.text())
+        return
+    if scale is None and processes not in (None, 1):
+        raise UserError(f"--processes {processes}: recipe {chosen.name} is for one process; take gpu, fsdp or cpus")
     directory = resolve_model(base)
     if dry_run:
         from selfrag.training.estimate import summary
@@ -69,16 +99,15 @@ def train(
     if scale is not None:
         from selfrag.training.job import launched
 
-        given = {
+        given: dict[str, Any] = {
             "--style": style, "--method": method, "--evidence": evidence, "--epochs": epochs, "--seed": seed,
             "--learning-rate": learning_rate, "--step-tokens": step_tokens, "--recipe": recipe,
+            "--per-label": per_label, "--set": settings,
         }  # fmt: skip
-        words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
-        named = [word for text in per_label or () for word in ("--per-label", text)]
-        arguments = ["train", str(rows), "--base", base, "--out", str(out), *words, *named]
+        arguments = ["train", str(rows), "--base", base, "--out", str(out), *words(given)]
         if (code := launched(scale, processes, "critic", arguments)) is not None:
             raise typer.Exit(code)
-    model = train_critic(rows, directory, out, config, scale=scale)
+    model = train_critic(rows, directory, out, config, scale=scale, recipe=chosen.name)
     if model is not None:
         typer.echo(f"{model}: trained; loss plot {out / 'run' / 'loss.png'}, model card {model / 'README.md'}")
         typer.echo(f"to see how good it is: critic eval ROWS --critic {model} --base {base} --train {rows}")
@@ -95,11 +124,11 @@ def _rows(facts: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _count(text: str) -> tuple[str, int | None]:
+def _count(text: str) -> tuple[str, int | str]:
     group, equals, number = text.partition("=")
     if not equals or not re.fullmatch(r"all|[1-9][0-9]{0,9}", number):
         raise UserError(f"--per-label {text!r:.80}: write GROUP=N or GROUP=all, such as IsSup=1000")
-    return group, None if number == "all" else int(number)
+    return group, number if number == "all" else int(number)
 
 
 def evaluate(

@@ -17,9 +17,10 @@ from critic.cases import GROUPS, Labelled, check, read_labelled, rows_file
 from critic.student.prompt import Layout, Limits, PromptCodec, Style, write_card
 from selfrag.errors import UserError
 from selfrag.training.job import base_name, trained
+from selfrag.training.recipes import GENERATOR, Recipe, Stage
 from selfrag.training.rows import GROUP_OF_ROLE, MASKED, Example, Group
 from selfrag.training.run import Prepared, Trained
-from selfrag.training.settings import Scale, TrainingConfig, Weighting, read_recipe, recipe_names
+from selfrag.training.settings import Scale, TrainingConfig
 
 if TYPE_CHECKING:
     from selfrag.training.estimate import Estimate
@@ -133,35 +134,38 @@ def evidence_tokens(row: Labelled, codec: PromptCodec) -> int:
     return len(codec.prompt(row.case).ids) - len(codec.prompt(without).ids)
 
 
-RECIPES = Path(str(files("critic.student") / "recipes"))
-
-ALIKE = Weighting(text=1.0, retrieve=1.0, isrel=1.0, issup=1.0, isuse=1.0, marker=0.0, eos=0.05)
-"""Every label counts the same; EOS only so much that free generation ends."""
-
-DEFAULT_PER_LABEL: Mapping[str, int | None] = {"Retrieve": 320, "IsRel": 1000, "IsSup": 1350, "IsUse": 280}
-"""Rows of each label for a run of about an hour on two cores: most where the judgment is hardest."""
-
-DEFAULT_TRAINING = TrainingConfig(
-    seed=30,
-    step_tokens=3200,
-    learning_rate=6e-4,
-    row_learning_rate=2e-3,
-    warmup=0.05,
-    weighting=ALIKE,
-    max_length=1024,
-    checkpoint_steps=20,
-)
-
-
 @dataclass(frozen=True)
-class CriticConfig:
-    """What decides a critic, next to base model and rows."""
+class Judging:
+    """Table `[critic]` of a recipe: how a critic is asked, and what it learns from."""
 
     style: Style = "tokens"  # labels as reflection tokens, or as label names
     limits: Limits = field(default_factory=lambda: Limits(evidence=160, preceding=48, output=160, instruction=128))
-    per_label: Mapping[str, int | None] = field(default_factory=lambda: dict(DEFAULT_PER_LABEL))
+    per_label: Mapping[str, int | None] = field(default_factory=lambda: dict.fromkeys(GROUPS))
     """Group to the most rows of each label; None for all of them; a group left out is not learned."""
-    training: TrainingConfig = DEFAULT_TRAINING  # optimiser, adapter and schedule; its seed also draws the rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriticConfig(Judging):
+    """What decides a critic, next to base model and rows."""
+
+    training: TrainingConfig  # optimiser, adapter and schedule; its seed also draws the rows
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> CriticConfig:
+        """The settings of a recipe of `CRITIC`.
+
+        Raises:
+            UserError: one is unknown, of the wrong kind or out of bounds.
+        """
+        return cls(**vars(recipe.table("critic")), training=recipe.config)
+
+
+CRITIC = Stage(
+    "critic",
+    Path(str(files("critic.student") / "recipes")),
+    {"critic": Judging, "training": TrainingConfig, "scale": Scale},
+    (GENERATOR,),
+)
 
 
 def train_critic(
@@ -172,6 +176,7 @@ def train_critic(
     *,
     scale: Scale | None = None,
     start: Path | None = None,
+    recipe: str = "",
 ) -> Path | None:
     """Train, or continue an interrupted run.
 
@@ -183,6 +188,7 @@ def train_critic(
         config: settings.
         scale: for transformers' Trainer, in one process or in many; None for the loop for one process.
         start: directory of an earlier run to begin with.
+        recipe: its name, for the model card.
 
     Returns:
         Directory of the checkpoint, with a model card; the loss plot is in `out_dir/run`. None in a process that is not
@@ -206,7 +212,7 @@ def train_critic(
     for folder in (out_dir / "adapter", model_dir):
         if folder.exists():  # also where a kill came between the folder and its card
             write_card(folder, codec[0])
-    _describe(out_dir, base_dir, config)
+    _describe(out_dir, base_dir, config, recipe)
     return model_dir
 
 
@@ -288,7 +294,7 @@ def _export(found: Trained, base_dir: Path, out_dir: Path, config: CriticConfig)
         save_checkpoint(found.trainee, model, found.state)
 
 
-def _describe(out_dir: Path, base_dir: Path, config: CriticConfig) -> None:
+def _describe(out_dir: Path, base_dir: Path, config: CriticConfig, recipe: str) -> None:
     """The loss plot, and the model card of the checkpoint, from the run's own files."""
     from selfrag.training.card import Product, plot_log
     from selfrag.training.card import write_card as write_readme
@@ -302,49 +308,4 @@ def _describe(out_dir: Path, base_dir: Path, config: CriticConfig) -> None:
         " `critic augment PAIRS --critic FOLDER`. `critic.json` holds the prompt that it was trained with.",
         "transformers",
     )
-    write_readme(run_dir, out_dir / "model", product, base=base_name(base_dir), recipe=f"critic {config.style}")
-
-
-def configured(
-    recipe: str | None,
-    *,
-    style: Style = "tokens",
-    evidence: int = 160,
-    per_label: dict[str, int | None] | None = None,
-    step_tokens: int | None = None,
-    device: str = "cpu",
-    **changes: Any,
-) -> tuple[CriticConfig, Scale | None]:
-    """Settings of a run by what is asked for: the defaults for one machine, or a recipe for GPUs.
-
-    Args:
-        recipe: a name in `RECIPES`, or a TOML file in the format of `selfrag.training.settings`; None for one process.
-        style: how labels are written.
-        evidence: longest passage in tokens.
-        per_label: group to the most rows of each label; None for the defaults, with a recipe for all rows.
-        step_tokens: tokens of a step, in place of what the recipe says.
-        device: of the loop.
-        changes: fields of `TrainingConfig`; those that are None stay as they are.
-
-    Returns:
-        The settings, and where they run.
-
-    Raises:
-        UserError: there is no such recipe, or a setting is out of bounds.
-    """
-    default = CriticConfig()
-    given = {key: value for key, value in changes.items() if value is not None}
-    if step_tokens is not None:
-        given |= {"step_tokens": step_tokens, "step_rows": None}
-    limits = replace(default.limits, evidence=evidence)
-    if recipe is None:
-        rate = 2e-5 if given.get("method") == "full" else default.training.learning_rate
-        workers = 1 if device.startswith("cuda") else default.training.workers
-        training = replace(default.training, **{"learning_rate": rate, "workers": workers, "device": device, **given})
-        return CriticConfig(style, limits, per_label or default.per_label, training), None
-    path = RECIPES / f"{recipe}.toml"
-    if not path.is_file() and not Path(recipe).is_file():
-        raise UserError(f"no recipe {recipe}: give a file or one of {', '.join(recipe_names(RECIPES))}")
-    read = read_recipe(str(path) if path.is_file() else recipe)
-    training = replace(read.config(), **given)
-    return CriticConfig(style, limits, per_label or dict.fromkeys(GROUPS), training), read.scale
+    write_readme(run_dir, out_dir / "model", product, base=base_name(base_dir), recipe=recipe)

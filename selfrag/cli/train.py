@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +16,7 @@ from selfrag.errors import UserError
 
 if TYPE_CHECKING:
     from selfrag.training.job import Job
+    from selfrag.training.recipes import Recipe
 
 GROUP = "selfrag.train"
 
@@ -27,7 +27,18 @@ Rows = Annotated[Path, typer.Argument(help="training rows, JSONL (see selfrag.tr
 Base = Annotated[str, typer.Option(help="the base model: a checkpoint's folder, or a name on the hub")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="folder of the run and its results")]
 RecipeOption = Annotated[
-    str | None, typer.Option("--recipe", help="cpu, cpus, gpu, fsdp, zero3, paper, paper-13b, or a TOML file")
+    str | None,
+    typer.Option(
+        "--recipe",
+        help="cpu, cpus, gpu, fsdp, zero3, paper, paper-13b, or a TOML file; of an intrinsic demo, paper or a file",
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="a setting of the recipe, such as training.precision=fp32; repeatable"),
+]
+PrintConfig = Annotated[
+    bool, typer.Option("--print-config", help="print all settings as a recipe, each with what set it, and stop")
 ]
 Processes = Annotated[
     int | None, typer.Option(min=1, help="number of processes, for recipes of the Trainer; by default one per GPU")
@@ -48,7 +59,6 @@ Dry = Annotated[bool, typer.Option("--dry-run", help="print the estimate and sto
 
 _INTRINSIC = functools.partial(typer.Option, rich_help_panel="Intrinsics")
 Data = Annotated[Path | None, _INTRINSIC(help="folder with the intrinsic's rows, or the file")]
-PresetName = Annotated[str | None, _INTRINSIC("--preset", help="settings: demo or paper")]
 Activated = Annotated[bool, _INTRINSIC("--activated", help="train an activated LoRA, for the transformers engine")]
 Dialect = Annotated[str | None, _INTRINSIC(help="wire format of the prompts")]
 Seen = Annotated[
@@ -58,14 +68,16 @@ MostRows = Annotated[int | None, _INTRINSIC(min=20, help="most rows")]
 Device = Annotated[str | None, _INTRINSIC(help="cpu or cuda")]
 
 SETTINGS = {
-    "--epochs": "epochs",
-    "--max-steps": "max_steps",
-    "--lr": "learning_rate",
-    "--row-lr": "row_learning_rate",
-    "--max-length": "max_length",
-    "--seed": "seed",
+    "--epochs": "training.epochs",
+    "--max-steps": "training.max_steps",
+    "--lr": "training.learning_rate",
+    "--row-lr": "training.row_learning_rate",
+    "--max-length": "training.max_length",
+    "--seed": "training.seed",
+    "--device": "training.device",
+    "--most-rows": "rows.most_rows",
 }
-"""Option -> field of `TrainingConfig` that it replaces."""
+"""Option -> setting of the recipe that it replaces."""
 
 
 class _WithEntryPoints(TyperGroup):
@@ -102,13 +114,13 @@ def adapter(
     base: Base,
     out: Out,
     data: Data = None,
-    preset: PresetName = None,
     activated: Activated = False,
     dialect: Dialect = None,
     seen: Seen = None,
     most_rows: MostRows = None,
     device: Device = None,
     recipe: RecipeOption = None,
+    settings: Settings = None,
     epochs: Epochs = None,
     max_steps: Steps = None,
     lr: Rate = None,
@@ -118,49 +130,58 @@ def adapter(
     start: Start = None,
     processes: Processes = None,
     leave_long: LeaveLong = False,
+    print_config: PrintConfig = False,
     dry_run: Dry = False,
 ) -> None:
     """Train a LoRA adapter: of an intrinsic, or with the reflection rows. The same command continues a run."""
-    values = (epochs, max_steps, lr, row_lr, max_length, seed)
+    given = {
+        "--recipe": recipe,
+        "--epochs": epochs,
+        "--max-steps": max_steps,
+        "--lr": lr,
+        "--max-length": max_length,
+        "--seed": seed,
+        "--start": start,
+        "--set": settings,
+    }
     of_intrinsics = {
         "--data": data,
-        "--preset": preset,
         "--activated": activated or None,
         "--dialect": dialect,
         "--seen": seen,
         "--most-rows": most_rows,
         "--device": device,
     }
-    of_rows = {"--recipe": recipe, "--processes": processes, "--row-lr": row_lr, "--leave-long": leave_long or None}
+    of_rows = {"--processes": processes, "--row-lr": row_lr, "--leave-long": leave_long or None}
     if Path(what).is_file() or "." in what or "/" in what:
         if wrong := _given(of_intrinsics):
             raise UserError(f"{wrong[0]} is for an intrinsic, and {what} is a file of rows")
-        _train("lora", Path(what), base, out, recipe or "cpu", values, start, processes, leave_long, dry_run)
+        _train("lora", Path(what), base, out, given | of_rows, print_config, dry_run)
         return
     from selfrag.intrinsics.catalog import find
 
     name = find(what).name
     if wrong := _given(of_rows):
-        raise UserError(f"{wrong[0]} is for rows with reflection tokens; adapters of intrinsics have --preset")
+        raise UserError(f"{wrong[0]} is for rows with reflection tokens")
     if data is None:
         raise UserError(f"give the rows of {name}: --data FOLDER, or --data FILE")
     from selfrag.intrinsics.contract import DIALECT
     from selfrag.loading import resolve_model
     from selfrag.training.intrinsics.job import AdapterJob, base_name, run
-    from selfrag.training.intrinsics.presets import preset as named
+    from selfrag.training.intrinsics.recipes import ADAPTERS
+    from selfrag.training.recipes import read_recipe
 
-    chosen = named(preset or "demo", name)
-    selection = chosen.selection if most_rows is None else replace(chosen.selection, most_rows=most_rows)
-    config = chosen.config(
-        epochs=epochs, max_steps=max_steps, learning_rate=lr, max_length=max_length, seed=seed, device=device
-    )
+    chosen = _changed(read_recipe(recipe or "demo", ADAPTERS, name), given | of_intrinsics)
+    if print_config:
+        typer.echo(chosen.text())
+        return
     job = AdapterJob(
         name,
         data,
         resolve_model(base),
         out,
-        config,
-        selection,
+        chosen.config,
+        chosen.table("rows"),
         dialect or DIALECT,
         activated,
         chosen.name,
@@ -181,6 +202,7 @@ def generator(
     base: Base,
     out: Out,
     recipe: RecipeOption = None,
+    settings: Settings = None,
     epochs: Epochs = None,
     max_steps: Steps = None,
     lr: Rate = None,
@@ -190,11 +212,24 @@ def generator(
     start: Start = None,
     processes: Processes = None,
     leave_long: LeaveLong = False,
+    print_config: PrintConfig = False,
     dry_run: Dry = False,
 ) -> None:
     """Train all weights of a generator, by default as the paper did. The same command continues a run."""
-    values = (epochs, max_steps, lr, row_lr, max_length, seed)
-    _train("full", rows, base, out, recipe or "paper", values, start, processes, leave_long, dry_run)
+    given = {
+        "--recipe": recipe,
+        "--epochs": epochs,
+        "--max-steps": max_steps,
+        "--lr": lr,
+        "--row-lr": row_lr,
+        "--max-length": max_length,
+        "--seed": seed,
+        "--start": start,
+        "--processes": processes,
+        "--leave-long": leave_long,
+        "--set": settings,
+    }
+    _train("full", rows, base, out, given, print_config, dry_run)
 
 
 @app.command()
@@ -211,40 +246,50 @@ def _given(options: Mapping[str, Any]) -> list[str]:
     return [name for name, value in options.items() if value is not None]
 
 
+def words(given: Mapping[str, Any]) -> list[str]:
+    """Options as a command line has them: a list repeats its option, True stands alone, None and False are left out."""
+    found: list[str] = []
+    for name, value in given.items():
+        for one in value if isinstance(value, list) else [value]:
+            found += [] if one is None or one is False else [name] if one is True else [name, str(one)]
+    return found
+
+
+def _changed(recipe: Recipe, given: Mapping[str, Any]) -> Recipe:
+    """The recipe with the options of `SETTINGS` and with `--set`."""
+    options = {option: {setting: given.get(option)} for option, setting in SETTINGS.items()}
+    return recipe.changed(options).assigned(given["--set"] or ())
+
+
 def _train(
-    method: str,
-    rows: Path,
-    base: str,
-    out: Path,
-    recipe_name: str,
-    values: Sequence[float | None],
-    start: Path | None,
-    processes: int | None,
-    leave_long: bool,
-    dry_run: bool,
+    method: str, rows: Path, base: str, out: Path, given: Mapping[str, Any], print_config: bool, dry_run: bool
 ) -> None:
-    """Train on rows with reflection tokens; `values` are those of `SETTINGS`."""
+    """Train on rows with reflection tokens; `given` are the options by name."""
     from selfrag.loading import resolve_model
     from selfrag.training.job import Job, launched, run
-    from selfrag.training.settings import read_recipe
+    from selfrag.training.recipes import read_recipe
 
-    recipe = read_recipe(recipe_name)
-    config = recipe.config(method=method, **dict(zip(SETTINGS.values(), values, strict=True)))
-    job = Job(rows, resolve_model(base), out, config, recipe.scale, recipe.name, start, leave_long)
-    if recipe.scale is None and processes not in (None, 1):
+    kind, default = ("adapter", "cpu") if method == "lora" else ("generator", "paper")
+    recipe = read_recipe(given["--recipe"] or default)
+    recipe = _changed(recipe.changed({f"train {kind}": {"training.method": method}}), given)
+    config, scale, processes = recipe.config, recipe.scale, given["--processes"]
+    if config.method != method:
+        raise UserError(f"selfrag train {kind} trains by {method!r}, not {config.method!r}")
+    if print_config:
+        typer.echo(recipe.text())
+        return
+    if scale is None and processes not in (None, 1):
         raise UserError(
             f"--processes {processes}: recipe {recipe.name} is for one process; take cpus, gpu, fsdp or zero3"
         )
+    job = Job(rows, resolve_model(base), out, config, scale, recipe.name, given["--start"], bool(given["--leave-long"]))
     if dry_run:
         typer.echo(_dry_run(job, processes or 1))
         return
-    if recipe.scale is not None:
-        options = {"--base": base, "--out": out, "--recipe": recipe_name, "--start": start}
-        options |= dict(zip(SETTINGS, values, strict=True))
-        words = [word for name in _given(options) for word in (name, str(options[name]))]
-        kind = "adapter" if method == "lora" else "generator"
-        arguments = ["train", kind, str(rows), *words, *["--leave-long"] * leave_long]
-        if (code := launched(recipe.scale, processes, "selfrag", arguments)) is not None:
+    if scale is not None:
+        options = {name: value for name, value in given.items() if name != "--processes"}
+        arguments = ["train", kind, str(rows), "--base", base, "--out", str(out), *words(options)]
+        if (code := launched(scale, processes, "selfrag", arguments)) is not None:
             raise typer.Exit(code)
     product = run(job)
     if product is not None:

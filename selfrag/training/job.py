@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from selfrag.errors import UserError, require
+from selfrag.training.recipes import launch_file
 from selfrag.training.run import Prepare, Trained, fit, rows_of
-from selfrag.training.settings import Scale, TrainingConfig, launch_file
+from selfrag.training.settings import Scale, TrainingConfig
 
 RUN, ADAPTER, MODEL = "run", "adapter", "model"
 """Folders below a job's own: the run's journal, and what came out."""

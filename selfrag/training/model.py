@@ -35,15 +35,9 @@ def linear_layers(model: Any) -> list[str]:
 
 
 def last_layers(model: Any, count: int) -> list[int]:
-    """Numbers of the last `count` layers.
-
-    Raises:
-        UserError: the model has fewer.
-    """
+    """Numbers of the last `count` layers; all of a model that has fewer."""
     layers = int(model.config.get_text_config().num_hidden_layers)
-    if count > layers:
-        raise UserError(f"last_layers={count}, but the model has {layers} layers")
-    return list(range(layers - count, layers))
+    return list(range(max(0, layers - count), layers))
 
 
 DTYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32}

@@ -1,17 +1,9 @@
-"""Settings of a training run, and recipes: named files with everything a run needs but its rows, base model and place.
-
-A recipe has a `[training]` table (`TrainingConfig`: what is learned) and, if it runs through the Trainer, a `[scale]`
-table (`Scale`: where and how it is computed). Without `[scale]` it runs in the CPU loop. `extends` names another.
-"""
+"""Settings of a training run: what is learned (`TrainingConfig`), and where it is computed (`Scale`)."""
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from importlib.resources import files
-from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from retrieval.checks import choice, number, whole
 from selfrag.errors import UserError
@@ -36,8 +28,8 @@ class Reach:
     # the vocabulary is expanded by the reflection tokens and their rows are trained. False leaves the vocabulary as it
     # is, which is what an engine needs that serves several adapters on one base.
     token_rows: bool = True
-    # LoRA on this many layers at the end of the model; None for all. Nothing below them needs a gradient, so training
-    # is faster and the adapter smaller.
+    # LoRA on at most this many layers at the end of the model; None for all. Nothing below them needs a gradient, so
+    # training is faster and the adapter smaller.
     last_layers: int | None = None
     # token ids that switch an activated LoRA on; empty for a LoRA that acts everywhere
     invocation: tuple[int, ...] = ()
@@ -179,102 +171,3 @@ class TrainingConfig:
             number(name, getattr(self, name), 0, 1)
         for name in _AMOUNTS:
             number(name, getattr(self, name))
-
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """Settings of a run."""
-
-    name: str  # of the file, without suffix
-    training: Mapping[str, Any]  # the table of `TrainingConfig`, checked by `config`
-    scale: Scale | None  # for runs through the Trainer; None for the CPU loop
-
-    def config(self, **changes: Any) -> TrainingConfig:
-        """The `TrainingConfig`, with the fields in `changes` that are not None."""
-        made = _make(TrainingConfig, self.training, f"{self.name} [training]")
-        return replace(made, **{key: value for key, value in changes.items() if value is not None})
-
-
-CONFIGS = Path(str(files("selfrag.training") / "configs"))
-"""Recipes of the package; the files for accelerate lie below."""
-
-
-def recipe_names(folder: Path = CONFIGS) -> list[str]:
-    """Names of the recipes in a folder."""
-    return sorted(path.stem for path in folder.glob("*.toml"))
-
-
-def read_recipe(name: str | Path) -> Recipe:
-    """A recipe of the package by name, or a file.
-
-    Raises:
-        UserError: there is none, it is not TOML, or a table holds something unknown or of the wrong type.
-    """
-    tables = _tables(str(name), ())
-    label = Path(name).stem
-    if unknown := sorted(set(tables) - {"training", "scale"}):
-        raise UserError(f"recipe {label}: unknown {', '.join(unknown)}; known: extends, [training], [scale]")
-    scale = tables.get("scale")
-    made = None if scale is None else _make(Scale, scale, f"{label} [scale]")
-    return Recipe(label, tables.get("training", {}), made)
-
-
-def launch_file(scale: Scale, *, gpu: bool) -> Path:
-    """The file for `accelerate launch --config_file` that goes with these settings."""
-    name = scale.sharding if gpu or scale.sharding != "none" else "cpu"
-    return CONFIGS / "accelerate" / f"{name}.yaml"
-
-
-def _tables(name: str, seen: tuple[str, ...]) -> dict[str, Any]:
-    if name in seen:
-        raise UserError(f"recipe {name} extends itself")
-    try:
-        path = CONFIGS / f"{name}.toml" if name in recipe_names() else Path(name)
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"no recipe {name}: give a file or one of {', '.join(recipe_names())}") from error
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"recipe {name}: {error}") from error
-    parent = tables.pop("extends", None)
-    return _merged(_tables(str(parent), (*seen, name)), tables) if parent else tables
-
-
-def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    result = dict(under)
-    for key, value in over.items():
-        both = isinstance(value, dict) and isinstance(under.get(key), dict)
-        result[key] = _merged(under[key], value) if both else value
-    return result
-
-
-def _make(kind: type[T], table: Mapping[str, Any], where: str) -> T:
-    """A dataclass of a table; tables inside it become dataclasses too."""
-    if not isinstance(table, Mapping):
-        raise UserError(f"recipe {where}: must be a table, not {table!r:.40}")
-    hints = get_type_hints(kind)
-    names = [one.name for one in fields(kind)]  # type: ignore[arg-type]
-    if unknown := sorted(set(table) - set(names)):
-        raise UserError(f"recipe {where}: unknown {', '.join(unknown)}; known: {', '.join(names)}")
-    values = {key: _value(hints[key], value, f"{where} {key}") for key, value in table.items()}
-    return kind(**values)
-
-
-def _value(hint: Any, value: Any, where: str) -> Any:
-    if is_dataclass(hint) and isinstance(hint, type):
-        return _make(hint, value, where)
-    options = getattr(hint, "__args__", (hint,))
-    if value == "none" and type(None) in options:  # TOML has no null
-        return None
-    if float in options and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    literal = [one for one in options if isinstance(one, str)]
-    if literal and value in literal:
-        return value
-    if any(isinstance(one, type) and type(value) is one for one in options):
-        return value
-    raise UserError(f"recipe {where} = {value!r}: wrong kind; expected {getattr(hint, '__name__', hint)}")

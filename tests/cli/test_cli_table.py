@@ -188,7 +188,6 @@ WRONG: dict[str, dict[str, str]] = {
     "--per-label": {"word": "x", "group": "x=5", "zero": "IsSup=0", "digits": "IsSup=" + "9" * 5000},
     "--target": {"word": "x", "group": "x=5", "negative": "IsSup=-1", "label": "IsSup/x=1"},
     "--column": {"word": "x", "nothing": "="},
-    "--preset": {"unknown": "x"},
     "--metric": {"unknown": "x"},
     "--judge": {"unknown": "x", "missing": "nli:{w}/none", "nul": f"nli:{NUL}", "loop": "critic:{w}/loop"},
     "--knowledge": WEIGHTS,

@@ -55,11 +55,24 @@ def test_an_adapter_is_trained_once_and_found_again(place, capsys):
     assert "retrieve" in out
     for file in ("run/manifest.json", "run/log.jsonl", "run/loss.png", "adapter/README.md", "adapter/reflection.json"):
         assert (place / "out" / file).exists(), file
+    card = (place / "out" / "adapter" / "README.md").read_text()
+    assert "recipe `generator/cpu with --max-length, --max-steps`" in card
     before = (place / "out" / "adapter" / "adapter_model.safetensors").read_bytes()
     assert main(arguments(place, "adapter", "--max-steps", "2", "--max-length", "300")) == 0
     assert (place / "out" / "adapter" / "adapter_model.safetensors").read_bytes() == before
     assert main(arguments(place, "adapter", "--max-steps", "3", "--max-length", "300")) == 2
     assert "other config (max_steps)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("more", [["adapter", "rows.jsonl"], ["generator", "rows.jsonl"], ["adapter", "answerability"]])
+def test_the_settings_are_printed_with_what_set_them(capsys, more):
+    data = ["--data", "d"] if more[1] == "answerability" else []
+    given = ["--epochs", "7", "--set", "training.lora.rank=3"]
+    assert main(["train", *more, "--base", "b", "-o", "o", *data, *given, "--print-config"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["epochs", "=", "7", "#", "--epochs"] in lines
+    assert ["rank", "=", "3", "#", "--set", "training.lora.rank"] in lines
+    assert ["clip", "=", "1.0", "#"] in [line[:4] for line in lines]
 
 
 def test_a_trained_adapter_becomes_a_checkpoint_that_loads(place, capsys):
@@ -78,18 +91,22 @@ def test_a_trained_adapter_becomes_a_checkpoint_that_loads(place, capsys):
 def test_two_cpu_processes_from_the_command_line(place):
     pytest.importorskip("accelerate", reason="accelerate is not installed")
     more = ["--recipe", "cpus", "--processes", "2", "--max-steps", "2", "--max-length", "300"]
+    more += ["--set", "training.lora.rank=3", "--set", "training.clip=0.5"]
     assert main(arguments(place, "adapter", *more)) == 0
     manifest = json.loads((place / "out" / "run" / "manifest.json").read_text())
     assert manifest["config"]["processes"] == 2
+    assert (manifest["config"]["lora"]["rank"], manifest["config"]["clip"]) == (3, 0.5)
     assert (place / "out" / "adapter" / "README.md").exists()
 
 
 BAD = [
     (["--recipe", "nowhere"], "no recipe nowhere"),
-    (["--processes", "2"], "recipe cpu is for one process; take cpus"),
+    (["--processes", "2"], "recipe generator/cpu is for one process; take cpus"),
     (["--epochs", "0"], "--epochs"),
     (["--max-length", "40"], "needs"),
     (["--unknown"], "--unknown"),
+    (["--set", "training.epoch=3"], "--set training.epoch: [training] has unknown epoch; known: seed"),
+    (["--set", "training.method=full"], "selfrag train adapter trains by 'lora', not 'full'"),
 ]
 
 

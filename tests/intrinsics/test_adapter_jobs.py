@@ -18,16 +18,17 @@ from selfrag.loading import load_tokenizer
 from selfrag.training.intrinsics.certainty import own_answers, read_questions
 from selfrag.training.intrinsics.examples import invocation_of
 from selfrag.training.intrinsics.job import AdapterJob, base_name, run, teachable
-from selfrag.training.intrinsics.presets import PRESETS, RowSelection, preset
+from selfrag.training.intrinsics.recipes import ADAPTERS, RowSelection
 from selfrag.training.journal import fingerprint
+from selfrag.training.recipes import read_recipe
 from selfrag.training.settings import Lora, Reach
 
 SMALL = {"lora": Lora(4, 8), "reach": Reach(token_rows=False), "max_steps": 3, "max_length": 2000, "validate_steps": 2}
 
 
 def job(name, data, base, out, **changes):
-    config = replace(preset("demo", name).config(), **SMALL)
-    return AdapterJob(name, data, base, out, config, RowSelection(held_out=0.2), preset="demo", **changes)
+    config = replace(read_recipe("demo", ADAPTERS, name).config, **SMALL)
+    return AdapterJob(name, data, base, out, config, RowSelection(held_out=0.2), recipe="demo", **changes)
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -103,24 +104,40 @@ def test_a_card_names_the_base_as_it_was_asked_for(tmp_path):
     assert base_name(str(tmp_path)) == tmp_path.name
 
 
-def test_every_preset_makes_a_configuration():
-    for name, settings in PRESETS.items():
-        assert set(settings) == set(MAKERS)
-        for one in settings.values():
-            config = one.config()
-            assert config.reach.token_rows is False
-            assert config.patience is not None, name
-    paper = preset("paper", "query_rewrite").config()
-    assert (paper.lora.rank, paper.learning_rate, paper.epochs) == (32, 3e-6, 25)
-    with pytest.raises(UserError, match="unknown preset"):
-        preset("x", "answerability")
-    with pytest.raises(UserError, match="has no 'requirement_check'"):
-        preset("demo", "requirement_check")
+def test_every_recipe_makes_a_configuration():
+    for name in MAKERS:
+        demo, paper = (read_recipe(recipe, ADAPTERS, name) for recipe in ("demo", "paper"))
+        for recipe in (demo, paper):
+            assert recipe.config.reach.token_rows is False
+            assert recipe.config.patience is not None, name
+        assert (demo.config.lora.rank, demo.config.reach.last_layers) == (7 if name == "uncertainty" else 8, 16)
+        assert paper.table("rows") == RowSelection()
+    rewrite, answers, cited = (
+        read_recipe("paper", ADAPTERS, name).config
+        for name in ("query_rewrite", "answerability", "citation_generation")
+    )
+    assert (rewrite.lora.rank, rewrite.learning_rate, rewrite.epochs) == (32, 3e-6, 25)
+    assert (rewrite.weighting.eos, answers.weighting.eos, answers.learning_rate) == (1.0, 0.05, 5e-6)
+    assert (answers.lora.rank, cited.lora.rank, cited.learning_rate) == (32, 8, 1e-5)
+    assert read_recipe("demo", ADAPTERS, "citation_generation").table("rows").uncited == 0.12
+
+
+def test_a_file_goes_before_what_the_recipe_has_for_the_intrinsic(tmp_path):
+    (tmp_path / "mine.toml").write_text(
+        'extends = "demo"\n[training]\nmax_length = 300\n[intrinsics.answerability.rows]\nmost_rows = 5\n'
+    )
+    mine = read_recipe(tmp_path / "mine.toml", ADAPTERS, "answerability")
+    assert (mine.config.max_length, mine.table("rows").most_rows, mine.config.lora.rank) == (300, 5, 8)
+    assert mine.name == "mine (extends intrinsics/demo)"
+    assert read_recipe(tmp_path / "mine.toml", ADAPTERS, "query_rewrite").table("rows").standalone == 0.5
+    (tmp_path / "bad.toml").write_text("intrinsics = 3\n")
+    with pytest.raises(UserError, match="must hold a table for each intrinsic"):
+        read_recipe(tmp_path / "bad.toml", ADAPTERS, "answerability")
 
 
 def test_the_command_trains_and_says_what_it_would_take(data, chat_llama, tmp_path, capsys):
     command = ["train", "adapter", "answerability", "--base", str(chat_llama), "--data", str(data)]
-    command += ["--preset", "paper"]
+    command += ["--recipe", "paper"]
     assert main([*command, "--out", str(tmp_path / "a"), "--dry-run"]) == 0
     assert "held out" in capsys.readouterr().out
     assert not (tmp_path / "a").exists()
@@ -133,11 +150,12 @@ def test_the_command_trains_and_says_what_it_would_take(data, chat_llama, tmp_pa
     ("arguments", "said"),
     [
         (["answerabilty"], "unknown intrinsic"),
-        (["requirement_check", "--data", "x"], "has no 'requirement_check'"),
+        (["requirement_check", "--data", "x"], "no training rows are known for 'requirement_check'"),
         (["answerability"], "give the rows"),
-        (["answerability", "--data", "x", "--recipe", "gpu"], "--recipe is for rows with reflection tokens"),
-        (["answerability", "--data", "x", "--preset", "best"], "unknown preset 'best'"),
-        (["rows.jsonl", "--preset", "paper"], "--preset is for an intrinsic"),
+        (["answerability", "--data", "x", "--processes", "2"], "--processes is for rows with reflection tokens"),
+        (["answerability", "--data", "x", "--recipe", "best"], "no recipe best: give a file or one of demo, paper"),
+        (["answerability", "--data", "x", "--set", "scale.micro_tokens=9"], "tables: training, rows"),
+        (["rows.jsonl", "--most-rows", "30"], "--most-rows is for an intrinsic"),
     ],
 )
 def test_what_does_not_go_together_is_one_line(arguments, said, chat_llama, tmp_path, capsys):

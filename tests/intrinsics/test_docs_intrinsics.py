@@ -17,7 +17,6 @@ from conformance.compare import REASONS
 from selfrag.cli.main import main
 from selfrag.intrinsics.catalog import catalog
 from selfrag.intrinsics.dialects.registry import DIALECTS
-from selfrag.training.intrinsics.presets import PRESETS
 
 ROOT = Path(__file__).parents[2]
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "guides" / "intrinsics").glob("*.md")}
@@ -103,19 +102,10 @@ def test_the_commands_of_training_run(data, chat_llama, tmp_path, monkeypatch, c
         replaced = {"DATA": str(data), "demo": str(chat_llama)}
         arguments = [replaced.get(word, word) for word in shlex.split(line)[1:]]
         if arguments[0] == "train":
-            arguments += ["--preset", "paper", "--max-steps", "1"]
+            arguments += ["--recipe", "paper", "--max-steps", "1"]
         else:
             arguments += ["--engine", "transformers", "--limit", "2", "--only", "answerability", "--shots", "0"]
         assert main(arguments) == 0, line
     assert (tmp_path / "runs" / "answerability" / "adapter" / "intrinsic.json").exists()
     assert (tmp_path / "report" / "report.md").exists()
     capsys.readouterr()
-
-
-def test_what_the_page_says_of_the_presets_is_so():
-    assert set(PRESETS) == {"paper", "demo"}
-    paper = {name: one.training for name, one in PRESETS["paper"].items()}
-    assert paper["query_rewrite"]["lora"]["rank"] == paper["answerability"]["lora"]["rank"] == 32
-    assert paper["answerability"]["learning_rate"] == 5e-6
-    assert paper["hallucination_detection"]["learning_rate"] == 1e-5
-    assert paper["citation_generation"]["lora"]["rank"] == 8

@@ -16,8 +16,9 @@ from selfrag.intrinsics.rendering import Renderer
 from selfrag.training.intrinsics.certainty import Answered, certainty_rows, parse_question
 from selfrag.training.intrinsics.examples import example, make_examples
 from selfrag.training.intrinsics.job import AdapterJob, prepared, teachable
-from selfrag.training.intrinsics.presets import RowSelection, preset
+from selfrag.training.intrinsics.recipes import ADAPTERS, RowSelection
 from selfrag.training.intrinsics.rows import gold_of, parser
+from selfrag.training.recipes import read_recipe
 from selfrag.training.rows import MASKED
 
 
@@ -100,7 +101,7 @@ def test_rows_that_give_no_example_are_out_before_any_are_chosen(tmp_path):
         replace(row, state=replace(row.state, messages=(Message("user", "why " * 400),))) if row.id in long else row
         for row in given
     ]
-    config = preset("demo", "answerability").config()
+    config = read_recipe("demo", ADAPTERS, "answerability").config
     job = AdapterJob("answerability", tmp_path, tmp_path, tmp_path, config, RowSelection(most_rows=20))
     made = prepared(given, teachable("answerability"), RENDERER, job, {})
     assert made.facts["rows"] == made.facts["examples"] + made.facts["held_out"] == 20

@@ -32,7 +32,7 @@ def trained(tmp_path: Path) -> Path:
         {"step": 1, "seconds": 2.0, "tokens": 9, "validation": {"loss": 1.5, "groups": {"text": {"accuracy": 0.5}}}}
     ]
     card = AdapterCard("answerability", "chat", "0", {}, 8)
-    (adapter / "README.md").write_text(render(card, run, steps, base="the demo model", preset="demo"))
+    (adapter / "README.md").write_text(render(card, run, steps, base="the demo model", recipe="demo"))
     (adapter / "adapter_config.json").write_text("{}")
     (adapter / "adapter_model.safetensors").write_bytes(b"0" * 1000)
     report = tmp_path / "report"

@@ -7,31 +7,34 @@ import json
 import pytest
 
 from selfrag.errors import UserError
-from selfrag.training.settings import Scale, TrainingConfig, Weighting, launch_file, read_recipe, recipe_names
+from selfrag.training.recipes import GENERATOR, launch_file, read_recipe
+from selfrag.training.settings import Scale, TrainingConfig, Weighting
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", GENERATOR.names())
 def test_every_recipe_of_the_package_is_good(name):
     recipe = read_recipe(name)
-    assert isinstance(recipe.config(), TrainingConfig)
+    assert isinstance(recipe.config, TrainingConfig)
     assert recipe.scale is None or isinstance(recipe.scale, Scale)
 
 
 def test_the_paper_preset_has_the_settings_of_the_paper():
     """arXiv 2310.11511, appendix B.1: 3 epochs, batch 128, lr 2e-5, 3% warm-up, 2,048 tokens (13B: 1,524), ZeRO-3."""
     paper, large = read_recipe("paper"), read_recipe("paper-13b")
-    config = paper.config()
+    config = paper.config
     assert (config.method, config.epochs, config.step_rows, config.learning_rate) == ("full", 3, 128, 2e-5)
     assert (config.warmup, config.weight_decay, config.max_length) == (0.03, 0.0, 2048)
     assert config.weighting == Weighting.uniform()
     assert paper.scale is not None
     assert paper.scale.sharding == "zero3"
-    assert large.config().max_length == 1524
-    assert large.config().learning_rate == 2e-5
+    assert large.config.max_length == 1524
+    assert large.config.learning_rate == 2e-5
 
 
 def test_changes_replace_what_is_given_and_nothing_else():
-    config = read_recipe("cpu").config(epochs=7, learning_rate=None)
+    recipe = read_recipe("cpu").changed({"--epochs": {"training.epochs": 7}, "--lr": {"training.learning_rate": None}})
+    config = recipe.config
+    assert recipe.name == "generator/cpu with --epochs"
     assert (config.epochs, config.learning_rate) == (7, TrainingConfig().learning_rate)
 
 
@@ -43,8 +46,8 @@ def write(path, text):
 def test_a_file_extends_a_recipe_and_tables_merge(tmp_path):
     mine = write(tmp_path / "mine.toml", 'extends = "gpu"\n[training]\nepochs = 1\n[training.lora]\nrank = 4\n')
     recipe = read_recipe(mine)
-    assert recipe.name == "mine"
-    assert (recipe.config().epochs, recipe.config().lora.rank, recipe.config().lora.alpha) == (1, 4, 64.0)
+    assert recipe.name == "mine (extends generator/gpu)"
+    assert (recipe.config.epochs, recipe.config.lora.rank, recipe.config.lora.alpha) == (1, 4, 64.0)
     assert recipe.scale == read_recipe("gpu").scale
 
 
@@ -67,7 +70,7 @@ def test_a_file_extends_a_recipe_and_tables_merge(tmp_path):
 def test_a_bad_recipe_is_named(tmp_path, text, message):
     path = write(tmp_path / "mine.toml", text)
     with pytest.raises(UserError, match=message):
-        read_recipe(path).config()
+        read_recipe(path)
 
 
 def test_a_recipe_that_extends_itself_is_refused(tmp_path):
@@ -129,3 +132,69 @@ def test_deepspeed_accepts_its_file():
         {**settings, **filled, "train_batch_size": 2, "bf16": {"enabled": True}, "zero_optimization": zero}
     )
     assert made.zero_optimization_stage == 3
+
+
+def test_a_set_value_is_toml_or_a_word():
+    recipe = read_recipe("gpu").assigned(
+        [
+            "training.precision=fp32",
+            "training.lora={rank = 4}",
+            "training.reach.last_layers = 3",
+            "scale.checkpointing=false",
+        ]
+    )
+    config, before = recipe.config, read_recipe("gpu").config
+    assert (config.precision, config.lora.rank, config.lora.alpha, config.reach.last_layers) == ("fp32", 4, 64.0, 3)
+    assert recipe.scale is not None
+    assert not recipe.scale.checkpointing
+    assert (config.learning_rate, config.seed) == (before.learning_rate, before.seed)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("training.epoch=3", r"^--set training\.epoch: \[training\] has unknown epoch; known: seed"),
+        ("training.epochs=two", "^--set training.epochs: training.epochs = 'two': wrong kind; expected int"),
+        ("training.precision=fp16", "wrong kind; expected auto or bf16 or fp32"),
+        ("training.lora=3", r"^--set training\.lora: training\.lora must be a table, not 3"),
+        ("training.epochs=0", "^epochs=0"),
+        ("epochs=3", "write TABLE.NAME=VALUE, such as training.epochs=3; tables: training, scale"),
+        ("critic.style=words", "tables: training, scale"),
+        ("training..=3", "write TABLE.NAME=VALUE"),
+        ("training.epochs", "write TABLE.NAME=VALUE"),
+    ],
+)
+def test_a_bad_set_value_is_named(text, message):
+    with pytest.raises(UserError, match=message):
+        _ = read_recipe("gpu").assigned([text]).config
+
+
+@pytest.mark.parametrize("name", GENERATOR.names())
+def test_a_printed_recipe_is_read_as_the_same_with_the_source_of_each_value(tmp_path, name):
+    recipe = read_recipe(name).changed({"--epochs": {"training.epochs": 7}})
+    again = read_recipe(write(tmp_path / "printed.toml", text := recipe.text()))
+    assert (again.config, again.scale) == (recipe.config, recipe.scale)
+    assert "epochs = 7                        # --epochs\n" in text
+    assert "clip = 1.0                        # " in text
+    assert text.startswith(f"# generator: generator/{name} with --epochs\n")
+
+
+def test_sources_follow_the_chain_of_recipes():
+    lines = dict(line.split("# ") for line in read_recipe("paper-13b").text().splitlines() if "  # " in line)
+    sources = {line.split(" =")[0]: source for line, source in lines.items()}
+    assert (sources["max_length"], sources["epochs"], sources["seed"]) == (
+        "recipe generator/paper-13b",
+        "recipe generator/paper",
+        "default",
+    )
+
+
+def test_a_recipe_may_extend_a_file_beside_it(tmp_path):
+    (tmp_path / "deep").mkdir()
+    write(tmp_path / "deep" / "mine.toml", 'extends = "../other.toml"\n')
+    write(tmp_path / "other.toml", 'extends = "generator/cpu"\n[training]\nepochs = 9\n')
+    recipe = read_recipe(tmp_path / "deep" / "mine.toml")
+    assert (recipe.config.epochs, recipe.name) == (9, "mine (extends other (extends generator/cpu))")
+    write(tmp_path / "other.toml", 'extends = "deep/mine.toml"\n')
+    with pytest.raises(UserError, match="extends itself"):
+        read_recipe(tmp_path / "deep" / "mine.toml")

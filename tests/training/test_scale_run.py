@@ -15,9 +15,10 @@ from trained import config
 
 from selfrag.errors import UserError
 from selfrag.training.export import merge, save_adapter, save_checkpoint
+from selfrag.training.recipes import launch_file
 from selfrag.training.run import fit, rows_of
 from selfrag.training.scale import COMPLETE, Record, fit_scaled
-from selfrag.training.settings import Scale, launch_file
+from selfrag.training.settings import Scale
 
 SCALED = Path(__file__).with_name("scaled.py")
 

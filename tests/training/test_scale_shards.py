@@ -17,9 +17,10 @@ from safetensors.torch import load_file
 from trained import config
 
 from selfrag.errors import UserError
+from selfrag.training.recipes import launch_file
 from selfrag.training.run import rows_of
 from selfrag.training.scale import fit_scaled
-from selfrag.training.settings import Scale, launch_file
+from selfrag.training.settings import Scale
 
 HERE = Path(__file__).parent
 CONFIG = {"epochs": 4, "learning_rate": 3e-3, "row_learning_rate": 3e-3, "precision": "fp32", "checkpoint_steps": 2}

@@ -22,7 +22,7 @@ from selfrag.intrinsics.contract import DIALECT, Teachable
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.training.intrinsics.certainty import certainty_rows, facts, own_answers, read_questions, unseen
 from selfrag.training.intrinsics.examples import Made, invocation_of, make_examples
-from selfrag.training.intrinsics.presets import RowSelection
+from selfrag.training.intrinsics.recipes import RowSelection
 from selfrag.training.intrinsics.rows import (
     Labelled,
     asked_alone,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from selfrag.training.settings import TrainingConfig
 
 
-def write_card(directory: Path, card: AdapterCard, run_dir: Path, *, base: str, preset: str) -> None:
+def write_card(directory: Path, card: AdapterCard, run_dir: Path, *, base: str, recipe: str) -> None:
     """Write README.md and training.json (the run's manifest) into the adapter's folder.
 
     Raises:
@@ -49,10 +49,10 @@ def write_card(directory: Path, card: AdapterCard, run_dir: Path, *, base: str, 
 
     run: dict[str, Any] = read_json(run_dir / "manifest.json", nan=True)
     write_text(directory / "training.json", json.dumps(run, indent=2) + "\n")
-    write_text(directory / "README.md", render(card, run, read_log(run_dir / "log.jsonl"), base=base, preset=preset))
+    write_text(directory / "README.md", render(card, run, read_log(run_dir / "log.jsonl"), base=base, recipe=recipe))
 
 
-def render(card: AdapterCard, run: dict[str, Any], log: list[dict[str, Any]], *, base: str, preset: str) -> str:
+def render(card: AdapterCard, run: dict[str, Any], log: list[dict[str, Any]], *, base: str, recipe: str) -> str:
     """The card as Markdown."""
     facts, config = run["facts"], run["config"]
     looks = [(one["step"], one["validation"]) for one in log if "validation" in one]
@@ -75,10 +75,10 @@ tags: [retrieval-augmented-generation, intrinsic]
 ---
 # {card.intrinsic}: {kind} for {_cell(base)}
 
-Dialect `{card.dialect}`, rank {card.rank}, {"all layers" if layers is None else f"the last {layers} layers"}.
+Dialect `{card.dialect}`, rank {card.rank}, {"all layers" if layers is None else f"at most the last {layers} layers"}.
 
 - **Base**: {_cell(base)}, SHA-256 of its weights `{run["inputs"]["base"]}`.{begun}
-- **Run**: settings `{_cell(preset)}`, {len(log)} steps, {tokens} tokens in {seconds / 60:.1f} minutes of computing
+- **Run**: recipe `{_cell(recipe)}`, {len(log)} steps, {tokens} tokens in {seconds / 60:.1f} minutes of computing
   ({tokens / max(seconds, 1e-9):.0f} tokens a second); all settings, versions and the commit: `training.json`.
 - **Held out**: {held}.
 
@@ -112,7 +112,7 @@ class AdapterJob:
     selection: RowSelection = field(default_factory=RowSelection)  # choice of rows
     dialect: str = DIALECT  # whose codec the adapter speaks
     activated: bool = False  # an activated LoRA, switched on by the start of the assistant's turn
-    preset: str = ""  # name of the settings, for the card
+    recipe: str = ""  # its name, for the card
     # for uncertainty: a file of rows the base model was trained on; questions in it are left out
     seen: Path | None = None
     base_name: str = ""  # what the card calls the base; the name of its directory by default
@@ -164,7 +164,7 @@ def run(job: AdapterJob) -> Path:
     if not job.adapter.exists():
         save_adapter(trainee, job.adapter, beside={AdapterCard.FILE: card.as_dict()})
     plot_log(job.run_dir / "log.jsonl", job.run_dir / "loss.png")
-    write_card(job.adapter, card, job.run_dir, base=job.base_name or job.base.resolve().name, preset=job.preset)
+    write_card(job.adapter, card, job.run_dir, base=job.base_name or job.base.resolve().name, recipe=job.recipe)
     return job.adapter
 
 

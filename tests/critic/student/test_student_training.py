@@ -11,21 +11,24 @@ from student_cases import labelled
 
 from critic.augment.critics import fingerprint
 from critic.cases import Labelled
+from critic.cli.main import main
 from critic.student.judge import load_critic
 from critic.student.prompt import Limits
-from critic.student.training import DEFAULT_TRAINING, RECIPES, CriticConfig, configured, load_rows, train_critic
+from critic.student.training import CRITIC, CriticConfig, load_rows, train_critic
 from selfrag.errors import UserError
 from selfrag.jsonl import write_jsonl
 from selfrag.training.journal import Journal
-from selfrag.training.settings import Lora, Scale, recipe_names
+from selfrag.training.recipes import GENERATOR, read_recipe
+from selfrag.training.settings import Lora, Scale
 
 ALL = dict.fromkeys(("Retrieve", "IsRel", "IsSup", "IsUse"))
 
 
 def config(style="tokens", **changes) -> CriticConfig:
     few = {"lora": Lora(rank=4, alpha=8), "step_tokens": 1500, "epochs": 2, "seed": 3, "checkpoint_steps": 1}
-    training = replace(DEFAULT_TRAINING, **{**few, **changes})
-    return CriticConfig(style, Limits(evidence=24, preceding=8, output=24, instruction=24), ALL, training)
+    training = replace(read_recipe("cpu", CRITIC).config, **{**few, **changes})
+    limits = Limits(evidence=24, preceding=8, output=24, instruction=24)
+    return CriticConfig(style, limits, ALL, training=training)
 
 
 def told(row: Labelled) -> Labelled:
@@ -90,7 +93,7 @@ def test_a_killed_run_goes_on_to_the_same_checkpoint(base, rows, tmp_path, monke
 
 @pytest.mark.engine
 def test_the_manifest_tells_rows_labels_and_lengths(base, rows, tmp_path):
-    train_critic(rows, base, tmp_path / "run", config(max_steps=1))
+    train_critic(rows, base, tmp_path / "run", config(max_steps=1), recipe="critic/gpu")
     manifest = json.loads((tmp_path / "run" / "run" / "manifest.json").read_text())
     assert set(manifest["inputs"]) == {"prompt", "rows", "base"}
     assert manifest["facts"]["rows_by_label"]["IsSup/Partially supported"] == 2
@@ -99,6 +102,7 @@ def test_the_manifest_tells_rows_labels_and_lengths(base, rows, tmp_path):
     assert (tmp_path / "run" / "run" / "loss.png").read_bytes().startswith(b"\x89PNG")
     card = (tmp_path / "run" / "model" / "README.md").read_text()
     assert "# Critic for Self-RAG (LoRA of rank 4, merged; labels as tokens) for m\n" in card
+    assert "recipe `critic/gpu`" in card
     assert "| IsSup/Partially supported | 2 |" in card
     assert "critic eval ROWS --critic FOLDER" in card
     assert str(base.parent) not in card
@@ -128,29 +132,65 @@ def test_the_trainer_makes_a_critic_too(base, rows, tmp_path):
     assert (tmp_path / "run" / "run" / "loss.png").exists()
 
 
-@pytest.mark.parametrize("name", recipe_names(RECIPES))
-def test_a_recipe_learns_all_rows_with_the_labels_alone_in_the_loss(name):
-    settings, scale = configured(name, epochs=2, seed=7)
-    assert (settings.training.epochs, settings.training.seed) == (2, 7)
-    assert set(settings.per_label.values()) == {None}
-    assert scale.sharding == {"paper": "zero3", "fsdp": "fsdp"}.get(name, "none")
+@pytest.mark.parametrize("name", CRITIC.names())
+def test_a_recipe_has_the_labels_alone_in_the_loss(name):
+    recipe = read_recipe(name, CRITIC)
+    settings = CriticConfig.of(recipe)
+    assert (set(settings.per_label.values()) == {None}) == (not name.startswith("cpu"))
+    assert (recipe.scale and recipe.scale.sharding) == {
+        "paper": "zero3",
+        "fsdp": "fsdp",
+        "gpu": "none",
+        "cpus": "none",
+    }.get(name)
     groups = ("retrieve", "isrel", "issup", "isuse")
     assert len({getattr(settings.training.weighting, group) for group in groups}) == 1
 
 
 def test_the_papers_critic_has_its_settings():
-    training, _ = (settings := configured("paper"))[0].training, settings[1]
+    training = read_recipe("paper", CRITIC).config
     assert (training.method, training.epochs, training.learning_rate) == ("full", 3, 2e-5)
     assert (training.step_rows, training.warmup, training.weight_decay) == (16, 0.01, 0.0)
 
 
-def test_what_is_given_goes_before_the_defaults():
-    assert configured(None)[0] == CriticConfig()
-    assert configured(None, method="full")[0].training.learning_rate == 2e-5
-    assert configured(None, method="full", learning_rate=1e-5)[0].training.learning_rate == 1e-5
-    assert configured("gpu", step_tokens=900)[0].training.step_rows is None
-    with pytest.raises(UserError, match="no recipe nowhere: give a file or one of cpus, fsdp, gpu, paper"):
-        configured("nowhere")
+def test_a_users_recipe_extends_the_critics_own_of_that_name(tmp_path):
+    (tmp_path / "mine.toml").write_text('extends = "gpu"\n[training]\nprecision = "fp32"\n')
+    mine, gpu = read_recipe(tmp_path / "mine.toml", CRITIC), read_recipe("gpu", CRITIC)
+    assert replace(mine.config, precision="auto") == gpu.config != read_recipe("gpu", GENERATOR).config
+    assert (mine.scale, mine.table("critic"), mine.name) == (
+        gpu.scale,
+        gpu.table("critic"),
+        "mine (extends critic/gpu)",
+    )
+    (tmp_path / "mine.toml").write_text('extends = "generator/gpu"\n')
+    assert read_recipe(tmp_path / "mine.toml", CRITIC).config == read_recipe("gpu", GENERATOR).config
+
+
+def printed(capsys, *more) -> str:
+    assert main(["train", "rows.jsonl", "--base", "b", "-o", "o", "--print-config", *more]) == 0
+    return capsys.readouterr().out
+
+
+def test_one_setting_changes_nothing_else(capsys):
+    default = printed(capsys).splitlines()
+    changed = printed(capsys, "--set", "training.precision=fp32").splitlines()
+    differing = [new for old, new in zip(default, changed, strict=True) if old != new]
+    assert [line.split() for line in differing[1:]] == [
+        ["precision", "=", '"fp32"', "#", "--set", "training.precision"]
+    ]
+    assert differing[0] == "# critic: critic/cpu with --set training.precision"
+
+
+def test_options_go_before_the_recipe(capsys):
+    assert "learning_rate = 2e-05             # recipe critic/cpu-full" in printed(capsys, "--method", "full")
+    assert "learning_rate = 1e-05" in printed(capsys, "--method", "full", "--learning-rate", "1e-5")
+    assert 'step_rows = "none"                # --step-tokens' in printed(
+        capsys, "--recipe", "gpu", "--step-tokens", "9"
+    )
+    assert "IsRel = 0" in (out := printed(capsys, "--per-label", "IsSup=all"))
+    assert 'IsSup = "none"' in out
+    assert main(["train", "r", "--base", "b", "-o", "o", "--recipe", "nowhere"]) == 2
+    assert "no recipe nowhere: give a file or one of cpu, cpu-full, cpus, fsdp, gpu, paper" in capsys.readouterr().err
 
 
 @pytest.mark.engine

@@ -39,8 +39,9 @@ from selfrag.intrinsics.flows.progress import taken
 from selfrag.intrinsics.state import Message, State
 from selfrag.training.intrinsics.certainty import Answered, parse_question
 from selfrag.training.intrinsics.job import AdapterJob, run, teachable
-from selfrag.training.intrinsics.presets import RowSelection, preset
+from selfrag.training.intrinsics.recipes import ADAPTERS, RowSelection
 from selfrag.training.intrinsics.rows import parser, without_evidence
+from selfrag.training.recipes import read_recipe
 from selfrag.training.settings import Lora, Reach
 
 
@@ -248,7 +249,7 @@ def adapters(data, chat_llama, tmp_path_factory):
     out = tmp_path_factory.mktemp("adapters")
     small = {"lora": Lora(8, 8), "reach": Reach(token_rows=False), "max_steps": 1, "max_length": 2000}
     for name in ("answerability", "uncertainty"):
-        config = replace(preset("demo", name).config(), **small)
+        config = replace(read_recipe("demo", ADAPTERS, name).config, **small)
         run(AdapterJob(name, data, chat_llama, out / name, config, RowSelection(held_out=0.2)))
     return out
 

@@ -1,0 +1,250 @@
+"""Recipes: TOML files with all settings of a run, in one format for generators, critics and adapters of intrinsics.
+
+A recipe has a `[training]` table (`TrainingConfig`) and the tables of its stage; a generator or critic with `[scale]`
+(`Scale`) runs through the Trainer, without it in the loop for one process. `extends` names the recipe that it changes.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+from selfrag.errors import UserError
+from selfrag.training.settings import Scale, TrainingConfig
+
+CONFIGS = Path(str(files("selfrag.training") / "configs"))
+"""Recipes of the package; the files for accelerate lie below."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One kind of training."""
+
+    name: str  # in STAGE/RECIPE
+    folder: Path  # of the package's recipes
+    tables: Mapping[str, type]  # dataclass of each table that a recipe may have
+    others: tuple[Stage, ...] = ()  # stages whose recipes may be extended, as STAGE/RECIPE
+
+    def names(self) -> list[str]:
+        """Names of the package's recipes."""
+        return sorted(path.stem for path in self.folder.glob("*.toml"))
+
+
+GENERATOR = Stage("generator", CONFIGS, {"training": TrainingConfig, "scale": Scale})
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Settings of a run, each with what set it."""
+
+    origin: str  # name of the recipe that was read, with those that it extends
+    stage: Stage  # whose tables it has
+    tables: Mapping[str, Any]  # as TOML has them; checked when a table is made
+    sources: Mapping[str, str]  # dotted name -> recipe or option that set it
+
+    @property
+    def name(self) -> str:
+        """What a model card calls it: the recipe, and the options that change it."""
+        options = sorted({source for source in self.sources.values() if source.startswith("--")})
+        return f"{self.origin} with {', '.join(options)}" if options else self.origin
+
+    def changed(self, given: Mapping[str, Mapping[str, Any]]) -> Recipe:
+        """The recipe with values of options.
+
+        Args:
+            given: option -> dotted name -> value; None leaves what there is.
+        """
+        found = self
+        for option, values in given.items():
+            for name, value in values.items():
+                if value is not None:
+                    found = found._over(_nested(name.split("."), value), option)
+        return found
+
+    def assigned(self, assignments: Sequence[str]) -> Recipe:
+        """The recipe with values of `--set`.
+
+        Args:
+            assignments: each NAME=VALUE with a dotted name; a value that is no TOML is taken as a string.
+
+        Raises:
+            UserError: one has another form, or names a table that the stage does not have.
+        """
+        given: dict[str, Any] = {}
+        for text in assignments:
+            name, equals, value = (part.strip() for part in text.partition("="))
+            if not equals or "" in (parts := name.split(".")) or len(parts) < 2 or parts[0] not in self.stage.tables:
+                known = ", ".join(self.stage.tables)
+                raise UserError(
+                    f"--set {text!r:.80}: write TABLE.NAME=VALUE, such as training.epochs=3; tables: {known}"
+                )
+            try:
+                given[name] = tomllib.loads(f"value = {value}")["value"]
+            except tomllib.TOMLDecodeError:
+                given[name] = value
+        return self.changed({f"--set {name}": {name: value} for name, value in given.items()})
+
+    def table(self, name: str) -> Any:
+        """One table as its dataclass; what no recipe names has the dataclass's default.
+
+        Raises:
+            UserError: a setting is unknown, of the wrong kind or out of bounds.
+        """
+        return self._made(self.stage.tables[name], self.tables.get(name, {}), name)
+
+    @property
+    def config(self) -> TrainingConfig:
+        """What is learned; errors as of `table`."""
+        made: TrainingConfig = self.table("training")
+        return made
+
+    @property
+    def scale(self) -> Scale | None:
+        """Where it is computed through the Trainer; None for the loop for one process. Errors as of `table`."""
+        return self.table("scale") if "scale" in self.tables else None
+
+    def text(self) -> str:
+        """All settings as a recipe, each with what set it in a comment.
+
+        Raises:
+            UserError: as `table`.
+        """
+        lines = [f"# {self.stage.name}: {self.name}"]
+        for name in self.stage.tables:
+            if name in self.tables or name != "scale":
+                lines += self._lines(name, asdict(self.table(name)))
+        return "\n".join(lines)
+
+    def _lines(self, name: str, values: Mapping[str, Any]) -> Iterator[str]:
+        yield f"\n[{name}]"
+        for key, value in values.items():
+            if not isinstance(value, dict):
+                yield f"{f'{key} = {_toml(value)}':<34}# {self.sources.get(f'{name}.{key}', 'default')}"
+        for key, value in values.items():
+            if isinstance(value, dict):
+                yield from self._lines(f"{name}.{key}", value)
+
+    def _over(self, tables: dict[str, Any], source: str) -> Recipe:
+        merged, sources = _merged(self.tables, tables), dict.fromkeys(_leaves(tables), source)
+        return replace(self, tables=merged, sources={**self.sources, **sources})
+
+    def _made(self, kind: type, table: Any, where: str) -> Any:
+        """A dataclass of a table; tables inside it become dataclasses too."""
+        if not isinstance(table, Mapping):
+            raise UserError(f"{self._source(where)}: {where} must be a table, not {table!r:.40}")
+        hints = get_type_hints(kind)
+        names = [one.name for one in fields(kind)]
+        if unknown := sorted(set(table) - set(names)):
+            source = self._source(f"{where}.{unknown[0]}")
+            raise UserError(f"{source}: [{where}] has unknown {', '.join(unknown)}; known: {', '.join(names)}")
+        return kind(**{key: self._value(hints[key], value, f"{where}.{key}") for key, value in table.items()})
+
+    def _value(self, hint: Any, value: Any, where: str) -> Any:
+        if is_dataclass(hint) and isinstance(hint, type):
+            return self._made(hint, value, where)
+        origin, options = get_origin(hint), get_args(hint) or (hint,)
+        if origin is tuple and isinstance(value, list):
+            return tuple(self._value(options[0], one, where) for one in value)
+        if isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(value, Mapping):
+            return {key: self._value(options[1], one, f"{where}.{key}") for key, one in value.items()}
+        if value in ("none", "all") and type(None) in options:  # TOML has no null
+            return None
+        if float in options and type(value) is int:
+            return float(value)
+        literal = [one for one in options if isinstance(one, str)]
+        if (literal and value in literal) or any(isinstance(one, type) and type(value) is one for one in options):
+            return value
+        expected = " or ".join(literal) or getattr(hint, "__name__", hint)
+        raise UserError(f"{self._source(where)}: {where} = {value!r:.80}: wrong kind; expected {expected}")
+
+    def _source(self, where: str) -> str:
+        """What set a value, or the first part of a table."""
+        found = (source for name, source in self.sources.items() if name.startswith(f"{where}."))
+        return self.sources.get(where) or next(found, f"recipe {self.origin}")
+
+
+def read_recipe(name: str | Path, stage: Stage = GENERATOR, of: str = "") -> Recipe:
+    """A recipe of the package by name, or a file.
+
+    Args:
+        name: of a recipe of the stage, STAGE/RECIPE, or a file; `extends` of a file may name a file beside it.
+        stage: what is trained.
+        of: intrinsic whose own table, `[intrinsics.NAME]`, goes before the common ones of the same file.
+
+    Raises:
+        UserError: there is none, it is not TOML, or a table holds something unknown or of the wrong kind.
+    """
+    found = _read(str(name), stage, of, Path(), ())
+    for table in found.tables:
+        found.table(table)
+    return found
+
+
+def _read(name: str, stage: Stage, of: str, beside: Path, seen: tuple[Path, ...]) -> Recipe:
+    owner, path = _found(name, stage, beside)
+    source = path.stem if owner is None else f"{owner.name}/{path.stem}"
+    if path.resolve() in seen:
+        raise UserError(f"recipe {name} extends itself")
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"no recipe {name}: give a file or one of {', '.join(stage.names())}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"recipe {source if owner else path}: {error}") from error
+    parent, special = tables.pop("extends", None), tables.pop("intrinsics", {}) if of else {}
+    if not isinstance(special, dict) or not isinstance(special.get(of, {}), dict):
+        raise UserError(f"recipe {name}: [intrinsics] must hold a table for each intrinsic")
+    tables = _merged(tables, special.get(of, {}))
+    if unknown := sorted(set(tables) - set(stage.tables)):
+        known = ", ".join(f"[{table}]" for table in stage.tables)
+        raise UserError(f"recipe {name}: unknown {', '.join(unknown)}; known: extends, {known}")
+    if parent is None:
+        below = Recipe("", stage, {}, {})
+    else:  # the package's recipes extend those of the stage that they belong to
+        below = replace(_read(str(parent), owner or stage, of, path.parent, (*seen, path.resolve())), stage=stage)
+    called = source if owner or parent is None else f"{source} (extends {below.origin})"
+    return replace(below._over(tables, f"recipe {source if owner else path}"), origin=called)
+
+
+def _found(name: str, stage: Stage, beside: Path) -> tuple[Stage | None, Path]:
+    """The stage whose recipe this is, None for a file of the user's, and its path."""
+    for one in (stage, *stage.others):
+        short = name.removeprefix(f"{one.name}/")
+        if short in one.names() and (one is stage or short != name):
+            return one, one.folder / f"{short}.toml"
+    return None, beside / name
+
+
+def launch_file(scale: Scale, *, gpu: bool) -> Path:
+    """The file for `accelerate launch --config_file` that goes with these settings."""
+    name = scale.sharding if gpu or scale.sharding != "none" else "cpu"
+    return CONFIGS / "accelerate" / f"{name}.yaml"
+
+
+def _nested(names: Sequence[str], value: Any) -> dict[str, Any]:
+    return {names[0]: _nested(names[1:], value) if len(names) > 1 else value}
+
+
+def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(under)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(under.get(key), dict)
+        result[key] = _merged(under[key], value) if both else value
+    return result
+
+
+def _leaves(tables: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    for key, value in tables.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}"
+
+
+def _toml(value: Any) -> str:
+    return '"none"' if value is None else json.dumps(list(value) if isinstance(value, tuple) else value)
