@@ -9,20 +9,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, cast, overload
 
-from retrieval.checks import choice, unknown_name
 from retrieval.passage import Passage, Retriever
 from selfrag.decoding.answer import Answer, Segment, Usage
-from selfrag.decoding.driver import Answered, Broken, Committed, Event, adrive, drive
+from selfrag.decoding.driver import Answered, Broken, Committed, Event, SharedRetriever, adrive, drive
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.search_tags import PROFILES, Budget, Profile, Searcher, decode_tags
+from selfrag.decoding.search_tags import Budget, Profile, Searcher, decode_tags
 from selfrag.decoding.sessions import close as close_engine
 from selfrag.decoding.trace import Trace
 from selfrag.engines import select
 from selfrag.engines.base import Engine
-from selfrag.errors import DecodingError, UserError
+from selfrag.errors import DecodingError
 from selfrag.loading import load_retriever, load_tokenizer, resolve_model
-from selfrag.prompting import Chat
-from selfrag.tokenization import HFTextCodec
 
 
 @dataclass(slots=True)
@@ -35,12 +32,17 @@ class SearchTagModel:
     Attributes:
         searcher: format, tokenizer and budget.
         engine: where tokens come from.
-        retriever: any callable `queries, k -> passages`; None if evidence is always given.
+        retriever: any callable `queries, k -> passages`, called by one thread at a time; None if evidence is always
+            given.
     """
 
     searcher: Searcher
     engine: Engine
     retriever: Retriever | None = None
+
+    def __post_init__(self) -> None:
+        if self.retriever is not None:
+            self.retriever = SharedRetriever(self.retriever)
 
     @classmethod
     def from_pretrained(
@@ -68,20 +70,13 @@ class SearchTagModel:
         Raises:
             UserError: the model, the index or the profile cannot be used; the message says what to do.
         """
-        if not isinstance(profile, Profile):
-            choice("profile", profile, PROFILES)
-            profile = PROFILES[profile]
         path = resolve_model(name_or_path)
         tokenizer = load_tokenizer(path, trust_remote_code=engine_options.get("trust_remote_code", False))
-        if tokenizer.eos_token_id is None:
-            raise UserError(f"the tokenizer of {name_or_path} has no EOS token; set tokenizer.eos_token first")
-        codec = HFTextCodec(tokenizer)
-        templated = profile.chat and getattr(tokenizer, "chat_template", None)
-        chat = Chat.of(tokenizer, codec, profile.system) if templated else None
+        searcher = Searcher.of(tokenizer, profile, budget)
         if isinstance(engine, str) or engine is None:
             engine = select.load_engine(engine, path, **engine_options)
         found = load_retriever(retriever, demo=False)
-        return cls(Searcher(profile, codec, chat, tokenizer.eos_token_id, budget or Budget()), engine, found)
+        return cls(searcher, engine, found)
 
     @overload
     def generate(self, question: str, *, evidence: Sequence[Passage] | None = None, **options: Any) -> Answer: ...
@@ -152,10 +147,7 @@ class SearchTagModel:
     def _decoders(
         self, questions: Iterable[str], evidence: Sequence[Passage] | None, options: Mapping[str, Any]
     ) -> list[Any]:
-        known = Budget.__dataclass_fields__
-        if unknown := next((name for name in options if name not in known), None):
-            raise unknown_name("setting", unknown, known, "`python -m pydoc selfrag.decoding.search_tags.Budget`")
-        searcher = replace(self.searcher, budget=replace(self.searcher.budget, **options))
+        searcher = replace(self.searcher, budget=self.searcher.budget.changed(**options))
         return [decode_tags(question, searcher, evidence) for question in questions]
 
 

@@ -18,6 +18,7 @@ from rich.text import Text
 from retrieval.atomic import write_text
 from selfrag.cli import options
 from selfrag.decoding.answer import Answer, Usage
+from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
 from selfrag.reflection.labels import GROUPS
 from selfrag.rendering import NAME, cut, judged, named, spoken
@@ -51,21 +52,20 @@ def ask(
 ) -> None:
     """Answer a question, and print the cited passages, the model's judgments and the cost."""
     text = _piped() if question == "-" else question
-    decoding = options.decoding(
-        policy,
-        {
-            "mode": mode,
-            "threshold": threshold,
-            "require": options.constraints("--require", require),
-            "forbid": options.constraints("--forbid", forbid),
-            "beam": beam,
-            "passages": passages,
-            "max_segments": segments,
-            "reflectors": join,
-            "gates": gate,
-        },
-        {"isrel": w_rel, "issup": w_sup, "isuse": w_use, "joined": options.joined(w_join)},
-    )
+    changes = {
+        "mode": mode,
+        "threshold": threshold,
+        "require": options.constraints("--require", require),
+        "forbid": options.constraints("--forbid", forbid),
+        "beam": beam,
+        "passages": passages,
+        "max_segments": segments,
+        "reflectors": join,
+        "gates": gate,
+    }
+    weights = {"isrel": w_rel, "issup": w_sup, "isuse": w_use, "joined": options.joined(w_join)}
+    tags = policy in options.search_tags()
+    decoding = Decoding() if tags else options.decoding(policy, changes, weights)
     if not text.strip():
         raise UserError("the question is empty; write one in quotes")
     if trace is not None:
@@ -75,8 +75,12 @@ def ask(
         if not trace.parent.is_dir():
             raise UserError(f"--trace {trace}: there is no folder {trace.parent}; make it first")
 
-    with options.answering(model, index, engine, options.intrinsics(decoding)) as rag:
-        answer = rag.generate(text, decoding=decoding)
+    if tags:
+        with options.load_search_tags(model, index, engine, policy, changes | weights) as searcher:
+            answer = searcher.generate(text)
+    else:
+        with options.answering(model, index, engine, options.intrinsics(decoding)) as rag:
+            answer = rag.generate(text, decoding=decoding)
     _show(answer, as_json=as_json)  # first, so that a full disk does not cost the answer
     if trace is not None:
         write_text(trace, whole(answer.trace.to_json()))

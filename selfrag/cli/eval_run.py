@@ -96,6 +96,7 @@ def run(
         retry_failed=retry_failed,
         traces=traces,
         cluster=None if ray is None else Cluster(ray, Actors(workers, num_gpus=gpus)),
+        search=source.open if source.searches else None,
     )
     _show([out / one for one in names], results, against, seed)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -68,7 +68,10 @@ Threshold = Annotated[float | None, typer.Option(help="retrieve above this proba
 Policy = Annotated[
     str,
     typer.Option(
-        help="preset; the other options change single settings of it", metavar="<paper|official>", rich_help_panel=SCORE
+        help="preset, of which the other options change single settings; search-r1 and its relatives for models that "
+        "search by tags",
+        metavar="<paper|official|..>",
+        rich_help_panel=SCORE,
     ),
 ]
 PRESETS: dict[str, Callable[..., Decoding]] = {"paper": Decoding, "official": Decoding.official}
@@ -120,11 +123,18 @@ def decoding(policy: str, changes: Mapping[str, Any], weights: Mapping[str, Any]
     given = {name: value for name, value in changes.items() if value is not None}
     make = PRESETS.get(policy) or registered(POLICIES, policy)
     if make is None:
-        known = ", ".join(map(repr, (*PRESETS, *names(POLICIES))))
+        known = ", ".join(map(repr, (*PRESETS, *names(POLICIES), *search_tags())))
         raise UserError(f"Invalid value for '--policy': {policy!r} is not one of {known}.")
     preset: Decoding = make(**given)
     changed: dict[str, Any] = {name: value for name, value in weights.items() if value is not None}
     return replace(preset, weights=replace(preset.weights, **changed)) if changed else preset
+
+
+def search_tags() -> Collection[str]:
+    """Policies that are formats of models that search by tags."""
+    from selfrag.decoding.search_tags import PROFILES
+
+    return PROFILES
 
 
 def joined(pairs: Sequence[str] | None) -> dict[str, float] | None:
@@ -166,6 +176,7 @@ def constraints(option: str, pairs: Sequence[str] | None) -> dict[str, list[str]
 
 if TYPE_CHECKING:
     from selfrag.api import SelfRAG
+    from selfrag.search_tags import SearchTagModel
 
 
 @contextmanager
@@ -193,10 +204,42 @@ def load(model: str, index: str | None, engine: str | None, intrinsics: Sequence
     quiet()
     from selfrag.api import SelfRAG
 
-    remote = engine is not None and engine.startswith(("http://", "https://"))
-    options: dict[str, Any] = {"url": engine} if remote else {}
-    name = "http" if remote else engine
+    name, options = _engine(engine)
     return SelfRAG.from_pretrained(model, retriever=index, engine=name, intrinsics=intrinsics, **options)
+
+
+def load_search_tags(
+    model: str, index: str | None, engine: str | None, profile: str, given: Mapping[str, Any]
+) -> SearchTagModel:
+    """A loaded model that searches by tags.
+
+    Args:
+        model: a directory, or a hub name.
+        index: as of `answering`.
+        engine: as of `answering`.
+        profile: its format.
+        given: options of the command line by name; None where one was not given.
+
+    Raises:
+        UserError: an option that only models with reflection tokens have, or something cannot be loaded.
+    """
+    if foreign := next((name for name, value in given.items() if value is not None and name != "passages"), None):
+        raise UserError(f"--policy {profile} takes --passages; {foreign} is for models with reflection tokens")
+    quiet()
+    from selfrag.decoding.search_tags import Budget
+    from selfrag.search_tags import SearchTagModel
+
+    budget = Budget() if given["passages"] is None else Budget(passages=given["passages"])
+    name, options = _engine(engine)
+    return SearchTagModel.from_pretrained(
+        model, profile=profile, retriever=index, engine=name, budget=budget, **options
+    )
+
+
+def _engine(engine: str | None) -> tuple[str | None, dict[str, Any]]:
+    """Name and options of an engine, which may be given by its URL."""
+    remote = engine is not None and engine.startswith(("http://", "https://"))
+    return ("http", {"url": engine}) if remote else (engine, {})
 
 
 def quiet() -> None:

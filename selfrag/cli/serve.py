@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+from collections.abc import Callable, Mapping
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -18,6 +19,8 @@ from selfrag.errors import UserError, require
 
 if TYPE_CHECKING:
     from selfrag.api import SelfRAG
+    from selfrag.serving.search_tags import ServedSearchTags
+    from selfrag.serving.service import Answering
 
 _SHORTEST = 16
 _KEY = re.compile(rf"[A-Za-z0-9._~+/=-]{{{_SHORTEST},}}")
@@ -79,10 +82,14 @@ def serve(
     from selfrag.serving.service import Capacity
 
     changes = {"mode": mode, "threshold": threshold, "beam": beam, "passages": passages, "max_segments": segments}
+    where = (_here(model), _here(index), engine)
+    load: Callable[[], Answering]
+    if policy in options.search_tags():
+        load = partial(_load_search_tags, *where, policy, changes | {"intrinsic": intrinsics or None})
+    else:
+        load = partial(_load, *where, tuple(intrinsics or ()), options.decoding(policy, changes, {}))
     served = Served(
-        partial(
-            _load, _here(model), _here(index), engine, tuple(intrinsics or ()), options.decoding(policy, changes, {})
-        ),
+        load,
         served_model_name or Path(model).name,
         None if keep is None else keep.absolute(),
         Capacity(live, queue),
@@ -115,6 +122,14 @@ def _load(
     rag = options.load(model, index, engine, intrinsics)
     rag.defaults = decoding
     return rag
+
+
+def _load_search_tags(
+    model: str, index: str | None, engine: str | None, profile: str, given: Mapping[str, Any]
+) -> ServedSearchTags:
+    from selfrag.serving.search_tags import ServedSearchTags
+
+    return ServedSearchTags.of(options.load_search_tags(model, index, engine, profile, given))
 
 
 def _here(name: Any) -> Any:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any, Protocol
 
-from retrieval.checks import number, whole
+from retrieval.checks import choice, number, unknown_name, whole
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Usage, segments_of
 from selfrag.decoding.policy import Decoding
@@ -24,6 +24,7 @@ from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
 from selfrag.decoding.tree import Batch, Commit, Decoder, ask
 from selfrag.errors import DecodingError, SearchError, UserError
 from selfrag.prompting import Chat
+from selfrag.tokenization import HFTextCodec
 from selfrag.untrusted import unmarked
 
 NO_MORE = "The maximum search limit is exceeded. You are not allowed to search."
@@ -127,6 +128,17 @@ class Budget:
         if self.seconds is not None:
             number("seconds", self.seconds, above=True)
 
+    def changed(self, **fields_: Any) -> Budget:
+        """The budget with other values.
+
+        Raises:
+            UserError: an unknown name, or a value out of range.
+        """
+        known = type(self).__dataclass_fields__
+        if unknown := next((name for name in fields_ if name not in known), None):
+            raise unknown_name("setting", unknown, known, "`python -m pydoc selfrag.decoding.search_tags.Budget`")
+        return replace(self, **fields_)
+
 
 class SurfaceCodec(Protocol):
     """What is needed of a tokenizer: text of others without control tokens, and tags as the model knows them."""
@@ -172,6 +184,23 @@ class Searcher:
     eos_id: int
     budget: Budget = field(default_factory=Budget)
     clock: Callable[[], float] = time.monotonic
+
+    @classmethod
+    def of(cls, tokenizer: Any, profile: str | Profile = "search-r1", budget: Budget | None = None) -> Searcher:
+        """What a checkpoint with this tokenizer of transformers needs.
+
+        Raises:
+            UserError: the profile is unknown, or the tokenizer has no EOS token.
+        """
+        if not isinstance(profile, Profile):
+            choice("profile", profile, PROFILES)
+            profile = PROFILES[profile]
+        if tokenizer.eos_token_id is None:
+            raise UserError("the tokenizer has no EOS token; set tokenizer.eos_token first")
+        codec = HFTextCodec(tokenizer)
+        templated = profile.chat and getattr(tokenizer, "chat_template", None)
+        chat = Chat.of(tokenizer, codec, profile.system) if templated else None
+        return cls(profile, codec, chat, int(tokenizer.eos_token_id), budget or Budget())
 
     @property
     def stop_ids(self) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from retrieval.atomic import locked_directory
 from retrieval.checks import component
 from retrieval.manifests import MANIFEST
 from retrieval.milvus import Collection, is_milvus
+from retrieval.passage import Retriever
 from selfrag.cluster import ERROR, Actors, connect, on_actors, require_ray
 from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.sessions import Serving
@@ -29,7 +30,7 @@ from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.multiple_choice import Form
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import RecordFile, RunDirectory, Spent
-from selfrag.evaluation.systems import System, named_system, system_of_task, tokenizer_of
+from selfrag.evaluation.systems import Searching, System, named_system, system_of_task, tokenizer_of
 from selfrag.evaluation.task import Task
 from selfrag.evaluation.task_files import TaskFile, read_tasks, with_evidence
 from selfrag.loading import index_directory, load_index, resolve_model
@@ -93,7 +94,7 @@ class Finished:
     seconds: float = 0.0  # wall time since the item before, where it was answered; loading a model does not count
     cached_tokens: int = 0  # prompt tokens that were not computed again
     trace: dict[str, Any] | None = None  # plain values, if it was to be kept
-    partial: str | None = None  # why the answer ends early, else None; see `Answer.partial`
+    partial: str | None = None  # why the answer ends early or is empty, else None
 
 
 Execute: TypeAlias = Callable[[Sequence[Work]], Iterator[tuple[int, Finished]]]
@@ -103,18 +104,31 @@ Raises `UserError` where nothing can continue, such as a dead engine; what was y
 """
 
 
-def answer_here(engine: Callable[[], Serving]) -> Execute:
-    """One work after the other on one engine, which is called for only if there is something to answer."""
+Open: TypeAlias = Callable[[], Retriever]
+"""Opens what searches for systems that do so by themselves; picklable where actors call it."""
+
+
+def answer_here(engine: Callable[[], Serving], search: Open | None = None) -> Execute:
+    """One work after the other on one engine, which is called for only if there is something to answer.
+
+    Args:
+        engine: gives the engine.
+        search: opens what searches, if a system does so by itself.
+    """
 
     def execute(works: Sequence[Work]) -> Iterator[tuple[int, Finished]]:
         for number, work in enumerate(works):
-            for finished in answer(work, engine()):
+            for finished in answer(work, engine(), _searching(work, search)):
                 yield number, finished
 
     return execute
 
 
-def answer(work: Work, serving: Serving) -> Iterator[Finished]:
+def _searching(work: Work, search: Open | None) -> Retriever | None:
+    return search() if search is not None and isinstance(work.system, Searching) and work.system.live else None
+
+
+def answer(work: Work, serving: Serving, retriever: Retriever | None = None) -> Iterator[Finished]:
     """The items of one work, as they finish; all live questions share the engine's batches.
 
     Raises:
@@ -122,7 +136,7 @@ def answer(work: Work, serving: Serving) -> Iterator[Finished]:
     """
     before = time.perf_counter()
     decoders = (work.system.decoder(item, work.task) for item in work.items)
-    for event in drive(decoders, serving, None, max_live=MAX_LIVE):
+    for event in drive(decoders, serving, retriever, max_live=MAX_LIVE):
         now = time.perf_counter()
         if isinstance(event, Broken):
             yield Finished(event.index, None, str(event.error), now - before)
@@ -131,7 +145,8 @@ def answer(work: Work, serving: Serving) -> Iterator[Finished]:
             found = event.answer
             output = output_of(found, cite_all=work.system.cites_all, marked=work.task.marked)
             trace = found.trace.as_dict() if work.traces else None
-            yield Finished(event.index, output, None, now - before, found.usage.cached_tokens, trace, found.partial)
+            why = found.partial or found.error
+            yield Finished(event.index, output, None, now - before, found.usage.cached_tokens, trace, why)
             before = now
 
 
@@ -268,12 +283,13 @@ ROUNDS = 4
 """Pieces that each worker should get of a file, so that a slow one holds up little; none is above `MAX_LIVE` items."""
 
 
-def answer_on_ray(open_engine: Callable[[], Serving], actors: Actors) -> Execute:
+def answer_on_ray(open_engine: Callable[[], Serving], actors: Actors, search: Open | None = None) -> Execute:
     """Answer in Ray actors, all works in one pool, so that each actor opens its engine once.
 
     Args:
         open_engine: called once in each actor; must be picklable.
         actors: how many, and on what.
+        search: opens in each actor what searches, if a system does so by itself; must be picklable.
 
     Raises:
         MissingExtraError: ray is not installed.
@@ -283,7 +299,7 @@ def answer_on_ray(open_engine: Callable[[], Serving], actors: Actors) -> Execute
 
     def execute(works: Sequence[Work]) -> Iterator[tuple[int, Finished]]:
         bare = [replace(work, items=()) for work in works]
-        for row in on_actors(_pieces(works, actors.workers), _Worker, (open_engine, bare), actors):
+        for row in on_actors(_pieces(works, actors.workers), _Worker, (open_engine, bare, search), actors):
             for finished in pickle.loads(row["finished"]):  # noqa: S301 - written by our own actors
                 yield row["work"], finished
 
@@ -301,9 +317,10 @@ def _pieces(works: Sequence[Work], workers: int) -> Iterator[dict[str, Any]]:
 class _Worker:
     """Lives in an actor. What it cannot open is reported with a piece, so that it reaches the user as a line."""
 
-    def __init__(self, open_engine: Callable[[], Serving], works: Sequence[Work]) -> None:
+    def __init__(self, open_engine: Callable[[], Serving], works: Sequence[Work], search: Open | None) -> None:
         self._works, self._error = works, ""
         try:
+            self._retrievers = [_searching(work, search) for work in works]
             self._engine = open_engine()
         except UserError as error:
             self._error = str(error)
@@ -314,7 +331,7 @@ class _Worker:
         if not self._error:
             work = replace(self._works[piece["work"]], items=pickle.loads(piece["items"]))  # noqa: S301 - ours
             try:
-                for finished in answer(work, self._engine):
+                for finished in answer(work, self._engine, self._retrievers[piece["work"]]):
                     done.append(replace(finished, index=piece["start"] + finished.index))  # noqa: PERF401 - may raise
             except UserError as error:
                 self._error = str(error)
@@ -352,14 +369,25 @@ class Source:
         Raises:
             UserError: as `read_tasks`, a package that a metric needs is missing, or the index cannot be used.
         """
-        searched = self.index is not None or self.retriever is not None
-        files = read_tasks(self.files, limit=self.limit, seed=self.seed, searched=searched, form=self.form)
+        files = read_tasks(self.files, limit=self.limit, seed=self.seed, searched=self.searches, form=self.form)
         for module, extra in {metric.needs for file in files for metric in file.task.metrics if metric.needs}:
             require(module, extra=extra)  # better said before hours of answers
-        if not searched or all(item.passages for file in files for item in file.items):
+        if not self.searches or all(item.passages for file in files for item in file.items):
             return files
-        retriever = load_index(self.index) if self.index else as_retriever(plugin(RETRIEVERS, str(self.retriever)))
-        return [with_evidence(file, retriever, self.found) for file in files]
+        return [with_evidence(file, self.open(), self.found) for file in files]
+
+    def open(self) -> Retriever:
+        """What searches.
+
+        Raises:
+            UserError: it cannot be used.
+        """
+        return load_index(self.index) if self.index else as_retriever(plugin(RETRIEVERS, str(self.retriever)))
+
+    @property
+    def searches(self) -> bool:
+        """Whether there is an index or a retriever."""
+        return self.index is not None or self.retriever is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +427,7 @@ def run_systems(
     retry_failed: bool = False,
     traces: bool = False,
     cluster: Cluster | None = None,
+    search: Open | None = None,
 ) -> dict[str, Counted]:
     """Run systems that share a checkpoint; each gets the directory `out/NAME`.
 
@@ -412,6 +441,7 @@ def run_systems(
         retry_failed: run items again that failed before.
         traces: keep whole traces in the records.
         cluster: where to answer; this process if None. Files, records and figures are the same.
+        search: opens what systems search that do so by themselves; None gives them the passages of the items.
 
     Returns:
         Name of the run to name of the file to items, failed, seconds and cached tokens.
@@ -425,33 +455,42 @@ def run_systems(
         component("name", name)
     path = resolve_model(model.model)
     tokenizer = tokenizer_of(path)
+
+    def bound(system: System) -> System:
+        return replace(system, live=search is not None) if isinstance(system, Searching) else system
+
     shared = {"model": model_files(path), "engine": engine_kind(model.engine)}
     jobs = [
         Run(
-            named_system(kind, tokenizer, settings),
+            bound(named_system(kind, tokenizer, settings)),
             {"name": name, **shared},
             out / name,
             source or {},
             retry_failed,
             traces,
-            {f.name: system_of_task(kind, tokenizer, f.task, settings) for f in files if f.task.preset},
+            {f.name: bound(system_of_task(kind, tokenizer, f.task, settings)) for f in files if f.task.preset},
         )
         for name, kind in names.items()
     ]
-    found = _here(jobs, model, path, files) if cluster is None else _on(cluster, jobs, model, files)
+    found = _here(jobs, model, path, files, search) if cluster is None else _on(cluster, jobs, model, files, search)
     return dict(zip(names, found, strict=True))
 
 
-def _here(jobs: Sequence[Run], model: Model, path: Path, files: Sequence[TaskFile]) -> list[Counted]:
+def _here(
+    jobs: Sequence[Run], model: Model, path: Path, files: Sequence[TaskFile], search: Open | None
+) -> list[Counted]:
     """One system after the other in this process, on one engine that is loaded when it is needed."""
     with on_demand(functools.partial(model.load, path)) as engine:
-        return [run(job, files, engine) for job in jobs]
+        execute = answer_here(engine, search)
+        return [run_all([job], files, execute, job.folder.name)[0] for job in jobs]
 
 
-def _on(cluster: Cluster, jobs: Sequence[Run], model: Model, files: Sequence[TaskFile]) -> list[Counted]:
+def _on(
+    cluster: Cluster, jobs: Sequence[Run], model: Model, files: Sequence[TaskFile], search: Open | None
+) -> list[Counted]:
     """All systems at once on a cluster, so that no actor waits for the end of another system."""
     with connect(cluster.address):
-        return run_all(jobs, files, answer_on_ray(functools.partial(_open, model), cluster.actors))
+        return run_all(jobs, files, answer_on_ray(functools.partial(_open, model), cluster.actors, search))
 
 
 def _open(model: Model) -> Engine:

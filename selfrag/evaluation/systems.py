@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -13,9 +13,10 @@ from selfrag.decoding.beam import decode
 from selfrag.decoding.options import decode_options
 from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.reflectors import Critic
+from selfrag.decoding.search_tags import PROFILES, Budget, Searcher, decode_tags
 from selfrag.decoding.trace import decoding_dict
 from selfrag.decoding.tree import Decoder
-from selfrag.errors import UserError
+from selfrag.errors import DecodingError, UserError
 from selfrag.evaluation.baselines import FineTuned, Untuned
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.multiple_choice import choices
@@ -82,6 +83,33 @@ class Reflective:
         return {"kind": "reflective", "decoding": settings, "layout": self.prompting.layout.name}
 
 
+@dataclass(frozen=True, slots=True)
+class Searching:
+    """A model that searches by writing tags. Its budget is its own: thoughts and queries are tokens too."""
+
+    searcher: Searcher  # format, tokenizer and budget
+    live: bool = False  # whether it searches by itself; else every search gets the item's passages
+    cites_all: bool = False
+
+    def decoder(self, item: Item, task: Task) -> Decoder:
+        """Turns and searches until it answers the bare question."""
+        if item.options:
+            raise DecodingError("a model that searches by tags answers in words; it has no multiple choice")
+        question = item.query or item.instruction
+        return (yield from decode_tags(question, self.searcher, None if self.live else item.passages))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Format and budget."""
+        chat = self.searcher.chat
+        return {
+            "kind": "search tags",
+            "profile": asdict(self.searcher.profile),
+            "budget": asdict(self.searcher.budget),
+            "chat": chat and chat.source,
+            "searches": "by itself" if self.live else "the item's passages",
+        }
+
+
 def runnable(decoding: Decoding, given: Iterable[str]) -> Decoding:
     """The same policy, if a run of a checkpoint alone can keep to what was asked of it.
 
@@ -131,6 +159,7 @@ def known_systems() -> dict[str, str]:
         **{f"selfrag-{mode}": f"segment beam search, retrieval {mode}" for mode in ("adaptive", "always", "never")},
         **{name: f"the chat template with {count} passages" for name, count in _UNTUNED.items()},
         **{name: f"the training layout with {count} passages, no reflection" for name, count in _FINETUNED.items()},
+        **dict.fromkeys(PROFILES, "a model that searches by tags, with a budget of its own"),
     }
     return {**own, **{name: "of another package" for name in names(GROUP) if name not in own}}
 
@@ -138,7 +167,8 @@ def known_systems() -> dict[str, str]:
 def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None = None) -> System:
     """A system by its name.
 
-    `settings` are fields to change: of `Decoding` for ours, else `passages` and `passage_tokens`.
+    `settings` are fields to change: of `Decoding` for ours, of `Budget` for models that search by tags, else `passages`
+    and `passage_tokens`.
 
     Raises:
         UserError: unknown name or field, a value that is refused, or the tokenizer lacks reflection tokens.
@@ -150,6 +180,8 @@ def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None =
             raise UserError("the tokenizer has no EOS token; set tokenizer.eos_token first")
         passages, longest = _counts(given, _UNTUNED[name])
         return Untuned(codec, Chat.of(tokenizer, codec), int(tokenizer.eos_token_id), passages, longest)
+    if name in PROFILES:
+        return Searching(Searcher.of(tokenizer, name, Budget().changed(**given)))
     if name not in SYSTEMS:
         make = registered(GROUP, name)
         if make is None:

@@ -12,12 +12,11 @@ from typing import Any
 from fastapi import FastAPI
 
 from retrieval.checks import whole
-from selfrag.api import SelfRAG
 from selfrag.cluster import connect
 from selfrag.errors import UserError, require
 from selfrag.serving.app import create_app
 from selfrag.serving.citations import CitationStyle
-from selfrag.serving.service import Capacity, Service
+from selfrag.serving.service import Answering, Capacity, Service
 from selfrag.serving.store import AnswerStore
 
 
@@ -35,7 +34,7 @@ class Served:
         keys: API keys.
     """
 
-    load: Callable[[], SelfRAG]
+    load: Callable[[], Answering]
     name: str = "selfrag"
     keep: Path | None = None
     capacity: Capacity = field(default_factory=Capacity)

@@ -7,11 +7,11 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, Protocol
 
-from retrieval.passage import Passage
-from selfrag.api import SelfRAG
+from retrieval.passage import Passage, Retriever
 from selfrag.decoding.answer import Answer, Segment
+from selfrag.decoding.policy import Decoding
 from selfrag.errors import EngineError, UserError
 from selfrag.serving.citations import CitationStyle
 from selfrag.serving.requests import Asked, Fault
@@ -58,9 +58,40 @@ class Slot:
                 self._service.turn.release()
 
 
+class Answering(Protocol):
+    """What answers: a `SelfRAG`, or a model that searches by tags."""
+
+    defaults: Decoding
+
+    @property
+    def retriever(self) -> Retriever | None:
+        """What is searched; None if nothing is."""
+        ...
+
+    def astream(
+        self,
+        question: Any,
+        *,
+        evidence: Sequence[Passage] | None,
+        decoding: Decoding,
+        flow: str | None,
+        rewrite_scope: Any,
+    ) -> AsyncGenerator[Segment | Answer, None]:
+        """The pieces of an answer. Leaving early aborts what is still running."""
+        ...
+
+    def search(self, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
+        """Up to `k` passages for each query, best first."""
+        ...
+
+    def close(self) -> None:
+        """Free the engine."""
+        ...
+
+
 @dataclass(slots=True)
 class Service:
-    """One `SelfRAG` for all requests of a server.
+    """One model for all requests of a server.
 
     Attributes:
         rag: answers; replaced if its engine dies.
@@ -75,8 +106,8 @@ class Service:
         turn: of running questions.
     """
 
-    rag: SelfRAG
-    reload: Callable[[], SelfRAG] | None = None
+    rag: Answering
+    reload: Callable[[], Answering] | None = None
     name: str = "selfrag"
     store: AnswerStore = field(default_factory=AnswerStore)
     capacity: Capacity = Capacity()
@@ -132,7 +163,7 @@ class Service:
         return self._pieces(rag, begun, slot)
 
     async def _pieces(
-        self, rag: SelfRAG, begun: AsyncGenerator[Segment | Answer, None], slot: Slot
+        self, rag: Answering, begun: AsyncGenerator[Segment | Answer, None], slot: Slot
     ) -> AsyncGenerator[Segment | Answer, None]:
         await slot.run()
         try:
@@ -156,7 +187,7 @@ class Service:
         except UserError as error:
             raise Fault(502, f"the search failed: {error}", "search_failed") from error
 
-    def _broke(self, rag: SelfRAG, error: EngineError) -> None:
+    def _broke(self, rag: Answering, error: EngineError) -> None:
         if rag is not self.rag or self.state != "ok":
             return
         LOG.error("the engine stopped: %s", error)
@@ -164,7 +195,7 @@ class Service:
         if self.reload is not None:
             self._recovery = asyncio.get_running_loop().create_task(self._recover(self.reload))
 
-    async def _recover(self, reload: Callable[[], SelfRAG]) -> None:
+    async def _recover(self, reload: Callable[[], Answering]) -> None:
         tries = 0
         while True:
             await asyncio.sleep(PAUSES[min(tries, len(PAUSES) - 1)])

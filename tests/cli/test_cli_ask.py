@@ -214,3 +214,13 @@ def test_a_configuration_that_is_no_object_is_one_line(
 def test_an_unknown_engine_is_one_line(tiny_llama: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ask", "hi", "--model", str(tiny_llama), "--engine", "steam"]) == 2
     assert "'steam'" in error_line(capsys)
+
+
+def test_a_model_that_searches_by_tags(tiny_llama: Path, index: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--model", tiny_llama, "--index", index, "--policy", "search-r1", "--passages", 2)
+    assert ask("What is alpha?", *options) == 0  # random weights write no tags, but an end
+    assert "0 searches" in capsys.readouterr().out
+    assert ask("What is alpha?", *options, "--threshold", 0.0) == 2
+    assert "--policy search-r1 takes --passages; threshold is for models with reflection" in error_line(capsys)
+    assert ask("What is alpha?", "--policy", "search-r2") == 2
+    assert "'search-r1'" in error_line(capsys)

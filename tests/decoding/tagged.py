@@ -1,0 +1,63 @@
+"""A scripted model that searches by tags, shared by tests; `written` beside it must be importable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from written import EOS, FIRST_CHARACTER, LIMITS, Characters, passages
+
+from retrieval.passage import Passage
+from selfrag.decoding.requests import Failed, Generate
+from selfrag.decoding.search_tags import PROFILES, Budget, Searcher
+from selfrag.engines.scripted import Reply, ScriptedEngine
+from selfrag.search_tags import SearchTagModel
+
+
+class Surface(Characters):
+    """Every character is an id, and its own surface."""
+
+    def surface(self, ids: Sequence[int]) -> str:
+        return self.decode([i for i in ids if i >= FIRST_CHARACTER])
+
+    def encode_surface(self, text: str) -> list[int]:
+        return self.encode(text)
+
+    def ending(self, characters: Collection[str]) -> tuple[int, ...]:
+        return tuple(self.encode("".join(sorted(characters))))
+
+
+CODEC = Surface()
+FOUND = passages("d1", "d2", "d3")
+
+
+def model(turns: Callable[[str], str], profile: str = "search-r1", retriever: Any = "own", **options: Any) -> Any:
+    """A scripted model: from all the text so far to the present turn, which may be written in part."""
+
+    def reply(request: Generate) -> Reply | Failed:
+        text = CODEC.surface(request.prompt_ids)
+        turn = turns(text)
+        written = next(n for n in range(len(turn), -1, -1) if text.endswith(turn[:n]))
+        return Reply((*CODEC.encode(turn[written:]), EOS))
+
+    searched: list[str] = []
+
+    def find(queries: Sequence[str], k: int) -> list[tuple[Passage, ...]]:
+        searched.extend(queries)
+        return [FOUND[:k] for _ in queries]
+
+    engine = ScriptedEngine(reply, EOS, limits=LIMITS)
+    searcher = Searcher(PROFILES[profile], CODEC, None, EOS, Budget(**options))
+    found = SearchTagModel(searcher, engine, find if retriever == "own" else retriever)
+    return found, searched, engine
+
+
+def two_searches(text: str) -> str:
+    turn = text.split("Question: ")[-1].split("\n", 1)[1]
+    script = [
+        "<think>A > B</think><search> first </search>",
+        "<search>second  one</search>",
+        "<answer> Text of d2. </answer>",
+    ]
+    turns = turn.split("</information>\n\n")
+    return script[len(turns) - 1]
