@@ -10,7 +10,7 @@ import typer
 from retrieval.atomic import write_text
 from retrieval.reading import read_whole
 from selfrag.errors import UserError
-from selfrag.serving.page import trace_page
+from selfrag.viewer.page import traces_page
 
 
 def show(
@@ -24,5 +24,5 @@ def show(
     found = out or file.with_suffix(".html")
     if found.is_dir() or found.resolve() == file.resolve():
         raise UserError(f"--out {found} is a folder or the trace itself; name another file")
-    write_text(found, trace_page(Trace.from_json(read_whole(file))))
+    write_text(found, traces_page({"": Trace.from_json(read_whole(file))}))
     typer.echo(f"{found}: open it in a browser")

@@ -31,6 +31,7 @@ from selfrag.jsonl import read_jsonl
 from selfrag.pages import COLOURS, document, picked_out, slug, style_sheet, svg, visible
 from selfrag.plotting import FORMATS, encoded, save
 from selfrag.reflection.labels import CRITIQUES, Role
+from selfrag.viewer.page import traces_page
 
 ITEMS = 50
 """Items of each file that are shown, unless the caller says otherwise."""
@@ -315,8 +316,12 @@ def _figures(outcome: Outcome) -> list[tuple[str, str]]:
     return [(name.replace("_", " "), "-" if one is None else f"{one:.3g}") for name, one in values.items()]
 
 
-def render(report: Report) -> str:
+def render(report: Report, viewer: str = "") -> str:
     """The page as text. The same report gives the same page.
+
+    Args:
+        report: what it shows.
+        viewer: file beside it that `selfrag.viewer.page.traces_page` made of `traces_of(report)`; empty for no links.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -349,11 +354,23 @@ def render(report: Report) -> str:
         files=report.files,
         counts={kind: sum(kind in case.kinds for case in cases) for kind in KINDS},
         seed=report.seed,
+        viewer=viewer,
     )
     systems = list(manifests)
     named = ", ".join(systems[:4]) + (" ..." if len(systems) > 4 else "")
     picks = [picked_out(f"show-{kind}", f"article:not(.is-{kind})") for kind in KINDS]
     return document(f"Results: {visible(named, 120)}", style_sheet(OWN_STYLE.strip(), *picks), body, pictures=True)
+
+
+def traces_of(report: Report) -> dict[str, Trace]:
+    """The traces that the page shows, by the id of their answer in it."""
+    return {
+        f"item-{number}-{place}-{system}": outcome.trace
+        for number, file in enumerate(report.files)
+        for place, case in enumerate(file.cases)
+        for system, outcome in enumerate(case.outcomes)
+        if outcome.trace is not None
+    }
 
 
 def _picture(shown: Table) -> str:
@@ -364,12 +381,11 @@ def _picture(shown: Table) -> str:
 
 
 TEXTS: dict[str, Callable[[Report], str]] = {
-    ".html": render,
     ".md": lambda report: markdown(report.comparison),
     ".csv": lambda report: csv_text(report.comparison),
 }
 """Ending of a file -> its text."""
-ENDINGS = (*TEXTS, *FORMATS)
+ENDINGS = (".html", *TEXTS, *FORMATS)
 
 
 def check_ending(out: Path) -> Path:
@@ -386,6 +402,8 @@ def check_ending(out: Path) -> Path:
 def write(report: Report, out: Path) -> Path:
     """Write one file: a page (`.html`), tables (`.md`, `.csv`) or plots (`.png`, `.svg`, `.pdf`).
 
+    Beside a page `NAME.html` whose runs kept traces, `NAME-traces.html` ranks them again under other weights.
+
     Raises:
         UserError: another ending, or the place cannot be written.
         MissingExtraError: matplotlib is not installed and is needed.
@@ -393,6 +411,13 @@ def write(report: Report, out: Path) -> Path:
     check_ending(out)
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
+    if out.suffix == ".html":
+        traces = traces_of(report)
+        viewer = out.with_name(f"{out.stem}-traces.html")
+        if traces:
+            write_text(viewer, traces_page(traces))
+        write_text(out, render(report, viewer.name if traces else ""))
+        return out
     if out.suffix in TEXTS:
         write_text(out, TEXTS[out.suffix](report))
         return out

@@ -20,7 +20,6 @@ from selfrag.decoding.rescore import rescore
 from selfrag.decoding.trace import trace_of
 from selfrag.errors import UserError
 from selfrag.serving.citations import Writer, selfrag_object
-from selfrag.serving.page import served_page
 from selfrag.serving.replies import ChatReply, Event, Reply, ResponsesReply
 from selfrag.serving.requests import (
     Asked,
@@ -33,6 +32,7 @@ from selfrag.serving.requests import (
 )
 from selfrag.serving.service import Service
 from selfrag.serving.transport import EventStream, Guard, as_fault, encoded, refusal, while_connected
+from selfrag.viewer.page import served_page
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"description": text}

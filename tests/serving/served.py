@@ -46,6 +46,15 @@ def random_rag(seed: int = 0, engine: Any = None, **options: Any) -> SelfRAG:
     )
 
 
+def soon(holds: Callable[[], bool], seconds: float = 5.0) -> float:
+    """Seconds until something holds."""
+    started = time.monotonic()
+    while not holds():
+        assert time.monotonic() - started < seconds, "it never held"
+        time.sleep(0.005)
+    return time.monotonic() - started
+
+
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Running]]:
     """Starts a server for a `SelfRAG`; `keys`, and fields of `Service`, by name."""

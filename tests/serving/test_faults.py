@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 from random_model import random_model
-from served import Running, random_rag
+from served import Running, random_rag, soon
 from written import EOS, LIMITS
 
 from selfrag.decoding.requests import Failed, Generate, Generated
@@ -58,15 +58,6 @@ class Gated:
 
     def close(self) -> None:
         self._engine.close()
-
-
-def soon(holds: Callable[[], bool], seconds: float = 5.0) -> float:
-    """Seconds until something holds."""
-    started = time.monotonic()
-    while not holds():
-        assert time.monotonic() - started < seconds, "it never held"
-        time.sleep(0.005)
-    return time.monotonic() - started
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.rescore import rescore
 from selfrag.decoding.trace import Trace, decoding_dict
 from selfrag.reflection.weights import Weights
-from selfrag.serving.page import trace_page
+from selfrag.viewer.page import traces_page
 
 Serve = Callable[..., Running]
 checked = settings(
@@ -46,7 +46,7 @@ def decoded(seed: int, policy: Decoding) -> Answer:
 @pytest.fixture(scope="module")
 def viewer(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     file = tmp_path_factory.mktemp("viewer") / "trace.html"
-    file.write_text(trace_page(decoded(0, Decoding()).trace), encoding="utf-8")
+    file.write_text(traces_page({"": decoded(0, Decoding()).trace}), encoding="utf-8")
     page, seen = opened(browser, file)
     assert seen["errors"] == []
     return page
@@ -202,7 +202,7 @@ def test_hostile_texts_stay_texts(browser: Any, tmp_path: Path, name: str) -> No
     nodes = [replace(node, text=text, passage=evil(node.passage)) for node in answer.trace.nodes]
     trace = replace(answer.trace, question=text, nodes=tuple(nodes), decisions=tuple(decisions))
     file = tmp_path / "trace.html"
-    file.write_text(trace_page(trace), encoding="utf-8")
+    file.write_text(traces_page({"": trace}), encoding="utf-8")
     page, seen = opened(browser, file, viewport={"width": 800, "height": 600})
     assert page.title() == "selfrag: a recorded answer"
     assert seen["dialogs"] == []

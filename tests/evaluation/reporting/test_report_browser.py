@@ -8,7 +8,7 @@ import reported
 from test_report_page import case, manifest, outcome
 
 from selfrag.evaluation.comparison import Comparison, Row, Table
-from selfrag.evaluation.report import CaseFile, Report, read_report, render
+from selfrag.evaluation.report import CaseFile, Report, read_report, render, write
 
 browser = browsing.browser
 
@@ -48,6 +48,24 @@ def test_kinds_of_items_are_picked_out(shown) -> None:
     page.locator("#show-all").check()
     count = reported.SHORT + reported.LONG
     assert page.evaluate("[...document.querySelectorAll('article')].filter(a => a.offsetParent).length") == count
+
+
+def test_a_traced_answer_leads_to_its_sliders(browser, runs, tmp_path) -> None:
+    report = read_report(runs, against="finetuned")
+    write(report, tmp_path / "a report.html")
+    page, seen = browsing.opened(browser, tmp_path / "a report.html")
+    answer = page.locator("#item-0-0-0")
+    answer.locator("summary").first.click()
+    answer.get_by_role("link", name="rank it again under other weights").click()
+    page.wait_for_selector("#view:not([hidden])")
+    first = report.files[0].cases[0]
+    assert page.locator("#asked").inner_text() == first.question
+    assert first.outcomes[0].text in page.locator("#answer").inner_text()
+    page.evaluate("location.hash = 'item-0-1-0'")
+    page.get_by_text(report.files[0].cases[1].question).first.wait_for()
+    page.evaluate("location.hash = '__proto__'")
+    page.get_by_text("this page holds no such answer").wait_for()
+    assert seen["errors"] == []
 
 
 def test_hostile_texts_do_nothing(browser, tmp_path) -> None:

@@ -421,8 +421,16 @@ at("form").addEventListener("submit", event => {
   else say("write a question")
 })
 if (!given.server) { at("form").hidden = true; at("copy-link").hidden = true }
-if (given.trace) show(given.trace)
-else if (location.hash.length > 1) {
+function showNamed() {
+  const name = location.hash.slice(1)
+  if (Object.hasOwn(given.traces, name)) show(given.traces[name])
+  else say("this page holds no such answer")
+}
+
+if (given.traces) {
+  addEventListener("hashchange", showNamed)
+  showNamed()
+} else if (location.hash.length > 1) {
   try {
     const { question, ...settings } = JSON.parse(decodeURIComponent(location.hash.slice(1)))
     at("question").value = String(question)

@@ -1,10 +1,11 @@
-"""The page of a server, and the same viewer as one file that shows a trace from disk."""
+"""The page of a server, and the same viewer as one file that shows recorded traces."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -22,10 +23,18 @@ def served_page(model: str) -> tuple[str, str]:
     return _page(f"selfrag: {model}", {"model": model, "server": True}, connect="'self'")
 
 
-def trace_page(trace: Trace) -> str:
-    """A page of one file that shows a trace and ranks it again; it asks no address for anything."""
-    data = {"model": "demo", "server": False, "trace": trace.as_dict()}
-    return _page("selfrag: a recorded answer", data, connect="'none'")[0]
+def traces_page(traces: Mapping[str, Trace]) -> str:
+    """A page of one file that shows traces and ranks them again; it asks no address for anything.
+
+    Args:
+        traces: each under the fragment of the page's address that shows it, such as `item-3`; an empty one is shown
+            where there is no fragment.
+    """
+    shown = {name: trace.as_dict() for name, trace in traces.items()}
+    data = {"model": "demo", "server": False, "traces": shown}
+    return _page(
+        "selfrag: recorded answers" if len(shown) > 1 else "selfrag: a recorded answer", data, connect="'none'"
+    )[0]
 
 
 def _page(title: str, data: dict[str, Any], *, connect: str) -> tuple[str, str]:
