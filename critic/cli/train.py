@@ -12,6 +12,7 @@ import typer
 
 from critic.cases import GROUPS
 from retrieval.errors import UserError
+from selfrag.cli.options import show_markdown
 from selfrag.cli.train import PrintConfig, Settings, words
 
 _SIZE = functools.partial(typer.Option, rich_help_panel="What is learned")
@@ -158,4 +159,4 @@ def evaluate(
 
     subjects = Subjects(critic, base, train, engine)
     found = run_evaluation(rows, subjects, out=out, seed=seed, say=lambda text: typer.echo(text, err=True))
-    typer.echo(report(found, next(iter(found))))
+    show_markdown(report(found, next(iter(found))) + "\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,9 +10,8 @@ import typer
 from selfrag.cli.eval_metrics import facts, judge, metrics
 from selfrag.cli.eval_report import export, report, systems, tasks
 from selfrag.cli.eval_run import run
-from selfrag.cli.options import quiet
+from selfrag.cli.options import quiet, show_markdown
 from selfrag.cli.running import Commands
-from selfrag.untrusted import printable
 
 app = Commands(name="eval", help="Measure a model on held-out data.", no_args_is_help=True)
 app.command()(run)
@@ -69,4 +67,4 @@ def intrinsics(
     settings = Settings(model, data, adapters, corpus, parts, engine, limit, flows, shots, seed)
     for section in evaluate(settings, out):
         for table in section.tables:
-            sys.stdout.write(printable(markdown(table)) + "\n")
+            show_markdown(f"{markdown(table)}\n")

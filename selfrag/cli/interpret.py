@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from selfrag.cli.options import quiet
+from selfrag.cli.options import quiet, show_markdown
 from selfrag.cli.running import Commands
 from selfrag.untrusted import printable
 
@@ -126,7 +126,7 @@ def table(
         from retrieval.atomic import write_text
 
         write_text(out, text)
-    sys.stdout.write(text)
+    show_markdown(text)
 
 
 def _show(run: Path, results: Mapping[str, Mapping[str, Any]]) -> None:

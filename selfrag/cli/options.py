@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,6 +15,7 @@ import typer
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
 from selfrag.plugins import names, registered
+from selfrag.untrusted import printable
 
 WHAT, WHEN, SCORE, SEARCH = "What answers", "When to retrieve", "What counts", "How far"
 ASKED = "What is asked"
@@ -250,3 +252,14 @@ def quiet() -> None:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+
+
+def show_markdown(text: str) -> None:
+    """Print Markdown: laid out where a terminal shows it, else as it is, to be pasted elsewhere."""
+    if not sys.stdout.isatty():
+        sys.stdout.write(printable(text))
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console().print(Markdown(printable(text), hyperlinks=False))

@@ -25,6 +25,14 @@ def test_it_asks_for_nothing_and_unfolds(shown) -> None:
     own = [url for url in seen["requests"] if not url.startswith("data:image/svg+xml")]
     assert own == [address]
     assert seen["dialogs"] == seen["errors"] == []
+    moved = page.evaluate("""() => {
+        const box = document.querySelector('.results .scroll'), name = box.querySelector('tbody th')
+        const before = name.getBoundingClientRect().left
+        box.scrollLeft = 200
+        return [box.scrollLeft, name.getBoundingClientRect().left - before]
+    }""")
+    assert moved[0] > 100  # a wide table scrolls, and the names of the systems stay
+    assert abs(moved[1]) < 1
     drawn = page.evaluate("[...document.images].map(image => image.complete && image.naturalWidth > 100)")
     assert drawn == [True] * 3
     answer = page.locator("#item-0-0-0")
