@@ -35,7 +35,7 @@ from retrieval.reranking import RerankedRetriever
 from retrieval.vectors import FlatIndex, Matrix
 from retrieval.words import WordIndex, add_words
 from selfrag.api import SelfRAG
-from selfrag.intrinsics.reflectors import RelevanceScorer
+from selfrag.intrinsics.execution.tokens import RelevanceScorer
 from selfrag.loading import DEMO, resolve_encoder
 
 K, NEIGHBOURS, SAMPLES, RERANKED = 10, 20, 2000, 150

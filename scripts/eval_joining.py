@@ -108,7 +108,11 @@ def run_variants(
     rag = SelfRAG.from_pretrained(joining.model, engine=joining.engine, intrinsics=wanted)
     critics = tuple(critic(one, rag.engine) for one in rag.reflectors)
     adapters = adapters_of(wanted, joining.model)
-    judges = {name: model_files(resolve_adapter(adapters[name])) if name in adapters else "prompt" for name in names}
+    reflectors: Any = rag.reflectors
+    judges = {
+        one.name: model_files(resolve_adapter(adapters[one.name])) if one.name in adapters else one.capability.execution
+        for one in reflectors
+    }
     weights = model_files(resolve_model(joining.model))
     results = {}
     with rag:

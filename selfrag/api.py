@@ -114,8 +114,9 @@ class SelfRAG:
             retriever: a callable `queries, k -> passages`, or the directory of an index. The demo model brings its own.
             engine: `vllm`, `transformers`, a ready engine, or None for the best one installed.
             layout: prompt layout of the checkpoint.
-            intrinsics: names such as `query_rewrite` to have on this model as reflectors, or names with the folder of
-                each LoRA adapter; without one the model is prompted. The demo model brings adapters.
+            intrinsics: names such as `query_rewrite` to have on this model as reflectors, or intrinsics with what
+                judges each: `tokens`, `adapter`, `prompt`, `overlap`, .. or the folder of a LoRA adapter. A name may
+                have it after a dot, `answerability.overlap`; without it reflection tokens judge where they can.
             reflectors: further ones, see `SelfRAG`; or names: an entry point of `selfrag.reflectors`, or `module:name`,
                 of a function of a `Prompting` that gives one.
             engine_options: fields of the engine's configuration, such as `max_model_len`.
@@ -135,7 +136,7 @@ class SelfRAG:
         ready = (
             select.load_engine(engine, path, **engine_options) if engine is None or isinstance(engine, str) else engine
         )
-        own = named.on_engine(ready, tokenizer, intrinsics) if named is not None else ()
+        own = named.on_engine(ready, tokenizer, intrinsics, name_or_path, prompting) if named is not None else ()
         given = [plugin(REFLECTORS, one)(prompting) if isinstance(one, str) else one for one in reflectors]
         return cls(prompting, ready, found, reflectors=(*own, *given))
 

@@ -15,6 +15,8 @@ from selfrag.plugins import registered
 
 DEMO = "demo"
 """Name of the default model, index and encoder."""
+WEIGHTS = "combined.json"
+"""File with the weights of tokens and words in the folder of an intrinsic."""
 
 
 def resolve_model(name_or_path: str | Path) -> Path:
@@ -81,6 +83,21 @@ def resolve_adapter(name_or_path: str | Path) -> Path:
 
 def shipped_adapters(model: str | Path) -> dict[str, Path]:
     """Directories of the adapters that come with a registered model, by the name of their intrinsic; else none."""
+    weights = shipped_weights(model)
+    return {
+        name: folder
+        for name, folder in _shipped(model).items()
+        if name not in weights or (folder / "adapter_config.json").is_file()
+    }
+
+
+def shipped_weights(model: str | Path) -> dict[str, Path]:
+    """Files of the weights of tokens and words that come with a registered model, by the name of their intrinsic."""
+    files = {name: folder / WEIGHTS for name, folder in _shipped(model).items()}
+    return {name: file for name, file in files.items() if file.is_file()}
+
+
+def _shipped(model: str | Path) -> dict[str, Path]:
     make = registered("selfrag.adapters", model)
     return {} if make is None else make()
 

@@ -22,7 +22,10 @@ WHAT, WITH = "What is judged", "What judges"
 
 def intrinsic(
     name: Annotated[
-        str | None, typer.Argument(help="intrinsic, such as answerability; without it all are listed")
+        str | None,
+        typer.Argument(
+            help="intrinsic such as answerability, or with its judge: answerability.overlap; by default all are listed"
+        ),
     ] = None,
     question: Annotated[str | None, typer.Argument(help="the question, if there is no --conversation")] = None,
     *,
@@ -70,14 +73,17 @@ def intrinsic(
 ) -> None:
     """Judge a conversation: rewrite, certainty, faithfulness, answerability, citations and more."""
     from selfrag.intrinsics.catalog import catalog, codec_of, dialects, find
+    from selfrag.intrinsics.execution.choose import EXECUTIONS, split_name
     from selfrag.intrinsics.state import Message, read_conversation, read_passage_files, read_passages
 
     if name is None:
         for each in catalog():
             sys.stdout.write(f"{each.name:24} {each.summary}\n")
+        sys.stdout.write(f"executions: {', '.join(EXECUTIONS)}\n")
         sys.stdout.write(f"dialects: {', '.join(dialects())}\n")
         return
-    kind = find(name)
+    plain, execution = split_name(name)
+    kind = find(plain)
     codec_of(kind, dialect)  # refuses a dialect before a model is loaded
     if (question is None) == (conversation is None):
         raise UserError("give a question or --conversation FILE, one of the two")
@@ -96,11 +102,11 @@ def intrinsic(
 
     adapters = None if adapter is None else {} if adapter == "none" else {kind.name: adapter}
     with _library(model, engine, endpoint, adapters, dialect) as library:
-        result = library.get(kind)(state)
+        result = library.get(kind, execution)(state)
     if as_json:
         sys.stdout.write(whole(json.dumps(result.as_dict(), ensure_ascii=False)) + "\n")
         return
-    for line in (*result.lines(), *(f"note: {note.message}" for note in result.diagnostics)):
+    for line in (*result.lines(), f"by {result.execution}", *(f"note: {note.message}" for note in result.diagnostics)):
         sys.stdout.write(f"{line}\n")
 
 

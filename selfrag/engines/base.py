@@ -24,12 +24,14 @@ class Limits:
         vocab_size: ids are below this.
         max_watch: most `watch_ids` of a request.
         adapters: adapter names a request may ask for.
+        activated: those of them that are activated LoRA.
     """
 
     max_model_len: int
     vocab_size: int
     max_watch: int = 128
     adapters: frozenset[str] = frozenset()
+    activated: frozenset[str] = frozenset()
 
 
 class Engine(Protocol):

@@ -63,7 +63,9 @@ class TransformersEngine:
     def __init__(self, model: LoadedModel, config: TransformersConfig) -> None:
         self._model: LoadedModel | None = model
         self._config = config
-        self._limits = Limits(model.max_model_len, model.vocab_size, adapters=model.adapters)
+        self._limits = Limits(
+            model.max_model_len, model.vocab_size, adapters=model.adapters, activated=frozenset(model.invocations)
+        )
         self._prefixes: PrefixCache[Prefix] = PrefixCache(config.prefix_cache_mib << 20)
         self._waiting: deque[tuple[Ticket, Generate]] = deque()
         self._refused: list[tuple[Ticket, Generated | Failed]] = []

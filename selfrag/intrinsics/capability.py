@@ -6,18 +6,20 @@ A new intrinsic is a subclass with a name, its needs, a codec and a result type.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import chain, islice
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from selfrag.decoding.answer import Answer
+from selfrag.engines.base import pump
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import (
     Code,
     Codec,
     Completion,
     Diagnostic,
+    Execution,
     Executor,
     Failed,
     Reflection,
@@ -115,6 +117,8 @@ class Result:
     """What every typed result has."""
 
     diagnostics: tuple[Diagnostic, ...]  # what was wrong with the model's output; empty if nothing
+    # what judged: `tokens`, `combined`, `overlap`, `bm25`, `adapter`, `activated adapter`, `prompt` or `endpoint`
+    execution: str = field(default="", kw_only=True)
 
     @property
     def failure(self) -> str | None:
@@ -124,7 +128,7 @@ class Result:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         notes = [{"code": str(note.code), "message": note.message, "site": note.site} for note in self.diagnostics]
-        return {**_plain(self._values()), "diagnostics": notes}
+        return {**_plain(self._values()), "execution": self.execution, "diagnostics": notes}
 
     def lines(self) -> tuple[str, ...]:
         """What a person wants to know, a line each; printable."""
@@ -179,17 +183,38 @@ class Capability(Generic[R]):
     chat: ClassVar[Teachable]  # its codec in the default dialect
     result_type: ClassVar[type[Any]]  # whose `of` makes the typed result of a reflection
 
-    def __init__(self, executor: Executor, codec: Codec | None = None, adapter: str | None = None) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        codec: Codec | None = None,
+        adapter: str | None = None,
+        method: Execution | None = None,
+    ) -> None:
         """An intrinsic on a model.
 
         Args:
             executor: where requests run.
             codec: the dialect of the adapter; the default dialect if None.
             adapter: name of the LoRA adapter on the executor; None for the codec's own, or the base model.
+            method: what judges in place of the codec, such as reflection tokens.
         """
         self.executor = executor
         self.codec: Codec = self.default_codec() if codec is None else codec
         self.adapter = adapter
+        self.method = method
+
+    @property
+    def execution(self) -> str:
+        """What judges; see `Result.execution`."""
+        if self.method is not None:
+            return self.method.name
+        engine = getattr(self.executor, "engine", None)
+        if engine is None:
+            return "endpoint"
+        if self.adapter is None:
+            return "prompt"
+        activated = self.adapter in getattr(engine.limits, "activated", ())
+        return "activated adapter" if activated else "adapter"
 
     @classmethod
     def default_codec(cls) -> Teachable:
@@ -199,7 +224,7 @@ class Capability(Generic[R]):
     def result(self, reflection: Reflection) -> R:
         """The typed result of a reflection."""
         found: R = self.result_type.of(reflection)
-        return found
+        return replace(found, execution=self.execution)
 
     def __call__(self, conversation: Conversation, passages: Passages | None = None, **arguments: str) -> R:
         """Judge one conversation.
@@ -268,12 +293,17 @@ class Capability(Generic[R]):
 
     def reflections(self, states: Sequence[State]) -> list[Reflection]:
         """One reflection a state, unchecked, in one batch."""
+        if self.method is not None:
+            engine: Any = getattr(self.executor, "engine", None)
+            return pump(engine, self.method.steps(states))
         parts = [self.parts(state) for state in states]
         found = reflections(self.codec, self.executor, list(chain.from_iterable(parts)), self.adapter)
         return self._joined(states, parts, found)
 
     def steps(self, states: Sequence[State]) -> Steps[list[Reflection]]:
         """The same without IO, for an executor over an engine: yields engine requests, as a decoder does."""
+        if self.method is not None:
+            return (yield from self.method.steps(states))
         parts = [self.parts(state) for state in states]
         executor: Any = self.executor
         requests = _encoded(self.codec, list(chain.from_iterable(parts)), self.adapter)

@@ -30,7 +30,7 @@ from selfrag.intrinsics.dialects.output import shown, slot_judgment, slot_scores
 from selfrag.intrinsics.labels import CITED
 from selfrag.intrinsics.layout import arguments as given_arguments
 from selfrag.intrinsics.layout import conversation, numbered_documents, numbers, one_line, turn
-from selfrag.intrinsics.sentences import last_index, last_query, merged, response_sites, rules, source_sites
+from selfrag.intrinsics.sentences import cited_spans, last_index, last_query, response_sites, rules, source_sites
 from selfrag.intrinsics.state import Message, Site, State
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import LabelSet
@@ -281,15 +281,5 @@ class CitationCodec(_SlotCodec):
         if scores is None or judgment is None or judgment.label != "cited":
             return ()
         total = logsumexp(scores)
-        ranked = sorted(range(len(request.sources)), key=lambda index: -scores[index + 1])[: self.most]
-        floor = scores[ranked[0] + 1] + math.log(self.share)
-        chosen = {index: math.exp(scores[index + 1] - total) for index in ranked if scores[index + 1] >= floor}
-        joined = merged(request.state, [request.sources[index] for index in sorted(chosen)])
-        return tuple(
-            Citation(site, math.fsum(p for index, p in chosen.items() if _within(request.sources[index], site)))
-            for site in joined
-        )
-
-
-def _within(inner: Site, outer: Site) -> bool:
-    return inner.passage == outer.passage and outer.begin <= inner.begin and inner.end <= outer.end
+        shares = {site: math.exp(score - total) for site, score in zip(request.sources, scores[1:], strict=True)}
+        return cited_spans(request.state, shares, share=self.share, most=self.most)

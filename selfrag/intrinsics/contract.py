@@ -281,6 +281,25 @@ class Cost(IntEnum):
     GENERATED = 3  # text is written
 
 
+class Execution(Protocol):
+    """A way to judge the states of one intrinsic that needs no codec: reflection tokens, or words in common."""
+
+    @property
+    def name(self) -> str:
+        """What callers ask for it by, such as `tokens`."""
+
+    @property
+    def cost(self) -> Cost:
+        """Its tier."""
+
+    def steps(self, states: Sequence[State]) -> Steps[list[Reflection]]:
+        """One reflection a state, in order. Yields engine requests, if it needs any.
+
+        Raises:
+            UserError: a state cannot be judged in this way.
+        """
+
+
 class Reflector(decoding.Reflector, Protocol):
     """Turns states into reflections."""
 

@@ -12,7 +12,9 @@ from selfrag.errors import UserError
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.catalog import check_cards, codec_of, find
 from selfrag.intrinsics.contract import DIALECT, Executor
-from selfrag.loading import DEMO, shipped_adapters
+from selfrag.intrinsics.execution.choose import capability, checked, prompting_of, split_name
+from selfrag.loading import DEMO, shipped_adapters, shipped_weights
+from selfrag.prompting import Prompting
 
 C = TypeVar("C", bound=Capability[Any])
 
@@ -25,6 +27,11 @@ class Library:
     # adapter of an intrinsic on the executor, by the intrinsic's name; others use the base model
     adapters: Mapping[str, str] = field(default_factory=dict)
     dialect: str = DIALECT  # of the adapters and of the base model
+    # execution of an intrinsic by its name, where another one than the default is wanted
+    executions: Mapping[str, str] = field(default_factory=dict)
+    prompting: Prompting | None = None  # of a model with reflection tokens
+    # files of learned weights of tokens and words, by the intrinsic's name
+    weights: Mapping[str, Path] = field(default_factory=dict)
 
     @classmethod
     def from_pretrained(
@@ -34,6 +41,7 @@ class Library:
         engine: str | None = None,
         adapters: Mapping[str, str | Path] | None = None,
         dialect: str = DIALECT,
+        executions: Mapping[str, str] | None = None,
         **engine_options: Any,
     ) -> Library:
         """Load a model and its adapters.
@@ -41,9 +49,10 @@ class Library:
         Args:
             name_or_path: `demo`, a directory, or a name on the Hugging Face hub.
             engine: `vllm`, `transformers`, the address of a `vllm serve`, or None for the best one installed.
-            adapters: folder of a LoRA adapter (its name on a server) by the intrinsic's name. None takes those that are
-                shipped with the demo model, and none for other models.
+            adapters: folder of a LoRA adapter (its name on a server) by the intrinsic's name, which is then judged by
+                it. None takes those that are shipped with the demo model, and none for other models.
             dialect: see `codec_of`.
+            executions: a name of `EXECUTIONS` by the intrinsic's name; see `get` for the defaults.
             engine_options: fields of the engine's configuration, such as `max_model_len`.
 
         Raises:
@@ -54,8 +63,11 @@ class Library:
         from selfrag.loading import load_tokenizer, resolve_model
 
         given = _adapters(name_or_path, adapters)
+        wanted = {name: "adapter" for name in given if adapters is not None}
+        wanted |= {find(name).name: checked(one) for name, one in (executions or {}).items()}
         path = resolve_model(name_or_path)
         tokenizer = load_tokenizer(path, trust_remote_code=engine_options.get("trust_remote_code", False))
+        rest = (dialect, wanted, prompting_of(tokenizer), shipped_weights(name_or_path))
         if engine is not None and engine.startswith(("http://", "https://")):
             loaded = load_engine("http", path, url=engine, **engine_options)
             names = {name: str(adapter) for name, adapter in given.items() if str(adapter) in loaded.limits.adapters}
@@ -65,11 +77,11 @@ class Library:
                 raise UserError(
                     f"the server has no adapter {missing[0]!r}; it has: {', '.join(sorted(loaded.limits.adapters))}"
                 )
-            return cls(EngineExecutor(loaded, tokenizer), names, dialect)
+            return cls(EngineExecutor(loaded, tokenizer), names, *rest)
         folders = {name: str(folder) for name, folder in given.items()}
         check_cards(folders, dialect)
         loaded = load_engine(engine, path, adapters=folders, **engine_options)
-        return cls(EngineExecutor(loaded, tokenizer), {name: name for name in folders}, dialect)
+        return cls(EngineExecutor(loaded, tokenizer), {name: name for name in folders}, *rest)
 
     @classmethod
     def at_endpoint(
@@ -98,16 +110,30 @@ class Library:
         names = {find(name).name: adapter for name, adapter in (adapters or {}).items()}
         return cls(EndpointExecutor(EndpointConfig(url, model, **settings)), names, dialect)
 
-    def get(self, kind: type[C]) -> C:
+    def get(self, kind: type[C], execution: str | None = None) -> C:
         """An intrinsic of this model.
 
+        Args:
+            kind: the intrinsic.
+            execution: what judges, a name of `selfrag.intrinsics.execution.choose.EXECUTIONS`. None is the one chosen
+                for this library, else the default (`selfrag.intrinsics.execution.choose.capability`).
+
         Raises:
-            UserError: the dialect has no such intrinsic.
+            UserError: the dialect has no such intrinsic, or the model no such execution.
         """
-        return kind(self.executor, codec_of(kind, self.dialect), self.adapters.get(kind.name))
+        return capability(
+            kind,
+            execution or self.executions.get(kind.name),
+            self.executor,
+            codec_of(kind, self.dialect),
+            adapter=self.adapters.get(kind.name),
+            prompting=self.prompting if self.dialect == DIALECT else None,
+            weights=self.weights.get(kind.name),
+        )
 
     def __getitem__(self, name: str) -> Capability[Any]:
-        return self.get(find(name))
+        kind, execution = split_name(name)
+        return self.get(find(kind), execution)
 
     def close(self) -> None:
         """Free the model."""

@@ -10,16 +10,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
-from retrieval.passage import Passage
 from selfrag.decoding.answer import joint
 from selfrag.decoding.driver import Service
 from selfrag.decoding.reflectors import Asking, Critic, Moment, Verdict
-from selfrag.decoding.requests import Consult, Consulted, Failed, Generate, Generated, Request, Result
-from selfrag.decoding.segments import judge
-from selfrag.engines.base import Engine, pump
-from selfrag.errors import EngineError, UserError
+from selfrag.decoding.requests import Consult, Consulted, Failed, Generated, Request, Result
+from selfrag.engines.base import Engine
+from selfrag.errors import UserError
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.catalog import check_cards, find
 from selfrag.intrinsics.contract import (
@@ -31,17 +29,16 @@ from selfrag.intrinsics.contract import (
     Message,
     Reflection,
     Reflector,
-    Scope,
-    Site,
     State,
     Steps,
 )
+from selfrag.intrinsics.execution.choose import EXECUTIONS, by_default, capability, prompting_of, split_name
 from selfrag.intrinsics.execution.engine import EngineExecutor
-from selfrag.loading import shipped_adapters
-from selfrag.prompting import Prompting, Turn
+from selfrag.intrinsics.sentences import judged_turn
+from selfrag.loading import shipped_adapters, shipped_weights
+from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment, Source
-from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, LabelSet, Role
-from selfrag.reflection.vocabulary import Vocabulary
+from selfrag.reflection.labels import LabelSet, Role
 from selfrag.untrusted import printable
 
 T = TypeVar("T")
@@ -178,8 +175,8 @@ class IntrinsicReflector:
         Args:
             capability: the intrinsic on its executor.
             name: what policies, weights and traces call it; the intrinsic's own name by default.
-            cost: by default, labels of the default dialect cost one token, or a prefill where an adapter judges;
-                everything else is written text.
+            cost: by default that of the execution. Labels of the default dialect cost one token, or a prefill where an
+                adapter judges; everything else is written text.
             context: what is judged of an answer while it is written: the new segment alone, or the segment with the
                 answer before it in sight (places in earlier segments then do not count).
         """
@@ -202,6 +199,8 @@ class IntrinsicReflector:
 
 
 def _cost(capability: Capability[Any]) -> Cost:
+    if capability.method is not None:
+        return capability.method.cost
     if capability.codec.dialect != DIALECT or getattr(capability.codec, "writes", False):
         return Cost.GENERATED
     return Cost.ONE_TOKEN if capability.adapter is None else Cost.PREFILL
@@ -244,7 +243,7 @@ class FunctionReflector:
         return [self._reflection(state, row) for state, row in zip(states, rows, strict=True)]
 
     def _reflection(self, state: State, row: Sequence[float] | None) -> Reflection:
-        site = _turn(state, len(state.messages) - 1)
+        site = judged_turn(state)
         if row is None:
             return Reflection(state, (Finding(site, None),))
         values = [float(value) for value in row]
@@ -258,152 +257,86 @@ class FunctionReflector:
 
 
 Named: TypeAlias = Sequence[str] | Mapping[str, str | Path | None]
-"""Names of intrinsics, or names with the folder of each adapter (None for the base model with a prompt)."""
+"""Names of intrinsics such as `answerability` or `answerability.overlap`, or intrinsics with what judges each: the name
+of an execution, the folder of an adapter, or None for the base model with a prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """One of the intrinsics that a caller named."""
+
+    name: str  # as it was named, with the execution if there was one
+    intrinsic: str
+    execution: str | None  # None for the default
+    folder: str | None  # of an adapter, or its name on a server
+
+
+def _wanted(intrinsics: Named) -> list[_Wanted]:
+    if isinstance(intrinsics, str):
+        raise UserError(f"intrinsics={intrinsics!r}: give a list of names")
+    found = []
+    for given in intrinsics:
+        name, execution = split_name(given)
+        folder = None
+        if isinstance(intrinsics, Mapping):
+            value = intrinsics[given]
+            execution = "prompt" if value is None else str(value) if value in EXECUTIONS else "adapter"
+            folder = str(value) if execution == "adapter" and value != "adapter" else None
+        found.append(_Wanted(given if "." in given else name, name, execution, folder))
+    return found
 
 
 def adapters_of(intrinsics: Named, model: str | Path) -> dict[str, str]:
-    """Folders of the adapters to load, by intrinsic; a registered model brings those that it has.
+    """Folders of the adapters to load on a model with reflection tokens, by intrinsic.
+
+    A registered model brings those that it has; they are loaded where an adapter judges.
 
     Raises:
         UserError: an unknown intrinsic, or an adapter that was trained with other prompts.
     """
-    folders = _folders(intrinsics, model)
+    wanted, shipped = _wanted(intrinsics), shipped_adapters(model)
+    folders = {one.intrinsic: one.folder for one in wanted if one.folder is not None}
+    for one in wanted:
+        execution = one.execution or by_default(one.intrinsic, tokens=True, adapter=True, learned=False)
+        if execution == "adapter" and one.intrinsic in shipped:
+            folders.setdefault(one.intrinsic, str(shipped[one.intrinsic]))
     check_cards(folders, DIALECT)
     return folders
 
 
-def _folders(intrinsics: Named, model: str | Path) -> dict[str, str]:
-    if isinstance(intrinsics, str):
-        raise UserError(f"intrinsics={intrinsics!r}: give a list of names")
-    names = [find(name).name for name in intrinsics]
-    if isinstance(intrinsics, Mapping):
-        given = zip(names, intrinsics.values(), strict=True)
-        return {name: str(folder) for name, folder in given if folder is not None}
-    return {name: str(folder) for name, folder in shipped_adapters(model).items() if name in names}
+def on_engine(
+    engine: Engine, tokenizer: Any, intrinsics: Named, model: str | Path = "", prompting: Prompting | None = None
+) -> tuple[IntrinsicReflector, ...]:
+    """Reflectors on an engine, each by the execution that was named, or by the model's default.
 
-
-def on_engine(engine: Engine, tokenizer: Any, intrinsics: Named) -> tuple[IntrinsicReflector, ...]:
-    """Reflectors on an engine: with an adapter where it has one of that name, else with a prompt on the base model.
+    Args:
+        engine: with the adapters that `adapters_of` named.
+        tokenizer: of its model.
+        intrinsics: see `Named`.
+        model: name of a registered model, which may bring weights of tokens and words.
+        prompting: layout of the model's reflection tokens; None reads it off the tokenizer.
 
     Raises:
-        UserError: an adapter that was asked for is not on the engine.
+        UserError: an execution or an adapter that was asked for is not there.
     """
-    loaded = engine.limits.adapters
-    wanted = dict(intrinsics) if isinstance(intrinsics, Mapping) else dict.fromkeys(intrinsics)
-    adapters: dict[str, str] = {}
-    for given, folder in wanted.items():
-        name = find(given).name
-        found = next((one for one in (name, str(folder)) if one in loaded), None)
-        if found is not None:
-            adapters[name] = found
-        elif folder is not None:
-            there = ", ".join(sorted(loaded)) or "none"
-            raise UserError(f"the engine has no adapter {str(folder)!r} for {name}; it has: {there}")
+    loaded, weights = engine.limits.adapters, shipped_weights(model)
     executor = EngineExecutor(engine, tokenizer)
-    kinds = [find(name) for name in wanted]
-    return tuple(IntrinsicReflector(kind(executor, None, adapters.get(kind.name))) for kind in kinds)
-
-
-@dataclass(frozen=True, slots=True)
-class TokenReflector:
-    """A `Reflector` of one group of reflection tokens, on the engine of the decoder, whoever wrote the answer.
-
-    The state is laid out as in training, and the group is read where its token is due: one token a state.
-    """
-
-    prompting: Prompting  # codec, vocabulary and layout of the Self-RAG model
-    labels: LabelSet = ISSUP  # `ISREL`, `ISSUP` or `ISUSE`
-    passage_tokens: int = 256  # a passage's body is cut here
-    name: str = ""  # what policies, weights and traces call it
-    cost: ClassVar[Cost] = Cost.ONE_TOKEN  # on the decoder's own prefix
-
-    def __post_init__(self) -> None:
-        if self.labels not in (ISREL, ISSUP, ISUSE):
-            raise UserError(f"{self.labels!r} is no critique; give ISREL, ISSUP or ISUSE")
-        if not self.name:
-            object.__setattr__(self, "name", f"token_{self.labels.role}")
-
-    @property
-    def role(self) -> Role:
-        """Of the group."""
-        return self.labels.role
-
-    def reflect(self, states: Sequence[State]) -> Steps[list[Reflection]]:
-        """One reflection a state: the question, its first passage and the response as one segment."""
-        vocabulary = self.prompting.vocabulary
-        prompts = [self._prompt(state) for state in states]
-        results = yield [Generate(ids, 1, watch_ids=vocabulary.watch) for ids, _ in prompts]
-        found = []
-        for state, (_, site), result in zip(states, prompts, results, strict=True):
-            if isinstance(result, Failed):
-                note = Diagnostic(Code.FAILED, printable(result.reason))
-                found.append(Reflection(state, (Finding(site, None),), diagnostics=(note,)))
-                continue
-            evidence = state.passages[0].id if state.passages else None
-            judgment = judge(vocabulary, self.labels, result.watched[0], str(site), evidence)
-            found.append(Reflection(state, (Finding(site, judgment),)))
-        return found
-
-    def _prompt(self, state: State) -> tuple[tuple[int, ...], Site]:
-        """Ids up to where the token is due, and what is judged there."""
-        question = state.last("user")
-        if question is None:
-            raise UserError(f"{self.name}: the conversation has no user turn")
-        history = [Turn(message.role, message.content) for message in state.messages[:question]]
-        ids = self.prompting.prompt(state.messages[question].content, history=history)
-        vocabulary = self.prompting.vocabulary
-        if state.passages:
-            evidence = self.prompting.evidence(state.passages[0], self.passage_tokens)
-            ids = (*ids, vocabulary.retrieve[0], *evidence.ids)
-            if self.labels != ISREL:
-                ids = (*ids, vocabulary.group(ISREL)[0])
-        else:
-            ids = (*ids, vocabulary.retrieve[1])
-        if self.labels == ISREL:
-            return ids, state.in_passage(Scope.PASSAGE, 0) if state.passages else _turn(state, question)
-        last = len(state.messages) - 1
-        text = state.messages[last].content if last > question else ""
-        return (*ids, *self.prompting.codec.encode(text), *_supported(self.labels, vocabulary, state)), _turn(
-            state, last
+    prompting = prompting_of(tokenizer) if prompting is None else prompting
+    found = []
+    for one in _wanted(intrinsics):
+        adapter = next((name for name in (one.intrinsic, one.folder) if name in loaded), None)
+        if adapter is None and one.folder is not None:
+            there = ", ".join(sorted(loaded)) or "none"
+            raise UserError(f"the engine has no adapter {one.folder!r} for {one.intrinsic}; it has: {there}")
+        kind = find(one.intrinsic)
+        judge = capability(
+            kind,
+            one.execution,
+            executor,
+            kind.default_codec(),
+            adapter=adapter,
+            prompting=prompting,
+            weights=weights.get(one.intrinsic),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class RelevanceScorer:
-    """The model's own IsRel as a scorer for `retrieval.reranking`: the probability of `[Relevant]`.
-
-    A passage costs a prefill and one token; those of all queries share the engine's batches.
-    """
-
-    prompting: Prompting  # of the Self-RAG model
-    engine: Engine
-    passage_tokens: int = 256  # a passage's body is cut here
-
-    def __call__(self, queries: Sequence[str], passages: Sequence[Sequence[Passage]], /) -> list[list[float]]:
-        """For each query a number from 0 to 1 for each of its passages.
-
-        Raises:
-            EngineError: the engine died or could not serve a passage; the message says why.
-        """
-        pairs = [(query, passage) for query, found in zip(queries, passages, strict=True) for passage in found]
-        states = [State((Message("user", query),), (passage,)) for query, passage in pairs]
-        reflector = TokenReflector(self.prompting, ISREL, self.passage_tokens)
-        judged = iter(pump(self.engine, reflector.reflect(states)))
-        return [[_relevance(next(judged)) for _ in found] for found in passages]
-
-
-def _relevance(reflection: Reflection) -> float:
-    judgment = reflection.findings[0].judgment
-    if judgment is None:
-        raise EngineError(f"IsRel of a passage could not be read: {reflection.diagnostics[0].message}")
-    return judgment.probability("Relevant")
-
-
-def _turn(state: State, index: int) -> Site:
-    scope = Scope.RESPONSE if state.messages[index].role == "assistant" else Scope.QUERY
-    return state.in_message(scope, index)
-
-
-def _supported(labels: LabelSet, vocabulary: Vocabulary, state: State) -> tuple[int, ...]:
-    """IsUse follows IsSup where there is evidence; the most favourable one, so that utility alone decides."""
-    return (vocabulary.group(ISSUP)[0],) if labels == ISUSE and state.passages else ()
+        found.append(IntrinsicReflector(judge, name=one.name))
+    return tuple(found)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from retrieval.splitting import SentenceFinder, Span, sentence_finder, sentences
 from selfrag.errors import UserError
+from selfrag.intrinsics.contract import Citation
 from selfrag.intrinsics.state import Scope, Site, State
 
 # Abbreviations that spaCy's English rules end a sentence after, though a small letter or a figure follows.
@@ -118,6 +120,29 @@ def merged(state: State, sites: Sequence[Site]) -> tuple[Site, ...]:
         else:
             joined[-1] = state.in_passage(last.scope, site.passage, last.begin, site.end)
     return tuple(joined)
+
+
+def cited_spans(
+    state: State, scores: Mapping[Site, float], *, share: float = 0.5, most: int = 3
+) -> tuple[Citation, ...]:
+    """The best sentences of the passages as citations, neighbours merged, in the order of the passages.
+
+    Args:
+        state: where the sentences are.
+        scores: probability of each sentence, at least one.
+        share: of the best one's probability, below which a sentence is not cited.
+        most: sentences at most.
+    """
+    ranked = sorted(scores, key=lambda site: -scores[site])[:most]
+    chosen = [site for site in ranked if scores[site] >= share * scores[ranked[0]]]
+    return tuple(
+        Citation(whole, min(1.0, math.fsum(scores[site] for site in chosen if _within(site, whole))))
+        for whole in merged(state, chosen)
+    )
+
+
+def _within(inner: Site, outer: Site) -> bool:
+    return inner.passage == outer.passage and outer.begin <= inner.begin and inner.end <= outer.end
 
 
 def _goes_on(before: str, after: str) -> bool:

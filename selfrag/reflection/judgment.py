@@ -18,6 +18,8 @@ class Source(StrEnum):
     ADAPTER = "adapter"
     JUDGE = "judge"
     HARD = "hard"
+    WORDS = "words"  # words in common, without a model
+    COMBINED = "combined"  # tokens and words, weighed by what was learned
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,8 +79,9 @@ def test_a_question_a_response_and_passages_from_the_command_line(chat_model, tm
 
 def test_without_a_name_they_are_listed(capsys):
     assert run() == 0
-    *listed, dialects = capsys.readouterr().out.splitlines()
+    *listed, executions, dialects = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in listed] == [kind.name for kind in catalog()]
+    assert executions == "executions: tokens, combined, adapter, prompt, overlap, bm25"
     assert dialects.startswith("dialects: chat, granite-3.2, ")
 
 

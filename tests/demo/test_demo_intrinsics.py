@@ -21,7 +21,9 @@ FILES = {"README.md", "adapter_config.json", "adapter_model.safetensors", "intri
 
 def test_the_front_doors_take_what_is_shipped_and_nothing_else() -> None:
     names = list(PAPER)
-    assert adapters_of(names, "demo") == {name: str(path) for name, path in adapter_paths().items()}
+    by_adapter = [f"{name}.adapter" for name in names]
+    assert adapters_of(by_adapter, "demo") == {name: str(path) for name, path in adapter_paths().items()}
+    assert set(adapters_of(names, "demo")) == {"query_rewrite", "uncertainty"}  # tokens judge the others
     assert adapters_of(names, "demo-base") == {}
     assert set(adapter_paths()) == set(names)
 
@@ -58,8 +60,9 @@ def test_the_library_of_the_demo_model_judges_with_them() -> None:
     with Library.from_pretrained("demo", engine="transformers", max_model_len=1024) as library:
         assert set(library.adapters) == set(adapter_paths())
         passages = ["Radium was discovered by Marie and Pierre Curie in 1898."]
-        for found in library["answerability"].batch(
-            [library["answerability"].state(text, passages) for text in ("Who discovered radium?", "How old is tea?")]
+        judge = library["answerability.adapter"]
+        for found in judge.batch(
+            [judge.state(text, passages) for text in ("Who discovered radium?", "How old is tea?")]
         ):
             assert found.judgment is not None
             assert found.judgment.source == "adapter"

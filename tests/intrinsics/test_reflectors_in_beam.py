@@ -24,14 +24,9 @@ from selfrag.intrinsics import (
     Uncertainty,
 )
 from selfrag.intrinsics.contract import Completion, Cost, Failed, Message, Request
+from selfrag.intrinsics.execution.tokens import RelevanceScorer, TokenReflector
 from selfrag.intrinsics.labels import FAITHFULNESS
-from selfrag.intrinsics.reflectors import (
-    FunctionReflector,
-    IntrinsicReflector,
-    RelevanceScorer,
-    TokenReflector,
-    critic,
-)
+from selfrag.intrinsics.reflectors import FunctionReflector, IntrinsicReflector, critic
 from selfrag.reflection.judgment import Source
 from selfrag.reflection.labels import ISSUP, ISUSE, Role
 from selfrag.reflection.weights import Weights

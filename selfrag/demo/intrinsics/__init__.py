@@ -1,4 +1,4 @@
-"""Adapters of intrinsics for the demo model, one folder each, named after the intrinsic. Loads nothing."""
+"""What judges for the demo model beside its tokens: a folder an intrinsic, with an adapter or learned weights."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from pathlib import Path
 
 
 def adapter_paths() -> dict[str, Path]:
-    """Folder of each adapter that is shipped, by the name of its intrinsic."""
+    """Folder of each intrinsic that has an adapter or weights of tokens and words, by its name."""
     here = Path(__file__).parent
-    return {path.parent.name: path.parent for path in sorted(here.glob("*/adapter_config.json"))}
+    return {path.parent.name: path.parent for path in sorted(here.glob("*/*.json"))}

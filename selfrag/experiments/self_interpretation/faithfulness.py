@@ -279,7 +279,7 @@ def run_judges(folder: Path, model: str, engine: str | None = None, patterns: Se
 
 def _judges(model: str, engine: str | None, *, remote: bool) -> _Judges:
     from selfrag.api import SelfRAG
-    from selfrag.intrinsics.reflectors import TokenReflector
+    from selfrag.intrinsics.execution.tokens import TokenReflector
 
     options: dict[str, Any] = {"url": engine} if remote else {}
     name = "http" if remote else engine

@@ -1,0 +1,136 @@
+"""Executions by name: what judges an intrinsic, as a caller asks for it or by default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from selfrag.errors import UserError, VocabularyError
+from selfrag.intrinsics.capability import Capability
+from selfrag.intrinsics.catalog import find
+from selfrag.intrinsics.contract import Codec, Execution, Executor
+from selfrag.intrinsics.execution.combined import Combined, Weighing
+from selfrag.intrinsics.execution.critiques import VIEWS
+from selfrag.intrinsics.execution.tokens import Tokens
+from selfrag.intrinsics.execution.words import BM25, Overlap
+from selfrag.prompting import Prompting
+from selfrag.reflection.vocabulary import Vocabulary
+from selfrag.tokenization import HFTextCodec
+
+EXECUTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "tokens": "the model's own reflection tokens",
+        "combined": "reflection tokens and words in common, weighed as the model's own file says",
+        "adapter": "the LoRA adapter of the intrinsic, plain or activated",
+        "prompt": "the base model, asked by a prompt",
+        "overlap": "words in common, without a model",
+        "bm25": "BM25 among the given sentences, without a model",
+    }
+)
+"""Name of an execution to what judges."""
+
+BY_TOKENS = frozenset(VIEWS) - {"requirement_check"}
+"""Intrinsics that a model with reflection tokens judges by them, if nothing else is asked for."""
+
+C = TypeVar("C", bound=Capability[Any])
+
+
+def split_name(name: str) -> tuple[str, str | None]:
+    """`answerability.overlap` as the intrinsic's name and the execution's; the second is None where none is named.
+
+    Raises:
+        UserError: the intrinsic or the execution is unknown.
+    """
+    kind, dot, execution = name.partition(".")
+    if not dot:
+        return find(name).name, None
+    return find(kind).name, checked(execution)
+
+
+def checked(name: str) -> str:
+    """The name of an execution.
+
+    Raises:
+        UserError: there is none of that name; the message lists the known ones.
+    """
+    if name not in EXECUTIONS:
+        raise UserError(f"unknown execution {name!r:.60}; known: {', '.join(EXECUTIONS)}")
+    return name
+
+
+def prompting_of(tokenizer: Any) -> Prompting | None:
+    """The layout of a model with reflection tokens; None for any other model."""
+    try:
+        return Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
+    except VocabularyError:
+        return None
+
+
+def by_default(intrinsic: str, *, tokens: bool, adapter: bool, learned: bool) -> str:
+    """The execution of an intrinsic that nobody chose one for.
+
+    Args:
+        intrinsic: its name.
+        tokens: whether the model has reflection tokens.
+        adapter: whether there is an adapter for it.
+        learned: whether the model brings weights of tokens and words for it.
+    """
+    if tokens and intrinsic in BY_TOKENS:
+        return "combined" if learned else "tokens"
+    return "adapter" if adapter else "prompt"
+
+
+def capability(
+    kind: type[C],
+    execution: str | None,
+    executor: Executor,
+    codec: Codec,
+    *,
+    adapter: str | None = None,
+    prompting: Prompting | None = None,
+    weights: Path | None = None,
+) -> C:
+    """An intrinsic by an execution.
+
+    Args:
+        kind: the intrinsic.
+        execution: a name of `EXECUTIONS`; None for the default. That is reflection tokens (with words in common where
+            the model has learned weights), if the model and the intrinsic have them; else the adapter, if there is one;
+            else a prompt.
+        executor: where requests run.
+        codec: of adapter and prompt.
+        adapter: its name on the executor.
+        prompting: of a model with reflection tokens.
+        weights: file of what was learned about tokens and words for this model.
+
+    Raises:
+        UserError: an unknown execution, or one that this model or this intrinsic does not have.
+    """
+    if execution is None:
+        execution = by_default(
+            kind.name, tokens=prompting is not None, adapter=adapter is not None, learned=weights is not None
+        )
+    checked(execution)
+    if execution == "prompt":
+        return kind(executor, codec)
+    if execution == "adapter":
+        if adapter is None:
+            raise UserError(f"{kind.name}: the model has no adapter for it; ask for prompt or give adapters=")
+        return kind(executor, codec, adapter)
+    return kind(executor, codec, None, _method(kind.name, execution, prompting, weights))
+
+
+def _method(intrinsic: str, execution: str, prompting: Prompting | None, weights: Path | None) -> Execution:
+    if intrinsic not in VIEWS:
+        raise UserError(f"{intrinsic} cannot be judged by {execution}; it has: adapter, prompt")
+    if execution in ("overlap", "bm25"):
+        return Overlap(intrinsic) if execution == "overlap" else BM25(intrinsic)
+    if prompting is None:
+        raise UserError(f"{intrinsic}.{execution}: the model has no reflection tokens; ask for prompt or overlap")
+    if execution == "tokens":
+        return Tokens(intrinsic, prompting)
+    if weights is None:
+        raise UserError(f"{intrinsic}.combined: no weights were learned for this model; ask for tokens")
+    return Combined(intrinsic, prompting, Weighing.read(weights))

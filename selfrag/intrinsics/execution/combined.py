@@ -1,0 +1,94 @@
+"""Reflection tokens and words in common as one judgment, weighed by a logistic regression that the model brings."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import ClassVar
+
+from retrieval.reading import read_json
+from selfrag.errors import UserError
+from selfrag.intrinsics.contract import Diagnostic, State, Steps
+from selfrag.intrinsics.execution.critiques import Pair
+from selfrag.intrinsics.execution.tokens import Tokens
+from selfrag.intrinsics.execution.words import overlap, plain, shown
+from selfrag.reflection.judgment import Judgment, Source
+
+FORMAT = 1
+LEAST = 1e-4
+"""Probabilities are kept this far from 0 and 1 before their logarithms are taken."""
+
+
+def features(judgment: Judgment, pair: Pair) -> Mapping[str, float]:
+    """What is weighed, by name.
+
+    Returns:
+        `token`: log-odds of the group's score; `overlap`: share of the text's content words in the passage.
+    """
+    p = min(max(judgment.score, LEAST), 1 - LEAST)
+    return MappingProxyType({"token": math.log(p / (1 - p)), "overlap": overlap(pair.text, shown(pair.passage))})
+
+
+NAMES = ("token", "overlap")
+
+
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """A logistic regression over `features`."""
+
+    intrinsic: str  # what it was learned for
+    model: str  # SHA-256 of the weights of the model whose tokens were read
+    bias: float
+    weights: Mapping[str, float]  # by the names of the features
+
+    @classmethod
+    def read(cls, path: Path) -> Weighing:
+        """Read a file that `write` made.
+
+        Raises:
+            UserError: it cannot be read, or holds something else.
+        """
+        try:
+            record = read_json(path)
+            if record.pop("format") != FORMAT:
+                raise UserError(f"it has another format; this version reads {FORMAT}")
+            found = cls(**record)
+            numbers = [found.bias, *(found.weights[name] for name in NAMES)]
+            if set(found.weights) != set(NAMES) or not all(math.isfinite(float(one)) for one in numbers):
+                raise UserError(f"it needs a finite weight of {' and '.join(NAMES)}")
+        except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{path} cannot be used: {error}; make it again by scripts/learn_combined.py") from error
+        return found
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON."""
+        path.write_text(json.dumps({"format": FORMAT} | asdict(self), indent=2) + "\n", encoding="utf-8")
+
+    def probability(self, judgment: Judgment, pair: Pair) -> float:
+        """Probability that the text is supported, or the passage relevant."""
+        found = features(judgment, pair)
+        logit = self.bias + math.fsum(self.weights[name] * found[name] for name in NAMES)
+        return 1 / (1 + math.exp(-max(-30.0, min(30.0, logit))))
+
+
+@dataclass(frozen=True)
+class Combined(Tokens):
+    """An intrinsic by reflection tokens and words in common. What is not supported in full is unsupported."""
+
+    weighing: Weighing
+    name: ClassVar[str] = "combined"
+
+    def judged(self, pairs: Sequence[tuple[State, Pair]]) -> Steps[list[Judgment | Diagnostic]]:
+        """The judgment of each pair; one request a pair."""
+        found = yield from Tokens.judged(self, pairs)
+        return [
+            self._weighed(one, pair) if isinstance(one, Judgment) else one
+            for one, (_, pair) in zip(found, pairs, strict=True)
+        ]
+
+    def _weighed(self, judgment: Judgment, pair: Pair) -> Judgment:
+        return plain(pair, self.weighing.probability(judgment, pair), Source.COMBINED, judgment.coverage)

@@ -1,0 +1,163 @@
+"""Reflection tokens as judges of any text: a critique is read where training put its token, one token a place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from retrieval.passage import Passage
+from selfrag.decoding.requests import Failed, Generate
+from selfrag.decoding.segments import judge
+from selfrag.engines.base import Engine, pump
+from selfrag.errors import EngineError, UserError
+from selfrag.intrinsics.contract import Code, Cost, Diagnostic, Finding, Message, Reflection, Site, State, Steps
+from selfrag.intrinsics.execution.critiques import Critiques, Pair
+from selfrag.intrinsics.execution.words import overlap
+from selfrag.intrinsics.state import Scope
+from selfrag.prompting import Prompting, Turn
+from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, LabelSet, Role
+from selfrag.reflection.vocabulary import Vocabulary
+from selfrag.untrusted import printable
+
+PASSAGE_TOKENS = 256
+"""Tokens of a passage that are read, as in decoding."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenReflector:
+    """A `Reflector` of one group of reflection tokens, on the engine of the decoder, whoever wrote the answer.
+
+    The state is laid out as in training, and the group is read where its token is due: one token a state.
+    """
+
+    prompting: Prompting  # codec, vocabulary and layout of the Self-RAG model
+    labels: LabelSet = ISSUP  # `ISREL`, `ISSUP` or `ISUSE`
+    passage_tokens: int = PASSAGE_TOKENS  # a passage's body is cut here
+    name: str = ""  # what policies, weights and traces call it
+    cost: ClassVar[Cost] = Cost.ONE_TOKEN  # on the decoder's own prefix
+
+    def __post_init__(self) -> None:
+        if self.labels not in (ISREL, ISSUP, ISUSE):
+            raise UserError(f"{self.labels!r} is no critique; give ISREL, ISSUP or ISUSE")
+        if not self.name:
+            object.__setattr__(self, "name", f"token_{self.labels.role}")
+
+    @property
+    def role(self) -> Role:
+        """Of the group."""
+        return self.labels.role
+
+    def reflect(self, states: Sequence[State]) -> Steps[list[Reflection]]:
+        """One reflection a state: the question, its first passage and the response as one segment."""
+        vocabulary = self.prompting.vocabulary
+        prompts = [self._prompt(state) for state in states]
+        results = yield [Generate(ids, 1, watch_ids=vocabulary.watch) for ids, _ in prompts]
+        found = []
+        for state, (_, site), result in zip(states, prompts, results, strict=True):
+            if isinstance(result, Failed):
+                note = Diagnostic(Code.FAILED, printable(result.reason))
+                found.append(Reflection(state, (Finding(site, None),), diagnostics=(note,)))
+                continue
+            evidence = state.passages[0].id if state.passages else None
+            judgment = judge(vocabulary, self.labels, result.watched[0], str(site), evidence)
+            found.append(Reflection(state, (Finding(site, judgment),)))
+        return found
+
+    def _prompt(self, state: State) -> tuple[tuple[int, ...], Site]:
+        """Ids up to where the token is due, and what is judged there."""
+        question = state.last("user")
+        if question is None:
+            raise UserError(f"{self.name}: the conversation has no user turn")
+        history = [Turn(message.role, message.content) for message in state.messages[:question]]
+        ids = self.prompting.prompt(state.messages[question].content, history=history)
+        vocabulary = self.prompting.vocabulary
+        if state.passages:
+            evidence = self.prompting.evidence(state.passages[0], self.passage_tokens)
+            ids = (*ids, vocabulary.retrieve[0], *evidence.ids)
+            if self.labels != ISREL:
+                ids = (*ids, vocabulary.group(ISREL)[0])
+        else:
+            ids = (*ids, vocabulary.retrieve[1])
+        if self.labels == ISREL:
+            return ids, state.in_passage(Scope.PASSAGE, 0) if state.passages else _turn(state, question)
+        last = len(state.messages) - 1
+        text = state.messages[last].content if last > question else ""
+        return (*ids, *self.prompting.codec.encode(text), *_supported(self.labels, vocabulary, state)), _turn(
+            state, last
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RelevanceScorer:
+    """The model's own IsRel as a scorer for `retrieval.reranking`: the probability of `[Relevant]`.
+
+    A passage costs a prefill and one token; those of all queries share the engine's batches.
+    """
+
+    prompting: Prompting  # of the Self-RAG model
+    engine: Engine
+    passage_tokens: int = PASSAGE_TOKENS  # a passage's body is cut here
+
+    def __call__(self, queries: Sequence[str], passages: Sequence[Sequence[Passage]], /) -> list[list[float]]:
+        """For each query a number from 0 to 1 for each of its passages.
+
+        Raises:
+            EngineError: the engine died or could not serve a passage; the message says why.
+        """
+        pairs = [(query, passage) for query, found in zip(queries, passages, strict=True) for passage in found]
+        states = [State((Message("user", query),), (passage,)) for query, passage in pairs]
+        reflector = TokenReflector(self.prompting, ISREL, self.passage_tokens)
+        judged = iter(pump(self.engine, reflector.reflect(states)))
+        return [[_relevance(next(judged)) for _ in found] for found in passages]
+
+
+def _relevance(reflection: Reflection) -> float:
+    judgment = reflection.findings[0].judgment
+    if judgment is None:
+        raise EngineError(f"IsRel of a passage could not be read: {reflection.diagnostics[0].message}")
+    return judgment.probability("Relevant")
+
+
+def _turn(state: State, index: int) -> Site:
+    scope = Scope.RESPONSE if state.messages[index].role == "assistant" else Scope.QUERY
+    return state.in_message(scope, index)
+
+
+def _supported(labels: LabelSet, vocabulary: Vocabulary, state: State) -> tuple[int, ...]:
+    """IsUse follows IsSup where there is evidence; the most favourable one, so that utility alone decides."""
+    return (vocabulary.group(ISSUP)[0],) if labels == ISUSE and state.passages else ()
+
+
+@dataclass(frozen=True)
+class Tokens(Critiques):
+    """An intrinsic by the model's own IsRel, IsSup or IsUse."""
+
+    prompting: Prompting  # of the Self-RAG model
+    name: ClassVar[str] = "tokens"
+    cost: ClassVar[Cost] = Cost.ONE_TOKEN
+
+    def judged(self, pairs: Sequence[tuple[State, Pair]]) -> Steps[list[Judgment | Diagnostic]]:
+        """The judgment of each pair; one request a pair."""
+        found: dict[int, Judgment | Diagnostic] = {}
+        for labels in dict.fromkeys(pair.labels for _, pair in pairs):
+            places = [at for at, (_, pair) in enumerate(pairs) if pair.labels == labels]
+            states = [_alone(*pairs[at]) for at in places]
+            reflections = yield from TokenReflector(self.prompting, labels).reflect(states)
+            for at, reflection in zip(places, reflections, strict=True):
+                judgment = reflection.findings[0].judgment
+                found[at] = reflection.diagnostics[0] if judgment is None else judgment
+        return [found[at] for at in range(len(pairs))]
+
+    def overlap(self, text: str, passage: str) -> float:
+        """Words in common, for the choice of candidates."""
+        return overlap(text, passage)
+
+
+def _alone(state: State, pair: Pair) -> State:
+    """The conversation with the pair's text as its reply, if one is judged, and the pair's passage alone."""
+    messages = state.messages
+    if pair.labels != ISREL:
+        messages = (*messages[: len(messages) - 1], Message("assistant", pair.text))
+    return State(messages, (pair.passage,))

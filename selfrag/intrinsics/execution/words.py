@@ -1,0 +1,105 @@
+"""Plain baselines as executions: words in common, and BM25 among the sentences that were given. No model."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from retrieval.passage import Passage
+from selfrag.intrinsics.contract import Cost, Diagnostic, State, Steps
+from selfrag.intrinsics.execution.critiques import Critiques, Pair
+from selfrag.intrinsics.sentences import source_sites
+from selfrag.reflection.judgment import Judgment, Source
+
+_WORD = re.compile(r"\w+")
+_FUNCTION_WORDS = frozenset(
+    _WORD.findall(
+        "a an and are as at be been but by can could did do does for from had has have he her his how i if in is it its"
+        " may me my no not of on or our she should so some than that the their them then there these they this to was"
+        " we were what when where which who whom whose why will with would you your"
+    )
+)
+K1, B = 1.2, 0.75
+
+
+def content_words(text: str) -> list[str]:
+    """Words that are no function words, in lower case, in order; all words where there are no others."""
+    words = _WORD.findall(text.casefold())
+    return [word for word in words if word not in _FUNCTION_WORDS] or words
+
+
+def overlap(text: str, passage: str) -> float:
+    """Share of the content words of `text` that `passage` has, from 0 to 1; 0 without any word."""
+    wanted, there = content_words(text), set(_WORD.findall(passage.casefold()))
+    return sum(word in there for word in wanted) / len(wanted) if wanted else 0.0
+
+
+def shown(passage: Passage) -> str:
+    """Title and text."""
+    return f"{passage.title}\n{passage.text}"
+
+
+def bm25(text: str, sentences: Sequence[str], passage: str) -> float:
+    """Okapi BM25 (k1 1.2, b 0.75) of a passage as a share of the most that any passage could get, from 0 to 1.
+
+    Args:
+        text: what is looked for.
+        sentences: where words are counted, to tell rare ones from frequent ones; at least one.
+        passage: what is scored.
+    """
+    documents = [content_words(one) for one in sentences]
+    mean = sum(map(len, documents)) / len(documents) or 1.0
+    found, size = Counter(content_words(passage)), len(content_words(passage))
+    score = most = 0.0
+    for word in set(content_words(text)):
+        df = sum(word in document for document in documents)
+        rarity = math.log(1 + (len(documents) - df + 0.5) / (df + 0.5))
+        score += rarity * found[word] * (K1 + 1) / (found[word] + K1 * (1 - B + B * size / mean))
+        most += rarity * (K1 + 1)
+    return score / most if most else 0.0
+
+
+def plain(pair: Pair, share: float, source: Source = Source.WORDS, coverage: float = 1.0) -> Judgment:
+    """A share as a judgment: it is the probability of the best label, and the rest that of the worst one."""
+    labels = pair.labels
+    best = max(range(len(labels)), key=labels.values.__getitem__)
+    worst = min(range(len(labels)), key=labels.values.__getitem__)
+    distribution = tuple(share if at == best else 1.0 - share if at == worst else 0.0 for at in range(len(labels)))
+    return Judgment(labels, str(pair.site), distribution, coverage, source, pair.passage.id)
+
+
+@dataclass(frozen=True)
+class Overlap(Critiques):
+    """Words in common: of the question for relevance, of a sentence for support."""
+
+    name: ClassVar[str] = "overlap"
+    cost: ClassVar[Cost] = Cost.INLINE
+
+    def judged(self, pairs: Sequence[tuple[State, Pair]]) -> Steps[list[Judgment | Diagnostic]]:
+        """The judgment of each pair; asks no engine."""
+        return [plain(pair, self.share(state, pair)) for state, pair in pairs]
+        yield []  # a generator, as every execution
+
+    def share(self, state: State, pair: Pair) -> float:
+        """How much of the pair's text its passage has, from 0 to 1."""
+        del state
+        return overlap(pair.text, shown(pair.passage))
+
+    def overlap(self, text: str, passage: str) -> float:
+        """Words in common."""
+        return overlap(text, passage)
+
+
+@dataclass(frozen=True)
+class BM25(Overlap):
+    """BM25 where each sentence of the passages given is a document."""
+
+    name: ClassVar[str] = "bm25"
+
+    def share(self, state: State, pair: Pair) -> float:
+        """See `bm25`."""
+        return bm25(pair.text, [site.text for site in source_sites(state)], shown(pair.passage))
