@@ -7,6 +7,7 @@ an `Augmented` or a `Dropped`.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
@@ -19,7 +20,6 @@ from retrieval.errors import UserError
 from retrieval.passage import Passage
 from retrieval.splitting import SentenceFinder, Span
 from selfrag.decoding.requests import Failed, Retrieve, Retrieved
-from selfrag.prompting import SELFRAG
 from selfrag.reflection.judgment import Judgment
 
 LONGEST = 100_000
@@ -76,8 +76,9 @@ class AugmentOptions:
     # searches nothing for pairs that have some
     gold: Literal["off", "join", "only"] = "off"
     judge_all: bool = False  # judge IsSup for irrelevant passages too; only the provenance changes
-    # `full` searches with the instruction as it is; `input` leaves out a task instruction before its input
-    query: Literal["full", "input"] = "full"
+    # `input` searches without the task instruction before an input, whose words find passages about themselves; `full`
+    # searches with the instruction as it is
+    query: Literal["input", "full"] = "input"
     sentences: str = "rules"  # `rules`, or the name of an installed spaCy model
     shortest: int = 12  # a sentence of fewer characters ("1.", "Yes.") joins its neighbour
     longest: int = 20_000  # pairs with more characters in instruction and output are left out and counted
@@ -98,6 +99,9 @@ class AugmentOptions:
 
 RETRIEVAL, NO_RETRIEVAL, CONTINUE = "Retrieval", "No Retrieval", "Continue to Use Evidence"
 FULLY, PARTIALLY = "Fully supported", "Partially supported"
+
+_INPUT = re.compile(r"\s*^#{2,3} Input:\s*|(?<=[.?!:])#{2,3} Input:\s*", re.MULTILINE)
+"""What stands between a task instruction and its input, in the layouts of this project and of the published data."""
 
 T = TypeVar("T")
 Request: TypeAlias = Case | Retrieve
@@ -309,7 +313,8 @@ class _Augmentation:
         """What to search for: the instruction and `text`."""
         instruction = self.pair.instruction
         if self.options.query == "input":
-            instruction = instruction.rpartition(SELFRAG.task_input)[2]
+            parts = _INPUT.split(instruction)
+            instruction = next((part for part in reversed(parts) if part.strip()), instruction)
         return f"{instruction} {text.strip()}"
 
 

@@ -123,7 +123,8 @@ def augment(
         _JUDGE(help="Retrieve token of the first sentence: from the initial judgment, or judged like the others."),
     ] = _DEFAULT.first,
     query: Annotated[
-        Literal["full", "input"], _JUDGE(help="What to search with: the whole instruction, or its input only.")
+        Literal["input", "full"],
+        _JUDGE(help="What to search with: the input of the instruction, if it has one, or the whole instruction."),
     ] = _DEFAULT.query,
     gold: Annotated[
         Literal["off", "join", "only"],

@@ -209,10 +209,16 @@ def test_a_gold_passage_that_was_found_counts_once_under_the_name_of_the_corpus(
     assert [c.passage.id for c in others] == ["d1", "d3"]
 
 
-def test_the_task_instruction_can_be_left_out_of_the_query() -> None:
-    given = pair("true", instruction="Is it correct?\n\n## Input:\n\nBern lies on the Aare.")
-    assert run(pairs=given)[2].queries == ["Is it correct?\n\n## Input:\n\nBern lies on the Aare. true"]
-    assert run(pairs=given, query="input")[2].queries == ["Bern lies on the Aare. true"]
+@pytest.mark.parametrize("between", ["\n\n## Input:\n\n", "\n\n### Input:\n", "## Input:\n\n"])
+def test_the_task_instruction_is_not_searched_for(between: str) -> None:
+    given = pair("true", instruction=f"Is it correct?{between}Bern lies on the Aare.")
+    assert run(pairs=given)[2].queries == ["Bern lies on the Aare. true"]
+    assert run(pairs=given, query="full")[2].queries == [f"{given.instruction} true"]
+
+
+def test_an_instruction_without_input_is_searched_for() -> None:
+    for instruction in ("What does '## Input:' mean?", "Say x.\n\n## Input:\n\n "):
+        assert run(pairs=pair("true", instruction=instruction))[2].queries[0].split()[0] == instruction.split()[0]
 
 
 def test_provenance_says_why() -> None:
