@@ -53,6 +53,12 @@ def intrinsics(
     limit: Annotated[int | None, typer.Option(min=1, help="most rows of each intrinsic")] = None,
     flows: Annotated[int, typer.Option(min=2, help="number of questions for flows")] = 60,
     shots: Annotated[int, typer.Option(min=0, help="examples of the prompted baseline; 0 leaves it out")] = 3,
+    execution: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="measure this judge only: tokens, combined, adapter, prompt, overlap, bm25; repeatable; by default all"
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="seed of samples and intervals")] = 0,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="folder of the report, figures, items and diagram")
@@ -64,7 +70,8 @@ def intrinsics(
     from selfrag.experiments.report_tables import markdown
 
     parts = tuple(only) if only else PARTS[:-1]
-    settings = Settings(model, data, adapters, corpus, parts, engine, limit, flows, shots, seed)
+    executions = tuple(execution or ())
+    settings = Settings(model, data, adapters, corpus, parts, engine, limit, flows, shots, executions, seed)
     for section in evaluate(settings, out):
         for table in section.tables:
             show_markdown(f"{markdown(table)}\n")

@@ -19,7 +19,7 @@ from selfrag.errors import UserError
 from selfrag.intrinsics import Answerability, Library, QueryRewrite
 from selfrag.intrinsics.execution.choose import split_name
 from selfrag.intrinsics.execution.combined import Weighing
-from selfrag.intrinsics.execution.words import bm25, content_words, overlap
+from selfrag.intrinsics.execution.words import bm25, content_words, names, overlap
 from selfrag.intrinsics.flows import named
 from selfrag.intrinsics.flows.progress import SelfRAGWriter
 from selfrag.intrinsics.reflectors import IntrinsicReflector, adapters_of, on_engine
@@ -115,6 +115,8 @@ def test_words_in_common_and_their_rarity() -> None:
     assert content_words("What is the name of it?") == ["name"]
     assert content_words("To be, or not to be") == ["to", "be", "or", "not", "to", "be"]
     assert overlap("", "x") == 0.0
+    assert names("Radium was found by Curie in 1898.", "It was Curie") == 0.5
+    assert names("Radium was found.", "") == 1.0
     sentences = ["tea is hot", "tea is green", "tea at noon"]
     assert bm25("tea noon", sentences, "at noon") > bm25("tea noon", sentences, "hot tea") > 0
     assert bm25("", sentences, "tea") == 0.0
@@ -122,7 +124,7 @@ def test_words_in_common_and_their_rarity() -> None:
 
 def test_tokens_and_words_are_weighed_by_what_was_learned(tmp_path: Any) -> None:
     file = tmp_path / "combined.json"
-    Weighing("answerability", "0", -1.0, {"token": 0.0, "overlap": 2.0}).write(file)
+    Weighing("answerability", "0", -1.0, {"token": 0.0, "overlap": 2.0, "names": 0.0}).write(file)
     result = library(weights={"answerability": file}).get(Answerability)(ASKED, [Passage("d1", "x", "Title of d1")])
     assert result.execution == "combined"
     assert result.judgment.source is Source.COMBINED

@@ -170,10 +170,7 @@ def evaluate_flows(
     not say that it does not know. Faithfulness is the mean over sentences by the subject's own hallucination
     detection, not RAGAS.
     """
-    rewrite, answerable = (
-        IntrinsicReflector(kind(subject.executor, subject.codec(kind.name), subject.adapters.get(kind.name)))
-        for kind in (QueryRewrite, Answerability)
-    )
+    rewrite, answerable = (IntrinsicReflector(subject.judge(kind.name)) for kind in (QueryRewrite, Answerability))
     lines, figures, items = [], dict[str, Any](), list[dict[str, Any]]()
     for name in NAMES:
         flow = named(name, writer, rewrite=rewrite, answerability=answerable, k=PASSAGES)

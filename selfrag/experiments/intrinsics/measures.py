@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from selfrag.evaluation.intervals import NONE, Estimate, mean, pooled_auc
@@ -12,6 +13,7 @@ from selfrag.evaluation.metrics.calibration import Bin, brier, calibration_error
 from selfrag.evaluation.metrics.citations import Cited, by_passage, by_sentence, ndcg_at, pair_figures, recall_at
 from selfrag.evaluation.metrics.classification import (
     ANSWERABLE,
+    FAITHFUL,
     HALLUCINATED,
     UNANSWERABLE,
     ClassFigures,
@@ -51,6 +53,14 @@ def _cells(found: ClassFigures) -> tuple[str, str, str]:
     return percent(found.precision), percent(found.recall), percent(found.f1)
 
 
+def _parts(rows: Sequence[Labelled]) -> dict[str, Sequence[int]]:
+    """Places of all rows, and of those of each data set."""
+    names = [row.source.split("/")[0] for row in rows]
+    return {"all rows": range(len(rows))} | {
+        name: [at for at, one in enumerate(names) if one == name] for name in sorted(set(names))
+    }
+
+
 def evaluate_answerability(
     rows: Sequence[Labelled], subjects: Sequence[Subject], train: Sequence[Labelled], seed: int
 ) -> Section:
@@ -64,10 +74,7 @@ def evaluate_answerability(
         results = _ask(subject, ANSWERABILITY_PART, [row.state for row in rows])
         chances[subject.name] = known = [result.answerable for result in results]
         predictions[subject.name] = [p if p is None else ANSWERABLE if p >= 0.5 else UNANSWERABLE for p in known]
-    parts = {"all rows": range(len(rows))} | {
-        name: [at for at, row in enumerate(rows) if row.source.split("/")[0] == name]
-        for name in sorted({row.source.split("/")[0] for row in rows})
-    }
+    parts = _parts(rows)
     tables = []
     figures: dict[str, dict[str, Any]] = {}
     for part, members in parts.items():
@@ -275,7 +282,7 @@ def _pair(request: Request, site: int, number: int) -> Cited:
 
 
 HALLUCINATION_PART = "hallucination_detection"
-HALLUCINATION_HEAD = ("system", "P", "R", "F1", "AUC", "sentences: accuracy", "macro-F1", "undefined")
+HALLUCINATION_HEAD = ("system", "P", "R", "F1", "kept", "AUC", "sentences: accuracy", "macro-F1", "undefined")
 
 
 def evaluate_hallucination(
@@ -287,37 +294,50 @@ def evaluate_hallucination(
     It is flagged if the most probable label of one sentence lies below 0.1, which is `unfaithful`.
     """
     worst = [_worst(row) for row in rows]
-    truth = [one in ("partial", "unfaithful") for one in worst]
     frequent = Counter(label for row in train or rows for _, label in row.spans or ())
     common = max(WORSE, key=lambda name: frequent[name])
-    lines = []
-    figures: dict[str, Any] = {}
-    items: list[dict[str, Any]] = [{"id": row.id, "worst": one} for row, one in zip(rows, worst, strict=True)]
     codec = subjects[0].codec(HALLUCINATION_PART)
     sites = [gold_of(row, codec.encode(row.state)).labels for row in rows]
-    majority = [[common] * len(labels) for labels in sites]
-    said: list[bool | None] = [common == "unfaithful"] * len(rows)
-    lines.append(_hallucination_line("majority", truth, said, [0.5] * len(rows), sites, majority, figures, seed))
+    said = {"majority": [_Said(common == "unfaithful", 0.5, [common] * len(labels)) for labels in sites]}
+    items: list[dict[str, Any]] = [{"id": row.id, "worst": one} for row, one in zip(rows, worst, strict=True)]
     for subject in subjects:
         results = _ask(subject, HALLUCINATION_PART, [row.state for row in rows])
-        flags = [result.is_hallucinated for result in results]
-        lowest = [result.lowest for result in results]
-        labels = [[sentence.label for sentence in result.sentences] for result in results]
-        lines.append(_hallucination_line(subject.name, truth, flags, lowest, sites, labels, figures, seed))
-        for item, flag, low, names in zip(items, flags, lowest, labels, strict=True):
-            item[subject.name] = {"flagged": flag, "lowest": low, "labels": names}
-    own = Table(
-        f"Hallucinated responses ({sum(truth)} of {len(rows)})",
-        HALLUCINATION_HEAD,
-        tuple(lines),
-        (
-            "AUC: of the lowest expected faithfulness of a sentence",
-            "Sentences: those whose own label is known, "
-            f"{sum(label is not None for labels in sites for label in labels)} of them",
-        ),
+        said[subject.name] = [
+            _Said(one.is_hallucinated, one.lowest, [sentence.label for sentence in one.sentences]) for one in results
+        ]
+        for item, one in zip(items, said[subject.name], strict=True):
+            item[subject.name] = {"flagged": one.flagged, "lowest": one.lowest, "labels": one.labels}
+    figures: dict[str, Any] = {}
+    tables = []
+    for part, members in _parts(rows).items():
+        truth = [worst[at] in ("partial", "unfaithful") for at in members]
+        gold = [sites[at] for at in members]
+        lines = []
+        for system, every in said.items():
+            line, found = _hallucination_line(system, truth, [every[at] for at in members], gold, seed)
+            lines.append(line)
+            figures.setdefault(system, {}).update(found if part == "all rows" else {part: found})
+        tables.append(
+            Table(f"Hallucinated responses, {part} ({sum(truth)} of {len(truth)})", HALLUCINATION_HEAD, tuple(lines))
+        )
+    known = sum(label is not None for labels in sites for label in labels)
+    notes = (
+        "R: share of the hallucinated responses that are flagged; kept: of the faithful ones that are not",
+        "AUC: of the lowest expected faithfulness of a sentence",
+        f"Sentences: those whose own label is known, {known} of them",
     )
+    tables[0] = replace(tables[0], notes=notes)
     published = _published("Table 8, RAGTruth QA", HALLUCINATION_HEAD[1:4], PUBLISHED["hallucination"])
-    return Section(HALLUCINATION_PART, (own, published), figures, tuple(items))
+    return Section(HALLUCINATION_PART, (*tables, published), figures, tuple(items))
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What one system said of one response."""
+
+    flagged: bool | None  # None where undefined
+    lowest: float | None  # expected faithfulness of its worst sentence
+    labels: Sequence[str | None]  # of its sentences
 
 
 def _worst(row: Labelled) -> str:
@@ -327,27 +347,22 @@ def _worst(row: Labelled) -> str:
 
 
 def _hallucination_line(
-    system: str,
-    truth: Sequence[bool],
-    flags: Sequence[bool | None],
-    lowest: Sequence[float | None],
-    gold: Sequence[Sequence[str | None]],
-    labels: Sequence[Sequence[str | None]],
-    figures: dict[str, Any],
-    seed: int,
-) -> tuple[str, ...]:
-    found = detection(truth, flags, seed=seed)
-    area = _auc([(bad, None if low is None else 1 - low) for bad, low in zip(truth, lowest, strict=True)], seed)
+    system: str, truth: Sequence[bool], said: Sequence[_Said], gold: Sequence[Sequence[str | None]], seed: int
+) -> tuple[tuple[str, ...], dict[str, Any]]:
+    found = detection(truth, [one.flagged for one in said], seed=seed)
+    risks = [None if one.lowest is None else 1 - one.lowest for one in said]
+    area = _auc(zip(truth, risks, strict=True), seed)
     pairs = [
-        (right, labels[at][place] if place < len(labels[at]) else None)
-        for at, sentences in enumerate(gold)
+        (right, one.labels[place] if place < len(one.labels) else None)
+        for one, sentences in zip(said, gold, strict=True)
         for place, right in enumerate(sentences)
         if right is not None
     ]
     sentences = classification([right for right, _ in pairs], [one for _, one in pairs], WORSE, seed=seed)
-    figures[system] = {"responses": found.as_dict(), "auc": area.as_dict(), "sentences": sentences.as_dict()}
+    kept = percent(found.classes[FAITHFUL].recall)
     over_sentences = percent(sentences.accuracy), percent(sentences.macro_f1)
-    return (system, *_cells(found.classes[HALLUCINATED]), share(area), *over_sentences, str(found.undefined))
+    line = (system, *_cells(found.classes[HALLUCINATED]), kept, share(area), *over_sentences, str(found.undefined))
+    return line, {"responses": found.as_dict(), "auc": area.as_dict(), "sentences": sentences.as_dict()}
 
 
 REWRITE_PART = "query_rewrite"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,7 +27,12 @@ from selfrag.experiments.intrinsics.measures import (
 )
 from selfrag.experiments.intrinsics.subjects import ADAPTED, PROMPTED, UNTRAINED, Subject, worked
 from selfrag.experiments.report_tables import Section, markdown
+from selfrag.intrinsics.answerability import Answerability
+from selfrag.intrinsics.catalog import find
+from selfrag.intrinsics.contract import Execution
+from selfrag.intrinsics.execution.choose import EXECUTIONS, checked
 from selfrag.intrinsics.flows.progress import ChatWriter, SelfRAGWriter, Writer
+from selfrag.intrinsics.hallucination_detection import HallucinationDetection
 from selfrag.intrinsics.model_library import Library
 from selfrag.loading import shipped_adapters
 from selfrag.training.intrinsics.certainty import Answered, own_answers, read_questions
@@ -60,11 +65,15 @@ class Settings:
     limit: int | None = None  # rows of each intrinsic at most; None for all
     flows: int = 60  # questions of the flows
     shots: int = 3  # worked examples of the prompted baseline; 0 leaves it out
+    # names of `EXECUTIONS` that are measured; empty for all that the model and the intrinsic have
+    executions: tuple[str, ...] = ()
     seed: int = 0  # of samples and intervals
 
     def __post_init__(self) -> None:
         if unknown := [one for one in self.parts if one not in PARTS]:
             raise UserError(f"nothing to measure under {unknown[0]!r}; known: {', '.join(PARTS)}")
+        for name in self.executions:
+            checked(name)
         for name, least in (("limit", 1), ("flows", 1), ("shots", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
@@ -157,13 +166,33 @@ def _writer(settings: Settings, library: Library) -> Writer:
 
 
 def _subjects(name: str, settings: Settings, library: Library, train: Sequence[Labelled]) -> list[Subject]:
-    subjects = [Subject(UNTRAINED, library.executor, dialect=library.dialect)]
-    if name in library.adapters or name == FLOWS_PART:
-        subjects.insert(0, Subject(ADAPTED, library.executor, library.adapters, dialect=library.dialect))
-    if settings.shots and train:
-        shots = worked(train, teachable(name, library.dialect), settings.shots, seed=settings.seed)
-        subjects.append(Subject(PROMPTED, library.executor, shots={name: shots}, dialect=library.dialect))
+    if name == FLOWS_PART:
+        return [Subject(ADAPTED, library.executor, library.adapters, methods=_defaults(library))]
+    plain = Subject(UNTRAINED, library.executor, dialect=library.dialect)
+    subjects: list[Subject] = []
+    for execution in settings.executions or EXECUTIONS:
+        if execution == "prompt":
+            subjects.append(plain)
+            if settings.shots and train:
+                shots = worked(train, teachable(name, library.dialect), settings.shots, seed=settings.seed)
+                subjects.append(replace(plain, name=PROMPTED, shots={name: shots}))
+            continue
+        try:
+            judge = library.get(find(name), execution)
+        except UserError:
+            if execution in settings.executions:
+                raise
+            continue  # this model or this intrinsic has no such execution
+        methods = {} if judge.method is None else {name: judge.method}
+        adapters = {} if judge.adapter is None else {name: judge.adapter}
+        subjects.append(replace(plain, name=execution, adapters=adapters, methods=methods))
     return subjects
+
+
+def _defaults(library: Library) -> dict[str, Execution]:
+    """What judges in flows where nobody chose."""
+    found = {kind.name: library.get(kind).method for kind in (Answerability, HallucinationDetection)}
+    return {name: method for name, method in found.items() if method is not None}
 
 
 def _answers(settings: Settings, out: Path | None) -> list[Answered]:

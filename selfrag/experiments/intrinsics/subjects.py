@@ -1,20 +1,22 @@
-"""What is measured: the adapters, the model without them or with examples in its prompt, and published figures."""
+"""What is measured: adapters, reflection tokens, words, the model by a prompt or with examples, published figures."""
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
-from selfrag.intrinsics.capability import reflections
+from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.catalog import codec_of, find
 from selfrag.intrinsics.contract import (
     DIALECT,
     ChatPrompt,
     Codec,
     Completion,
+    Execution,
     Executor,
     Message,
     Reflection,
@@ -39,6 +41,8 @@ class Subject:
     adapters: Mapping[str, str] = field(default_factory=dict)
     # intrinsic -> worked examples, put before each request
     shots: Mapping[str, tuple[Message, ...]] = field(default_factory=dict)
+    # intrinsic -> what judges in place of a codec
+    methods: Mapping[str, Execution] = field(default_factory=dict)
     dialect: str = DIALECT  # whose prompts
     chunk: int = 64  # states that go to the executor at once
 
@@ -47,22 +51,29 @@ class Subject:
         plain = codec_of(find(intrinsic), self.dialect)
         return FewShot(plain, self.shots[intrinsic]) if self.shots.get(intrinsic) else plain
 
+    def judge(self, intrinsic: str) -> Capability[Any]:
+        """The intrinsic as this subject judges it."""
+        adapter, method = self.adapters.get(intrinsic), self.methods.get(intrinsic)
+        return find(intrinsic)(self.executor, self.codec(intrinsic), adapter, method)
+
     def ask(self, intrinsic: str, states: Sequence[State]) -> list[Reflection]:
         """One reflection a state, in order; a request that failed is a reflection without findings."""
         from tqdm import tqdm
 
-        codec, adapter = self.codec(intrinsic), self.adapters.get(intrinsic)
+        judge = self.judge(intrinsic)
         found: list[Reflection] = []
-        with tqdm(total=len(states), desc=f"{intrinsic}: {self.name}", unit="row", disable=None) as bar:
+        # In a file a line every half a minute says how far it is; a terminal has a bar.
+        every = 0.1 if sys.stderr.isatty() else 30.0
+        with tqdm(total=len(states), desc=f"{intrinsic}: {self.name}", unit="row", mininterval=every) as bar:
             for start in range(0, len(states), self.chunk):
                 part = states[start : start + self.chunk]
-                found += reflections(codec, self.executor, part, adapter)
+                found += judge.reflections(part)
                 bar.update(len(part))
         return found
 
     def result(self, intrinsic: str, reflection: Reflection) -> Any:
         """The typed result, as the public interface gives it."""
-        return find(intrinsic)(self.executor, self.codec(intrinsic), self.adapters.get(intrinsic)).result(reflection)
+        return self.judge(intrinsic).result(reflection)
 
 
 @dataclass(frozen=True)

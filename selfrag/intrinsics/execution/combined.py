@@ -15,7 +15,7 @@ from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Diagnostic, State, Steps
 from selfrag.intrinsics.execution.critiques import Pair
 from selfrag.intrinsics.execution.tokens import Tokens
-from selfrag.intrinsics.execution.words import overlap, plain, shown
+from selfrag.intrinsics.execution.words import names, overlap, plain, shown
 from selfrag.reflection.judgment import Judgment, Source
 
 FORMAT = 1
@@ -27,13 +27,16 @@ def features(judgment: Judgment, pair: Pair) -> Mapping[str, float]:
     """What is weighed, by name.
 
     Returns:
-        `token`: log-odds of the group's score; `overlap`: share of the text's content words in the passage.
+        `token`: log-odds of the group's score. `overlap`: share of the text's content words in the passage. `names`:
+        the same of its words with a digit or, but for the first word, a capital.
     """
     p = min(max(judgment.score, LEAST), 1 - LEAST)
-    return MappingProxyType({"token": math.log(p / (1 - p)), "overlap": overlap(pair.text, shown(pair.passage))})
+    passage = shown(pair.passage)
+    found = (math.log(p / (1 - p)), overlap(pair.text, passage), names(pair.text, passage))
+    return MappingProxyType(dict(zip(FEATURES, found, strict=True)))
 
 
-NAMES = ("token", "overlap")
+FEATURES = ("token", "overlap", "names")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +60,9 @@ class Weighing:
             if record.pop("format") != FORMAT:
                 raise UserError(f"it has another format; this version reads {FORMAT}")
             found = cls(**record)
-            numbers = [found.bias, *(found.weights[name] for name in NAMES)]
-            if set(found.weights) != set(NAMES) or not all(math.isfinite(float(one)) for one in numbers):
-                raise UserError(f"it needs a finite weight of {' and '.join(NAMES)}")
+            numbers = [found.bias, *(found.weights[name] for name in FEATURES)]
+            if set(found.weights) != set(FEATURES) or not all(math.isfinite(float(one)) for one in numbers):
+                raise UserError(f"it needs finite weights of {', '.join(FEATURES)}")
         except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path} cannot be used: {error}; make it again by scripts/learn_combined.py") from error
         return found
@@ -71,7 +74,7 @@ class Weighing:
     def probability(self, judgment: Judgment, pair: Pair) -> float:
         """Probability that the text is supported, or the passage relevant."""
         found = features(judgment, pair)
-        logit = self.bias + math.fsum(self.weights[name] * found[name] for name in NAMES)
+        logit = self.bias + math.fsum(self.weights[name] * found[name] for name in FEATURES)
         return 1 / (1 + math.exp(-max(-30.0, min(30.0, logit))))
 
 

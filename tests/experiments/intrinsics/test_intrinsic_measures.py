@@ -84,7 +84,7 @@ def test_flagged_responses_and_labels_of_sentences():
     assert value(found, "untrained", "responses", "classes", "hallucinated", "recall") == 0.0
     assert value(found, "untrained", "sentences", "accuracy") == 0.5  # the first label is faithful
     assert section.items[0]["adapter"]["labels"] == ["faithful", "unfaithful"]
-    assert section.tables[1].rows[-1] == ("Granite 3.2-8b LoRA", "67.6", "77.4", "72.2")
+    assert section.tables[-1].rows[-1] == ("Granite 3.2-8b LoRA", "67.6", "77.4", "72.2")
 
 
 def test_citations_by_sentence_and_passage():
@@ -272,15 +272,30 @@ def test_the_command_measures_what_there_is(data, chat_llama, adapters, tmp_path
         assert title in printed
     out = tmp_path / "out"
     figures = json.loads((out / "figures.json").read_text())
-    assert set(figures["figures"]["answerability"]) == {"majority", "adapter", "untrained", "prompted"}
+    assert set(figures["figures"]["answerability"]) == {
+        "majority", "adapter", "untrained", "prompted", "overlap", "bm25",
+    }  # fmt: skip
     assert set(figures["figures"]["citation_generation"]) == {
-        "first sentence", "most words in common", "untrained", "prompted",
+        "first sentence", "most words in common", "untrained", "prompted", "overlap", "bm25",
     }  # fmt: skip
     assert "always the training accuracy" in figures["figures"]["uncertainty"]
     assert set(figures["manifest"]["adapters"]) == {"answerability", "uncertainty"}
     assert len(json.loads((out / "items.json").read_text())["answerability"]) == 3
     assert (out / "reliability.png").read_bytes().startswith(b"\x89PNG")
     assert (out / "report.md").read_text().count("###") > 10
+
+
+@pytest.mark.engine
+def test_the_judges_can_be_chosen_and_a_file_sees_how_far_they_are(data, chat_llama, tmp_path, capsys):
+    command = ["eval", "intrinsics", "--model", str(chat_llama), "--data", str(data), "--engine", "transformers"]
+    command += ["--limit", "3", "--out", str(tmp_path), "--only", "hallucination_detection"]
+    assert main([*command, "--execution", "overlap"]) == 0
+    assert "hallucination_detection: overlap: 100%" in capsys.readouterr().err  # not a terminal
+    figures = json.loads((tmp_path / "figures.json").read_text())["figures"]["hallucination_detection"]
+    assert set(figures) == {"majority", "overlap"}
+    assert {"responses", "auc", "sentences", "d"} == set(figures["overlap"])  # over all rows, and of data set d
+    assert main([*command, "--execution", "tokens"]) == 2
+    assert "the model has no reflection tokens" in capsys.readouterr().err
 
 
 @pytest.mark.engine
@@ -307,6 +322,7 @@ def test_flows_search_and_abstain(data, chat_llama, adapters, tmp_path, capsys):
     ("arguments", "said"),
     [
         (["--only", "poetry"], "nothing to measure under 'poetry'"),
+        (["--execution", "magic"], "unknown execution 'magic'"),
         (["--only", "flows"], "give --corpus FOLDER"),
         (["--data", "nowhere"], "nowhere has no"),
         (["--adapters", "."], "holds no adapter"),

@@ -1,0 +1,69 @@
+"""Weights of tokens and words: learned from rows, an ablation by data sets left out, a run that goes on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from learn_combined import Example, ablation, fit, left_out
+from selfrag.errors import UserError
+from selfrag.intrinsics.execution.combined import FEATURES, Weighing
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "learn_combined.py"
+
+
+def examples(count: int = 60) -> list[Example]:
+    """Words tell all, tokens nothing, in three data sets."""
+    made = np.random.default_rng(0)
+    return [
+        Example(str(at), "abc"[at % 3], at % 2 == 0, (made.normal(), 0.9 if at % 2 == 0 else 0.2, 1.0))
+        for at in range(count)
+    ]
+
+
+def test_what_tells_labels_apart_gets_the_weight() -> None:
+    bias, weights = fit(examples(), FEATURES)
+    assert weights["overlap"] > 5 * abs(weights["token"])
+    scores = left_out(examples(), FEATURES)
+    assert [score > 0 for score in scores] == [one.good for one in examples()]
+    assert bias < 0
+    table = ablation(examples(), 0).splitlines()
+    assert table[2].startswith("| token |")
+    assert table[3].startswith("| overlap | 100.0 [100.0, 100.0] | 1.000 (3) | 100 % | 100 % |")
+    with pytest.raises(UserError, match="all examples have one label"):
+        fit(examples()[::2], FEATURES)
+
+
+@pytest.mark.engine
+def test_a_file_of_weights_is_written_and_a_second_run_asks_nothing(tmp_path: Path) -> None:
+    import tiny
+
+    model = tiny.save_llama(tmp_path / "model", context=512)
+    rows = [
+        {
+            "id": f"{name}{at}",
+            "dataset": name,
+            "conversation": [{"role": "user", "content": "Q?"}],
+            "documents": [{"doc_id": "d", "title": "T", "text": f"Text {at}."}],
+            "label": ("answerable", "unanswerable")[at % 2],
+        }
+        for name in "ab"
+        for at in range(6)
+    ]
+    rows[0]["documents"] *= 2  # two passages: left out
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = [sys.executable, str(SCRIPT), "answerability", "--model", str(model), "--engine", "transformers"]
+    command += ["--rows", str(file), "--out", str(tmp_path / "out")]
+    first, second = (subprocess.run(command, capture_output=True, text=True, check=False) for _ in range(2))
+    assert first.returncode == 0, first.stderr
+    assert "11 of 12 rows are one text and one passage: a 2 good and 3 bad, b 3 good and 3 bad" in first.stdout
+    assert "11 of 11" in first.stderr
+    assert "11 of 11" not in second.stderr
+    assert first.stdout == second.stdout
+    assert Weighing.read(tmp_path / "out" / "combined.json").intrinsic == "answerability"
