@@ -20,9 +20,20 @@ from typing import Any, Generic, TypeAlias, TypeGuard, TypeVar
 from retrieval.errors import UserError
 from retrieval.passage import Passage, Retriever
 from selfrag.decoding.answer import Answer, Segment
-from selfrag.decoding.requests import Consult, Consulted, Failed, Generate, Result, Retrieve, Retrieved
-from selfrag.decoding.sessions import Serving, Session, open_session, session
-from selfrag.decoding.tree import Commit, Decoder
+from selfrag.decoding.requests import (
+    Arrived,
+    Consult,
+    Consulted,
+    Failed,
+    Generate,
+    Generated,
+    Result,
+    Retrieve,
+    Retrieved,
+    has_ended,
+)
+from selfrag.decoding.sessions import Serving, Session, Ticket, open_session, session
+from selfrag.decoding.tree import Abort, Commit, Decoder, Race
 from selfrag.errors import DecodingError
 
 Owner = TypeVar("Owner")
@@ -236,6 +247,7 @@ class _Task:
     results: list[Result | None] = field(default_factory=list)
     missing: int = 0
     over: bool = False
+    race: dict[int, Ticket] | None = None  # position to ticket of what still runs, if it waits for news of a race
 
     def fill(self, position: int, result: Result) -> bool:
         """Store a result; whether the batch is complete."""
@@ -295,33 +307,64 @@ class _Driver:
                 yield Committed(task.index, item.segment)
                 results = None
                 continue
-            if not item:
+            if isinstance(item, Abort) and task.race is not None:
+                self._give_up([task.race.pop(position) for position in sorted(item.positions)])
+                if task.race:
+                    return
+            if isinstance(item, Abort) or not item:
                 results = []
                 continue
+            if isinstance(item, Race):
+                task.race = {i: self._submit(task, i, request) for i, request in enumerate(item.requests)}
+                return
+            task.race = None
             task.results, task.missing = [None] * len(item), len(item)
             for position, request in enumerate(item):
                 if isinstance(request, Generate):
-                    self.running[self.engine.submit(request)] = (task, position)
+                    self._submit(task, position, request)
                 else:
                     self.batcher.ask(task, position, request)
             return
 
-    def deliver(self, task: _Task, position: int, result: Result) -> Iterator[Event]:
-        """Hand a result to its task, and advance the task if nothing is missing any more."""
-        if not task.over and task.fill(position, result):
-            yield from self.advance(task, [r for r in task.results if r is not None])
+    def _submit(self, task: _Task, position: int, request: Generate) -> Ticket:
+        ticket = self.engine.submit(request)
+        self.running[ticket] = (task, position)
+        return ticket
+
+    def _give_up(self, tickets: Sequence[Ticket]) -> None:
+        self.engine.abort(tickets, wait=False)
+        for ticket in tickets:
+            del self.running[ticket]
+
+    def deliver(self, arrived: Sequence[tuple[_Task, int, Result]]) -> Iterator[Event]:
+        """Hand results to their tasks, and advance the tasks that race, or miss nothing any more."""
+        news: dict[int, tuple[_Task, list[Result]]] = {}
+        for task, position, result in arrived:
+            if task.over:
+                continue
+            if task.race is not None and isinstance(result, Generated | Failed):
+                news.setdefault(task.index, (task, []))[1].append(Arrived(position, result))
+            elif task.fill(position, result):
+                yield from self.advance(task, [r for r in task.results if r is not None])
+        for task, results in news.values():
+            yield from self.advance(task, results)
+
+    def _served(self, ticket: Ticket, result: Generated | Failed) -> tuple[_Task, int, Result]:
+        task, position = self.running[ticket]
+        if has_ended(result):
+            del self.running[ticket]
+            if task.race is not None:
+                del task.race[position]
+        return task, position, result
 
     def poll(self) -> Iterator[Event | None]:
         """Do one round: send what is asked, deliver what has arrived; None if nothing has."""
         self.batcher.start()
-        arrived: list[tuple[_Task, int, Result]] = [
-            (*self.running.pop(ticket), result) for ticket, result in self.engine.step()
-        ]
+        arrived = [self._served(ticket, result) for ticket, result in self.engine.step()]
         arrived += [(*place, result) for place, result in self.batcher.collect()]
         if not arrived:
             yield None
-        for task, position, result in arrived:
-            yield from self.deliver(task, position, result)
+        yield from self.deliver(arrived)
 
     def events(
         self, decoders: Iterable[Decoder], max_live: int, cancelled: Container[int]

@@ -13,6 +13,7 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reflectors import ScoreTerm
 from selfrag.decoding.segments import Floats, Undefined, critique_scores, group_scores, path_score
 from selfrag.decoding.trace import ROOT, UNUSABLE, Node, Status, Trace, check_generated
+from selfrag.decoding.unseen import Unseen
 from selfrag.errors import UserError
 from selfrag.reflection.labels import CRITIQUES
 from selfrag.reflection.weights import Weights
@@ -172,7 +173,8 @@ def replay(trace: Trace, weights: Settings) -> Replay:
         return _choose(recorded, likelihood, _critique(scores, matrix, undefined))
     tiers = recorded_tiers(trace)
     before = [likelihood + _critique(np.where(tier.unknown, np.nan, scores), matrix, undefined) for tier in tiers]
-    return _search(recorded, likelihood + _critique(scores, matrix, undefined), list(zip(tiers, before, strict=True)))
+    segment = likelihood + _critique(scores, matrix, undefined)
+    return _search(recorded, segment, list(zip(tiers, before, strict=True)), Unseen(trace, matrix, segment))
 
 
 def _critique(scores: Floats, matrix: Floats, undefined: Undefined) -> Floats:
@@ -257,16 +259,18 @@ class _Recorded:
         return [child for child in children if child.status not in UNUSABLE], rejected, complete
 
 
-def _search(recorded: _Recorded, segment: Floats, tiers: Sequence[tuple[Tier, Floats]]) -> Replay:
+def _search(recorded: _Recorded, segment: Floats, tiers: Sequence[tuple[Tier, Floats]], unseen: Unseen) -> Replay:
     """The beam search over recorded candidates, for all settings at once.
 
     Args:
         recorded: the trace.
         segment: [N, S] segment scores.
         tiers: of reflectors, each with the segment scores before it judges.
+        unseen: what is not in the trace.
     """
     trace, path, keys = recorded.trace, _path_scores(recorded.trace, segment), _text_keys(recorded.trace)
     earlier = [(tier, _path_scores(trace, segment, own)) for tier, own in tiers]
+    unseen.fill(path)
     count, settings = path.shape
     finished, merged = np.zeros_like(path, dtype=bool), np.zeros_like(path, dtype=bool)
     kept = np.zeros((count + 1, settings), dtype=bool)
@@ -283,11 +287,11 @@ def _search(recorded: _Recorded, segment: Floats, tiers: Sequence[tuple[Tier, Fl
             rejected: list[Node] = []
             if not trace.over(node):
                 following, rejected, complete = recorded.after(node)
-                if not complete:
-                    exact &= ~chosen
+                exact &= unseen.visit(node, chosen, alone=not following, complete=complete)
             if node != ROOT and not following:
                 finished[node] = chosen
             candidates += sorted(other.id for other in (*following, *rejected))
+        values = path[:0]
         if candidates:
             parents = [trace.nodes[i].parent for i in candidates]
             alive = kept[parents]
@@ -302,10 +306,12 @@ def _search(recorded: _Recorded, segment: Floats, tiers: Sequence[tuple[Tier, Fl
             over = [trace.over(i) for i in candidates]
             merged[candidates] = _drop_twins(values, [(keys[i], end) for i, end in zip(candidates, over, strict=True)])
             kept[candidates] = _best(values, trace.decoding.beam) | ((values > -np.inf) & np.array(over)[:, None])
+        unseen.step(candidates, values, trace.decoding.beam)
         level = candidates
     none = np.full(settings, -1)
     ends = np.where(finished, path, -np.inf)
     best = np.where(finished.any(axis=0), ends.argmax(axis=0), none) if count else none
+    exact &= unseen.harmless(ends.max(axis=0, initial=-np.inf))
     return Replay(best, exact, segment, path, kept[:-1], finished, merged)
 
 

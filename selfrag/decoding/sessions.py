@@ -16,10 +16,11 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
-from selfrag.decoding.requests import Failed, Generate, Generated
+from selfrag.decoding.requests import Failed, Generate, Generated, has_ended
 
 Ticket: TypeAlias = int
 Finished: TypeAlias = tuple[Ticket, Generated | Failed]
+"""What ended, or has only begun where its request asks for a report."""
 
 IDLE = 1.0
 """Seconds after which an engine's thread ends where no session is open."""
@@ -76,8 +77,9 @@ class Session:
                 self._queued.clear()
                 raise arrived
             if arrived[0] in self._live:
-                self._live.discard(arrived[0])
                 done.append(arrived)
+                if has_ended(arrived[1]):
+                    self._live.discard(arrived[0])
         queued, self._queued = self._queued, []
         self._worker.send(self, queued, idle=not done)
         return done
@@ -198,8 +200,9 @@ class _Worker(threading.Thread):
         found: dict[Session, list[Finished]] = {}
         for theirs, result in self._engine.step():
             if theirs in self._owners:
-                session, ours = self._owners.pop(theirs)
-                del self._theirs[ours]
+                session, ours = self._owners[theirs]
+                if has_ended(result):
+                    del self._owners[theirs], self._theirs[ours]
                 found.setdefault(session, []).append((ours, result))
         for session, results in found.items():
             self._deliver(session, results)

@@ -34,10 +34,11 @@ class Status(StrEnum):
     EMPTY = "empty"  # no text, and not the end of the answer
     FORBIDDEN = "forbidden"  # violates a hard constraint
     FAILED = "failed"  # its request could not be served
+    BOUNDED = "bounded"  # given up: its scores and its likelihood are the highest that were possible
 
 
-UNUSABLE = frozenset({Status.DUPLICATE, Status.EMPTY, Status.FORBIDDEN, Status.FAILED})
-"""Candidates that no weights can bring back."""
+UNUSABLE = frozenset({Status.DUPLICATE, Status.EMPTY, Status.FORBIDDEN, Status.FAILED, Status.BOUNDED})
+"""Candidates that no weights can bring back from the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class Node:
         text: text of the segment, without reflection tokens.
         token_ids: generated ids without the boundary.
         text_ids: `token_ids` without reflection tokens; what makes two segments equal.
-        finish: why generation ended, or why it failed.
+        finish: why generation ended, why it failed, or why it was given up.
         likelihood: p(y_t|..) as scored.
         judgments: isrel, issup, isuse; None where undefined. A critique that a reflector replaces is left out where the
             cascade did not ask the reflector.
@@ -241,6 +242,8 @@ def decoding_dict(decoding: Decoding) -> dict[str, Any]:
         values[name] = {str(role): sorted(labels) for role, labels in values[name].items()}
     joined, gates = [str(part) for part in values.pop("reflectors")], [str(gate) for gate in values.pop("gates")]
     survivors, abstention = list(values.pop("survivors")), values.pop("abstention")
+    if not decoding.branch_and_bound:
+        del values["branch_and_bound"]
     if joined:
         values |= {"reflectors": joined, "survivors": survivors}
     if gates:

@@ -5,7 +5,7 @@ Sans-IO: everything here yields batches of requests and gets their results.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -13,7 +13,17 @@ from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reflectors import Asking, Critic, Verdict
-from selfrag.decoding.requests import Failed, Generate, Generated, Request, Result, Retrieve, Retrieved
+from selfrag.decoding.requests import (
+    Arrived,
+    Failed,
+    Generate,
+    Generated,
+    Request,
+    Result,
+    Retrieve,
+    Retrieved,
+    has_ended,
+)
 from selfrag.decoding.segments import judge, path_score, segment_score
 from selfrag.decoding.trace import ROOT, Decision, Node, Trace
 from selfrag.errors import DecodingError, SearchError
@@ -33,9 +43,24 @@ class Commit:
     segment: Segment
 
 
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Requests whose results are wanted as they come: answered by a list of `Arrived`, as every `Abort` after it."""
+
+    requests: list[Generate]
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """Gives up requests of the running race, by position, and waits for more news; there is none after the last."""
+
+    positions: frozenset[int]
+
+
 Batch: TypeAlias = list[Request]
-Decoder: TypeAlias = Generator[Batch | Commit, list[Result], Answer]
-"""Yields batches, answered by their results in the same order, and `Commit` events; returns the answer."""
+Yielded: TypeAlias = Batch | Commit | Race | Abort
+Decoder: TypeAlias = Generator[Yielded, list[Result], Answer]
+"""Yields batches, answered by their results in the same order, races, and `Commit` events; returns the answer."""
 
 
 @dataclass(slots=True)
@@ -100,6 +125,48 @@ def ask(tree: Counting, requests: list[Generate]) -> Generator[Batch, list[Resul
         return []
     results = yield list(requests)
     return _count(tree, requests, results)
+
+
+def race(
+    tree: Counting, requests: list[Generate], rule: Callable[[Mapping[int, Generated | Failed]], Collection[int]]
+) -> Generator[Race | Abort, list[Result], dict[int, Generated | Failed]]:
+    """Run requests, and give up those that are not needed any more.
+
+    Args:
+        tree: counts them. One that is given up counts as many tokens as the longest that had ended by then.
+        requests: at least one.
+        rule: from what is there of each position, beginnings included, to the positions to give up; asked at all news.
+
+    Returns:
+        What was there of each request when it ended or was given up; nothing of some that were given up.
+    """
+    known: dict[int, Generated | Failed] = {}
+    pending, longest, unread = set(range(len(requests))), 0, 0
+    news = yield Race(requests)
+    while True:
+        for one in news:
+            if isinstance(one, Arrived) and one.position in pending:
+                known[one.position] = one.result
+                if has_ended(one.result):
+                    pending.discard(one.position)
+                    longest = max(longest, _length(one.result))
+        gone = pending.intersection(rule(known))
+        if not pending:
+            break
+        pending -= gone
+        unread += sum(max(0, longest - _length(known[position])) for position in gone & known.keys())
+        news = yield Abort(frozenset(gone))
+    _count(tree, [requests[i] for i in known], list(known.values()))
+    tree.usage = replace(
+        tree.usage,
+        requests=tree.usage.requests + len(requests) - len(known),
+        generated_tokens=tree.usage.generated_tokens + unread,
+    )
+    return known
+
+
+def _length(result: Generated | Failed) -> int:
+    return 0 if isinstance(result, Failed) else len(result.token_ids)
 
 
 def counted(tree: Counting, asking: Asking[T]) -> Asking[T]:

@@ -53,7 +53,10 @@ class Engine(Protocol):
         ...
 
     def step(self) -> Sequence[tuple[Ticket, Generated | Failed]]:
-        """Do some work and return what finished since the last call, possibly nothing. Never waits for new requests."""
+        """Do some work and return what finished since the last call, possibly nothing. Never waits for new requests.
+
+        A request with `report` may come back once before, with `Finish.BEGUN`.
+        """
         ...
 
     def abort(self, tickets: Iterable[Ticket]) -> None:

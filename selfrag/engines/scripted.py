@@ -51,15 +51,22 @@ class ScriptedEngine:
         limits: as of a real engine.
         requests: everything submitted, in order.
         batch: requests served in one step; fewer shows interleaving.
+        pace: tokens of a request in one step; None for all of them.
+        generated: tokens written so far, those of aborted requests among them.
     """
 
     reply: Callable[[Generate], Reply | Failed]
     eos_id: int
     limits: Limits = field(default_factory=lambda: Limits(max_model_len=4096, vocab_size=100_000))
     batch: int = 1_000_000
+    pace: int | None = None
+    generated: int = 0
     requests: list[Generate] = field(default_factory=list)
     aborted: list[Ticket] = field(default_factory=list)
     _waiting: dict[Ticket, Generate] = field(default_factory=dict)
+    _running: dict[Ticket, tuple[Generated | Failed, int]] = field(
+        default_factory=dict
+    )  # with the tokens written so far
     _closed: bool = False
 
     def submit(self, request: Generate) -> Ticket:
@@ -75,15 +82,27 @@ class ScriptedEngine:
         """Serve the oldest requests."""
         if self._closed:
             raise EngineError("the engine is closed")
-        served = list(self._waiting.items())[: self.batch]
-        for ticket, _ in served:
+        done: list[tuple[Ticket, Generated | Failed]] = []
+        for ticket, request in list(self._waiting.items())[: self.batch]:
             del self._waiting[ticket]
-        return [(ticket, self._serve(request)) for ticket, request in served]
+            result, before = self._running.pop(ticket) if ticket in self._running else (self._serve(request), 0)
+            length = 0 if isinstance(result, Failed) else len(result.token_ids)
+            begins = request.report and not before
+            written = min(length, before + (self.pace or (1 if begins else length)))
+            self.generated += written - before
+            if isinstance(result, Failed) or written == length:
+                done.append((ticket, result))
+                continue
+            self._waiting[ticket], self._running[ticket] = request, (result, written)
+            if begins:
+                done.append((ticket, _beginning(result, written)))
+        return done
 
     def abort(self, tickets: Iterable[Ticket]) -> None:
         """Forget requests."""
         for ticket in tickets:
             if self._waiting.pop(ticket, None) is not None:
+                self._running.pop(ticket, None)
                 self.aborted.append(ticket)
 
     def close(self) -> None:
@@ -127,3 +146,7 @@ class ScriptedEngine:
         raise ValueError(
             f"the reply of {len(ids)} tokens ends without EOS, a stop id or the budget ({request.max_tokens})"
         )
+
+
+def _beginning(result: Generated, tokens: int) -> Generated:
+    return Generated(result.token_ids[:tokens], result.token_logprobs[:tokens], result.watched[:tokens], Finish.BEGUN)

@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from retrieval.checks import choice, whole
-from selfrag.decoding.requests import Failed, Finish, Generate, Generated
+from selfrag.decoding.requests import Failed, Finish, Generate, Generated, has_ended
 from selfrag.engines.adapters import BASE, Scope, dormant, invocation_start
 from selfrag.engines.base import Limits, Ticket, check_process, refusal
 from selfrag.engines.prefixes import PrefixCache, shared_prefixes
@@ -124,7 +125,7 @@ class TransformersEngine:
         if self._waiting or self._batches:
             done += self._work()
         self._refused.clear()
-        self._started.difference_update(ticket for ticket, _ in done)
+        self._started.difference_update(ticket for ticket, result in done if has_ended(result))
         return done
 
     def _work(self) -> list[tuple[Ticket, Generated | Failed]]:
@@ -238,6 +239,10 @@ class Row:
         """Ids whose keys and values exist: the newest id has not been through the model."""
         return (*self.request.prompt_ids, *self.ids[:-1])
 
+    def result(self, finish: Finish) -> Generated:
+        """What has been generated, as a result."""
+        return Generated(tuple(self.ids), tuple(self.logprobs), np.stack(self.watched), finish, self.cached)
+
 
 @dataclass(frozen=True, slots=True)
 class Started:
@@ -299,6 +304,8 @@ class Batch:
             for row, start, end in zip(chunk, started, ends, strict=True):
                 if end is None:
                     joining.append((row, start.pieces))
+                    if row.request.report:
+                        done.append((row.ticket, row.result(Finish.BEGUN)))
                     continue
                 done.append((row.ticket, end))
                 self._keep(row, end, lambda pieces=start.pieces: Prefix.joined(pieces))  # type: ignore[misc]
@@ -337,14 +344,20 @@ class Batch:
             if (end := ends[index]) is not None:
                 row = self.rows[index]
                 done.append((row.ticket, end))
-                self._keep(row, end, lambda index=index: Prefix.joined([self._slab.row(index)]))  # type: ignore[misc]
+                self._keep(row, end, partial(self._copy, index))
                 self._remove(index)
         return done[::-1]
 
+    def _copy(self, index: int) -> Prefix:
+        return Prefix.joined([self._slab.row(index)])
+
     def abort(self, tickets: frozenset[Ticket]) -> None:
-        """Drop rows."""
+        """Drop rows. Of one that was reported the prompt is kept: it may be asked for again."""
         for index in reversed(range(len(self.rows))):
-            if self.rows[index].ticket in tickets:
+            row = self.rows[index]
+            if row.ticket in tickets:
+                if row.request.report:
+                    self._keep(row, row.result(Finish.BEGUN), partial(self._copy, index))
                 self._remove(index)
 
     def _remove(self, index: int) -> None:
@@ -472,7 +485,7 @@ class Batch:
             finish = Finish.CONTEXT
         else:
             return None
-        return Generated(tuple(row.ids), tuple(row.logprobs), np.stack(row.watched), finish, row.cached)
+        return row.result(finish)
 
     def _keep(self, row: Row, end: Generated | Failed, copy: Callable[[], Prefix]) -> None:
         """Remember a finished sequence for whatever continues it.

@@ -253,28 +253,36 @@ def sampling_params(request: Generate, max_model_len: int) -> Any:
         logprobs=None if request.watch_ids else 0,  # 0: the sampled token's own value and no others
         flat_logprobs=True,
         detokenize=False,
-        output_kind=RequestOutputKind.FINAL_ONLY,
+        output_kind=RequestOutputKind.DELTA if request.report else RequestOutputKind.FINAL_ONLY,
+        stream_interval=request.max_tokens if request.report else None,  # the first token, then all others at the end
     )
     params.skip_clone = True  # ours alone, so vLLM need not copy it deeply
     return params
 
 
-def result(request: Generate, output: Any) -> Generated | Failed:
-    """Our result for a finished `RequestOutput`; a value that is missing makes it `Failed`, never a number."""
+def result(request: Generate, output: Any, begun: Generated | None = None) -> Generated | Failed:
+    """Our result for a `RequestOutput`; a value that is missing makes it `Failed`, never a number.
+
+    Args:
+        request: what was asked for.
+        output: finished, or the beginning that `request.report` asks for.
+        begun: the beginning, where it has been reported; the output has only what came later.
+    """
     [completion] = output.outputs
-    token_ids = tuple(completion.token_ids)
-    if completion.finish_reason not in ("stop", "length") or not token_ids:
+    fresh = tuple(completion.token_ids)
+    if not fresh or (output.finished and completion.finish_reason not in ("stop", "length")):
         return Failed(f"vLLM ended the request early ({completion.finish_reason})")
-    matrix = _matrix(completion.logprobs, len(token_ids), 1 + len(request.watch_ids))
+    matrix = _matrix(completion.logprobs, len(fresh), 1 + len(request.watch_ids))
     if matrix is None:
-        return Failed(f"vLLM returned no complete log-probabilities for {len(token_ids)} tokens")
-    return Generated(
-        token_ids=token_ids,
-        token_logprobs=tuple(matrix[:, 0].tolist()),
-        watched=np.ascontiguousarray(matrix[:, 1:]),
-        finish=finish(request, token_ids, str(completion.finish_reason), eos=completion.stop_reason is None),
-        cached_tokens=output.num_cached_tokens or 0,
-    )
+        return Failed(f"vLLM returned no complete log-probabilities for {len(fresh)} tokens")
+    logprobs, watched = tuple(matrix[:, 0].tolist()), matrix[:, 1:]
+    if begun is not None:
+        fresh, logprobs = begun.token_ids + fresh, begun.token_logprobs + logprobs
+        watched = np.concatenate([begun.watched, watched])
+    end = Finish.BEGUN
+    if output.finished:
+        end = finish(request, fresh, str(completion.finish_reason), eos=completion.stop_reason is None)
+    return Generated(fresh, logprobs, np.ascontiguousarray(watched), end, output.num_cached_tokens or 0)
 
 
 def finish(request: Generate, token_ids: Sequence[int], reason: str, *, eos: bool = False) -> Finish:
@@ -340,6 +348,7 @@ class VLLMEngine:
             adapters=frozenset(self._loras),
         )
         self._live: dict[str, Generate] = {}
+        self._begun: dict[str, Generated] = {}  # what was reported of live ones
         self._ended: list[tuple[Ticket, Failed]] = []
         self._next: Ticket = 0
         self._gone: str | None = None
@@ -437,9 +446,17 @@ class VLLMEngine:
             self._recover()
             raise
         for output in outputs:
-            request = self._live.pop(output.request_id, None) if output.finished else None
-            if request is not None:
-                done.append((int(output.request_id), result(request, output)))
+            request = self._live.get(output.request_id)
+            if request is None:
+                continue
+            found = result(request, output, self._begun.pop(output.request_id, None))
+            if output.finished:
+                del self._live[output.request_id]
+            elif isinstance(found, Generated):
+                self._begun[output.request_id] = found
+            else:
+                continue  # the whole result will say so
+            done.append((int(output.request_id), found))
         return done
 
     def abort(self, tickets: Iterable[Ticket]) -> None:
@@ -447,6 +464,8 @@ class VLLMEngine:
         closed = set(tickets)
         self._ended = [(ticket, failed) for ticket, failed in self._ended if ticket not in closed]
         names = [name for name in map(str, closed) if self._live.pop(name, None) is not None]
+        for name in names:
+            self._begun.pop(name, None)
         if names and self._gone is None:
             self._engine.abort_request(names)
 
@@ -478,6 +497,7 @@ class VLLMEngine:
         """
         lost = list(self._live)
         self._live.clear()
+        self._begun.clear()
         self._ended += [(int(name), Failed("interrupted")) for name in lost]
         emptied = False
         with suppress(Exception):  # worker processes may have been interrupted for good

@@ -93,7 +93,8 @@ def rescored(trace: Trace, usage: Mapping[str, int], policies: Sequence[Decoding
 def _comparable(trace: Trace, policy: Decoding) -> bool:
     recorded = trace.decoding
     differing = {item.name for item in fields(Decoding) if getattr(recorded, item.name) != getattr(policy, item.name)}
-    if recorded.reflectors or recorded.gates:
+    differing.discard("branch_and_bound")  # changes no answer
+    if recorded.reflectors or recorded.gates or recorded.prunes:
         return differing <= {"weights"}
     if "mode" in differing and any(decision.judgment is None for decision in trace.decisions):
         return False  # nobody looked whether to retrieve
@@ -160,7 +161,7 @@ def recording(policies: Sequence[Decoding], beam: int | None = None) -> Decoding
     Raises:
         UserError: `beam` is narrower than that of a policy.
     """
-    base = policies[0]
+    base = replace(policies[0], branch_and_bound=False)  # the record is to hold the whole tree
     widest = max(policy.beam for policy in policies)
     if beam is not None and beam < widest:
         raise UserError(f"a recorded beam of {beam} is narrower than the beam of {widest} that is asked for")

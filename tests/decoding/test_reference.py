@@ -104,10 +104,11 @@ class World:
         """A third of the retrievers find something else when asked for another number of passages."""
         return lambda query: self.find(f"{query} {k}" if self.fickle else query)
 
-    def decoded(self, policy: Decoding) -> Run:
+    def decoded(self, policy: Decoding, **serving: int | None) -> Run:
         choices = self.choices or None
         search = self.search(policy.passages)
-        return run(self.model, search=search, evidence=self.evidence, policy=policy, choices=choices)
+        given = {"evidence": self.evidence, "policy": policy, "choices": choices}
+        return run(self.model, search=search, serving=serving, **given)
 
     def said(self, policy: Decoding) -> Said:
         """What the reference says.

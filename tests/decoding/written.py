@@ -182,6 +182,7 @@ def run(
     length: Length = "none",
     limits: Limits = LIMITS,
     given: Mapping[str, Any] = MappingProxyType({}),
+    serving: Mapping[str, Any] = MappingProxyType({}),
     **options: Any,
 ) -> Run:
     """Decode `question` against a tree.
@@ -198,8 +199,9 @@ def run(
         length: for a closed set.
         limits: of the engine.
         given: further arguments of `decode`: query, history, critics.
+        serving: how the engine works: batch, pace.
     """
-    engine = ScriptedEngine(tree if callable(tree) else model({question: tree}), EOS, limits=limits)
+    engine = ScriptedEngine(tree if callable(tree) else model({question: tree}), EOS, limits=limits, **serving)
     searches = Searches(search if search is not None else lambda query: passages(*names))
     settings = policy or Decoding(**options)
     decoder: Decoder

@@ -15,7 +15,7 @@ from selfrag.decoding.policy import Action, Decoding
 from selfrag.decoding.reflectors import Asking, Critic
 from selfrag.decoding.requests import Consult, Consulted, Result
 from selfrag.decoding.trace import ROOT, Decision, Node, Status, Trace
-from selfrag.decoding.tree import Batch, Commit, counted
+from selfrag.decoding.tree import Yielded, counted
 from selfrag.errors import DecodingError, UserError
 from selfrag.intrinsics import layout
 from selfrag.intrinsics.contract import (
@@ -36,7 +36,7 @@ from selfrag.reflection.labels import Role
 from selfrag.untrusted import printable
 
 T = TypeVar("T")
-Staging: TypeAlias = Generator[Batch | Commit, list[Result], T]
+Staging: TypeAlias = Generator[Yielded, list[Result], T]
 
 ABSTENTION = "I don't know the answer"
 """The paper's fixed text (section 7)."""

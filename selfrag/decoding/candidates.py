@@ -1,0 +1,183 @@
+"""Candidates of a step: what is asked for each, how its result is read, and the node and hypothesis it grows into."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+from retrieval.passage import Passage
+from selfrag.decoding.policy import Action
+from selfrag.decoding.reflectors import REPLACEABLE
+from selfrag.decoding.requests import Failed, Finish, Generate, Generated, Result
+from selfrag.decoding.segments import Branch, Reading, applicable, judge, read
+from selfrag.decoding.trace import UNUSABLE, Node, Status
+from selfrag.decoding.tree import Batch, Tree, ask
+from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.labels import CRITIQUES, LabelSet, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A beam entry: where it stands in the tree and the ids that led there."""
+
+    node: int
+    prefix: tuple[int, ...]  # prompt and everything written so far, as the model will see it
+    boundary: Judgment | None
+    texts: tuple[tuple[int, ...], ...] = ()  # text ids of its segments
+    evidence: Passage | None = None  # what its last segment used
+    spent: int = 0  # new tokens so far
+    text: str = ""  # of its last segment
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A continuation that was asked for."""
+
+    parent: Hypothesis
+    branch: Branch
+    passage: Passage | None
+    request: Generate
+    dropped_tokens: int = 0
+
+    @property
+    def site(self) -> str:
+        """For its judgments."""
+        return f"segment {len(self.parent.texts) + 1}, {f'passage {self.passage.id}' if self.passage else 'no passage'}"
+
+    @property
+    def evidence(self) -> str | None:
+        """Id of the passage."""
+        return None if self.passage is None else self.passage.id
+
+
+def candidate_of(tree: Tree, parent: Hypothesis, action: Action, passage: Passage | None) -> Candidate:
+    """The request for one continuation: prefix, marker and evidence in the training layout."""
+    policy, vocabulary = tree.policy, tree.prompting.vocabulary
+    retrieval, no_retrieval, keep = vocabulary.retrieve
+    branch: Branch = "none" if passage is None else "continue" if action == "continue" else "passage"
+    ids: tuple[int, ...] = (no_retrieval,)
+    dropped = 0
+    if passage is not None:
+        if branch == "continue" and policy.history == "text+passages":
+            ids = (keep,)  # the passage already stands in the prefix
+        else:
+            evidence = tree.prompting.evidence(passage, policy.passage_tokens)
+            ids, dropped = (retrieval, *evidence.ids), evidence.dropped_tokens
+    request = Generate(
+        prompt_ids=(*parent.prefix, *ids),
+        max_tokens=max(1, min(policy.segment_tokens, policy.answer_tokens - parent.spent)),
+        stop_ids=vocabulary.retrieve if policy.segment_end == "retrieve" else (),
+        watch_ids=vocabulary.watch,
+    )
+    return Candidate(parent, branch, passage, request, dropped)
+
+
+def forced_roles(tree: Tree) -> frozenset[Role]:
+    """Roles of the model's own critiques that must be defined."""
+    if tree.policy.undefined == "force":
+        return frozenset(labels.role for labels in CRITIQUES) - tree.policy.replaced.keys()
+    always = {Role.RELEVANCE} if tree.policy.undefined == "zero" else set()
+    return (tree.policy.constrained | always) - tree.policy.replaced.keys()
+
+
+def read_candidate(tree: Tree, candidate: Candidate, result: Generated | Failed) -> Reading | None:
+    """What a candidate wrote; None if its request failed."""
+    if isinstance(result, Failed):
+        return None
+    return read(
+        result,
+        tree.prompting.vocabulary,
+        branch=candidate.branch,
+        site=candidate.site,
+        evidence=candidate.evidence,
+        likelihood=tree.policy.likelihood,
+        forced=forced_roles(tree),
+        cut_id=tree.prompting.vocabulary.retrieve[0] if _cuts(tree, candidate) else None,
+    )
+
+
+def _cuts(tree: Tree, candidate: Candidate) -> bool:
+    """Whether a completion may continue beyond its segment."""
+    return tree.policy.segment_end == "retrieval" and candidate.passage is not None
+
+
+def unread(tree: Tree, candidate: Candidate, reading: Reading) -> list[LabelSet]:
+    """Critiques that must be defined and are not, because the segment was cut."""
+    forced = forced_roles(tree)
+    due = [labels for labels in applicable(candidate.branch) if labels.role in forced]
+    return [labels for labels in due if reading.judgments[labels.role] is None]
+
+
+def force(
+    tree: Tree, candidates: list[Candidate], readings: list[Reading | None]
+) -> Generator[Batch, list[Result], None]:
+    """Requests one token for each critique that is missing because the segment was cut."""
+    cut: list[tuple[Candidate, Reading, list[LabelSet]]] = []
+    for candidate, reading in zip(candidates, readings, strict=True):
+        if reading is not None and (missing := unread(tree, candidate, reading)):
+            cut.append((candidate, reading, missing))
+    vocabulary = tree.prompting.vocabulary
+    requests = [Generate((*c.request.prompt_ids, *reading.ids), 1, watch_ids=vocabulary.watch) for c, reading, _ in cut]
+    results = yield from ask(tree, requests)
+    for (candidate, reading, missing), result in zip(cut, results, strict=True):
+        if isinstance(result, Failed):
+            continue  # stays undefined, and the policy's rule for undefined critiques applies
+        for labels in missing:
+            judgment = judge(vocabulary, labels, result.watched[0], candidate.site, candidate.evidence)
+            reading.judgments[labels.role] = judgment
+
+
+def grown(
+    tree: Tree, ended: Sequence[tuple[Candidate, Generated | Failed, int]], depth: int
+) -> Generator[Batch, list[Result], list[tuple[Node, Hypothesis | None]]]:
+    """The nodes of candidates that have ended, each with its hypothesis if it can be used.
+
+    Args:
+        tree: the question.
+        ended: candidates of one step, with the results of their requests and the ids of their nodes.
+        depth: of the step.
+    """
+    readings = [read_candidate(tree, one, result) for one, result, _ in ended]
+    yield from force(tree, [one for one, *_ in ended], readings)
+    return [grow(tree, *one, reading, depth) for one, reading in zip(ended, readings, strict=True)]
+
+
+def grow(
+    tree: Tree, candidate: Candidate, result: Generated | Failed, number: int, reading: Reading | None, depth: int
+) -> tuple[Node, Hypothesis | None]:
+    """The node `number` of a candidate, and its hypothesis if it can be used."""
+    node = Node(number, candidate.parent.node, depth, candidate.branch, candidate.passage)
+    node.dropped_tokens = candidate.dropped_tokens
+    if isinstance(result, Failed) or reading is None:
+        node.status, node.finish = Status.FAILED, result.reason if isinstance(result, Failed) else "failed"
+        return node, None
+    policy, parent = tree.policy, candidate.parent
+    node.text = tree.prompting.codec.decode(reading.text_ids)
+    node.token_ids, node.text_ids, node.finish = reading.ids, reading.text_ids, str(result.finish)
+    node.likelihood = reading.likelihood
+    node.judgments = {role: found for role, found in reading.judgments.items() if role not in policy.replaced}
+    spent = parent.spent + (len(result.token_ids) if reading.ended else len(reading.ids) + 1)
+    node.boundary, node.ended = reading.boundary, reading.ended or spent >= policy.answer_tokens
+    tree.score(node)
+    blank = not node.text.strip()
+    if blank and not (result.finish is Finish.EOS and parent.texts):
+        node.status = Status.EMPTY
+    elif not blank and reading.text_ids in parent.texts:
+        node.status = Status.DUPLICATE
+    elif not policy.allows(node.judgments, REPLACEABLE - policy.replaced.keys()):
+        node.status = Status.FORBIDDEN
+    if node.status in UNUSABLE:
+        return node, None
+    if policy.history == "text":
+        prefix = (*parent.prefix, *reading.text_ids)
+    else:
+        prefix = (*candidate.request.prompt_ids, *reading.ids)
+    return node, Hypothesis(
+        node=node.id,
+        prefix=prefix,
+        boundary=reading.boundary,
+        texts=(*parent.texts, reading.text_ids),
+        evidence=candidate.passage or parent.evidence,
+        spent=spent,
+        text=node.text.strip(),
+    )

@@ -1,0 +1,252 @@
+"""Writing the candidates of a step: all of them, or by branch and bound only those that can matter.
+
+`docs/explanation/pruning.md` has the proof that branch and bound changes no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from selfrag.decoding.bounds import below, bounds, highest_likelihood
+from selfrag.decoding.candidates import (
+    Candidate,
+    Hypothesis,
+    forced_roles,
+    grow,
+    grown,
+    read_candidate,
+    unread,
+)
+from selfrag.decoding.requests import Failed, Generated, Result, has_ended
+from selfrag.decoding.segments import judge
+from selfrag.decoding.trace import ROOT, Node, Status
+from selfrag.decoding.tree import Abort, Batch, Race, Tree, ask, race
+from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.labels import ISREL, Role
+
+GAP = 0.1
+"""A candidate waits if its bound is this far below that of the last one that would fit in the beam."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The candidates of a step.
+
+    Attributes:
+        usable: hypotheses of those that were written and can be used.
+        bounded: those that were given up, by node.
+    """
+
+    usable: list[Hypothesis]
+    bounded: Mapping[int, Candidate]
+
+
+def write(
+    tree: Tree, candidates: list[Candidate], depth: int, best: float
+) -> Generator[Batch | Race | Abort, list[Result], Written]:
+    """Write the candidates of a step and record them in the tree.
+
+    Args:
+        tree: the question.
+        candidates: of the step.
+        depth: of the step.
+        best: path score of the best finished hypothesis, -inf without one.
+    """
+    ids = range(len(tree.nodes), len(tree.nodes) + len(candidates))
+    results: Mapping[int, Generated | Failed]
+    if not tree.policy.prunes or len(candidates) < 2:
+        results, given_up = dict(enumerate((yield from ask(tree, [one.request for one in candidates])))), {}
+    else:
+        step = _Step(tree, candidates, depth, best, ids)
+        results = yield from step.run()
+        given_up = step.given_up
+    ended = [(candidates[i], results[i], ids[i]) for i in range(len(candidates)) if i not in given_up]
+    found = yield from grown(tree, ended, depth)
+    nodes = {node.id: node for node, _ in found} | {node.id: node for node in given_up.values()}
+    tree.nodes += [nodes[i] for i in ids]
+    bounded = {node.id: candidates[i] for i, node in given_up.items() if node.status is Status.BOUNDED}
+    return Written([hypothesis for _, hypothesis in found if hypothesis is not None], bounded)
+
+
+def in_question(tree: Tree, bounded: Mapping[int, Candidate], best: float) -> list[int]:
+    """Nodes that were given up and may still end in an answer better than `best`, most promising first."""
+    nodes = [tree.nodes[i] for i in bounded]
+    left = [n for n in nodes if n.status is Status.BOUNDED and not below(n.path_score, best)]
+    return [node.id for node in sorted(left, key=lambda node: -node.path_score)]
+
+
+def cannot_win(tree: Tree, live: Sequence[Hypothesis], best: float) -> bool:
+    """Whether no answer that begins with one of these hypotheses scores as high as `best`."""
+    return tree.policy.prunes and all(below(_bounds(tree, tree.nodes[one.node])[2], best) for one in live)
+
+
+def _bounds(tree: Tree, node: Node) -> tuple[float, float, float]:
+    """The highest scores of a segment, of the path that ends with it, and of an answer that begins with that path."""
+    before = [np.array([score]) for score in tree.scores(node.parent)]
+    found = bounds(node, before, np.array([tree.policy.weights.vector]), tree.policy)
+    return float(found.segment[0]), float(found.path[0]), float(found.answer[0])
+
+
+def resume(tree: Tree, bounded: Mapping[int, Candidate]) -> Generator[Batch, list[Result], list[Hypothesis]]:
+    """Write candidates that were given up after all; returns those that end an answer. None can enter the beam."""
+    results = yield from ask(tree, [one.request for one in bounded.values()])
+    finished: list[Hypothesis] = []
+    for one, result, number in zip(bounded.values(), results, bounded, strict=True):
+        found = yield from grown(tree, [(one, result, number)], tree.nodes[number].depth)
+        for node, hypothesis in found:
+            tree.nodes[number] = node
+            finished += [hypothesis] if hypothesis is not None and node.ended else []
+    return finished
+
+
+@dataclass(slots=True)
+class _Step:
+    """The candidates of a step while they are written.
+
+    Attributes:
+        tree: the question.
+        candidates: of the step.
+        depth: of the step.
+        best: path score of the best finished hypothesis, -inf without one.
+        ids: of the nodes.
+        nodes: what is known of each candidate that has not ended: its scores are the highest that it can reach.
+        answers: of each candidate that an answer may begin with, the highest score of such an answer.
+        usable: those that have ended, can be used, and have their score, each with its node.
+        given_up: those that were given up.
+        held: those that wait until the promising ones have ended; None before that is decided.
+        seen: what was there of each at the last news.
+    """
+
+    tree: Tree
+    candidates: Sequence[Candidate]
+    depth: int
+    best: float
+    ids: Sequence[int]
+    nodes: dict[int, Node] = field(default_factory=dict)
+    answers: dict[int, float] = field(default_factory=dict)
+    usable: dict[int, tuple[Node, Hypothesis]] = field(default_factory=dict)
+    given_up: dict[int, Node] = field(default_factory=dict)
+    held: Collection[int] | None = None
+    seen: dict[int, Generated | Failed] = field(default_factory=dict)
+
+    def run(self) -> Generator[Race | Abort, list[Result], dict[int, Generated | Failed]]:
+        """The results of the candidates that were not given up."""
+        results: dict[int, Generated | Failed] = {}
+        waiting = list(range(len(self.candidates)))
+        self.nodes = {i: self._bounded(i, None) for i in waiting}
+        while waiting:
+            requests = [replace(self.candidates[i].request, report=True) for i in waiting]
+            known = yield from race(self.tree, requests, partial(self._rule, waiting))
+            results |= {waiting[at]: result for at, result in known.items() if has_ended(result)}
+            waiting = [i for i in self.held or () if i in self.nodes]
+            self.held = ()
+        return results
+
+    def _rule(self, running: Sequence[int], known: Mapping[int, Generated | Failed]) -> list[int]:
+        """Which of the running requests to end now: those that are ruled out, and once those that wait for others."""
+        for at, result in known.items():
+            self._see(running[at], result)
+        self._give_up()
+        if self.held is None and len(known) == len(running):
+            self.held = self._unpromising()
+        return [at for at, i in enumerate(running) if i in self.given_up or i in (self.held or ())]
+
+    def _see(self, i: int, result: Generated | Failed) -> None:
+        """Take in what is there of a candidate."""
+        if i not in self.nodes or self.seen.get(i) is result:
+            return
+        self.seen[i] = result
+        if not isinstance(result, Failed) and not has_ended(result):
+            self.nodes[i] = self._bounded(i, result)
+            return
+        del self.nodes[i], self.answers[i]
+        one = self.candidates[i]
+        reading = read_candidate(self.tree, one, result)
+        if reading is None:
+            return
+        if unread(self.tree, one, reading):
+            self.answers[i] = np.inf  # its score is not known yet
+            return
+        node, hypothesis = grow(self.tree, one, result, self.ids[i], reading, self.depth)
+        if hypothesis is not None:
+            self.usable[i] = node, hypothesis
+            if not self._over(node):
+                self.answers[i] = _bounds(self.tree, node)[2]
+
+    def _give_up(self) -> None:
+        """Give up the candidates that are not allowed, or are ruled out by those that have ended."""
+        needed = self._needed()
+        nodes = [node for node, _ in self.usable.values()]
+        finished = max([self.best, *(node.path_score for node in nodes if self._over(node))])
+        parents = {node.parent for node in nodes} | {ROOT}
+        if all(below(answer, finished) for answer in self.answers.values()):
+            for i, node in list(self.nodes.items()):
+                node.finish = f"no answer that begins with it reaches {finished:.3f}"
+                self._drop(i)
+        for i, node in list(self.nodes.items()):
+            if node.status is not Status.FORBIDDEN:
+                if not below(node.path_score, needed):
+                    continue
+                # If nothing else follows its parent, the answer may end there.
+                if node.parent not in parents and not below(self.tree.nodes[node.parent].path_score, finished):
+                    continue
+                node.finish = f"at most {node.path_score:.3f}, below {needed:.3f}"
+            self._drop(i)
+
+    def _drop(self, i: int) -> None:
+        self.given_up[i] = self.nodes.pop(i)
+        del self.answers[i]
+
+    def _bounded(self, i: int, begun: Generated | None) -> Node:
+        """The node of a candidate that has not ended, with the highest scores that it can reach."""
+        tree, policy, one = self.tree, self.tree.policy, self.candidates[i]
+        node = Node(self.ids[i], one.parent.node, self.depth, one.branch, one.passage, status=Status.BOUNDED)
+        node.dropped_tokens = one.dropped_tokens
+        node.token_ids = () if begun is None else begun.token_ids
+        logprobs = () if begun is None else begun.token_logprobs
+        node.likelihood = highest_likelihood(policy, logprobs, one.request.max_tokens)
+        if begun is not None or one.branch != "passage":
+            node.judgments = {Role.RELEVANCE: self._relevance(one, begun)}
+            if not policy.allows(node.judgments, node.judgments.keys()):
+                node.status, node.finish = Status.FORBIDDEN, "its IsRel is not allowed"
+        node.score, node.path_score, self.answers[i] = _bounds(tree, node)
+        return node
+
+    def _relevance(self, one: Candidate, begun: Generated | None) -> Judgment | None:
+        """IsRel as it will be read of the whole segment: it is due at the first token, or nowhere."""
+        vocabulary = self.tree.prompting.vocabulary
+        due = begun is not None and one.branch == "passage"
+        if begun is None or not due:
+            return None
+        if begun.token_ids[0] not in vocabulary.group(ISREL) and Role.RELEVANCE not in forced_roles(self.tree):
+            return None
+        return judge(vocabulary, ISREL, begun.watched[0], one.site, one.evidence)
+
+    def _over(self, node: Node) -> bool:
+        return node.ended or self.depth == self.tree.policy.max_segments
+
+    def _needed(self) -> float:
+        """The path score below which a candidate can neither enter the beam nor, in the last step, be the answer."""
+        if self.depth == self.tree.policy.max_segments:
+            return max([self.best, *(node.path_score for node, _ in self.usable.values())])
+        distinct: dict[object, float] = {}
+        for node, hypothesis in self.usable.values():
+            key = hypothesis.texts, self._over(node)
+            distinct[key] = max(node.path_score, distinct.get(key, -np.inf))
+        best = sorted(distinct.values(), reverse=True)[: self.tree.policy.beam]
+        return best[-1] if len(best) == self.tree.policy.beam else -np.inf
+
+    def _unpromising(self) -> list[int]:
+        """Candidates whose bound is so far below the best ones that these will probably rule them out.
+
+        They wait for the best ones, and cost one token if the guess is right. A wrong guess costs time, no answer.
+        """
+        if len(self.nodes) <= self.tree.policy.beam:
+            return []
+        bounds = {i: node.path_score for i, node in self.nodes.items()}
+        promising = sorted(bounds.values(), reverse=True)[self.tree.policy.beam - 1]
+        return [i for i, bound in bounds.items() if bound < promising - GAP]
