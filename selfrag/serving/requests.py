@@ -199,16 +199,17 @@ class Asked:
 class _Asking(_Body):
     model: str = Field(description="the name that `/v1/models` lists.")
     stream: bool = Field(default=False, description="send each segment as soon as it is final.")
-    tools: list[Any] | None = Field(default=None, description="none; the model calls no tools.")
+    tools: list[Any] | None = Field(default=None, description="accepted; the model never calls one.")
+    tool_choice: Literal["none", "auto"] | None = Field(default=None, description="a call cannot be required.")
     selfrag: Controls = Field(  # type: ignore[valid-type]
         default_factory=Controls, description="how to answer and cite; see below."
     )
 
-    @field_validator("tools")
+    @field_validator("tool_choice", mode="before")
     @classmethod
-    def _no_tools(cls, given: list[Any] | None) -> list[Any] | None:
-        if given:
-            raise ValueError("this model calls no tools; leave them out")
+    def _no_calls(cls, given: Any) -> Any:
+        if given not in (None, "none", "auto"):
+            raise ValueError("this model calls no tools, so none can be required; leave it out")
         return given
 
     def _asked(

@@ -69,7 +69,8 @@ class Gated:
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "'text'"),
         ({"messages": [{"role": "user", "content": "x" * 40_000}]}, "more than 32,768 characters"),
         ({"messages": [{"role": "user", "content": " "}]}, "empty"),
-        ({"tools": [{"type": "function"}]}, "tools: this model calls no tools"),
+        ({"tools": [{"type": "function"}], "tool_choice": "required"}, "tool_choice: this model calls no tools"),
+        ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice: this model calls no tools"),
         ({"stop": ["\n"]}, "stop: segments end where the model ends them"),
         ({"n": 2}, "n: Input should be 1"),
         ({"response_format": {"type": "json_object"}}, "response_format: this model writes plain text"),
@@ -101,6 +102,15 @@ def test_a_wrong_field_is_told_in_one_line(serve: Serve, fields: dict[str, Any],
     assert "\n" not in error["message"]
     assert error["type"] == "invalid_request_error"
     assert running.service.open == 0
+
+
+def test_tools_that_a_client_always_sends_are_left_alone(serve: Serve) -> None:
+    tools = [{"type": "function", "function": {"name": "search", "parameters": {}}}]
+    running = serve()
+    for choice in ({}, {"tool_choice": "auto"}, {"tool_choice": "none"}):
+        reply = running.chat(tools=tools, **choice)
+        assert reply.json()["choices"] == running.chat().json()["choices"]
+        assert "tool_calls" not in reply.json()["choices"][0]["message"]
 
 
 @pytest.mark.parametrize(
