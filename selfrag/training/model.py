@@ -11,12 +11,12 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from retrieval.pretrained import fast_format, load
-from selfrag.errors import UserError
+from selfrag.errors import UserError, require
 from selfrag.training.expansion import Expansion, expand, unexpanded
 from selfrag.training.lora import Fused, TokenRows, fuse, replaceable, token_ids
 from selfrag.training.loss import keeps_logits, target_losses
 from selfrag.training.packing import PACKED, Pack, isolates, register_attention
-from selfrag.training.settings import Lora, Method, Precision, Reach
+from selfrag.training.settings import Lora, Method, Precision, Quantization, Reach
 
 
 def linear_layers(model: Any) -> list[str]:
@@ -109,6 +109,7 @@ def load_trainee(
     dtype: torch.dtype = torch.bfloat16,
     attend: str = PACKED,
     plain: bool = False,
+    quantize: Quantization = "none",
 ) -> Trainee:
     """Load a base checkpoint, expand its vocabulary, and make it trainable.
 
@@ -123,8 +124,10 @@ def load_trainee(
         attend: the attention, by transformers' name.
         plain: leave every forward to transformers and PEFT, for wrappers that cut parameters into shards. `full` then
             trains the model's own parameters, token rows among them.
+        quantize: what the linear layers are kept in; `nf4` wants `plain`.
 
     Raises:
+        MissingExtraError: bitsandbytes is not installed.
         UserError: the directory holds no causal language model, or one that cannot be expanded; `reach` does not go
             with the rest.
     """
@@ -138,14 +141,15 @@ def load_trainee(
     register_attention()
     try:
         tokenizer = load("AutoTokenizer", base_dir)
-        model, rowwise = _loaded(base_dir, dtype, attend)
+        model, rowwise = _loaded(base_dir, dtype, attend, _quantized(quantize, dtype))
     except (OSError, ValueError, SafetensorError) as error:
         raise UserError(f"{base_dir} holds no causal language model with its tokenizer: {error}") from error
     if rowwise and reach.invocation:
         raise UserError(f"{type(model).__name__} cannot be trained as an activated LoRA: it mixes packed rows")
     model.config.use_cache = False
     expansion = expand(model, tokenizer) if reach.token_rows else unexpanded(model)
-    model.to(place)
+    if quantize == "none":
+        model.to(place)
     torch.manual_seed(seed)
     if method == "lora":
         trainee = _lora(model, tokenizer, expansion, lora or Lora(), reach, plain=plain)
@@ -157,11 +161,28 @@ def load_trainee(
     return trainee
 
 
-def _loaded(base_dir: Path, dtype: torch.dtype, attend: str) -> tuple[Any, bool]:
+def _quantized(quantize: Quantization, dtype: torch.dtype) -> dict[str, Any]:
+    """Arguments that load the linear layers in 4 bits, on the device of this process; none without quantisation."""
+    if quantize == "none":
+        return {}
+    require("bitsandbytes", extra="qlora")
+    from transformers import BitsAndBytesConfig
+
+    settings = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type=quantize,
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=dtype,
+    )
+    here = torch.accelerator.current_device_index() if torch.accelerator.is_available() else "cpu"
+    return {"quantization_config": settings, "device_map": {"": here}}
+
+
+def _loaded(base_dir: Path, dtype: torch.dtype, attend: str, more: dict[str, Any]) -> tuple[Any, bool]:
     """The model, and whether its rows must be computed one after the other, with transformers' own attention."""
 
     def attending(kind: str | None) -> Any:
-        model = load("AutoModelForCausalLM", base_dir, dtype=dtype, attn_implementation=kind)
+        model = load("AutoModelForCausalLM", base_dir, dtype=dtype, attn_implementation=kind, **more)
         _without_dropout(model)
         return model
 

@@ -256,6 +256,8 @@ def fit(
         UserError: as `train`, and whatever `prepare` raises.
     """
     config, why = settled(config, run_dir, config.device)
+    if config.quantize != "none":
+        raise UserError("quantize = 'nf4' is for recipes with [scale], such as gpu-24gb")
 
     def load() -> Trainee:
         return load_trainee(

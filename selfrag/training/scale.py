@@ -119,6 +119,8 @@ def fit_scaled(
     """
     require("accelerate", extra="train")
     sharded = scale.sharding != "none"
+    if sharded and config.quantize != "none":
+        raise UserError("quantize = 'nf4' is for sharding = 'none': each process holds the whole model in 4 bits")
     if start is not None and sharded:
         raise UserError("a later stage begins from the merged checkpoint of the one before: give it as the base model")
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
@@ -159,7 +161,8 @@ def _load(base_dir: Path, config: TrainingConfig, scale: Scale) -> Trainee:
         seed=config.seed,
         dtype=DTYPES[precision],
         attend=_attention(scale),
-        plain=scale.sharding != "none" or config.method == "full",
+        plain=scale.sharding != "none" or config.method == "full" or config.quantize != "none",
+        quantize=config.quantize,
     )
 
 
@@ -179,8 +182,9 @@ def processes() -> int:
 def _arguments(run_dir: Path, config: TrainingConfig, scale: Scale, loads: Loads) -> Any:
     from transformers import TrainingArguments
 
-    # LoRA without shards computes in bf16 by itself (see `fused.py`); everything else needs autocast.
-    autocast = config.precision == "bf16" and (config.method == "full" or scale.sharding != "none")
+    # LoRA without shards computes in bf16 by itself (see `lora.py`); everything else needs autocast.
+    alone = config.method == "lora" and scale.sharding == "none" and config.quantize == "none"
+    autocast = config.precision == "bf16" and not alone
     try:
         return TrainingArguments(
             output_dir=str(run_dir / "trainer"),

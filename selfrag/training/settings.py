@@ -11,6 +11,7 @@ from selfrag.training.rows import Group
 
 Method = Literal["lora", "full"]
 Precision = Literal["auto", "bf16", "fp32"]
+Quantization = Literal["none", "nf4"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +159,16 @@ class TrainingConfig:
     # whatever is trained stays float32 beside it.
     precision: Precision = "auto"
     reach: Reach = field(default_factory=Reach)  # what of the model an adapter changes
+    # `nf4` keeps the linear layers of the base in 4 bits while an adapter is trained on them (QLoRA); for recipes with
+    # [scale] and without shards
+    quantize: Quantization = "none"
 
     def __post_init__(self) -> None:
         choice("method", self.method, get_args(Method))
         choice("precision", self.precision, get_args(Precision))
+        choice("quantize", self.quantize, get_args(Quantization))
+        if self.quantize != "none" and self.method != "lora":
+            raise UserError("quantize = 'nf4' is for method 'lora': weights of 4 bits cannot be trained")
         for name in _COUNTS:
             if (value := getattr(self, name)) is not None:
                 whole(name, value)

@@ -64,7 +64,7 @@ def test_a_file_extends_a_recipe_and_tables_merge(tmp_path):
         ("[train]\n", "unknown train"),
         ("scale = 3\n", "must be a table"),
         ("epochs = \n", "recipe .*mine.toml: "),
-        ("extends = 'nowhere'\n", "no recipe nowhere: give a file or one of cpu"),
+        ("extends = 'nowhere'\n", "no recipe nowhere: give a file or one of 8xgpu, cpu"),
     ],
 )
 def test_a_bad_recipe_is_named(tmp_path, text, message):
