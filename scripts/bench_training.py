@@ -27,6 +27,9 @@ def main() -> int:
     parser.add_argument("--base", type=Path, required=True, help="directory of the base checkpoint")
     parser.add_argument("--recipe", default="cpu", help="method, rates and lengths; default %(default)s")
     parser.add_argument("--batch", type=int, default=16, help="rows a step; default %(default)s")
+    parser.add_argument(
+        "--at-once", type=int, help="rows of like length that plain and trl compute at once; a part of --batch"
+    )
     parser.add_argument("--steps", type=int, default=12, help="steps of each system; default %(default)s")
     parser.add_argument("--warm", type=int, default=2, help="first steps that are not timed; default %(default)s")
     parser.add_argument("--systems", default=",".join(SYSTEMS), help="in this order; default %(default)s")
@@ -34,7 +37,10 @@ def main() -> int:
     given = parser.parse_args()
     if not 0 <= given.warm < given.steps:
         parser.error(f"--warm {given.warm}: give fewer than --steps")
-    contest = Contest(given.rows, given.base, given.batch, given.steps, given.warm, read_recipe(given.recipe).config)
+    if given.at_once is not None and (given.at_once < 1 or given.batch % given.at_once):
+        parser.error(f"--at-once {given.at_once}: give a number that divides --batch")
+    config = read_recipe(given.recipe).config
+    contest = Contest(given.rows, given.base, given.batch, given.steps, given.warm, config, given.at_once)
     results = []
     for system in given.systems.split(","):
         results.append(measure(system, contest))
@@ -42,7 +48,8 @@ def main() -> int:
     print(table(results))
     if given.out:
         report = {"machine": machine(), "commit": commit(), "results": [asdict(one) for one in results]}
-        report["settings"] = {"batch": given.batch, "steps": given.steps, "recipe": given.recipe}
+        names = ("batch", "at_once", "steps", "recipe")
+        report["settings"] = {name: getattr(given, name) for name in names}
         given.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     return 0
 

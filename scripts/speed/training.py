@@ -1,8 +1,9 @@
 """Our trainers against plain ones on the same rows, order, optimiser and schedule: tokens a second and losses.
 
-Each system runs in a process of its own. `plain` is transformers' Trainer as its documentation shows it: rows padded to
-the longest of the batch, logits at every position, PEFT's own layers. `trl` is TRL's SFTTrainer with the same batches.
-Tokens are those of the rows; padding earns nothing. The loss is uniform over targets, because theirs is.
+Each system runs in a process of its own. `plain` is transformers' Trainer: rows padded to the longest of a batch,
+logits at every position, PEFT's own layers. `trl` is TRL's SFTTrainer. Their steps may be computed in smaller batches of
+rows of like length, the least padding that they can have; TRL's packing needs FlashAttention to keep rows apart. Tokens
+are those of the rows; padding earns nothing. The loss is uniform over targets, because theirs is.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Contest:
     steps: int  # optimiser steps of each system
     warm: int  # first steps that are not timed
     config: TrainingConfig  # method, adapter, rates and lengths
+    rows_at_once: int | None = None  # rows of like length that the others compute at once; None for the whole batch
 
     @property
     def settings(self) -> TrainingConfig:
@@ -188,16 +190,19 @@ def _batches(contest: Contest, prepare: Prepare) -> tuple[Any, list[list[Any]]]:
             f"{contest.steps} steps of {contest.rows_per_step} rows do not go evenly into"
             f" {len(prepared.examples)} rows; take fewer steps or another batch"
         )
-    return trainee, [[prepared.examples[row] for load in step for row in load] for step in steps]
+    batches = [[prepared.examples[row] for load in step for row in load] for step in steps]
+    return trainee, [sorted(batch, key=len, reverse=True) for batch in batches]
 
 
 def _their_arguments(contest: Contest, scratch: Path) -> dict[str, Any]:
     import torch
 
+    at_once = contest.rows_at_once or contest.rows_per_step
     return {
         "output_dir": str(scratch),
         "max_steps": contest.steps,
-        "per_device_train_batch_size": contest.rows_per_step,
+        "per_device_train_batch_size": at_once,
+        "gradient_accumulation_steps": contest.rows_per_step // at_once,
         "max_grad_norm": contest.config.clip,
         "train_sampling_strategy": "sequential",
         "use_cpu": not torch.accelerator.is_available(),

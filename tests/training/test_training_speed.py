@@ -57,6 +57,15 @@ def test_every_system_sees_the_same_rows_and_has_the_same_losses(contest, plain,
     assert found.speed > 0
 
 
+@pytest.mark.parametrize("system", ["plain", "trl"])
+def test_smaller_batches_of_the_others_do_not_change_their_losses(contest, plain, system):
+    if system == "trl":
+        pytest.importorskip("trl", reason="trl is not installed: its losses are not compared")
+    found = measure(system, replace(in_precision(contest, "fp32"), rows_at_once=1))
+    assert found.losses == pytest.approx(plain("fp32").losses, rel=1e-4)
+    assert found.tokens == plain("fp32").tokens
+
+
 def test_a_system_whose_process_is_killed_ends_the_measurement(contest):
     with ThreadPoolExecutor(1) as pool:
         measuring = pool.submit(measure, "plain", contest)
