@@ -1,9 +1,9 @@
 """Our trainers against plain ones on the same rows, order, optimiser and schedule: tokens a second and losses.
 
 Each system runs in a process of its own. `plain` is transformers' Trainer: rows padded to the longest of a batch,
-logits at every position, PEFT's own layers. `trl` is TRL's SFTTrainer. Their steps may be computed in smaller batches of
-rows of like length, the least padding that they can have; TRL's packing needs FlashAttention to keep rows apart. Tokens
-are those of the rows; padding earns nothing. The loss is uniform over targets, because theirs is.
+logits at every position, PEFT's own layers. `trl` is TRL's SFTTrainer. Their steps may be computed in smaller batches
+of rows of like length, the least padding that they can have; TRL's packing needs FlashAttention to keep rows apart.
+Tokens are those of the rows; padding earns nothing. The loss is uniform over targets, because theirs is.
 """
 
 from __future__ import annotations
