@@ -38,6 +38,32 @@ def test_a_job_leaves_product_plot_and_card(job):
         assert f"| {group} | {count} | {loss:.3f} | {accuracy:.3f} |" in card
 
 
+def test_a_product_can_go_to_the_hub_as_it_is(job):
+    from huggingface_hub import CommitOperationAdd, ModelCard
+    from safetensors import safe_open
+
+    card = ModelCard.load(job.product / "README.md")
+    kind = "peft" if job.config.method == "lora" else "transformers"
+    assert (card.data.library_name, card.data.pipeline_tag) == (kind, "text-generation")
+    assert card.data.base_model is None  # a base without a name on the hub is not linked
+    named = {path.name for path in job.product.iterdir()}
+    for path in job.product.iterdir():
+        CommitOperationAdd(path_in_repo=path.name, path_or_fileobj=path)  # refuses names that the hub does not take
+        assert path.suffix in (".json", ".jinja", ".md", ".safetensors", ".model", ".txt")
+    with safe_open(next(job.product.glob("*.safetensors")), "pt") as weights:
+        assert weights.metadata() == {"format": "pt"}
+    wanted = {"adapter_config.json"} if kind == "peft" else {"config.json", "tokenizer.json", "tokenizer_config.json"}
+    assert wanted <= named
+
+
+def test_a_base_of_the_hub_is_linked():
+    from huggingface_hub import ModelCard
+
+    run = {"inputs": {"base": "0", "rows": "1"}, "config": {"lora": {"rank": 2}}, "facts": {"tokens": 1}}
+    text = render(CHECKPOINT, "owner/a-model", "cpu", run, [record(1, 1.0)])
+    assert ModelCard(text).data.base_model == "owner/a-model"
+
+
 def test_a_job_started_again_after_its_end_changes_nothing(job):
     before = {path: path.read_bytes() for path in job.product.iterdir() if path.is_file()}
     assert run(job) == job.product
