@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, overload
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, overload
 
 try:
     from retrieval import DISTRIBUTION as _DISTRIBUTION  # noqa: F401 - only the `retrieval` of this distribution has it
@@ -15,19 +16,47 @@ except ImportError as error:
         f"{error}. The package `retrieval` belongs to another distribution. It and selfrag cannot share an environment:"
         " uninstall it and reinstall selfrag, or use a new environment."
     ) from None
-from retrieval.errors import UserError
-from retrieval.passage import Passage
-from selfrag.api import SelfRAG
-from selfrag.decoding.answer import Answer, Segment
-from selfrag.decoding.policy import Decoding
-from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.weights import Weights
+if TYPE_CHECKING:
+    from retrieval.errors import UserError
+    from retrieval.passage import Passage
+    from selfrag.api import SelfRAG
+    from selfrag.decoding.answer import Answer, Segment
+    from selfrag.decoding.policy import Decoding
+    from selfrag.reflection.judgment import Judgment
+    from selfrag.reflection.weights import Weights
+
+_HOMES = {
+    "Answer": "selfrag.decoding.answer",
+    "Decoding": "selfrag.decoding.policy",
+    "Judgment": "selfrag.reflection.judgment",
+    "Passage": "retrieval.passage",
+    "Segment": "selfrag.decoding.answer",
+    "SelfRAG": "selfrag.api",
+    "UserError": "retrieval.errors",
+    "Weights": "selfrag.reflection.weights",
+}
+"""Where each name is defined. Its module is imported when the name is first used, so that commands start quickly."""
 
 __all__ = ["Answer", "Decoding", "Judgment", "Passage", "Segment", "SelfRAG", "UserError", "Weights", "generate"]
 
 
+if not TYPE_CHECKING:  # else every name would be known to type checkers
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
+
+
 @cache
 def _default() -> SelfRAG:
+    from selfrag.api import SelfRAG
+
     return SelfRAG.from_pretrained()
 
 

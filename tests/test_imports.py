@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import typer
 
 HEAVY = {
     "torch",
@@ -56,6 +57,38 @@ def run(code: str) -> object:
 def test_importing_loads_no_heavy_library(module: str) -> None:
     _, modules = run(IMPORT.format(module=module))
     assert HEAVY.isdisjoint(modules)
+
+
+LIGHT = """
+import json, sys
+import selfrag
+first = sorted(sys.modules)
+from selfrag.cli import main
+code = main.main(["--help"])
+sys.stderr.write(json.dumps([code, first, sorted(sys.modules)]))
+"""
+
+
+def test_importing_selfrag_and_its_help_load_next_to_nothing() -> None:
+    """Names are imported when they are first used, and commands when they run."""
+    result = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=True)
+    code, imported, helped = json.loads(result.stderr)
+    assert code == 0
+    ours = {name for name in imported if name.split(".")[0] in ("selfrag", "retrieval", "critic")}
+    assert ours == {"selfrag", "retrieval"}
+    assert {"numpy", "asyncio"}.isdisjoint(imported)
+    assert {"numpy", "selfrag.api", "selfrag.cli.ask", "selfrag.cli.eval"}.isdisjoint(helped)
+    assert "Answer a question" in result.stdout
+
+
+def test_help_lists_what_each_command_says_of_itself() -> None:
+    from selfrag.cli.main import assembled
+
+    def lines(wanted: str | None) -> dict[str, str]:
+        commands = typer.main.get_command(assembled(wanted)).commands
+        return {name: command.get_short_help_str(200) for name, command in commands.items()}
+
+    assert lines("") == lines(None)
 
 
 def test_importing_selfrag_takes_less_than_the_limit() -> None:

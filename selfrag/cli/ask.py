@@ -34,7 +34,7 @@ def ask(
     ] = None,
     model: options.Model = "demo",
     index: options.Index = None,
-    engine: options.EngineName = None,
+    engine: options.QuickEngineName = None,
     mode: options.Mode = None,
     threshold: options.Threshold = None,
     policy: options.Policy = "paper",
@@ -79,7 +79,7 @@ def ask(
         with options.load_search_tags(model, index, engine, policy, changes | weights) as searcher:
             answer = searcher.generate(text)
     else:
-        with options.answering(model, index, engine, options.intrinsics(decoding)) as rag:
+        with options.answering(model, index, engine or "transformers", options.intrinsics(decoding)) as rag:
             answer = rag.generate(text, decoding=decoding)
     _show(answer, as_json=as_json)  # first, so that a full disk does not cost the answer
     if trace is not None:

@@ -1,41 +1,81 @@
-"""The `selfrag` command: assembles the commands."""
+"""The `selfrag` command: assembles the commands. Only the one that runs is imported."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
 
-from selfrag.cli.ask import ask
-from selfrag.cli.demo import demo
-from selfrag.cli.doctor import doctor
-from selfrag.cli.eval import app as evaluate
-from selfrag.cli.index import app as index
-from selfrag.cli.interpret import app as interpret
-from selfrag.cli.intrinsic import intrinsic
+import typer
+
 from selfrag.cli.running import Commands, run
-from selfrag.cli.serve import serve
-from selfrag.cli.show import show
-from selfrag.cli.sweep import ablate, sweep
-from selfrag.cli.train import app as train
 
-app = Commands(
-    name="selfrag",
-    help="Cited answers from a language model that retrieves on demand and criticises its own writing.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.command()(ask)
-app.command()(demo)
-app.command()(serve)
-app.command()(show)
-app.command()(doctor)
-app.command()(intrinsic)
-app.command()(sweep)
-app.command()(ablate)
-app.add_typer(index, name="index")
-app.add_typer(train, name="train")
-app.add_typer(evaluate, name="eval")
-app.add_typer(interpret, name="interpret")
+COMMANDS = {
+    "ask": ("ask:ask", "Answer a question, and print the cited passages, the model's judgments and the cost."),
+    "demo": (
+        "demo:demo",
+        "Answer three questions on the default model and corpus; everything needed is downloaded and built once.",
+    ),
+    "serve": ("serve:serve", "Serve a model over the OpenAI API, with citations, and a page at /."),
+    "show": ("show:show", "Write a page that shows why an answer is what it is, and ranks the recorded tree again."),
+    "doctor": (
+        "doctor:doctor",
+        "Check the installation, the engine and a model. The exit code is 1 if MODEL cannot be used.",
+    ),
+    "intrinsic": (
+        "intrinsic:intrinsic",
+        "Judge a conversation: rewrite, certainty, faithfulness, answerability, citations and more.",
+    ),
+    "sweep": ("sweep:sweep", "Vary weights and thresholds: decode once, and re-rank the record for every setting."),
+    "ablate": (
+        "sweep:ablate",
+        "Run the paper's inference ablations (Table 3a), the published code's policy, and reliance on memory (C.1).",
+    ),
+    "index": ("index:app", "Build and search an index of your own documents."),
+    "train": ("train:app", "Train a generator, an adapter or a critic, and make training data."),
+    "eval": ("eval:app", "Measure a model on held-out data."),
+    "interpret": ("interpret:app", "Ask a model why it answered so, and test what it says."),
+}
+"""In the order of `--help`: module and attribute of each command or group of commands, and its line there."""
+
+
+def assembled(wanted: str | None = None) -> Commands:
+    """The commands, or only one of them, beside placeholders that `--help` lists."""
+    app = Commands(
+        name="selfrag",
+        help="Cited answers from a language model that retrieves on demand and criticises its own writing.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    for name, (place, line) in COMMANDS.items():
+        module, _, attribute = place.partition(":")
+        real = wanted in (None, name)
+        found = getattr(import_module(f"selfrag.cli.{module}"), attribute) if real else _placeholder(line)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
+    return app
+
+
+def _placeholder(line: str) -> Callable[[], None]:
+    def nothing() -> None: ...
+
+    nothing.__doc__ = line
+    return nothing
+
+
+def __getattr__(name: str) -> Any:
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    app = globals()["app"] = assembled()
+    return app
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "app"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,4 +87,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code; `selfrag.cli.running` lists them.
     """
-    return run(app, "selfrag", argv)
+    given = sys.argv[1:] if argv is None else argv
+    return run(assembled(given[0] if given else ""), "selfrag", given)

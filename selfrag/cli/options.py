@@ -62,6 +62,13 @@ EngineName = Annotated[
         help="vllm, transformers or http://HOST:PORT; by default the best one installed", rich_help_panel=WHAT
     ),
 ]
+QuickEngineName = Annotated[
+    str | None,
+    typer.Option(
+        help="vllm, transformers or http://HOST:PORT; by default transformers, which starts soonest",
+        rich_help_panel=WHAT,
+    ),
+]
 Mode = Annotated[
     Literal["adaptive", "always", "never"] | None,
     typer.Option(help="when to retrieve; adaptive asks the model at each segment", rich_help_panel=WHEN),
@@ -248,10 +255,12 @@ def quiet() -> None:
     """Keep what libraries say while they load off the error stream, where it would come before every answer."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read once, when torch is imported
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    from transformers.utils import logging
+    from transformers import utils
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    utils.logging.set_verbosity_error()
+    utils.logging.disable_progress_bar()
+    # Else it imports scikit-learn, for a second, for a kind of generation that nothing here uses.
+    utils.is_sklearn_available = lambda: False
 
 
 def show_markdown(text: str) -> None:

@@ -26,7 +26,6 @@ from typer.models import CommandFunctionType
 from retrieval.atomic import check_room
 from retrieval.checks import choice, web_address
 from retrieval.checks import whole as whole_number
-from selfrag.engines.select import ENGINES, GROUP
 from selfrag.errors import UserError
 from selfrag.plugins import names
 from selfrag.untrusted import printable, whole
@@ -208,6 +207,8 @@ def _checked(name: str, value: Any) -> Any:
         if name in _ADDRESSES and "://" in value:
             web_address(value)
         elif name == "engine":
+            from selfrag.engines.select import ENGINES, GROUP
+
             choice("--engine", value, (*ENGINES, *names(GROUP)))
         value = whole(value)
         for text in dict.fromkeys((value, value.partition("=")[2])):  # NAME=FILE, too
