@@ -111,13 +111,12 @@ def price(
 
     from critic.student.prompt import read_card
     from retrieval.pretrained import fast_format
-    from selfrag.loading import load_tokenizer, resolve_model
+    from selfrag.loading import load_tokenizer
     from selfrag.training.estimate import EFFICIENCY, measured_rate, read_shape
     from selfrag.training.settings import TrainingConfig
 
-    folder = resolve_model(critic)
-    codec = read_card(folder, load_tokenizer(folder))
-    shape = read_shape(folder, TrainingConfig())
+    codec = read_card(critic, load_tokenizer(critic))
+    shape = read_shape(critic, TrainingConfig())
     unknown = Passage("unknown", "passage " * codec.limits.evidence)
     judged = length = 0
     for pair in islice((item for item in source if isinstance(item, Pair)), SAMPLE):

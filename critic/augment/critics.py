@@ -8,7 +8,7 @@ from pathlib import Path
 
 from critic.cases import Case, Critic
 from critic.demo import ADAPTER
-from critic.student.judge import DEMO
+from critic.student.judge import DEMO, resolve_critic
 from retrieval.errors import UserError
 from selfrag.provenance import sha256
 from selfrag.reflection.judgment import Judgment, Source
@@ -44,13 +44,28 @@ def open_critic(name: str, engine: str | None = None) -> Critic:
     Raises:
         UserError: there is no such critic.
     """
-    if name == LEXICAL:
+    folder = critic_folder(name)
+    if folder is None:
         return LexicalCritic()
-    if name != DEMO and not (name and Path(name).is_dir()):
-        raise UserError(f"no critic {name!r}: give the folder of a trained one, {DEMO} or {LEXICAL}")
     from critic.student.judge import load_critic
 
-    return load_critic(name, engine)
+    return load_critic(folder, engine)
+
+
+def critic_folder(name: str) -> Path | None:
+    """Folder of a trained critic; None for `lexical`.
+
+    Args:
+        name: as in `open_critic`.
+
+    Raises:
+        UserError: there is no such critic.
+    """
+    if name == LEXICAL:
+        return None
+    if name != DEMO and not (name and Path(name).is_dir()):
+        raise UserError(f"no critic {name!r}: give the folder of a trained one, {DEMO} or {LEXICAL}")
+    return resolve_critic(name)
 
 
 def fingerprint(name: str) -> str:

@@ -176,7 +176,7 @@ def augment(
     reading: dict[str, Any] = {"split": split, "columns": _columns(column), "bad_rows": bad_rows, "limit": limit}
     source = open_source(pairs, configuration=configuration, streaming=streaming, **reading)
     if dry_run:
-        _estimate(source, options, Path(critic))
+        _estimate(source, options, critic)
         return
     from critic.augment.critics import fingerprint, open_critic
     from selfrag.loading import load_index
@@ -209,16 +209,18 @@ def _nothing() -> None:
     """No index, no retriever."""
 
 
-def _estimate(source: Source, options: AugmentOptions, critic: Path) -> None:
+def _estimate(source: Source, options: AugmentOptions, critic: str) -> None:
     """Say what a run will ask for, and what it costs a trained critic."""
     from critic.augment.cost import estimate, price
+    from critic.augment.critics import critic_folder
     from retrieval.splitting import sentence_finder
 
     find = sentence_finder(options.sentences)
+    folder = critic_folder(critic)
     found = estimate(source, options, find)
     typer.echo(str(found))
-    if critic.is_dir():
-        typer.echo(str(price(source, found, options, find, critic)))
+    if folder is not None:
+        typer.echo(str(price(source, found, options, find, folder)))
 
 
 def _columns(given: Sequence[str] | None) -> dict[str, str]:

@@ -328,7 +328,7 @@ def _report(job: Job, product: Path) -> None:
 def _intrinsic_estimate(job: Any) -> str:
     from selfrag.intrinsics.rendering import Renderer
     from selfrag.loading import load_tokenizer
-    from selfrag.training.estimate import estimate, total_gib
+    from selfrag.training.estimate import estimate, summary
     from selfrag.training.intrinsics.job import load_rows, prepared, teachable
 
     rows, more = load_rows(job)
@@ -340,10 +340,7 @@ def _intrinsic_estimate(job: Any) -> str:
         f"rows        {facts['rows']}; {facts['examples']} examples to learn from, {facts['held_out']} held out",
         *(f"            {count:>7} left out: {why}" for why, count in facts["skipped"].items()),
         *(f"            {count:>7} {source}" for source, count in facts["sources"].items()),
-        f"tokens      {found.tokens} over at most {job.config.epochs} passes",
-        f"steps       at most {found.steps}",
-        f"memory      about {total_gib(found.memory):.1f} GiB",
-        f"time        at most about {found.seconds / 60:.0f} minutes; good to a factor of two",
+        *summary(found, job.config.epochs),
     ]
     return "\n".join(lines)
 

@@ -1,26 +1,28 @@
 """What a run will cost before it starts: tokens, steps, memory and time.
 
-Counts are exact. Memory and time come from the model's shape and a short measurement of this machine, good to a factor
-of about two.
+Counts are exact. Memory and time come from real steps on this machine (`measuring`). Where those would take too long,
+or the model will be cut into shards, they are calculated from its shape and a short measurement of matrix products.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from transformers.utils import logging
 
 from retrieval.pretrained import load
 from selfrag.errors import UserError
-from selfrag.training.model import DTYPES, chosen_precision
-from selfrag.training.packing import Step
+from selfrag.training.measuring import FEW, MORE, Measured, measured
+from selfrag.training.model import DTYPES, Trainee, chosen_precision
+from selfrag.training.packing import Pack, Step, pack, split
 from selfrag.training.rows import MASKED
-from selfrag.training.run import Prepared, plan
+from selfrag.training.run import Prepared, load_for, plan
 from selfrag.training.settings import Method, Scale, TrainingConfig
 
 _SIDE = 1024
@@ -73,6 +75,12 @@ def _products(device: str, seconds: float, dtype: str) -> tuple[int, float, floa
 EFFICIENCY = 0.45
 """Share of the measured rate of matrix products that whole steps reach; 0.48 was measured at 135M on a CPU."""
 
+_MOST = 1e13
+"""Operations above which a CPU does not measure a step: some ten seconds."""
+
+_QUANTIZED = 0.55
+"""Bytes of a parameter in 4 bits, with its share of the scales."""
+
 _BUSY = 0.7  # below this share of the cores, the time at the present load is told too
 _GIB = 2**30
 
@@ -109,14 +117,15 @@ class Estimate:
     largest_load: int  # tokens that one process holds at once
     parameters: int  # of the model
     trained: int  # parameters that are trained
-    memory: Mapping[str, float]  # bytes of one process, by what they are for
-    rate: Rate  # measured floating-point operations a second: of a GPU, or of all CPU threads of the run together
+    memory: float  # bytes of one process
     seconds: float  # of computing, all processes side by side, on a machine that does nothing else
+    share: float  # part of the cores that this process got when it measured, 0 to 1
+    calculated: Mapping[str, float] | None  # bytes by what they are for, where the run was not measured
 
     @property
     def seconds_now(self) -> float:
         """As `seconds`, with the load that the machine had when it was measured."""
-        return self.seconds / self.rate.share
+        return self.seconds / self.share
 
 
 def estimate(
@@ -133,41 +142,109 @@ def estimate(
     lengths = [len(example) for example in prepared.examples]
     targets = [sum(label != MASKED for label in example.labels) for example in prepared.examples]
     tokens, learned = sum(lengths[row] for row in rows), sum(targets[row] for row in rows)
-    load = _largest_load(steps, lengths, config, scale)
-    gpu = torch.cuda.is_available()
-    dtype = DTYPES[chosen_precision(config.precision, "cuda" if gpu else "cpu")[0]]
-    threads = min(os.cpu_count() or 1, max(processes, torch.get_num_threads())) if scale else config.workers
-    rate = measured_rate(threads, dtype=str(dtype).removeprefix("torch."))
-    work = sum(_work(shape, config, scale, lengths[row], targets[row]) for row in rows)
-    shards = processes if scale and scale.sharding != "none" else 1
+    device = "cuda" if torch.cuda.is_available() and (scale or config.device.startswith("cuda")) else "cpu"
+    config = replace(config, precision=chosen_precision(config.precision, device)[0])
+    cores = os.cpu_count() or 1
+    side_by_side = 1 if scale is None else processes if device == "cuda" else min(processes, cores)
+
+    def work(some: Iterable[int]) -> float:
+        return sum(_work(shape, config, scale, lengths[row], targets[row]) for row in some)
+
+    loads = _heaviest(steps, lengths, scale)
+    once = work(row for load in loads for row in load)
+    sharded = scale is not None and scale.sharding != "none"
+    calculated: dict[str, float] | None = None
+    if not sharded and (device == "cuda" or once * min(1.0, (FEW + MORE) / shape.layers) < _MOST):
+        packs = [pack([prepared.examples[row] for row in load], config.weighting) for load in loads]
+        found = _measured(base_dir, shape.layers, packs, config, scale, device, max(1, cores // processes))
+        seconds, share, memory = found.seconds * work(rows) / once / side_by_side, found.share, found.memory
+    else:
+        dtype = DTYPES[config.precision]
+        rate = measured_rate(side_by_side if scale else config.workers, dtype=str(dtype).removeprefix("torch."))
+        seconds, share = work(rows) / (rate.alone * EFFICIENCY * (processes if device == "cuda" else 1)), rate.share
+        load = _largest_load(steps, lengths, config, scale)
+        calculated = _memory(shape, config, scale, load, learned / tokens, processes if sharded else 1, dtype.itemsize)
+        memory = sum(calculated.values())
     return Estimate(
         steps=len(steps),
         tokens=tokens,
         targets=learned,
-        largest_load=load,
+        largest_load=_largest_load(steps, lengths, config, scale),
         parameters=shape.parameters,
         trained=shape.trained(config.method),
-        memory=_memory(shape, config, scale, load, learned / tokens, shards, dtype.itemsize),
-        rate=rate,
-        seconds=work / (rate.alone * EFFICIENCY * (processes if gpu and scale else 1)),
+        memory=memory,
+        seconds=seconds,
+        share=share,
+        calculated=calculated,
     )
+
+
+def _heaviest(steps: Sequence[Step], lengths: Sequence[int], scale: Scale | None) -> Step:
+    """Rows of the step with most tokens, by load: all loads of the loop, the heaviest load of the Trainer."""
+    step = max(steps, key=lambda one: sum(lengths[row] for load in one for row in load))
+    if scale is None:
+        return step
+    rows = [row for load in step for row in load]
+    limit = max(scale.micro_tokens, max(lengths[row] for row in rows))
+    dealt = split(rows, lengths, -(-sum(lengths[row] for row in rows) // limit))
+    return (max(dealt, key=lambda load: sum(lengths[row] for row in load)),)
+
+
+def _measured(
+    base_dir: Path,
+    layers: int,
+    packs: Sequence[Pack],
+    config: TrainingConfig,
+    scale: Scale | None,
+    device: str,
+    threads: int,
+) -> Measured:
+    """One step by the loop, or one load of a process of the Trainer with so many threads."""
+    from selfrag.training.scale import autocast, load_scaled
+
+    def load(some: int, last: int | None) -> Trainee:
+        reach = config.reach if config.reach.last_layers is None else replace(config.reach, last_layers=last or some)
+        fewer = replace(config, reach=reach)
+        if scale is None:
+            return load_for(base_dir, fewer, some)
+        trainee = load_scaled(base_dir, fewer, scale, device=device, layers=some)
+        if scale.checkpointing:
+            trainee.model.train()
+            trainee.model.gradient_checkpointing_enable({"use_reentrant": False})
+        return trainee
+
+    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()  # transformers tells of the layers that are left out
+    try:
+        automatic = scale is not None and autocast(config, scale)
+        return measured(
+            load, layers, config.reach.last_layers, packs, config, threads=threads if scale else 1, autocast=automatic
+        )
+    finally:
+        logging.set_verbosity(verbosity)
+        if bar:
+            logging.enable_progress_bar()
 
 
 def summary(found: Estimate, passes: int, processes: int = 1) -> list[str]:
     """An estimate for people, a line a subject."""
-    parts = ", ".join(f"{name} {size / _GIB:.2f}" for name, size in found.memory.items())
+    how = "measured by real steps"
+    parts = ""
+    if found.calculated is not None:
+        how = "calculated from the model's shape, good to a factor of two"
+        parts = " (" + ", ".join(f"{name} {size / _GIB:.2f}" for name, size in found.calculated.items()) + ")"
     busy = ""
-    if found.rate.share < _BUSY:
-        taken, longer = f"{1 - found.rate.share:.0%}", duration(found.seconds_now)
-        busy = f"; other work takes {taken} of it now, and beside that it would be {longer}"
+    if found.share < _BUSY:
+        taken, longer = f"{1 - found.share:.0%}", duration(found.seconds_now)
+        busy = f"; other work takes {taken} of the machine now, and beside that it would be {longer}"
     over = f"{passes} pass{'es' if passes != 1 else ''}"
     return [
         f"tokens      {found.tokens} over {over}, {found.targets} of them with a loss",
         f"steps       {found.steps}, at most {found.largest_load} tokens at once a process",
         f"parameters  {found.parameters / 1e6:.1f} M, {found.trained / 1e6:.1f} M trained",
-        f"memory      about {total_gib(found.memory):.1f} GiB a process ({parts})",
-        f"time        about {duration(found.seconds)} with {processes} process{'es' if processes > 1 else ''} of this"
-        f" machine's speed ({found.rate.alone / 1e9:.0f} GFLOP/s measured), good to a factor of two{busy}",
+        f"memory      about {found.memory / _GIB:.1f} GiB a process{parts}, {how}",
+        f"time        about {duration(found.seconds)} with {processes} process{'es' if processes > 1 else ''}{busy}",
     ]
 
 
@@ -240,7 +317,9 @@ def _memory(
     """
     # LoRA: base and a merged copy of the body; full: float32 originals and copies to compute with.
     lora = config.method == "lora"
-    weights = size * (shape.parameters + shape.body) if lora else (4 + size) * shape.parameters
+    weights: float = size * (shape.parameters + shape.body) if lora else (4 + size) * shape.parameters
+    if config.quantize != "none":
+        weights = _QUANTIZED * shape.body + size * shape.vocabulary
     trained = shape.trained(config.method)
     kept = size * (10 * shape.width + 4 * shape.inner)  # activations of one token in one layer
     layers = shape.layers * size * shape.width + kept if _checkpointing(scale) else shape.layers * kept
@@ -251,8 +330,3 @@ def _memory(
         "activations": float(load * layers),
         "logits": load * share * (shape.head / shape.width) * 12,  # bf16, float32 and their gradient
     }
-
-
-def total_gib(memory: Mapping[str, float]) -> float:
-    """Sum in GiB."""
-    return sum(memory.values()) / _GIB

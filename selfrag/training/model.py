@@ -110,6 +110,7 @@ def load_trainee(
     attend: str = PACKED,
     plain: bool = False,
     quantize: Quantization = "none",
+    layers: int | None = None,
 ) -> Trainee:
     """Load a base checkpoint, expand its vocabulary, and make it trainable.
 
@@ -125,6 +126,7 @@ def load_trainee(
         plain: leave every forward to transformers and PEFT, for wrappers that cut parameters into shards. `full` then
             trains the model's own parameters, token rows among them.
         quantize: what the linear layers are kept in; `nf4` wants `plain`.
+        layers: the first layers only, so many; None for all.
 
     Raises:
         MissingExtraError: bitsandbytes is not installed.
@@ -139,9 +141,10 @@ def load_trainee(
     if plain and reach.invocation:
         raise UserError("an activated LoRA is trained by the loop for one process; take a recipe without [scale]")
     register_attention()
+    more = _quantized(quantize, dtype) | ({} if layers is None else {"num_hidden_layers": layers})
     try:
         tokenizer = load("AutoTokenizer", base_dir)
-        model, rowwise = _loaded(base_dir, dtype, attend, _quantized(quantize, dtype))
+        model, rowwise = _loaded(base_dir, dtype, attend, more)
     except (OSError, ValueError, SafetensorError) as error:
         raise UserError(f"{base_dir} holds no causal language model with its tokenizer: {error}") from error
     if rowwise and reach.invocation:

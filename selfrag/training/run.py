@@ -258,25 +258,36 @@ def fit(
     config, why = settled(config, run_dir, config.device)
     if config.quantize != "none":
         raise UserError("quantize = 'nf4' is for recipes with [scale], such as gpu-24gb")
-
-    def load() -> Trainee:
-        return load_trainee(
-            base_dir,
-            method=config.method,
-            lora=config.lora,
-            reach=config.reach,
-            seed=config.seed,
-            device=config.device,
-            dtype=DTYPES[config.precision],
-        )
-
-    begun = begin(prepare, base_dir, config, why, load, start)
+    begun = begin(prepare, base_dir, config, why, lambda: load_for(base_dir, config), start)
     trainee, prepared = begun.trainee, begun.prepared
     journal = Journal(run_dir, config, inputs=begun.inputs, facts=begun.facts)
     validation = Validation(prepared.validation, config.weighting, config.validate_steps, config.patience)
     _run(trainee, prepared.examples, begun.steps, config, journal, validation)
     keep_best(trainee, journal)
     return trainee
+
+
+def load_for(base_dir: Path, config: TrainingConfig, layers: int | None = None) -> Trainee:
+    """The model as the loop for one process trains it.
+
+    Args:
+        base_dir: the base checkpoint.
+        config: with a precision that is settled.
+        layers: the first layers only, so many; None for all.
+
+    Raises:
+        UserError: as `load_trainee`.
+    """
+    return load_trainee(
+        base_dir,
+        method=config.method,
+        lora=config.lora,
+        reach=config.reach,
+        seed=config.seed,
+        device=config.device,
+        dtype=DTYPES[config.precision],
+        layers=layers,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,18 +405,13 @@ def _run(
                 break
             started = time.monotonic()
             loads = [pack([examples[row] for row in load], config.weighting) for load in steps[number]]
-            tally = _gradients(trainee, loads, pool)
-            norm = torch.nn.utils.clip_grad_norm_(list(parameters.values()), config.clip)
-            if not torch.isfinite(norm):
-                raise not_finite(number + 1, config.learning_rate)
             factor = rate(number, len(steps), warmup)
-            for group in optimizer.param_groups:
-                group["lr"] = group["peak"] * factor
-            optimizer.step()
-            trainee.refresh()
+            tally, norm = take_step(trainee, loads, pool, optimizer, config, factor)
+            if not math.isfinite(norm):
+                raise not_finite(number + 1, config.learning_rate)
             seconds = time.monotonic() - started
             tokens = sum(load.ids.shape[1] for load in loads)
-            record: dict[str, Any] = {"step": number + 1, "tokens": tokens, "seconds": seconds, "norm": float(norm)}
+            record: dict[str, Any] = {"step": number + 1, "tokens": tokens, "seconds": seconds, "norm": norm}
             record |= {"rate": factor} | tally.as_dict(trainee.tokenizer)
             looked = validation.due(number + 1, len(steps))
             if looked:
@@ -418,6 +424,37 @@ def _run(
             bar.set_postfix_str(f"loss {tally.loss:.3f}, {tokens / seconds:.0f} tokens/s")
             if looked or (number + 1) % config.checkpoint_steps == 0 or number + 1 == len(steps):
                 journal.save(number + 1, parameters, optimizer)
+
+
+def take_step(
+    trainee: Trainee,
+    loads: Sequence[Pack],
+    pool: ThreadPoolExecutor,
+    optimizer: torch.optim.Optimizer,
+    config: TrainingConfig,
+    factor: float,
+) -> tuple[Tally, float]:
+    """One optimiser step on loads that are computed side by side.
+
+    Args:
+        trainee: the model.
+        loads: of the step.
+        pool: computes them.
+        optimizer: as `optimizer_for` makes it.
+        config: of the run.
+        factor: on the peak learning rates.
+
+    Returns:
+        Figures of the step, and the norm of its gradient; where that is not finite, nothing was changed.
+    """
+    tally = _gradients(trainee, loads, pool)
+    norm = float(torch.nn.utils.clip_grad_norm_(list(trainee.parameters.values()), config.clip))
+    if math.isfinite(norm):
+        for group in optimizer.param_groups:
+            group["lr"] = group["peak"] * factor
+        optimizer.step()
+        trainee.refresh()
+    return tally, norm
 
 
 def _gradients(trainee: Trainee, loads: Sequence[Pack], pool: ThreadPoolExecutor) -> Tally:

@@ -127,7 +127,9 @@ def fit_scaled(
     config, why = settled(config, run_dir, accelerator.type if accelerator else "cpu")
     if config.patience is not None:
         raise UserError("patience (early stopping) is for the loop for one process; take a recipe without [scale]")
-    begun = begin(prepare, base_dir, replace(config, workers=1), why, lambda: _load(base_dir, config, scale), start)
+    begun = begin(
+        prepare, base_dir, replace(config, workers=1), why, lambda: load_scaled(base_dir, config, scale), start
+    )
     trainee = begun.trainee
     tied = trainee.causal.config.tie_word_embeddings
     if scale.sharding == "fsdp" and config.method == "lora" and tied and trainee.expansion.token_ids:
@@ -150,8 +152,23 @@ def fit_scaled(
     return _train(trainee, config, loads, arguments, journal)
 
 
-def _load(base_dir: Path, config: TrainingConfig, scale: Scale) -> Trainee:
-    """LoRA computes in the run's precision; full weights are float32 under autocast, so that small steps count."""
+def load_scaled(
+    base_dir: Path, config: TrainingConfig, scale: Scale, *, device: str = "cpu", layers: int | None = None
+) -> Trainee:
+    """The model as the Trainer gets it.
+
+    LoRA computes in the run's precision; full weights are float32 under autocast, so that small steps count.
+
+    Args:
+        base_dir: the base checkpoint.
+        config: with a precision that is settled.
+        scale: where and how to compute.
+        device: to load it to; the Trainer moves it.
+        layers: the first layers only, so many; None for all.
+
+    Raises:
+        UserError: as `load_trainee`.
+    """
     precision: Precision = "fp32" if config.method == "full" else config.precision
     return load_trainee(
         base_dir,
@@ -159,11 +176,19 @@ def _load(base_dir: Path, config: TrainingConfig, scale: Scale) -> Trainee:
         lora=config.lora,
         reach=config.reach,
         seed=config.seed,
+        device=device,
         dtype=DTYPES[precision],
         attend=_attention(scale),
         plain=scale.sharding != "none" or config.method == "full" or config.quantize != "none",
         quantize=config.quantize,
+        layers=layers,
     )
+
+
+def autocast(config: TrainingConfig, scale: Scale) -> bool:
+    """Whether the Trainer needs autocast. LoRA without shards computes in bf16 by itself (see `Fused`)."""
+    alone = config.method == "lora" and scale.sharding == "none" and config.quantize == "none"
+    return config.precision == "bf16" and not alone
 
 
 def _attention(scale: Scale) -> str:
@@ -182,9 +207,6 @@ def processes() -> int:
 def _arguments(run_dir: Path, config: TrainingConfig, scale: Scale, loads: Loads) -> Any:
     from transformers import TrainingArguments
 
-    # LoRA without shards computes in bf16 by itself (see `lora.py`); everything else needs autocast.
-    alone = config.method == "lora" and scale.sharding == "none" and config.quantize == "none"
-    autocast = config.precision == "bf16" and not alone
     try:
         return TrainingArguments(
             output_dir=str(run_dir / "trainer"),
@@ -192,7 +214,7 @@ def _arguments(run_dir: Path, config: TrainingConfig, scale: Scale, loads: Loads
             per_device_train_batch_size=1,
             gradient_accumulation_steps=loads.accumulation,
             use_cpu=not torch.accelerator.is_available() and scale.sharding != "zero3",
-            bf16=autocast,
+            bf16=autocast(config, scale),
             max_grad_norm=config.clip,
             gradient_checkpointing=scale.checkpointing,
             gradient_checkpointing_kwargs={"use_reentrant": False} if scale.checkpointing else None,

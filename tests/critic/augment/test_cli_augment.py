@@ -73,9 +73,12 @@ def test_defect_37_what_is_wrong_is_one_line(
 
 
 def test_a_dry_run_counts_and_writes_nothing(pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["augment", str(pairs), "--critic", "nowhere", "-o", str(tmp_path / "out"), "--gold", "only"]
+    arguments = ["augment", str(pairs), "--critic", "lexical", "-o", str(tmp_path / "out"), "--gold", "only"]
     assert main([*arguments, "--dry-run"]) == 0
     assert capsys.readouterr().out == "10 of 10 rows with 10 sentences; at most 40 judgments and 0 searches\n"
+    arguments[3] = "nowhere"
+    assert main([*arguments, "--dry-run"]) == 2
+    assert "no critic 'nowhere': give the folder of a trained one, demo or lexical" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -129,7 +132,7 @@ def test_what_is_no_critic_is_named(name: str) -> None:
 
 @pytest.mark.engine
 def test_a_trained_critic_on_a_real_engine(
-    pairs: Path, tmp_path: Path, tiny_llama: Path, capsys: pytest.CaptureFixture[str]
+    pairs: Path, tmp_path: Path, tiny_llama: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from transformers import AutoTokenizer
 
@@ -146,6 +149,9 @@ def test_a_trained_critic_on_a_real_engine(
     assert counted.endswith("at most 40 judgments and 0 searches")
     assert 40 * 20 < int(priced.split()[3]) < 40 * 200
     assert "GiB of weights" in priced
+    monkeypatch.setattr("critic.demo.critic_path", lambda: model)
+    assert main(["augment", str(pairs), "--critic", "demo", "-o", "x", "--gold", "only", "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[3] == priced.split()[3]
     options = ["--critic", str(model), "--engine", "transformers", "--gold", "only", "--balance", "none"]
     for out in ("one", "two"):
         assert main(["augment", str(pairs), *options, "--threshold", "0", "-o", str(tmp_path / out)]) == 0
