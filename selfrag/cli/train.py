@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -239,6 +239,26 @@ def merge(adapter: Adapter, base: Base, out: MergedOut) -> None:
     from selfrag.training import export
 
     typer.echo(f"{export.merge(resolve_model(base), adapter, out)}: a checkpoint; try selfrag ask --model {out}")
+
+
+@app.command()
+def track(
+    folder: Annotated[Path, typer.Argument(help="folder of a run: what --out named")],
+    to: Annotated[Literal["tensorboard", "wandb"], typer.Option(help="where to send the figures")] = "tensorboard",
+    follow: Annotated[bool, typer.Option("--follow", help="go on while the run writes, until Ctrl-C")] = False,
+) -> None:
+    """Send losses, accuracies by group and speed of a run to TensorBoard or Weights & Biases."""
+    from selfrag.training import tracking
+
+    run_dir = tracking.run_directory(folder)
+    target = tracking.board(to, run_dir, folder.resolve().name)
+    if to == "tensorboard":
+        typer.echo(f"tensorboard --logdir {run_dir / 'tensorboard'}")
+    try:
+        last = tracking.track(run_dir, target, follow=follow)
+    finally:
+        target.close()
+    typer.echo(f"{last} steps sent")
 
 
 def _given(options: Mapping[str, Any]) -> list[str]:

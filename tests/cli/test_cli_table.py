@@ -79,6 +79,7 @@ RIGHT: dict[str, list[str]] = {
         *("{w}/train.jsonl", "--base", "{w}/model", "--out", "{w}/out/generator", "--recipe", "cpu")
     ],
     "selfrag train merge": ["{w}/adapter", "--base", "{w}/model", "--out", "{w}/out/merged"],
+    "selfrag train track": ["{w}/adapter"],
     "selfrag train critic": ["{w}/cases.jsonl", "--base", "{w}/model", "--out", "{w}/out/critic"],
     "selfrag train data": [
         *("{w}/pairs.jsonl", "--critic", "lexical", "--out", "{w}/out/data", "--gold", "only", "--balance", "none")
@@ -375,6 +376,7 @@ def files(w: Path) -> None:
     tiny.save_llama(w / "model")
     (w / "adapter").mkdir()
     (w / "adapter" / "adapter_config.json").write_text("{}")
+    (w / "adapter" / "manifest.json").write_text("[]")
     passage = Passage("p1", "Ann wrote the book.", "Book")
     (w / "trace.json").write_text(Trace("Who?", Decoding(), (), (), None).to_json())
     row = {
