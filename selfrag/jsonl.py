@@ -5,14 +5,12 @@ A file ending in `.gz` is gzipped; everything is UTF-8.
 
 from __future__ import annotations
 
-import io
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from retrieval.atomic import write_pieces
 from retrieval.errors import UserError
 from retrieval.reading import parse_json, read_lines
 
@@ -86,15 +84,13 @@ def write_jsonl(path: str | Path, records: Iterable[Mapping[str, Any]]) -> int:
     """Write one object a line; the file appears under its name only when complete. Returns the number of lines."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     count = 0
-    try:
-        with io.TextIOWrapper(os.fdopen(handle, "wb"), encoding="utf-8") as stream:
-            for record in records:
-                stream.write(json_line(record))
-                count += 1
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+
+    def lines() -> Iterator[str]:
+        nonlocal count
+        for record in records:
+            yield json_line(record)
+            count += 1
+
+    write_pieces(path, lines())
     return count

@@ -17,6 +17,7 @@ from critic.cases import Case
 from critic.pairs import Pair
 from retrieval.passage import Passage
 from retrieval.splitting import SentenceFinder, Span
+from selfrag.progress import duration
 
 SAMPLE = 200
 """Pairs whose prompts are made to price a run."""
@@ -83,8 +84,6 @@ class Price:
     gib: float
 
     def __str__(self) -> str:
-        from selfrag.training.estimate import duration
-
         return (
             f"at most about {self.tokens} tokens in prompts, {duration(self.seconds)} of this machine alone"
             f" (about half where the engine keeps prefixes); {self.gib:.1f} GiB of weights, and the engine's cache"

@@ -24,9 +24,9 @@ from selfrag.errors import UserError
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.runlog import Header, RunLog
 
-CHUNK = 128
-"""Cases judged at once: enough to fill batches, few enough that a kill costs little. Every run makes the same chunks,
-because a model's numbers may shift with what shares its batch."""
+CHUNK = 16
+"""Cases judged at once: enough to fill a small batch, few enough that a kill costs a minute on a slow machine. Every
+run makes the same chunks, because a model's numbers may shift with what shares its batch."""
 
 PROMPTED = "untrained base, prompted"
 MAJORITY = "majority label"

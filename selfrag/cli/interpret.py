@@ -68,12 +68,13 @@ def run(
     tag: Annotated[str, ASKED(help="most words of a demonstration's passages")] = "(example)",
     mention_examples: Annotated[bool, ASKED("--mention-examples", help=MENTION)] = False,
     retry_failed: Retry = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what will be asked, and stop")] = False,
 ) -> None:
     """Answer with citations over a grid of prompts, and show the tables."""
     quiet()
     from selfrag.evaluation.presets import Given
     from selfrag.experiments.self_interpretation.grid import Template, draw, grid
-    from selfrag.experiments.self_interpretation.run import Generator, run_grid
+    from selfrag.experiments.self_interpretation.run import Generator, planned, run_grid
 
     given: dict[str, Any] = {"cutoffs": cutoff, "orders": order, "examples": examples, "prompts": prompt}
     cells = grid(**{name: value for name, value in given.items() if value})
@@ -82,6 +83,9 @@ def run(
     shown: dict[str, Any] = {"seed": seed, "example_contexts": example_contexts, "words": words or None}
     passages = max(cell.cutoff for cell in cells)
     questions = draw(Given.parse(file), passages, index=index, limit=limit or None, relevance=relevance, **shown)
+    if dry_run:
+        typer.echo(planned(generator, questions, cells))
+        return
     _show(out, run_grid(generator, questions, cells, out, retry_failed=retry_failed))
 
 

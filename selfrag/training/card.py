@@ -50,10 +50,11 @@ def plot_log(log: Path, out: Path) -> Path:
     losses, accuracies = curves(records, "loss"), curves(records, "accuracy")
     total = [(record["step"], record["loss"]) for record in records]
     left.plot(*_smooth(total), color="black", linewidth=2, label="all, weighted")
+    colours = {group: f"C{number}" for number, group in enumerate(losses)}
     for group, points in losses.items():
-        left.plot(*_smooth(points), linewidth=1, label=group)
+        left.plot(*_smooth(points), linewidth=1, color=colours[group], label=group)
     for group in (group for group in REFLECTION if group in accuracies):
-        right.plot(*_smooth(accuracies[group]), linewidth=1, label=group)
+        right.plot(*_smooth(accuracies[group]), linewidth=1, color=colours[group], label=group)
     left.set(xlabel="step", ylabel="loss (nats)", title="Loss by group", ylim=(0, None))
     right.set(xlabel="step", ylabel="share", title="Reflection tokens: target is the most probable", ylim=(0, 1))
     for axes in (left, right):

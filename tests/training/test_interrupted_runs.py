@@ -16,6 +16,7 @@ import torch
 from trained import config
 
 from selfrag.errors import UserError
+from selfrag.training.job import trained
 from selfrag.training.journal import Journal
 from selfrag.training.run import rows_of, train
 from selfrag.training.scale import fit_scaled
@@ -78,6 +79,30 @@ def test_the_trainer_goes_on_after_kill_9_to_the_same_numbers(base_dir, rows, tm
     expected = {name: value.detach() for name, value in whole.parameters.items()}
     assert all(torch.equal(value, expected[name]) for name, value in resumed.parameters.items())
     assert [r["loss"] for r in log(tmp_path / "killed" / "run")] == [r["loss"] for r in log(tmp_path / "whole")]
+
+
+@pytest.mark.parametrize("scale", [None, Scale(micro_tokens=90)], ids=["loop", "trainer"])
+def test_a_checkpoint_is_minutes_old_at_most(base_dir, rows, tmp_path, monkeypatch, capsys, scale):
+    """No checkpoint is due by steps; with a limit of no minutes there is one after each step."""
+    if scale is not None:
+        pytest.importorskip("accelerate", reason="accelerate is not installed")
+    settings = config(max_steps=3, checkpoint_steps=1000, checkpoint_minutes=0.0)
+    original = Journal.log
+
+    def interrupted(self, record):
+        original(self, record)
+        if record["step"] == 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "log", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            trained(rows_of(rows, settings), base_dir, tmp_path / "run", settings, scale)
+    capsys.readouterr()
+    trained(rows_of(rows, settings), base_dir, tmp_path / "run", settings, scale)
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("training: ")]
+    assert [line.split(",")[0] for line in said] == ["training: step 3 of 3"]
+    assert "tokens/s, 0 s left" in said[0]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full: a full disk cannot be had here")

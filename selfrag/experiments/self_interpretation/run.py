@@ -38,6 +38,7 @@ from selfrag.experiments.self_interpretation.grid import (
 )
 from selfrag.intrinsics.contract import ChatPrompt, Executor, Message, Piece, Request, State, TextPrompt
 from selfrag.loading import load_tokenizer, resolve_model
+from selfrag.progress import Progress
 from selfrag.prompting import Prompting
 from selfrag.provenance import model_files
 from selfrag.reflection.labels import TOKENS
@@ -357,15 +358,13 @@ def record(
     Raises:
         UserError: the directory holds another run, the disk is full, or `make` raised it; what was recorded is kept.
     """
-    from tqdm import tqdm
-
     questions, directory = run.questions, RunDirectory(run.folder, run.identity)
     questions.write(run.folder)
     ids = [item.id for item in questions.items]
     bare = {"task": {"kind": KIND, "metrics": list(metrics)}, "items": len(ids)}
     shared = {**bare, "with_passages": sum(bool(item.passages) for item in questions.items), "data": questions.data}
     results = {}
-    with tqdm(total=len(files) * len(ids), desc=what, unit="reply", disable=None) as bar:
+    with Progress(what, "reply", len(files) * len(ids)) as progress:
         for cell, test, settings in files:
             name = file_name(cell, test)
             directory.admit_entry(name, questions.path, {**shared, "cell": asdict(cell), **settings})
@@ -373,14 +372,14 @@ def record(
                 if retry_failed:
                     records.reopen()
                 missing = [one for one in ids if one not in records.done]
-                bar.update(len(ids) - len(missing))
+                progress.skip(len(ids) - len(missing))
                 for start in range(0, len(missing), batch):
                     some, before = missing[start : start + batch], time.perf_counter()
                     made = make(cell, test, some)
                     seconds = (time.perf_counter() - before) / len(some)
                     for one, cached in made:
                         records.append(one, Spent(seconds, cached))
-                    bar.update(len(some))
+                    progress.advance(len(some), name)
                 results[name] = records.finish(ids)
             directory.result(name, results[name])
     return results
@@ -406,6 +405,18 @@ def run_grid(
     with on_demand(generator.load) as writer:
         files: list[File] = [(cell, "", {}) for cell in cells]
         return record(run, "interpret", files, partial(_answers, run, writer), replies.NAMES, **options)
+
+
+def planned(generator: Generator, questions: Questions, cells: Sequence[Cell]) -> str:
+    """What a grid asks, in one line: replies, words of the prompts, and new tokens at most. Loads no model."""
+    ids = [item.id for item in questions.items]
+    count = len(cells) * len(ids)
+    said = f"{len(cells)} cells of {len(ids)} questions: {count} replies of at most {generator.max_tokens} tokens"
+    if generator.layout == "reflective":  # has no prompt
+        return said
+    trials = (trial for cell in cells for trial in questions.trials(cell, ids))
+    words = sum(len(_prompt(generator.template, trial).split()) for trial in trials)
+    return f"{said}; {words} words in prompts, {words // max(1, count)} each"
 
 
 def _answers(run: GridRun, writer: Callable[[], Writer], cell: Cell, _: str, ids: Sequence[str]) -> list[Made]:

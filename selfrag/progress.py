@@ -1,0 +1,64 @@
+"""What a long run says of itself: a bar on a terminal, plain lines now and then where the output goes to a file."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+EVERY = 30.0
+"""Seconds between two plain lines; the first and the last piece of work always have one."""
+
+
+class Progress:
+    """The progress of one run, on the error stream; use it as a context manager.
+
+    Args:
+        what: is done, such as `training`.
+        unit: of the work, such as `step`.
+        total: units of the whole run.
+        done: units that were done before, when a run continues.
+    """
+
+    def __init__(self, what: str, unit: str, total: int, done: int = 0) -> None:
+        from tqdm import tqdm
+
+        self._bar = tqdm(total=total, initial=done, desc=what, unit=unit, disable=None)
+        self._what, self._unit, self._total, self._begun, self._done = what, unit, total, done, done
+        self._started, self._told = time.monotonic(), -EVERY
+
+    def advance(self, count: int = 1, note: str = "") -> None:
+        """Tell that `count` more units are done; `note` says how it goes, such as the loss."""
+        self._done += count
+        if not self._bar.disable:
+            self._bar.set_postfix_str(note, refresh=False)
+            self._bar.update(count)
+            return
+        passed = time.monotonic() - self._started
+        if passed - self._told < EVERY and self._done < self._total:
+            return
+        self._told = passed
+        left = passed / max(1, self._done - self._begun) * (self._total - self._done)
+        said = [f"{self._what}: {self._unit} {self._done} of {self._total}", note, f"{duration(left)} left"]
+        sys.stderr.write(", ".join(part for part in said if part) + "\n")
+        sys.stderr.flush()
+
+    def skip(self, count: int) -> None:
+        """Tell that `count` units were done before this run."""
+        self._begun, self._done = self._begun + count, self._done + count
+        self._bar.update(count)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.close()
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words, in the unit that people would use."""
+    if seconds >= 3600:
+        return f"{seconds / 3600:.1f} hours"
+    return f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{max(0, round(seconds))} s"
