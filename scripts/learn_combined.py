@@ -35,7 +35,7 @@ from selfrag.reflection.judgment import Judgment
 from selfrag.training.intrinsics.rows import Labelled, read_labelled
 
 GOOD = {"answerable": True, "unanswerable": False, "faithful": True, "partial": False, "unfaithful": False}
-ABLATION = (("token",), ("overlap",), ("names",), ("token", "overlap"), ("overlap", "names"), FEATURES)
+ABLATION = (("token",), ("overlap",), FEATURES)
 CHUNK = 32
 
 

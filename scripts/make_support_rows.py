@@ -70,11 +70,14 @@ def main() -> int:
     parser.add_argument("--without", action="append", default=[], metavar="DATASET", help="leave out; repeatable")
     parser.add_argument("--out", type=Path, required=True, help="folder for hallucination_dev.jsonl")
     given = parser.parse_args()
-    found = rows(given.file, given.without)
+    every = rows(given.file, given.without)
+    found = [row for row in every if row["conversation"][1]["content"].strip()]
     given.out.mkdir(parents=True, exist_ok=True)
     write_jsonl(given.out / "hallucination_dev.jsonl", found)
     for name, count in sorted(Counter(row["dataset"] for row in found).items()):
         print(f"{name}: {count}")
+    if len(found) < len(every):
+        print(f"left out, because the reply is empty: {len(every) - len(found)}")
     return 0
 
 

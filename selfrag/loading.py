@@ -15,8 +15,8 @@ from selfrag.plugins import registered
 
 DEMO = "demo"
 """Name of the default model, index and encoder."""
-WEIGHTS = "combined.json"
-"""File with the weights of tokens and words in the folder of an intrinsic."""
+WEIGHTS, CALIBRATOR = "combined.json", "certainty.json"
+"""Files in the folder of an intrinsic: weights of tokens and words, and what calibrates the scores of a beam."""
 
 
 def resolve_model(name_or_path: str | Path) -> Path:
@@ -92,9 +92,9 @@ def shipped_adapters(model: str | Path) -> dict[str, Path]:
 
 
 def shipped_weights(model: str | Path) -> dict[str, Path]:
-    """Files of the weights of tokens and words that come with a registered model, by the name of their intrinsic."""
-    files = {name: folder / WEIGHTS for name, folder in _shipped(model).items()}
-    return {name: file for name, file in files.items() if file.is_file()}
+    """Files of what was learned about the tokens of a registered model, by the name of their intrinsic."""
+    files = [(name, folder / file) for name, folder in _shipped(model).items() for file in (WEIGHTS, CALIBRATOR)]
+    return {name: file for name, file in files if file.is_file()}
 
 
 def _shipped(model: str | Path) -> dict[str, Path]:

@@ -323,4 +323,4 @@ class Capability(Generic[R]):
     def _of_answer(cls, answer: Answer, state: State) -> State:
         passages = state.passages or tuple({p.key: p for p, _ in answer.retrieved}.values())
         turns = state.messages if "assistant" in cls.needs.ends_with else state.messages[:1]
-        return State(turns, passages, state.arguments)
+        return replace(state, messages=turns, passages=passages)

@@ -83,6 +83,8 @@ class State:
     arguments: Mapping[str, str] = field(default_factory=dict)
     # fields of the caller's chat request that a dialect passes on, such as `temperature`
     extra: Mapping[str, Any] = field(default_factory=dict)
+    # the answer that the conversation ends with, where this library wrote it; nothing is shown of it
+    answer: Answer | None = None
 
     def __post_init__(self) -> None:
         for number, message in enumerate(self.messages, 1):
@@ -94,7 +96,7 @@ class State:
         object.__setattr__(self, "extra", MappingProxyType(_whole(dict(self.extra))))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return State, (self.messages, self.passages, dict(self.arguments), dict(self.extra))
+        return State, (self.messages, self.passages, dict(self.arguments), dict(self.extra), self.answer)
 
     def last(self, role: str) -> int | None:
         """Index of the last message with this role."""
@@ -175,12 +177,13 @@ def read_state(
     given = None if passages is None else read_passages(passages)
     if isinstance(conversation, State):
         kept = conversation.passages if given is None else given
-        return State(conversation.messages, kept, arguments or conversation.arguments, conversation.extra)
+        return replace(conversation, passages=kept, arguments=arguments or conversation.arguments)
     if isinstance(conversation, Answer):
         if conversation.error is not None:
             raise UserError(f"this answer failed ({conversation.error}); there is nothing to look at")
         turns = (Message("user", conversation.question), Message("assistant", conversation.text))
-        return State(turns, conversation.citations if given is None else given, arguments or {})
+        kept = conversation.citations if given is None else given
+        return State(turns, kept, arguments or {}, answer=conversation)
     return State(_turns(conversation), given or (), arguments or {})
 
 

@@ -11,28 +11,31 @@ from selfrag.demo.intrinsics import adapter_paths
 from selfrag.demo.model import model_path
 from selfrag.engines.adapters import read_adapter
 from selfrag.intrinsics.catalog import PAPER, AdapterCard, check_cards
+from selfrag.intrinsics.execution.certainty import ScoreCalibrator
+from selfrag.intrinsics.execution.combined import Weighing
 from selfrag.intrinsics.model_library import Library
 from selfrag.intrinsics.reflectors import adapters_of
+from selfrag.loading import CALIBRATOR, shipped_adapters, shipped_weights
 from selfrag.training.journal import fingerprint
 
+ADAPTED, LEARNED = {"query_rewrite", "uncertainty"}, {"hallucination_detection", "uncertainty"}
 MOST_BYTES = 25 * 10**6
 FILES = {"README.md", "adapter_config.json", "adapter_model.safetensors", "intrinsic.json", "training.json"}
 
 
 def test_the_front_doors_take_what_is_shipped_and_nothing_else() -> None:
     names = list(PAPER)
-    by_adapter = [f"{name}.adapter" for name in names]
-    assert adapters_of(by_adapter, "demo") == {name: str(path) for name, path in adapter_paths().items()}
-    assert set(adapters_of(names, "demo")) == {"query_rewrite", "uncertainty"}  # tokens judge the others
+    assert adapters_of(names, "demo") == {name: str(path) for name, path in shipped_adapters("demo").items()}
     assert adapters_of(names, "demo-base") == {}
-    assert set(adapter_paths()) == set(names)
+    assert set(shipped_adapters("demo")) == ADAPTED
+    assert set(shipped_weights("demo")) == LEARNED
+    assert set(adapter_paths()) == ADAPTED | LEARNED
 
 
 def test_they_are_whole_together_and_small() -> None:
-    found = adapter_paths()
-    assert set(found) == set(PAPER)
+    found = shipped_adapters("demo")
     for name, folder in found.items():
-        assert {path.name for path in folder.iterdir()} == FILES
+        assert {path.name for path in folder.iterdir()} - {CALIBRATOR} == FILES
         assert read_adapter(name, folder).rank > 0  # nothing that vLLM would refuse
         assert AdapterCard.read(folder).intrinsic == name
     check_cards({name: str(folder) for name, folder in found.items()}, "chat")  # with today's prompts
@@ -50,20 +53,37 @@ def test_their_cards_name_no_place_of_a_machine() -> None:
 @pytest.mark.demo
 def test_they_were_trained_for_this_demo_model() -> None:
     base = fingerprint(*sorted(model_path().glob("*.safetensors")))
-    for name, folder in adapter_paths().items():
+    for name, folder in shipped_adapters("demo").items():
         run = json.loads((folder / "training.json").read_text(encoding="utf-8"))
         assert run["inputs"]["base"] == base, f"{name}: scripts/train_intrinsics.py --base demo trains it again"
+    learned = Weighing.read(shipped_weights("demo")["hallucination_detection"])
+    assert learned.model == base, "scripts/learn_combined.py learns them again"
+    assert ScoreCalibrator.read(shipped_weights("demo")["uncertainty"])(4.0) > 0.5
 
 
 @pytest.mark.demo
-def test_the_library_of_the_demo_model_judges_with_them() -> None:
+def test_the_library_of_the_demo_model_judges_with_what_was_measured_best() -> None:
     with Library.from_pretrained("demo", engine="transformers", max_model_len=1024) as library:
-        assert set(library.adapters) == set(adapter_paths())
-        passages = ["Radium was discovered by Marie and Pierre Curie in 1898."]
-        judge = library["answerability.adapter"]
-        for found in judge.batch(
-            [judge.state(text, passages) for text in ("Who discovered radium?", "How old is tea?")]
-        ):
-            assert found.judgment is not None
-            assert found.judgment.source == "adapter"
-            assert found.judgment.coverage > 0.9  # an adapter writes labels
+        assert set(library.adapters) == ADAPTED
+        judges = {name: library[name].execution for name in PAPER}
+        assert judges == {
+            "answerability": "tokens",
+            "citation_generation": "overlap",
+            "hallucination_detection": "combined",
+            "query_rewrite": "adapter",
+            "uncertainty": "adapter",
+        }
+        radium = "Radium was discovered by Marie and Pierre Curie in 1898."
+        tea = "Green tea is brewed at 80 degrees."
+        answerable = [library["answerability"]("Who discovered radium?", [text]) for text in (radium, tea)]
+        assert [bool(found) for found in answerable] == [True, False]
+        turns = [{"role": "user", "content": "Who discovered radium?"}]
+        faithful = [
+            library["hallucination_detection"]([*turns, {"role": "assistant", "content": said}], [radium])
+            for said in ("Marie and Pierre Curie discovered radium.", "Goethe found it in Weimar.")
+        ]
+        assert [found.is_hallucinated for found in faithful] == [False, True]
+        assert faithful[0].sentences[0].judgment.source == "combined"
+        found = library["uncertainty"](turns)
+        assert (found.judgment.source, found.execution) == ("adapter", "adapter")
+        assert found.judgment.coverage > 0.9  # an adapter writes labels

@@ -19,7 +19,7 @@ from selfrag.errors import UserError
 from selfrag.intrinsics import Answerability, Library, QueryRewrite
 from selfrag.intrinsics.execution.choose import split_name
 from selfrag.intrinsics.execution.combined import Weighing
-from selfrag.intrinsics.execution.words import bm25, content_words, names, overlap
+from selfrag.intrinsics.execution.words import bm25, content_words, overlap
 from selfrag.intrinsics.flows import named
 from selfrag.intrinsics.flows.progress import SelfRAGWriter
 from selfrag.intrinsics.reflectors import IntrinsicReflector, adapters_of, on_engine
@@ -115,8 +115,6 @@ def test_words_in_common_and_their_rarity() -> None:
     assert content_words("What is the name of it?") == ["name"]
     assert content_words("To be, or not to be") == ["to", "be", "or", "not", "to", "be"]
     assert overlap("", "x") == 0.0
-    assert names("Radium was found by Curie in 1898.", "It was Curie") == 0.5
-    assert names("Radium was found.", "") == 1.0
     sentences = ["tea is hot", "tea is green", "tea at noon"]
     assert bm25("tea noon", sentences, "at noon") > bm25("tea noon", sentences, "hot tea") > 0
     assert bm25("", sentences, "tea") == 0.0
@@ -124,21 +122,24 @@ def test_words_in_common_and_their_rarity() -> None:
 
 def test_tokens_and_words_are_weighed_by_what_was_learned(tmp_path: Any) -> None:
     file = tmp_path / "combined.json"
-    Weighing("answerability", "0", -1.0, {"token": 0.0, "overlap": 2.0, "names": 0.0}).write(file)
-    result = library(weights={"answerability": file}).get(Answerability)(ASKED, [Passage("d1", "x", "Title of d1")])
+    Weighing("answerability", "0", -1.0, {"token": 0.0, "overlap": 2.0}).write(file)
+    judge = library(weights={"answerability": file})["answerability.combined"]
+    result = judge(ASKED, [Passage("d1", "x", "Title of d1")])
     assert result.execution == "combined"
     assert result.judgment.source is Source.COMBINED
     assert result.answerable == pytest.approx(1 / (1 + 2.718281828))  # no word in common
     for text in ("[]", "{}", json.dumps({"format": 1, "intrinsic": "a", "model": "m", "bias": 0, "weights": {}})):
         file.write_text(text)
         with pytest.raises(UserError, match=r"combined\.json cannot be used"):
-            library(weights={"answerability": file}).get(Answerability)
+            library(weights={"answerability": file})["answerability.combined"]
 
 
 def test_the_default_follows_what_the_model_has() -> None:
     assert library(adapters={"answerability": "a"}).get(Answerability).execution == "tokens"
     assert library(executions={"answerability": "overlap"}).get(Answerability).execution == "overlap"
     assert library().get(QueryRewrite).execution == "prompt"
+    assert library()["hallucination_detection"].execution == "tokens"
+    assert library()["citation_generation"].execution == "overlap"
     assert library(dialect="granite-3.2").get(Answerability).execution == "prompt"
     assert library()["answerability.prompt"](ASKED, [D1]).answerable == pytest.approx(0.4)
     engine = scripted({"Q": TREE}, limits=replace(LIMITS, adapters=frozenset("ab"), activated=frozenset("a")))

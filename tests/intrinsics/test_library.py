@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from dataclasses import replace
 
 import pytest
 from answering import Answering, scoring, writing
 
-from selfrag.errors import UserError
+from retrieval.passage import Passage
+from selfrag.errors import MissingExtraError, UserError
 from selfrag.intrinsics import (
     Answerability,
     Capability,
@@ -18,9 +20,10 @@ from selfrag.intrinsics import (
     Uncertainty,
 )
 from selfrag.intrinsics.capability import Documents, Needs, Result
-from selfrag.intrinsics.catalog import AdapterCard, check_cards, codec_of, fingerprint
+from selfrag.intrinsics.catalog import AdapterCard, check_cards, codec_of, find, fingerprint
 from selfrag.intrinsics.chat import LabelCodec
-from selfrag.intrinsics.contract import Completion
+from selfrag.intrinsics.contract import Completion, Message, State
+from selfrag.intrinsics.dialects import registry
 from selfrag.intrinsics.reflectors import adapters_of
 from selfrag.intrinsics.sentences import last_query
 from selfrag.reflection.labels import Label, LabelSet, Role
@@ -85,6 +88,18 @@ def test_every_dialect_gives_the_same_typed_results(dialect):
     assert judge(Uncertainty, Answering(answer))(TALK).certainty == pytest.approx(0.9)
     rewrite = judge(QueryRewrite, writing('{"rewritten_question": "Who wrote the play Faust?"}'))(TALK[:1])
     assert (rewrite.text, rewrite.changed) == ("Who wrote the play Faust?", True)
+
+
+def test_without_nltk_only_what_splits_sentences_fails(monkeypatch):
+    monkeypatch.setitem(sys.modules, "nltk", None)
+    monkeypatch.setitem(sys.modules, "nltk.tokenize.punkt", None)
+    registry._tokenizer.cache_clear()
+    for name in ("answerability", "query_rewrite"):
+        assert codec_of(find(name), "granite-3.2").encode(State((Message("user", "Who wrote Faust?"),))).prompt
+    turns = (Message("user", "Who wrote Faust?"), Message("assistant", "Goethe did. In 1808."))
+    with pytest.raises(MissingExtraError, match="granite"):
+        codec_of(find("hallucination_detection"), "granite-3.2").encode(State(turns, (Passage("1", "A play."),)))
+    registry._tokenizer.cache_clear()
 
 
 POLITENESS = LabelSet(Role.COMPLIANCE, (Label("polite", 1.0, "polite"), Label("rude", 0.0, "rude")))

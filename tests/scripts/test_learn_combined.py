@@ -21,7 +21,7 @@ def examples(count: int = 60) -> list[Example]:
     """Words tell all, tokens nothing, in three data sets."""
     made = np.random.default_rng(0)
     return [
-        Example(str(at), "abc"[at % 3], at % 2 == 0, (made.normal(), 0.9 if at % 2 == 0 else 0.2, 1.0))
+        Example(str(at), "abc"[at % 3], at % 2 == 0, (made.normal(), 0.9 if at % 2 == 0 else 0.2))
         for at in range(count)
     ]
 

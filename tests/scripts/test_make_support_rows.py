@@ -21,11 +21,12 @@ def test_every_label_of_issup_becomes_that_of_a_response(tmp_path: Path) -> None
     labels = ["Fully supported", "Partially supported", "No support / Contradictory"]
     row = {"instruction": "Who?", "output": "Goethe. In 1808.", "evidence": {"title": "Faust", "text": "By Goethe."}}
     lines = [{**row, "id": str(at), "dataset": "d", "group": "IsSup", "label": one} for at, one in enumerate(labels)]
+    lines.append({**lines[0], "id": "e", "output": " "})
     lines += [{**lines[0], "id": "x", "dataset": "other"}, {**row, "id": "r", "dataset": "d", "group": "IsRel"}]
     file = tmp_path / "critic.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     done = run(file, "--without", "other", "--out", tmp_path)
-    assert (done.returncode, done.stdout) == (0, "d: 3\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "d: 3\nleft out, because the reply is empty: 1\n"), done.stderr
     found = read_labelled(tmp_path / "hallucination_dev.jsonl", "hallucination_detection")
     assert [one.response for one in found] == ["faithful", "partial", "unfaithful"]
     assert (found[0].state.response, found[0].state.passages[0].title) == ("Goethe. In 1808.", "Faust")

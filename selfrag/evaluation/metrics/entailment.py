@@ -29,11 +29,12 @@ from selfrag.evaluation.metrics.nli import (
 )
 from selfrag.intrinsics.chat import LabelCodec
 from selfrag.intrinsics.contract import Completion, Executor, Failed, Request
+from selfrag.intrinsics.execution.choose import capability, prompting_of
 from selfrag.intrinsics.hallucination_detection import HallucinationDetection, HallucinationResult
 from selfrag.intrinsics.sentences import judged_turn
 from selfrag.intrinsics.state import Message, State
-from selfrag.loading import resolve_model, shipped_adapters
-from selfrag.provenance import model_files
+from selfrag.loading import load_tokenizer, resolve_model, shipped_adapters, shipped_weights
+from selfrag.provenance import model_files, sha256
 from selfrag.reflection.labels import Label, LabelSet, Role
 from selfrag.runlog import Header, RunLog
 
@@ -98,8 +99,10 @@ class FaithfulEntailment:
         return f"{self.intrinsic.name} on {short_name(self.model)}"
 
     def identity(self) -> Mapping[str, Any]:
-        """Kind, model, adapter and dialect."""
+        """Kind, model, adapter and dialect, and the execution that judges in place of a codec."""
         how = {"adapter": self.intrinsic.adapter, "dialect": self.intrinsic.codec.dialect}
+        if self.intrinsic.method is not None:
+            how["execution"] = self.intrinsic.method.name
         return {"kind": "intrinsic", "model": self.model, "files": dict(self.files), **how}
 
     def entails(self, pairs: Sequence[Pair]) -> Verdicts:
@@ -164,14 +167,23 @@ def executor_of(spec: str) -> tuple[Executor, str, dict[str, Any]]:
 
 
 def _intrinsic(model: str) -> Entailment:
-    files, name = model_files(resolve_model(model)), HallucinationDetection.name
-    shipped = shipped_adapters(model).get(name)
-    if shipped is not None:
-        files |= {f"{name}/{file}": checksum for file, checksum in model_files(shipped).items()}
-    adapter = None if shipped is None else name
-    return FaithfulEntailment(
-        HallucinationDetection(_LateExecutor(partial(_library, model)), adapter=adapter), model, files
+    path, kind = resolve_model(model), HallucinationDetection
+    files, name = model_files(path), kind.name
+    shipped, weights = shipped_adapters(model).get(name), shipped_weights(model).get(name)
+    judge = capability(
+        kind,
+        None,
+        _LateExecutor(partial(_library, model)),
+        kind.default_codec(),
+        adapter=None if shipped is None else name,
+        prompting=prompting_of(load_tokenizer(path)),
+        weights=weights,
     )
+    if judge.adapter is not None and shipped is not None:
+        files |= {f"{name}/{file}": checksum for file, checksum in model_files(shipped).items()}
+    elif judge.method is not None and weights is not None:
+        files |= {f"{name}/{weights.name}": sha256(weights)}
+    return FaithfulEntailment(judge, model, files)
 
 
 def _library(model: str, **options: Any) -> Executor:
@@ -189,6 +201,10 @@ class _LateExecutor:
     @cached_property
     def opened(self) -> Executor:
         return self.open()
+
+    @property
+    def engine(self) -> Any:
+        return getattr(self.opened, "engine", None)
 
     def run(self, requests: Sequence[Request]) -> list[Completion | Failed]:
         return self.opened.run(requests)

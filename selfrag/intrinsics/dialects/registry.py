@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from retrieval.splitting import SentenceFinder, sentence_finder
+from retrieval.splitting import SentenceFinder, Span, sentence_finder
 from selfrag.errors import UserError, require
 from selfrag.intrinsics.catalog import PUBLISHED as DIALECTS
 from selfrag.intrinsics.contract import Scope
@@ -188,14 +188,23 @@ def finder(name: str = PUNKT) -> SentenceFinder:
     Args:
         name: `punkt`, or what `retrieval.splitting.sentence_finder` takes: `rules` or the name of a spaCy model.
 
+    Returns:
+        The splitter. `punkt` raises a `MissingExtraError` at its first text if NLTK is not installed, so that
+        intrinsics that split nothing work without it.
+
     Raises:
-        MissingExtraError: NLTK is not installed.
         UserError: no such spaCy model.
     """
-    if name != PUNKT:
-        return sentence_finder(name)
-    punkt = require("nltk.tokenize.punkt", extra="granite").PunktSentenceTokenizer()
-    return lambda text: list(punkt.span_tokenize(text))
+    return _punkt if name == PUNKT else sentence_finder(name)
+
+
+def _punkt(text: str) -> Sequence[Span]:
+    return list(_tokenizer().span_tokenize(text))
+
+
+@cache
+def _tokenizer() -> Any:
+    return require("nltk.tokenize.punkt", extra="granite").PunktSentenceTokenizer()
 
 
 DialectCodec: TypeAlias = ChatCodec | CompletionCodec
@@ -251,7 +260,6 @@ def codec(dialect: str, intrinsic: str, options: Options | None = None) -> Diale
 
     Raises:
         UserError: no such dialect, or it has no such intrinsic.
-        MissingExtraError: the splitter of the published adapters is not installed.
     """
     given = options or Options()
     known = intrinsics_of(dialect)

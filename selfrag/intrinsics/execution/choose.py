@@ -11,6 +11,7 @@ from selfrag.errors import UserError, VocabularyError
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.catalog import find
 from selfrag.intrinsics.contract import Codec, Execution, Executor
+from selfrag.intrinsics.execution.certainty import ScoreCalibrator, TraceCertainty
 from selfrag.intrinsics.execution.combined import Combined, Weighing
 from selfrag.intrinsics.execution.critiques import VIEWS
 from selfrag.intrinsics.execution.tokens import Tokens
@@ -31,8 +32,16 @@ EXECUTIONS: Mapping[str, str] = MappingProxyType(
 )
 """Name of an execution to what judges."""
 
-BY_TOKENS = frozenset(VIEWS) - {"requirement_check"}
-"""Intrinsics that a model with reflection tokens judges by them, if nothing else is asked for."""
+DEFAULTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "answerability": ("tokens",),
+        "context_relevance": ("tokens",),
+        "hallucination_detection": ("combined", "tokens"),
+        "citation_generation": ("overlap",),
+    }
+)
+"""What judges on a model with reflection tokens if nothing else is asked for, as far as it is there; the best measured
+(`docs/results/intrinsics.md`)."""
 
 C = TypeVar("C", bound=Capability[Any])
 
@@ -69,7 +78,7 @@ def prompting_of(tokenizer: Any) -> Prompting | None:
 
 
 def by_default(intrinsic: str, *, tokens: bool, adapter: bool, learned: bool) -> str:
-    """The execution of an intrinsic that nobody chose one for.
+    """The execution of an intrinsic that nobody chose one for: of `DEFAULTS`, else the adapter, else a prompt.
 
     Args:
         intrinsic: its name.
@@ -77,8 +86,8 @@ def by_default(intrinsic: str, *, tokens: bool, adapter: bool, learned: bool) ->
         adapter: whether there is an adapter for it.
         learned: whether the model brings weights of tokens and words for it.
     """
-    if tokens and intrinsic in BY_TOKENS:
-        return "combined" if learned else "tokens"
+    if tokens and intrinsic in DEFAULTS:
+        return next(one for one in DEFAULTS[intrinsic] if one != "combined" or learned)
     return "adapter" if adapter else "prompt"
 
 
@@ -96,9 +105,7 @@ def capability(
 
     Args:
         kind: the intrinsic.
-        execution: a name of `EXECUTIONS`; None for the default. That is reflection tokens (with words in common where
-            the model has learned weights), if the model and the intrinsic have them; else the adapter, if there is one;
-            else a prompt.
+        execution: a name of `EXECUTIONS`; None for the default, see `by_default`.
         executor: where requests run.
         codec: of adapter and prompt.
         adapter: its name on the executor.
@@ -123,6 +130,10 @@ def capability(
 
 
 def _method(intrinsic: str, execution: str, prompting: Prompting | None, weights: Path | None) -> Execution:
+    if intrinsic == "uncertainty" and execution == "tokens":
+        if weights is None:
+            raise UserError("uncertainty.tokens: no calibrator was fitted for this model; ask for prompt")
+        return TraceCertainty(ScoreCalibrator.read(weights))
     if intrinsic not in VIEWS:
         raise UserError(f"{intrinsic} cannot be judged by {execution}; it has: adapter, prompt")
     if execution in ("overlap", "bm25"):

@@ -15,7 +15,7 @@ from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Diagnostic, State, Steps
 from selfrag.intrinsics.execution.critiques import Pair
 from selfrag.intrinsics.execution.tokens import Tokens
-from selfrag.intrinsics.execution.words import names, overlap, plain, shown
+from selfrag.intrinsics.execution.words import overlap, plain, shown
 from selfrag.reflection.judgment import Judgment, Source
 
 FORMAT = 1
@@ -27,16 +27,13 @@ def features(judgment: Judgment, pair: Pair) -> Mapping[str, float]:
     """What is weighed, by name.
 
     Returns:
-        `token`: log-odds of the group's score. `overlap`: share of the text's content words in the passage. `names`:
-        the same of its words with a digit or, but for the first word, a capital.
+        `token`: log-odds of the group's score; `overlap`: share of the text's content words in the passage.
     """
     p = min(max(judgment.score, LEAST), 1 - LEAST)
-    passage = shown(pair.passage)
-    found = (math.log(p / (1 - p)), overlap(pair.text, passage), names(pair.text, passage))
-    return MappingProxyType(dict(zip(FEATURES, found, strict=True)))
+    return MappingProxyType({"token": math.log(p / (1 - p)), "overlap": overlap(pair.text, shown(pair.passage))})
 
 
-FEATURES = ("token", "overlap", "names")
+FEATURES = ("token", "overlap")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +59,7 @@ class Weighing:
             found = cls(**record)
             numbers = [found.bias, *(found.weights[name] for name in FEATURES)]
             if set(found.weights) != set(FEATURES) or not all(math.isfinite(float(one)) for one in numbers):
-                raise UserError(f"it needs finite weights of {', '.join(FEATURES)}")
+                raise UserError(f"it needs finite weights of {' and '.join(FEATURES)}")
         except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path} cannot be used: {error}; make it again by scripts/learn_combined.py") from error
         return found

@@ -38,13 +38,6 @@ def overlap(text: str, passage: str) -> float:
     return sum(word in there for word in wanted) / len(wanted) if wanted else 0.0
 
 
-def names(text: str, passage: str) -> float:
-    """Share of the numbers and capitalised words of `text`, but for its first word, that `passage` has; 1 for none."""
-    wanted = [word for at, word in enumerate(_WORD.findall(text)) if (at and word[0].isupper()) or not word.isalpha()]
-    there = set(_WORD.findall(passage.casefold()))
-    return sum(word.casefold() in there for word in wanted) / len(wanted) if wanted else 1.0
-
-
 def shown(passage: Passage) -> str:
     """Title and text."""
     return f"{passage.title}\n{passage.text}"

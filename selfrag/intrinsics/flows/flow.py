@@ -325,7 +325,7 @@ class CertaintyFilter(ReflectorStage):
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
         """Keep, order, or end; an undefined judgment keeps nothing."""
-        states = [progress.state(answer.text) for answer in progress.answers]
+        states = [progress.state(answer) for answer in progress.answers]
         found = [first_score(one) for one in (yield from run.reflect(self.reflector, states))]
         sure = {i: self._certainty(judgment) for i, judgment in enumerate(found) if judgment is not None}
         kept = sorted((i for i, value in sure.items() if value >= self.threshold - 1e-9), key=lambda i: -sure[i])
@@ -353,7 +353,7 @@ class HallucinationFilter(ReflectorStage):
         """Keep or end."""
         if not progress.evidence:
             return progress.noted("faithfulness", "no passages to compare with")
-        states = [progress.state(answer.text) for answer in progress.answers]
+        states = [progress.state(answer) for answer in progress.answers]
         found = yield from run.reflect(self.reflector, states)
         worst = [_lowest(reflection) for reflection in found]
         kept = [a for a, low in zip(progress.answers, worst, strict=True) if low is None or low >= self.threshold]
@@ -375,7 +375,7 @@ class Cite(ReflectorStage):
         """Give each answer its citations; where nothing is defined it keeps those it has."""
         if not progress.evidence:
             return progress.noted("cite", "no passages to cite")
-        states = [progress.state(answer.text) for answer in progress.answers]
+        states = [progress.state(answer) for answer in progress.answers]
         found = yield from run.reflect(self.reflector, states)
         answers = tuple(cited(answer, one) for answer, one in zip(progress.answers, found, strict=True))
         judgments = [judgment for reflection in found for judgment in reflection.judgments]

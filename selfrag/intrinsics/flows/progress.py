@@ -70,10 +70,10 @@ class Progress:
         """The passages found, or else those that came with the conversation; None where nobody has searched yet."""
         return self.passages if self.passages is not None else self.seen.passages or None
 
-    def state(self, answer: str | None = None) -> State:
+    def state(self, answer: Answer | None = None) -> State:
         """What a reflector looks at: the conversation as seen, the passages, and an answer where there is one."""
-        turns = self.seen.messages if answer is None else (*self.seen.messages, Message("assistant", answer))
-        return State(turns, self.evidence or ())
+        turns = self.seen.messages if answer is None else (*self.seen.messages, Message("assistant", answer.text))
+        return State(turns, self.evidence or (), answer=answer)
 
 
 @dataclass(slots=True)

@@ -63,13 +63,21 @@ def fit(logprobs: Sequence[Sequence[float]], right: Sequence[int], *, isotonic: 
     temperature = _temperature(logprobs, right)
     if not isotonic:
         return Calibrator(temperature)
+    correct = [float(int(np.argmax(row)) == one) for row, one in zip(logprobs, right, strict=True)]
+    return Calibrator(temperature, *isotonic_steps(top_probability(logprobs, temperature), correct))
+
+
+def isotonic_steps(values: Floats, correct: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Borders of the steps of isotonic regression, rising [n], and the share of right answers there [n].
+
+    Raises:
+        MissingExtraError: scikit-learn is not installed.
+    """
     require("sklearn", extra="eval")
     from sklearn.isotonic import IsotonicRegression
 
-    correct = [float(int(np.argmax(row)) == one) for row, one in zip(logprobs, right, strict=True)]
-    fitted = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
-    fitted.fit(top_probability(logprobs, temperature), correct)
-    return Calibrator(temperature, tuple(fitted.X_thresholds_.tolist()), tuple(fitted.y_thresholds_.tolist()))
+    fitted = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(values, correct)
+    return tuple(fitted.X_thresholds_.tolist()), tuple(fitted.y_thresholds_.tolist())
 
 
 def out_of_fold(
