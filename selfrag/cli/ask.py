@@ -48,6 +48,7 @@ def ask(
     gate: options.GateOption = None,
     beam: options.Beam = None,
     passages: options.Passages = None,
+    shortlist: options.Shortlist = None,
     segments: options.Segments = None,
 ) -> None:
     """Answer a question, and print the cited passages, the model's judgments and the cost."""
@@ -59,6 +60,7 @@ def ask(
         "forbid": options.constraints("--forbid", forbid),
         "beam": beam,
         "passages": passages,
+        "shortlist": shortlist,
         "max_segments": segments,
         "reflectors": join,
         "gates": gate,

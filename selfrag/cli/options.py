@@ -113,6 +113,12 @@ GateOption = Annotated[
 ]
 Beam = Annotated[int | None, typer.Option(help="hypotheses kept after each segment", rich_help_panel=SEARCH)]
 Passages = Annotated[int | None, typer.Option(help="passages per search", rich_help_panel=SEARCH)]
+Shortlist = Annotated[
+    int | None,
+    typer.Option(
+        help="passages per search that the model judges, of which the best --passages are used", rich_help_panel=SEARCH
+    ),
+]
 Segments = Annotated[
     int | None, typer.Option(help="most segments of an answer; 1 is the short form", rich_help_panel=SEARCH)
 ]

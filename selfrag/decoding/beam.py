@@ -17,7 +17,7 @@ from selfrag.decoding.policy import Action, Decoding
 from selfrag.decoding.reflectors import Critic, Guardrail, ScoreTerm
 from selfrag.decoding.requests import Result
 from selfrag.decoding.trace import ROOT, Decision, Status, check_generated
-from selfrag.decoding.tree import Batch, Commit, Decoder, Found, Tree, find, start_boundary
+from selfrag.decoding.tree import Batch, Commit, Decoder, Found, Tree, find, shortlisted, start_boundary
 from selfrag.decoding.writing import cannot_win, in_question, resume, write
 from selfrag.errors import UserError
 from selfrag.prompting import Prompting, Turn
@@ -100,7 +100,12 @@ def _expand(tree: Tree, live: list[Hypothesis]) -> Generator[Batch, list[Result]
         plans, asked[ROOT] = [(live[0], *routed[:2])], routed[2]
     wanted = [h for h, action, _ in plans if action == "retrieve"]
     results = yield from find(tree, [h.text for h in wanted], tree.query)
-    admitted = yield from admit(tree, [result.passages for result in results], first=first)
+    short = yield from shortlisted(
+        tree, [(h.prefix, result.passages) for h, result in zip(wanted, results, strict=True)]
+    )
+    admitted = yield from admit(tree, [passages for passages, _ in short], first=first)
+    for one, (_, judged) in zip(admitted, short, strict=True):
+        one.judged[:0] = judged
     found = {h.node: (result, one) for h, result, one in zip(wanted, results, admitted, strict=True)}
     candidates: list[Candidate] = []
     for hypothesis, action, reason in plans:

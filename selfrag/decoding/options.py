@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal, TypeAlias, get_args
 
@@ -18,7 +18,7 @@ from selfrag.decoding.requests import Failed, Generate, Generated, Result
 from selfrag.decoding.rescore import replay, settle
 from selfrag.decoding.segments import Branch, applicable, judge
 from selfrag.decoding.trace import ROOT, UNUSABLE, Decision, Node, Status, Trace
-from selfrag.decoding.tree import Batch, Decoder, Found, Tree, ask, find, start_boundary
+from selfrag.decoding.tree import Batch, Decoder, Found, Tree, ask, find, shortlisted, start_boundary
 from selfrag.errors import DecodingError, UserError
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
@@ -169,12 +169,14 @@ def decode_options(
     prompt = prompting.prompt(question)
     boundary = yield from start_boundary(tree, prompt)
     action, reason = policy.action(boundary, has_evidence=False)
-    evidence = Found(None, ())
+    evidence, judged = Found(None, ()), tuple[tuple[str, Judgment], ...]()
     if action == "retrieve":
         (evidence,) = yield from find(tree, [""])
+        ((passages, judged),) = yield from shortlisted(tree, [(prompt, evidence.passages)])
+        evidence = replace(evidence, passages=passages)
         if not evidence.passages:
             reason = f"{reason}; nothing found"
-    tree.decisions.append(Decision(ROOT, action, reason, boundary, evidence.query, evidence.passages))
+    tree.decisions.append(Decision(ROOT, action, reason, boundary, evidence.query, evidence.passages, judged))
     contexts = _contexts(tree, prompt, evidence.passages)
     yield from _relevance(tree, contexts)
     usable = [context for context in contexts if context.failure is None]

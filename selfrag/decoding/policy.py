@@ -69,7 +69,9 @@ class Decoding:
         retrieve_test: the ratio: `yes_no` (appendix A.4), `all` (section 3.3) or `log_ratio` (the official code).
         retrieve_once: keep the first search's passages for every later segment.
         no_retrieval_branch: beside the passages, also try the segment without any.
-        passages: passages per search, K.
+        passages: passages per search that are written from, K.
+        shortlist: passages per search that the model judges by IsRel, in one token each; the best `passages` of them
+            are written from. None writes from the first `passages` that are found.
         beam: hypotheses kept after each segment, B.
         max_segments: most segments; 1 is the short form.
         segment_end: a segment ends at any Retrieve token, at `[Retrieval]` alone, or with the whole completion.
@@ -101,6 +103,7 @@ class Decoding:
     retrieve_once: bool = False
     no_retrieval_branch: bool = False
     passages: int = 5
+    shortlist: int | None = None
 
     beam: int = 2
     max_segments: int = 7
@@ -135,6 +138,8 @@ class Decoding:
                 whole(item.name, value)
             if hint is bool and not isinstance(value, bool):
                 raise UserError(f"{item.name}={value!r:.80}: give True or False")
+        if self.shortlist is not None:
+            whole("shortlist", self.shortlist, self.passages)
         threshold = self.threshold
         if threshold is not None:
             number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
@@ -189,6 +194,11 @@ class Decoding:
         known = {part.reflector for part in self.reflectors if part.replaces is None}
         if unknown := next((name for name in dict(self.weights.joined) if name not in known), None):
             raise UserError(f"weight of {unknown!r}: no reflector of that name joins the score")
+
+    @property
+    def searched(self) -> int:
+        """Passages per search."""
+        return self.shortlist or self.passages
 
     @property
     def prunes(self) -> bool:

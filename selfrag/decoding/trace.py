@@ -53,7 +53,8 @@ class Decision:
         query: what was searched for, None if nothing was.
         passages: evidence for the next segment, one candidate each, duplicates removed; empty after `retrieve` if
             nothing was found or a guardrail let nothing through; the segment is then written without evidence.
-        gates: reflectors that were asked before writing, each with a judgment; undefined ones are left out.
+        gates: reflectors that were asked before writing, each with a judgment; undefined ones are left out. `isrel` are
+            the judgments of a shortlist.
         failure: why the search failed; the answer then ends at this boundary.
     """
 
@@ -242,8 +243,9 @@ def decoding_dict(decoding: Decoding) -> dict[str, Any]:
         values[name] = {str(role): sorted(labels) for role, labels in values[name].items()}
     joined, gates = [str(part) for part in values.pop("reflectors")], [str(gate) for gate in values.pop("gates")]
     survivors, abstention = list(values.pop("survivors")), values.pop("abstention")
-    if not decoding.branch_and_bound:
-        del values["branch_and_bound"]
+    for name in ("branch_and_bound", "shortlist"):
+        if not values[name]:
+            del values[name]
     if joined:
         values |= {"reflectors": joined, "survivors": survivors}
     if gates:

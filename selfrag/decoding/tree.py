@@ -29,7 +29,7 @@ from selfrag.decoding.trace import ROOT, Decision, Node, Trace
 from selfrag.errors import DecodingError, SearchError
 from selfrag.prompting import Prompting, Turn
 from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import RETRIEVE
+from selfrag.reflection.labels import ISREL, RETRIEVE
 
 T = TypeVar("T")
 Asked: TypeAlias = tuple[str, tuple[tuple[str, str, str], ...]]
@@ -240,19 +240,19 @@ def find(
     policy = tree.policy
     ready = tree.given if tree.given is not None else tree.fixed
     if ready is not None:
-        return [Found(None, distinct(ready)[: policy.passages])] * len(last_segments)
+        return [Found(None, distinct(ready)[: policy.searched])] * len(last_segments)
     if not last_segments:
         return []
     once = policy.retrieve_once
     asked = query or tree.question
     queries = [asked if once or not text else f"{asked} {text}" for text in last_segments]
     unique = list(dict.fromkeys(queries))
-    results = yield [Retrieve(query, policy.passages) for query in unique]
+    results = yield [Retrieve(query, policy.searched) for query in unique]
     tree.usage = replace(tree.usage, searches=tree.usage.searches + len(unique))
     found: dict[str, Found] = {}
     for query, result in zip(unique, results, strict=True):
         if isinstance(result, Retrieved):
-            found[query] = Found(query, distinct(result.passages)[: policy.passages])
+            found[query] = Found(query, distinct(result.passages)[: policy.searched])
             continue
         reason = result.reason if isinstance(result, Failed) else f"got {type(result).__name__}"
         if not tree.nodes:
@@ -261,6 +261,40 @@ def find(
     if once and found[asked].failure is None:
         tree.fixed = found[asked].passages
     return [found[query] for query in queries]
+
+
+def shortlisted(
+    tree: Tree, searches: Sequence[tuple[tuple[int, ...], tuple[Passage, ...]]]
+) -> Generator[Batch, list[Result], list[tuple[tuple[Passage, ...], tuple[tuple[str, Judgment], ...]]]]:
+    """The passages of each search that are written from, best first, and what IsRel said of all that were found.
+
+    Each is judged where its segment would begin, so the engine has its prompt when the segment is written. One that
+    cannot be judged comes last.
+
+    Args:
+        tree: the question.
+        searches: for each, the ids before the evidence, and the passages.
+    """
+    policy, vocabulary = tree.policy, tree.prompting.vocabulary
+    if policy.shortlist is None:
+        return [(passages, ()) for _, passages in searches]
+    requests = [
+        Generate((*prefix, vocabulary.retrieve[0], *evidence.ids), 1, watch_ids=vocabulary.watch)
+        for prefix, passages in searches
+        for evidence in (tree.prompting.evidence(passage, policy.passage_tokens) for passage in passages)
+    ]
+    results = iter((yield from ask(tree, requests)))
+    found = []
+    for _, passages in searches:
+        judged: dict[int, Judgment] = {}
+        for number, passage in enumerate(passages):
+            result = next(results)
+            if isinstance(result, Generated):
+                judged[number] = judge(vocabulary, ISREL, result.watched[0], f"passage {passage.id}", passage.id)
+        ranked = sorted(range(len(passages)), key=lambda i: -judged[i].score if i in judged else 1.0)
+        kept = tuple(passages[i] for i in ranked[: policy.passages])
+        found.append((kept, tuple((str(ISREL.role), judgment) for judgment in judged.values())))
+    return found
 
 
 def distinct(passages: Sequence[Passage]) -> tuple[Passage, ...]:

@@ -22,6 +22,7 @@ LONGEST = 32_768
 """Characters of a question or query."""
 MOST = {
     "passages": 50,
+    "shortlist": 100,
     "beam": 16,
     "max_segments": 64,
     "segment_tokens": 2_048,
