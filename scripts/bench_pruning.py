@@ -2,6 +2,7 @@
 
 Answers the same questions with the full search and with `branch_and_bound`, in float32, and compares the generated
 tokens, the time and the answers. The prefix cache is emptied before each run. A table goes to the standard output.
+With `--scripted` a scripted model with segments of 60 to 100 tokens takes the place of the model.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from retrieval.passage import Passage
 from selfrag.api import SelfRAG
 from selfrag.decoding.answer import Answer, Usage
 from selfrag.decoding.trace import Status
+from speed.long_segments import RELEVANCE, compared
 from speed.workload import LONG, OVERVIEW, Item, demo_items, read_items
 
 
@@ -31,7 +33,16 @@ def main() -> int:
     parser.add_argument("--questions", type=int, default=32, help="of each form, default %(default)s")
     parser.add_argument("--segments", type=int, default=LONG.policy.max_segments, help="default %(default)s")
     parser.add_argument("--rounds", type=int, default=1, help="the fastest of so many counts, default %(default)s")
+    parser.add_argument("--scripted", action="store_true", help="a scripted model with long segments")
     given = parser.parse_args()
+    if given.scripted:
+        print("| s(IsRel) | segments | tokens | with bounds | saved | other answers |\n|---|---|---|---|---|---|")
+        for name, deciles in RELEVANCE.items():
+            for segments in (1, 3, 7):
+                full, pruned, differ = compared(deciles, given.questions, segments)
+                saved = f"{1 - pruned / full:.1%}"
+                print(f"| {name} | {segments} | {full:,} | {pruned:,} | {saved} | {differ} |", flush=True)
+        return 0
     say = progress()
     items = read_items(given.data, given.questions, 5) if given.data else demo_items(given.questions, 5)
     rag = SelfRAG.from_pretrained(given.model, retriever=_nothing, engine="vllm", dtype="float32", kv_cache_gib=1.0)

@@ -142,8 +142,9 @@ class _Step:
             requests = [replace(self.candidates[i].request, report=True) for i in waiting]
             known = yield from race(self.tree, requests, partial(self._rule, waiting))
             results |= {waiting[at]: result for at, result in known.items() if has_ended(result)}
-            waiting = [i for i in self.held or () if i in self.nodes]
-            self.held = ()
+            later = [i for i in self.held or () if i in self.nodes]
+            self.held = self._unpromising()
+            waiting = [i for i in later if i not in self.held]
         return results
 
     def _rule(self, running: Sequence[int], known: Mapping[int, Generated | Failed]) -> list[int]:
@@ -245,8 +246,9 @@ class _Step:
 
         They wait for the best ones, and cost one token if the guess is right. A wrong guess costs time, no answer.
         """
-        if len(self.nodes) <= self.tree.policy.beam:
+        room = 1 if self.depth == self.tree.policy.max_segments else self.tree.policy.beam
+        if len(self.nodes) <= room:
             return []
         bounds = {i: node.path_score for i, node in self.nodes.items()}
-        promising = sorted(bounds.values(), reverse=True)[self.tree.policy.beam - 1]
+        promising = sorted(bounds.values(), reverse=True)[room - 1]
         return [i for i, bound in bounds.items() if bound < promising - GAP]

@@ -73,7 +73,9 @@ def test_the_same_answer_as_of_the_full_search(
     pruning = replace(policy, branch_and_bound=True)
     with pytest.MonkeyPatch.context() as patch:
         if shuffled:
-            patch.setattr(writing._Step, "_unpromising", lambda step: [i for i in step.nodes if draw.random() < 0.5])
+            patch.setattr(
+                writing._Step, "_unpromising", lambda step: [i for i in list(step.nodes)[1:] if draw.random() < 0.5]
+            )
         found = outcome(lambda: world.decoded(pruning, pace=pace, batch=batch))
     assert found == outcome(lambda: world.decoded(policy))
 
