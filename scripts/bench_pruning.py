@@ -39,9 +39,9 @@ def main() -> int:
         print("| s(IsRel) | segments | tokens | with bounds | saved | other answers |\n|---|---|---|---|---|---|")
         for name, deciles in RELEVANCE.items():
             for segments in (1, 3, 7):
-                full, pruned, differ = compared(deciles, given.questions, segments)
-                saved = f"{1 - pruned / full:.1%}"
-                print(f"| {name} | {segments} | {full:,} | {pruned:,} | {saved} | {differ} |", flush=True)
+                before, after, differ = compared(deciles, given.questions, segments)
+                saved = f"{1 - after / before:.1%}"
+                print(f"| {name} | {segments} | {before:,} | {after:,} | {saved} | {differ} |", flush=True)
         return 0
     say = progress()
     items = read_items(given.data, given.questions, 5) if given.data else demo_items(given.questions, 5)

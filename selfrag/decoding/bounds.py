@@ -73,8 +73,18 @@ class Bounds:
     answer: Floats
 
 
-def bounds(node: Node, before: Sequence[Floats], weights: Floats, policy: Decoding) -> Bounds:
+def segment_limits(weights: Floats, policy: Decoding) -> tuple[Floats, Floats]:
+    """The lowest and the highest score [S] that any segment can have."""
+    unwritten = Node(0, 0, 0, "passage", None, likelihood=float(policy.likelihood != "none"), status=Status.BOUNDED)
+    return segment_range(unwritten, weights, policy)
+
+
+def bounds(
+    node: Node, before: Sequence[Floats], weights: Floats, policy: Decoding, limits: tuple[Floats, Floats]
+) -> Bounds:
     """The highest scores of a node, as of `segment_range`, after segments with the scores `before`.
+
+    `limits` are those of `segment_limits`.
 
     A path score is linear in each of its segments, so its extremes are at theirs; a blank segment does not count.
     Means, sums and products of positive numbers change in one direction with each equal segment that is added, so the
@@ -88,8 +98,7 @@ def bounds(node: Node, before: Sequence[Floats], weights: Floats, policy: Decodi
     left = policy.max_segments - node.depth
     if left == 0:
         return Bounds(high, path, path)
-    unwritten = Node(0, 0, 0, "passage", None, likelihood=float(policy.likelihood != "none"), status=Status.BOUNDED)
-    least, most = segment_range(unwritten, weights, policy)
+    least, most = limits
     steps = [*before, high]
     ends = [path]
     if policy.accumulate == "product":  # of two negative ones, too

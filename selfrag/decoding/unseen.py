@@ -8,7 +8,7 @@ from functools import cache, reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from selfrag.decoding.bounds import Bounds, below, bounds, segment_range
+from selfrag.decoding.bounds import Bounds, below, bounds, segment_limits, segment_range
 from selfrag.decoding.segments import Floats
 from selfrag.decoding.trace import ROOT, Status, Trace
 
@@ -26,6 +26,7 @@ class Unseen:
         """Take a record, weights [S, T], and segment scores [N, S], in which those of given-up nodes are filled in."""
         self._trace, self._weights, self._segment = trace, weights, segment
         self._prunes = trace.decoding.prunes
+        self._limits = segment_limits(weights, trace.decoding) if self._prunes else (segment, segment)
         self._given_up: dict[int, list[int]] = {}  # by parent
         self._step: list[tuple[int, Bools]] = []  # given-up candidates of the step, and where their parent was kept
         decided = [decision.after for decision in trace.decisions]
@@ -93,4 +94,4 @@ class Unseen:
     def _compute(self, number: int) -> Bounds:
         node, trace = self._trace.nodes[number], self._trace
         before = [self._segment[one.id] for one in trace.path(node.parent) if one.text.strip() or one.parent == ROOT]
-        return bounds(node, before, self._weights, trace.decoding)
+        return bounds(node, before, self._weights, trace.decoding, self._limits)

@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from selfrag.decoding.bounds import below, bounds, highest_likelihood
+from selfrag.decoding.bounds import Bounds, below, bounds, highest_likelihood, segment_limits
 from selfrag.decoding.candidates import (
     Candidate,
     Hypothesis,
@@ -22,7 +22,7 @@ from selfrag.decoding.candidates import (
     unread,
 )
 from selfrag.decoding.requests import Failed, Generated, Result, has_ended
-from selfrag.decoding.segments import judge
+from selfrag.decoding.segments import Floats, judge
 from selfrag.decoding.trace import ROOT, Node, Status
 from selfrag.decoding.tree import Abort, Batch, Race, Tree, ask, race
 from selfrag.reflection.judgment import Judgment
@@ -58,14 +58,16 @@ def write(
     """
     ids = range(len(tree.nodes), len(tree.nodes) + len(candidates))
     results: Mapping[int, Generated | Failed]
+    given_up, done = dict[int, Node](), dict[int, tuple[Node, Hypothesis | None]]()
     if not tree.policy.prunes or len(candidates) < 2:
-        results, given_up = dict(enumerate((yield from ask(tree, [one.request for one in candidates])))), {}
+        results = dict(enumerate((yield from ask(tree, [one.request for one in candidates]))))
     else:
-        step = _Step(tree, candidates, depth, best, ids)
+        step = _Step(tree, candidates, depth, best, ids, _Scale.of(tree))
         results = yield from step.run()
-        given_up = step.given_up
-    ended = [(candidates[i], results[i], ids[i]) for i in range(len(candidates)) if i not in given_up]
-    found = yield from grown(tree, ended, depth)
+        given_up, done = step.given_up, step.grown
+    left = [i for i in range(len(candidates)) if i not in given_up and i not in done]
+    found = yield from grown(tree, [(candidates[i], results[i], ids[i]) for i in left], depth)
+    found = sorted([*found, *done.values()], key=lambda pair: pair[0].id)
     nodes = {node.id: node for node, _ in found} | {node.id: node for node in given_up.values()}
     tree.nodes += [nodes[i] for i in ids]
     bounded = {node.id: candidates[i] for i, node in given_up.items() if node.status is Status.BOUNDED}
@@ -81,14 +83,29 @@ def in_question(tree: Tree, bounded: Mapping[int, Candidate], best: float) -> li
 
 def cannot_win(tree: Tree, live: Sequence[Hypothesis], best: float) -> bool:
     """Whether no answer that begins with one of these hypotheses scores as high as `best`."""
-    return tree.policy.prunes and all(below(_bounds(tree, tree.nodes[one.node])[2], best) for one in live)
+    if not tree.policy.prunes:
+        return False
+    scale = _Scale.of(tree)
+    return all(below(scale.bounds(tree.nodes[one.node]).answer, best)[0] for one in live)
 
 
-def _bounds(tree: Tree, node: Node) -> tuple[float, float, float]:
-    """The highest scores of a segment, of the path that ends with it, and of an answer that begins with that path."""
-    before = [np.array([score]) for score in tree.scores(node.parent)]
-    found = bounds(node, before, np.array([tree.policy.weights.vector]), tree.policy)
-    return float(found.segment[0]), float(found.path[0]), float(found.answer[0])
+@dataclass(slots=True)
+class _Scale:
+    """The settings of a question as `bounds` takes them."""
+
+    tree: Tree
+    weights: Floats
+    limits: tuple[Floats, Floats]
+
+    @classmethod
+    def of(cls, tree: Tree) -> _Scale:
+        weights = np.array([tree.policy.weights.vector])
+        return cls(tree, weights, segment_limits(weights, tree.policy))
+
+    def bounds(self, node: Node) -> Bounds:
+        """The highest scores of a node, each of shape [1]."""
+        before = [np.array([score]) for score in self.tree.scores(node.parent)]
+        return bounds(node, before, self.weights, self.tree.policy, self.limits)
 
 
 def resume(tree: Tree, bounded: Mapping[int, Candidate]) -> Generator[Batch, list[Result], list[Hypothesis]]:
@@ -113,9 +130,12 @@ class _Step:
         depth: of the step.
         best: path score of the best finished hypothesis, -inf without one.
         ids: of the nodes.
-        nodes: what is known of each candidate that has not ended: its scores are the highest that it can reach.
+        scale: settings.
+        nodes: what is known of each candidate that has begun and has not ended: its scores are the highest that it can
+            reach.
         answers: of each candidate that an answer may begin with, the highest score of such an answer.
         usable: those that have ended, can be used, and have their score, each with its node.
+        grown: those that have ended and have their score, the usable ones among them.
         given_up: those that were given up.
         held: those that wait until the promising ones have ended; None before that is decided.
         seen: what was there of each at the last news.
@@ -126,9 +146,11 @@ class _Step:
     depth: int
     best: float
     ids: Sequence[int]
+    scale: _Scale
     nodes: dict[int, Node] = field(default_factory=dict)
     answers: dict[int, float] = field(default_factory=dict)
     usable: dict[int, tuple[Node, Hypothesis]] = field(default_factory=dict)
+    grown: dict[int, tuple[Node, Hypothesis | None]] = field(default_factory=dict)
     given_up: dict[int, Node] = field(default_factory=dict)
     held: Collection[int] | None = None
     seen: dict[int, Generated | Failed] = field(default_factory=dict)
@@ -137,7 +159,7 @@ class _Step:
         """The results of the candidates that were not given up."""
         results: dict[int, Generated | Failed] = {}
         waiting = list(range(len(self.candidates)))
-        self.nodes = {i: self._bounded(i, None) for i in waiting}
+        self.answers = dict.fromkeys(waiting, np.inf)
         while waiting:
             requests = [replace(self.candidates[i].request, report=True) for i in waiting]
             known = yield from race(self.tree, requests, partial(self._rule, waiting))
@@ -158,13 +180,14 @@ class _Step:
 
     def _see(self, i: int, result: Generated | Failed) -> None:
         """Take in what is there of a candidate."""
-        if i not in self.nodes or self.seen.get(i) is result:
+        if i in self.given_up or self.seen.get(i) is result:
             return
         self.seen[i] = result
         if not isinstance(result, Failed) and not has_ended(result):
             self.nodes[i] = self._bounded(i, result)
             return
-        del self.nodes[i], self.answers[i]
+        self.nodes.pop(i, None)
+        del self.answers[i]
         one = self.candidates[i]
         reading = read_candidate(self.tree, one, result)
         if reading is None:
@@ -172,11 +195,11 @@ class _Step:
         if unread(self.tree, one, reading):
             self.answers[i] = np.inf  # its score is not known yet
             return
-        node, hypothesis = grow(self.tree, one, result, self.ids[i], reading, self.depth)
+        self.grown[i] = node, hypothesis = grow(self.tree, one, result, self.ids[i], reading, self.depth)
         if hypothesis is not None:
             self.usable[i] = node, hypothesis
             if not self._over(node):
-                self.answers[i] = _bounds(self.tree, node)[2]
+                self.answers[i] = float(self.scale.bounds(node).answer[0])
 
     def _give_up(self) -> None:
         """Give up the candidates that are not allowed, or are ruled out by those that have ended."""
@@ -202,28 +225,25 @@ class _Step:
         self.given_up[i] = self.nodes.pop(i)
         del self.answers[i]
 
-    def _bounded(self, i: int, begun: Generated | None) -> Node:
-        """The node of a candidate that has not ended, with the highest scores that it can reach."""
-        tree, policy, one = self.tree, self.tree.policy, self.candidates[i]
+    def _bounded(self, i: int, begun: Generated) -> Node:
+        """The node of a candidate that has begun, with the highest scores that it can reach."""
+        policy, one = self.tree.policy, self.candidates[i]
         node = Node(self.ids[i], one.parent.node, self.depth, one.branch, one.passage, status=Status.BOUNDED)
-        node.dropped_tokens = one.dropped_tokens
-        node.token_ids = () if begun is None else begun.token_ids
-        logprobs = () if begun is None else begun.token_logprobs
-        node.likelihood = highest_likelihood(policy, logprobs, one.request.max_tokens)
-        if begun is not None or one.branch != "passage":
-            node.judgments = {Role.RELEVANCE: self._relevance(one, begun)}
-            if not policy.allows(node.judgments, node.judgments.keys()):
-                node.status, node.finish = Status.FORBIDDEN, "its IsRel is not allowed"
-        node.score, node.path_score, self.answers[i] = _bounds(tree, node)
+        node.dropped_tokens, node.token_ids = one.dropped_tokens, begun.token_ids
+        node.likelihood = highest_likelihood(policy, begun.token_logprobs, one.request.max_tokens)
+        node.judgments = {Role.RELEVANCE: self._relevance(one, begun)}
+        if not policy.allows(node.judgments, node.judgments.keys()):
+            node.status, node.finish = Status.FORBIDDEN, "its IsRel is not allowed"
+        found = self.scale.bounds(node)
+        node.score, node.path_score = float(found.segment[0]), float(found.path[0])
+        self.answers[i] = float(found.answer[0])
         return node
 
-    def _relevance(self, one: Candidate, begun: Generated | None) -> Judgment | None:
+    def _relevance(self, one: Candidate, begun: Generated) -> Judgment | None:
         """IsRel as it will be read of the whole segment: it is due at the first token, or nowhere."""
         vocabulary = self.tree.prompting.vocabulary
-        due = begun is not None and one.branch == "passage"
-        if begun is None or not due:
-            return None
-        if begun.token_ids[0] not in vocabulary.group(ISREL) and Role.RELEVANCE not in forced_roles(self.tree):
+        written = begun.token_ids[0] in vocabulary.group(ISREL)
+        if one.branch != "passage" or not (written or Role.RELEVANCE in forced_roles(self.tree)):
             return None
         return judge(vocabulary, ISREL, begun.watched[0], one.site, one.evidence)
 
