@@ -3,7 +3,7 @@
     python scripts/ship_intrinsics.py --runs runs/intrinsics --report report [--note answerability="Use it for .."]
 
 RUNS is the folder of `train_intrinsics.py`, REPORT that of `selfrag eval intrinsics --adapters RUNS --out REPORT`. An
-adapter that is there already is replaced.
+adapter that is there already is replaced; what was learned about tokens stays.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from retrieval.atomic import write_text
 from selfrag.demo import intrinsics
 from selfrag.errors import UserError
 from selfrag.experiments.intrinsics.run import found_adapters
+from selfrag.loading import CALIBRATOR, WEIGHTS
 from selfrag.training.export import published
 from selfrag.training.intrinsics.rows import STEMS
 
@@ -81,9 +82,13 @@ def ship(runs: Path, report: Path, to: Path, notes: dict[str, str]) -> list[Path
     made = []
     for name, folder in sorted(found.items()):
         target = to / name
+        learned = [path for file in (WEIGHTS, CALIBRATOR) if (path := target / file).is_file()]
+        kept = {path.name: path.read_bytes() for path in learned}
         shutil.rmtree(target, ignore_errors=True)
         with published(target) as draft:
             shutil.copytree(folder, draft, dirs_exist_ok=True)
+            for file, content in kept.items():
+                (draft / file).write_bytes(content)
             write_text(draft / "README.md", cards[name])
         made.append(target)
     return made

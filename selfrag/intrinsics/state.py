@@ -245,6 +245,14 @@ def same_question(first: str, second: str) -> bool:
     return first.casefold().split() == second.casefold().split()
 
 
+def search_query(asked: str, rewrite: str) -> str:
+    """What is searched for: the question as asked with its rewrite after it, once where they are equal.
+
+    A rewrite may lose a word of the question; then the search still has it.
+    """
+    return asked if same_question(asked, rewrite) else f"{asked} {rewrite}"
+
+
 def read_conversation(path: Path) -> tuple[tuple[Message, ...], tuple[Passage, ...]]:
     """Turns and passages of a file.
 

@@ -59,7 +59,11 @@ def ship(trained, capsys, monkeypatch):
 def test_a_card_gets_figures_licences_and_what_it_is_good_for(trained, ship):
     for _ in range(2):  # a second time replaces the first
         assert ship("--note", "answerability=A gate with a low threshold.") == (0, "answerability: 0.00 MB\n", "")
-    folder = trained / "package" / "answerability"
+        folder = trained / "package" / "answerability"
+        (folder / "combined.json").write_text("{}")
+    assert ship()[0] == 0
+    assert (folder / "combined.json").read_text() == "{}"  # what was learned about tokens stays
+    ship("--note", "answerability=A gate with a low threshold.")
     assert (folder / "adapter_model.safetensors").read_bytes() == b"0" * 1000
     text = (folder / "README.md").read_text()
     assert "best of 1 looks at 2 held-out examples" in text

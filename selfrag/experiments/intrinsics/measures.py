@@ -25,7 +25,7 @@ from selfrag.experiments.intrinsics.flows import Turn
 from selfrag.experiments.intrinsics.subjects import PUBLISHED, Subject
 from selfrag.experiments.report_tables import Section, Table, given, percent, share
 from selfrag.intrinsics.contract import Reflection, Request
-from selfrag.intrinsics.state import State, same_question
+from selfrag.intrinsics.state import State, same_question, search_query
 from selfrag.training.intrinsics.certainty import Answered, conversation, top_probability
 from selfrag.training.intrinsics.rows import WORSE, Labelled, gold_of, without_evidence
 
@@ -437,7 +437,11 @@ def _retrieval(
 ) -> tuple[list[Table], dict[str, Any], list[dict[str, Any]]]:
     queries: dict[str, list[str]] = {"no rewrite": [one.state.query or "" for one in followups]}
     for subject in subjects:
-        queries[subject.name] = [one.text for one in _ask(subject, REWRITE_PART, [turn.state for turn in followups])]
+        written = [one.text for one in _ask(subject, REWRITE_PART, [turn.state for turn in followups])]
+        queries[subject.name] = written
+        queries[f"{subject.name} after the question"] = [
+            search_query(asked, text) for asked, text in zip(queries["no rewrite"], written, strict=True)
+        ]
     queries["gold rewrite"] = [one.gold for one in followups]
     rankings = {system: search(texts, max(DEPTHS)) for system, texts in queries.items()}
     parts = {

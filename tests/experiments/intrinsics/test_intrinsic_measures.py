@@ -194,6 +194,7 @@ def test_rewrites_against_people_and_by_what_they_find():
     assert found["untrained"]["undefined"] == 6
     full = {system: value(found[system], "retrieval", "full", "recall@5") for system in ("adapter", "gold rewrite")}
     assert full["adapter"] == full["gold rewrite"] == 1.0
+    assert value(found, "adapter after the question", "retrieval", "full", "recall@5") == 1.0
     assert value(found["adapter"], "retrieval", "standalone", "ndcg@10") == 1.0
 
 
