@@ -157,6 +157,7 @@ def read_questions(path: str | Path) -> Iterator[Question]:
     """
 
     def parse(record: dict[str, Any]) -> Question:
+        need(record, ("id", "group", "instruction"), FIELDS)
         key = text_of(record, "id")
         if not key:
             raise UserError("'id' is empty")
@@ -193,6 +194,7 @@ def parse_labelled(record: dict[str, Any]) -> Labelled:
     Raises:
         UserError: a key is missing or of the wrong type, the group is unknown, or the label is not one of its group.
     """
+    need(record, ("id", "group", "instruction", "label"), FIELDS)
     case = parse_case(record)
     label = text_of(record, "label")
     if label not in case.labels.names:
@@ -218,6 +220,29 @@ def parse_case(record: dict[str, Any]) -> Case:
     if not instruction.strip():
         raise UserError("'instruction' is empty")
     return Case(group, instruction, text_of(record, "preceding", ""), text_of(record, "output", ""), passage)
+
+
+FIELDS = (
+    "a case has the texts id, group and instruction, a labelled one also label; it may have output, preceding,"
+    " evidence (title and text), dataset, label_source and rule"
+)
+"""For messages."""
+
+
+def need(record: Mapping[str, Any], required: Sequence[str], fields: str) -> None:
+    """Refuse a row that lacks a key.
+
+    Args:
+        record: the row.
+        required: keys that it must have.
+        fields: what a row has, for the message.
+
+    Raises:
+        UserError: names the first key that is missing, those that are there, and what a row has.
+    """
+    if missing := [name for name in required if name not in record]:
+        found = ", ".join(map(repr, list(record)[:8])) or "nothing"
+        raise UserError(f"no {missing[0]!r} in a row with {found:.200}; {fields}")
 
 
 def text_of(record: Mapping[str, Any], key: str, default: str | None = None) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from critic.cases import passage_of, text_of
+from critic.cases import need, passage_of, text_of
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.jsonl import read_identified
@@ -39,6 +39,10 @@ class Pair:
         return record
 
 
+FIELDS = "a pair has the texts id, instruction and output, and may have dataset, kind and gold_passages"
+"""For messages."""
+
+
 def read_pairs(path: str | Path) -> Iterator[Pair]:
     """Read a JSONL file of pairs (`.gz` allowed), strictly.
 
@@ -54,10 +58,11 @@ def parse_pair(record: dict[str, Any]) -> Pair:
     Raises:
         UserError: a key is missing or of the wrong type, or instruction or output is blank.
     """
+    need(record, ("id", "instruction", "output"), FIELDS)
     key = text_of(record, "id")
     gold = record.get("gold_passages", [])
     if not isinstance(gold, list) or not all(isinstance(p, dict) for p in gold):
-        raise UserError("'gold_passages' must be a list of objects")
+        raise UserError("'gold_passages' must be a list of objects, each with a text and perhaps a title and an id")
     passages = tuple(passage_of(p, f"{key}/p{n}") for n, p in enumerate(gold, 1))
     instruction, output = text_of(record, "instruction"), text_of(record, "output")
     for name, value in (("instruction", instruction), ("output", output)):

@@ -139,10 +139,11 @@ def _part_dict(part: Part) -> dict[str, Any]:
 
 
 def _only(record: dict[str, Any], needed: set[str], optional: set[str], what: str) -> None:
+    has = f"it has {', '.join(sorted(needed))}" + (f" and may have {', '.join(sorted(optional))}" if optional else "")
     if missing := sorted(needed - set(record)):
-        raise UserError(f"{what} lacks {', '.join(missing)}")
+        raise UserError(f"{what} lacks {', '.join(missing)}; {has}")
     if unknown := sorted(str(key) for key in set(record) - needed - optional):
-        raise UserError(f"{what} has unknown {', '.join(unknown)}")
+        raise UserError(f"{what} has unknown {', '.join(unknown)}; {has}")
 
 
 def _text(record: dict[str, Any], key: str) -> str:

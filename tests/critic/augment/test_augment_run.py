@@ -173,9 +173,13 @@ def test_two_runs_in_one_place_are_kept_apart(tmp_path: Path) -> None:
 BAD = [
     ({"output": ""}, "'output' is empty"),
     ({"output": None}, "'output' must be text, not None"),
+    ({"output": 3}, "'output' must be text, not 3"),
     ({"output": "  \n"}, "'output' is empty"),
     ({"instruction": ""}, "'instruction' is empty"),
-    ({"gold_passages": ["x"]}, "'gold_passages' must be a list of objects"),
+    (
+        {"gold_passages": ["x"]},
+        "'gold_passages' must be a list of objects, each with a text and perhaps a title and an id",
+    ),
     ({"id": "p0"}, "id 'p0' occurs twice"),
 ]
 
@@ -240,7 +244,7 @@ def test_columns_of_a_data_set_are_mapped_and_ids_made(tmp_path: Path) -> None:
     rows = [{"question": f"Who {n}?", "answer": "Me"} for n in range(3)]
     found = list(DatasetPairs(rows, "mine", {"instruction": "question", "output": "answer"}))
     assert found[2] == Pair("mine-3", "", "Who 2?", "Me")
-    with pytest.raises(UserError, match=r"mine row 1: 'output' must be text, not None"):
+    with pytest.raises(UserError, match=r"mine row 1: no 'output' in a row with 'id', 'question', .*; a pair has"):
         list(DatasetPairs(rows, "mine", {"instruction": "question", "output": "reply"}))
 
 
