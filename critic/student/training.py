@@ -19,7 +19,7 @@ from selfrag.errors import UserError
 from selfrag.training.job import base_name, trained
 from selfrag.training.recipes import GENERATOR, Recipe, Stage
 from selfrag.training.rows import GROUP_OF_ROLE, MASKED, Example, Group
-from selfrag.training.run import Prepared, Trained
+from selfrag.training.run import Prepared, Trained, split_off
 from selfrag.training.settings import Scale, TrainingConfig
 
 if TYPE_CHECKING:
@@ -275,7 +275,8 @@ def prepared_rows(
     content = json.dumps([row.as_dict() for row in rows], ensure_ascii=False, sort_keys=True)
     digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
     inputs = {"prompt": codec.fingerprint, "rows": digest}
-    return Prepared(made, strata, inputs, {**facts, **source, "critic": settings})
+    prepared = Prepared(made, strata, inputs, {**facts, **source, "critic": settings})
+    return split_off(prepared, [row.case.instruction for row in rows], config.training)
 
 
 def _export(found: Trained, base_dir: Path, out_dir: Path, config: CriticConfig) -> None:

@@ -137,7 +137,7 @@ def render(product: Product, base: str, recipe: str, run: dict[str, Any], record
     # Markdown: HTML is escaped by `_cell`, in what comes from files.
     environment = Environment(loader=PackageLoader("selfrag", "training"), keep_trailing_newline=True)  # noqa: S701
     environment.filters["cell"] = _cell
-    facts = run["facts"]
+    facts, looks = run["facts"], [record for record in records if "validation" in record]
     return environment.get_template("card.md.j2").render(
         product=product,
         title=product.title.format(rank=run["config"].get("lora", {}).get("rank")),
@@ -150,6 +150,8 @@ def render(product: Product, base: str, recipe: str, run: dict[str, Any], record
         tokens=sum(record["tokens"] for record in records),
         seconds=sum(record["seconds"] for record in records),
         figures=list(last_figures(records)),
+        best=min(looks, key=lambda one: (one["validation"]["loss"], one["step"]), default=None),
+        looks=len(looks),
     )
 
 

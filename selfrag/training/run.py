@@ -172,6 +172,30 @@ class Prepared:
     validation: Sequence[Example] = ()  # held-out examples, of which nothing is learned
 
 
+def split_off(prepared: Prepared, groups: Sequence[str], config: TrainingConfig) -> Prepared:
+    """Move the share `held_out` of the examples to the validation.
+
+    Args:
+        prepared: with all examples to learn.
+        groups: of each example; a group stays together.
+        config: of the run.
+
+    Raises:
+        UserError: as `held_out`.
+    """
+    if not config.held_out:
+        return prepared
+    out = held_out(groups, config.held_out, config.seed)
+    learned = [row for row in range(len(groups)) if row not in out]
+    return replace(
+        prepared,
+        examples=[prepared.examples[row] for row in learned],
+        strata=[prepared.strata[row] for row in learned],
+        facts={**prepared.facts, "held_out": len(out)},
+        validation=[prepared.examples[row] for row in sorted(out)],
+    )
+
+
 Prepare: TypeAlias = Callable[[Any], Prepared]
 """Makes examples, given the expanded tokenizer."""
 
@@ -222,7 +246,7 @@ def rows_of(rows_path: Path, config: TrainingConfig, *, leave_long: bool = False
             more = f" ({len(refused) - 1} more rows have the same fault)" if len(refused) > 1 else ""
             raise UserError(f"{rows_path}: {refused[0]}{more}")
         shortened = [example.dropped_tokens for example in examples if example.dropped_tokens]
-        return Prepared(
+        made = Prepared(
             examples,
             [row.source for row in rows],
             {"rows": fingerprint(rows_path)},
@@ -234,6 +258,7 @@ def rows_of(rows_path: Path, config: TrainingConfig, *, leave_long: bool = False
                 "sources": dict(sorted(Counter(row.source for row in rows).items())),
             },
         )
+        return split_off(made, [row.instruction for row in rows], config)
 
     return prepare
 

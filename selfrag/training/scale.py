@@ -126,8 +126,8 @@ def fit_scaled(
         raise UserError("a later stage begins from the merged checkpoint of the one before: give it as the base model")
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     config, why = settled(config, run_dir, accelerator.type if accelerator else "cpu")
-    if config.patience is not None:
-        raise UserError("patience (early stopping) is for the loop for one process; take a recipe without [scale]")
+    if config.patience is not None or config.held_out:
+        raise UserError("held_out and patience are for the loop for one process; take a recipe without [scale]")
     begun = begin(
         prepare, base_dir, replace(config, workers=1), why, lambda: load_scaled(base_dir, config, scale), start
     )

@@ -90,7 +90,7 @@ _COUNTS = (
 )
 """Whole numbers of at least 1; where the setting may be left out, None is fine."""
 
-_SHARES = ("warmup", "beta1", "beta2")
+_SHARES = ("warmup", "beta1", "beta2", "held_out")
 """Numbers from 0 to 1."""
 
 _AMOUNTS = ("learning_rate", "row_learning_rate", "weight_decay", "clip", "checkpoint_minutes")
@@ -151,6 +151,9 @@ class TrainingConfig:
     weighting: Weighting = field(default_factory=Weighting)  # share of each kind of position in the loss
     checkpoint_steps: int = 25  # steps between two checkpoints, at most
     checkpoint_minutes: float = 10.0  # minutes between two checkpoints, at most
+    # share of the rows that nothing is learned of and the run is validated on, whole instructions together; adapters of
+    # intrinsics have a share of their own in `[rows]`
+    held_out: float = 0.0
     validate_steps: int = 25  # steps between two looks at the held-out rows, if there are any
     # looks without a lower held-out loss after which the run stops; None trains to the end. The product has the
     # parameters of the best look.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import tiny
@@ -10,9 +11,10 @@ import torch
 from trained import ROWS, config, write
 
 from selfrag.errors import UserError
+from selfrag.training.job import Job, run, trained
 from selfrag.training.journal import Journal
 from selfrag.training.run import Prepared, fit, held_out, improved, rows_of
-from selfrag.training.settings import Lora, Reach
+from selfrag.training.settings import Lora, Reach, Scale
 
 WITHOUT_ROWS = Reach(token_rows=False)
 
@@ -108,3 +110,20 @@ def test_without_held_out_rows_nothing_is_looked_at(base_dir, tmp_path):
     fit(rows_of(write(tmp_path / "rows.jsonl", ROWS), settings), base_dir, tmp_path / "run", settings)
     assert all("validation" not in one for one in log(tmp_path / "run"))
     assert not (tmp_path / "run" / "best.pt").exists()
+
+
+def test_a_share_of_the_rows_is_held_out_by_a_setting(base_dir, tmp_path):
+    more = [replace(one, id=f"{one.id}{n}") for n in range(3) for one in ROWS]  # copies share their instruction
+    settings = config(epochs=2, held_out=0.34, validate_steps=1, reach=WITHOUT_ROWS)
+    job = Job(write(tmp_path / "rows.jsonl", more), base_dir, tmp_path / "out", settings)
+    run(job)
+    facts = json.loads((job.run_dir / "manifest.json").read_text())["facts"]
+    assert (facts["rows"], facts["held_out"]) == (9, 3)
+    looks = [one["validation"] for one in log(job.run_dir) if "validation" in one]
+    assert len(looks) == len(log(job.run_dir))
+    assert (job.run_dir / "best.pt").exists()
+    card = (job.product / "README.md").read_text()
+    assert "3 rows, of which nothing was learned. The parameters are those after step" in card
+    assert f"{min(look['loss'] for look in looks):.3f}." in card
+    with pytest.raises(UserError, match="held_out and patience are for the loop for one process"):
+        trained(rows_of(job.rows, settings), base_dir, tmp_path / "scaled", settings, Scale())

@@ -109,6 +109,14 @@ def test_the_manifest_tells_rows_labels_and_lengths(base, rows, tmp_path):
 
 
 @pytest.mark.engine
+def test_a_critic_can_be_validated_on_held_out_rows(base, rows, tmp_path):
+    model = train_critic(rows, base, tmp_path / "run", config(max_steps=2, held_out=0.2, validate_steps=1))
+    facts = json.loads((tmp_path / "run" / "run" / "manifest.json").read_text())["facts"]
+    assert 0 < facts["held_out"] < facts["rows"] / 2
+    assert f"{facts['held_out']} rows, of which nothing was learned." in (model / "README.md").read_text()
+
+
+@pytest.mark.engine
 def test_a_kill_between_the_checkpoint_and_its_card_is_mended(base, rows, tmp_path):
     model = train_critic(rows, base, tmp_path / "run", config(max_steps=1))
     before = {path.name: path.read_bytes() for path in model.iterdir()}
