@@ -52,7 +52,8 @@ TALK = [
 ]
 REWRITE = "Who founded Microsoft?"
 MICROSOFT = Passage("ms", "Microsoft was founded by Bill Gates and Paul Allen. It is big.", "Microsoft")
-KNOWN = {"and for Microsoft?": passages("d1"), REWRITE: (MICROSOFT,)}
+BOTH = f"and for Microsoft? {REWRITE}"
+KNOWN = {"and for Microsoft?": passages("d1"), REWRITE: (MICROSOFT,), BOTH: (MICROSOFT,)}
 YES = "[Relevant]Found.[Fully supported][Utility:5]</s>"
 
 
@@ -94,7 +95,7 @@ def test_the_papers_flows(name: str) -> None:
     answerability, judge = gate(0.9)
     flow = named(name, SelfRAGWriter(PROMPTING, Decoding(mode="always")), rewrite=rewrite, answerability=answerability)
     answer, serving, searches = go(flow)
-    assert searches.queries == [REWRITE if "qr" in name else "and for Microsoft?"]
+    assert searches.queries == [BOTH if "qr" in name else "and for Microsoft?"]
     found = ["ms"] if "qr" in name else ["d1"]
     assert [p.id for p in answer.citations] == found
     for request in judge.requests:  # the gate sees the original, and the passages of the search
@@ -138,7 +139,7 @@ def test_what_a_rewrite_changes_is_a_parameter(scope: Any, last: str, turns: int
     writer = SelfRAGWriter(PROMPTING, Decoding(mode="always"))
     flow = named("qr+ad", writer, rewrite=rewrite, answerability=answerability, rewrite_scope=scope)
     answer, serving, searches = go(flow)
-    assert searches.queries == [REWRITE]
+    assert searches.queries == [BOTH]
     (request,) = judge.requests
     assert (request.state.messages[-1].content, len(request.state.messages)) == (last, turns)
     assert all(f"### Instruction:\n{last}" in text for text in prompts(serving))
@@ -157,7 +158,9 @@ def test_without_a_search_of_its_own_a_flow_lets_the_model_decide() -> None:
     rewrite, _ = rewriter()
     never = SelfRAGWriter(PROMPTING, Decoding(mode="never"))
     assert go(named("qr", never, rewrite=rewrite, k=None))[2].queries == []
-    assert go(named("qr", SelfRAGWriter(PROMPTING), rewrite=rewrite, k=None))[2].queries == [REWRITE]
+    assert go(named("qr", SelfRAGWriter(PROMPTING), rewrite=rewrite, k=None))[2].queries == [BOTH]
+    alone = Flow((Rewrite(rewrite, query="rewrite"), Write(SelfRAGWriter(PROMPTING))))
+    assert go(alone)[2].queries == [REWRITE]  # as in the paper
 
 
 def test_flows_compose() -> None:
@@ -322,7 +325,7 @@ def test_a_follow_up_searches_with_the_rewrite() -> None:
     answer = model.generate(TALK)
     assert [p.id for p in answer.citations] == ["ms"]
     assert isinstance(model.retriever, Searches)
-    assert model.retriever.queries == [REWRITE]
+    assert model.retriever.queries == [BOTH]
     assert isinstance(model.engine, ScriptedEngine)
     assert "Steve Jobs and others." in prompts(model.engine)[0]
     assert [(step.name, step.outcome) for step in answer.steps] == [("rewrite", REWRITE), ("write", "1 written")]

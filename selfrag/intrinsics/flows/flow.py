@@ -29,7 +29,7 @@ from selfrag.intrinsics.flows.progress import (
     taken,
 )
 from selfrag.intrinsics.sentences import response_sites
-from selfrag.intrinsics.state import Conversation, read_state, same_question
+from selfrag.intrinsics.state import Conversation, read_state, same_question, search_query
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import Role
 
@@ -45,10 +45,13 @@ class Rewrite(ReflectorStage):
     # place of the last user turn (granite-io). `alone`: they see nothing else, for models that were trained on single
     # exchanges.
     rewrite_scope: Sees = "retrieval"
+    # what is searched for: the question with its rewrite after it, or the rewrite alone (the paper)
+    query: Literal["both", "rewrite"] = "both"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         choice("rewrite_scope", self.rewrite_scope, ("retrieval", "conversation", "alone"))
+        choice("query", self.query, ("both", "rewrite"))
 
     def run(self, progress: Progress, run: Run) -> Staging[Progress]:
         """Set the query; where the model wrote no rewrite, the question stays."""
@@ -59,7 +62,8 @@ class Rewrite(ReflectorStage):
             return progress.noted("rewrite", f"kept as asked: {why}")
         changed = "unchanged" if same_question(progress.query, text) else text
         seen = self._seen(progress.seen, text)
-        return progress.noted("rewrite", changed, reflection.judgments, query=text, seen=seen)
+        query = search_query(progress.query, text) if self.query == "both" else text
+        return progress.noted("rewrite", changed, reflection.judgments, query=query, seen=seen)
 
     def _seen(self, seen: State, text: str) -> State:
         index = seen.last("user")
