@@ -102,8 +102,8 @@ def test_a_policy_of_an_installed_package_is_a_preset(installed: Path, capsys: p
         threshold=0.05, forbid={"isrel": "Irrelevant"}, beam=1, weights=Weights(isrel=2.0)
     )
     assert main(["ask", "Q", "--policy", "careless"]) == 2
-    line = "selfrag: Invalid value for '--policy': 'careless' is not one of 'paper', 'official', 'careful'.\n"
-    assert capsys.readouterr().err == line
+    line = "selfrag: Invalid value for '--policy': 'careless' is not one of 'paper', 'official', 'careful', "
+    assert capsys.readouterr().err.startswith(line)
 
 
 @pytest.mark.parametrize("name", plugins.PARTS)
