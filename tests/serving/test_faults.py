@@ -80,6 +80,7 @@ class Gated:
         ({"selfrag": {"threshold": float("nan")}}, "threshold=nan"),
         ({"selfrag": {"mode": "sometimes"}}, "selfrag.mode: Input should be 'adaptive', 'always' or 'never'"),
         ({"selfrag": {"beam": 1_000_000}}, "selfrag.beam: Input should be less than or equal to 16"),
+        ({"selfrag": {"shortlist": 1_000_000}}, "selfrag.shortlist: Input should be less than or equal to 100"),
         ({"selfrag": {"beam": "2"}}, "selfrag.beam: Input should be a valid integer"),
         ({"selfrag": {"weights": {"issup": "high"}}}, "selfrag.weights.issup"),
         ({"selfrag": {"require": {"issup": "Perfect"}}}, "Perfect"),
