@@ -106,7 +106,7 @@ def test_the_train_command_counts_without_training(rows, tiny_llama_plain, tmp_p
     ("more", "said"),
     [
         (["--epochs", "0"], "--epochs"),
-        (["--processes", "2"], "without a recipe one process trains"),
+        (["--processes", "2"], "recipe critic/cpu is for one process"),
         (["--recipe", "nowhere"], "no recipe nowhere"),
         (["--recipe", "fsdp"], "needs GPUs, and there is none here"),
         (["--base", "nobody/at/all"], "no model at nobody/at/all"),
