@@ -280,7 +280,7 @@ def bare_loads(source: str) -> list[int]:
     for node in ast.walk(ast.parse(source)):
         named = isinstance(node, ast.Constant) and node.value in ("from_pretrained", "from_config")
         taken = isinstance(node, ast.Attribute) and node.attr in ("from_pretrained", "pipeline")
-        ours = taken and isinstance(node.value, ast.Name) and node.value.id in ("SelfRAG", "Library")
+        ours = taken and isinstance(node.value, ast.Name) and node.value.id in ("SelfRAG", "Library", "SearchTagModel")
         open_call = (
             isinstance(node, ast.Call)
             and (node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", ""))
