@@ -23,7 +23,6 @@ LONGEST = 32_768
 MOST = {
     "passages": 50,
     "shortlist": 100,
-    "shortlist": 100,
     "beam": 16,
     "max_segments": 64,
     "segment_tokens": 2_048,
