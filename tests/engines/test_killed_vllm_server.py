@@ -19,7 +19,7 @@ sys.path[:0] = [str(TESTS / "serving"), str(TESTS / "decoding")]
 
 from served import Running, serve, soon  # noqa: E402, F401 - a fixture
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow]  # two starts of a server
 CORPUS = [Passage("a", "Alpha is the first letter.", "Alpha"), Passage("b", "Beta is the second.", "Beta")]
 
 

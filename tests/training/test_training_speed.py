@@ -57,6 +57,7 @@ def test_every_system_sees_the_same_rows_and_has_the_same_losses(contest, plain,
     assert found.speed > 0
 
 
+@pytest.mark.slow  # three processes that load everything
 @pytest.mark.parametrize("system", ["plain", "trl"])
 def test_smaller_batches_of_the_others_do_not_change_their_losses(contest, plain, system):
     if system == "trl":
