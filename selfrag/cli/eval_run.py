@@ -79,7 +79,7 @@ def run(
 
     from selfrag.cluster import Actors
     from selfrag.evaluation.presets import Given
-    from selfrag.evaluation.runner import Cluster, Source, run_systems
+    from selfrag.evaluation.runner import Cluster, OpenedOnUse, Source, run_systems
     from selfrag.evaluation.runner import Model as Answering
 
     quiet()
@@ -96,7 +96,7 @@ def run(
         retry_failed=retry_failed,
         traces=traces,
         cluster=None if ray is None else Cluster(ray, Actors(workers, num_gpus=gpus)),
-        search=source.open if source.searches else None,
+        retriever=OpenedOnUse(source.open) if source.searches else None,
     )
     _show([out / one for one in names], results, against, seed)
 

@@ -18,7 +18,7 @@ from retrieval.atomic import locked_directory
 from retrieval.checks import component
 from retrieval.manifests import MANIFEST
 from retrieval.milvus import Collection, is_milvus
-from retrieval.passage import Retriever
+from retrieval.passage import Passage, Retriever
 from selfrag.cluster import ERROR, Actors, connect, on_actors, require_ray
 from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.sessions import Serving
@@ -30,7 +30,7 @@ from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.multiple_choice import Form
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import RecordFile, RunDirectory, Spent
-from selfrag.evaluation.systems import Searching, System, named_system, system_of_task, tokenizer_of
+from selfrag.evaluation.systems import System, named_system, system_of_task, tokenizer_of
 from selfrag.evaluation.task import Task
 from selfrag.evaluation.task_files import TaskFile, read_tasks, with_evidence
 from selfrag.loading import index_directory, load_index, resolve_model
@@ -104,28 +104,37 @@ Raises `UserError` where nothing can continue, such as a dead engine; what was y
 """
 
 
-Open: TypeAlias = Callable[[], Retriever]
-"""Opens what searches for systems that do so by themselves; picklable where actors call it."""
+class OpenedOnUse:
+    """A retriever that is opened at the first search: most systems never search. Picklable as long as `open` is."""
+
+    def __init__(self, open: Callable[[], Retriever]) -> None:
+        self._open = open
+        self._opened: Retriever | None = None
+
+    def __call__(self, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
+        """As the retriever.
+
+        Raises:
+            UserError: it cannot be opened.
+        """
+        self._opened = self._opened or self._open()
+        return self._opened(queries, k)
 
 
-def answer_here(engine: Callable[[], Serving], search: Open | None = None) -> Execute:
+def answer_here(engine: Callable[[], Serving], retriever: Retriever | None = None) -> Execute:
     """One work after the other on one engine, which is called for only if there is something to answer.
 
     Args:
         engine: gives the engine.
-        search: opens what searches, if a system does so by itself.
+        retriever: what systems search that do so by themselves.
     """
 
     def execute(works: Sequence[Work]) -> Iterator[tuple[int, Finished]]:
         for number, work in enumerate(works):
-            for finished in answer(work, engine(), _searching(work, search)):
+            for finished in answer(work, engine(), retriever):
                 yield number, finished
 
     return execute
-
-
-def _searching(work: Work, search: Open | None) -> Retriever | None:
-    return search() if search is not None and isinstance(work.system, Searching) and work.system.live else None
 
 
 def answer(work: Work, serving: Serving, retriever: Retriever | None = None) -> Iterator[Finished]:
@@ -283,13 +292,13 @@ ROUNDS = 4
 """Pieces that each worker should get of a file, so that a slow one holds up little; none is above `MAX_LIVE` items."""
 
 
-def answer_on_ray(open_engine: Callable[[], Serving], actors: Actors, search: Open | None = None) -> Execute:
+def answer_on_ray(open_engine: Callable[[], Serving], actors: Actors, retriever: Retriever | None = None) -> Execute:
     """Answer in Ray actors, all works in one pool, so that each actor opens its engine once.
 
     Args:
         open_engine: called once in each actor; must be picklable.
         actors: how many, and on what.
-        search: opens in each actor what searches, if a system does so by itself; must be picklable.
+        retriever: what systems search that do so by themselves; picklable.
 
     Raises:
         MissingExtraError: ray is not installed.
@@ -299,7 +308,7 @@ def answer_on_ray(open_engine: Callable[[], Serving], actors: Actors, search: Op
 
     def execute(works: Sequence[Work]) -> Iterator[tuple[int, Finished]]:
         bare = [replace(work, items=()) for work in works]
-        for row in on_actors(_pieces(works, actors.workers), _Worker, (open_engine, bare, search), actors):
+        for row in on_actors(_pieces(works, actors.workers), _Worker, (open_engine, bare, retriever), actors):
             for finished in pickle.loads(row["finished"]):  # noqa: S301 - written by our own actors
                 yield row["work"], finished
 
@@ -317,10 +326,9 @@ def _pieces(works: Sequence[Work], workers: int) -> Iterator[dict[str, Any]]:
 class _Worker:
     """Lives in an actor. What it cannot open is reported with a piece, so that it reaches the user as a line."""
 
-    def __init__(self, open_engine: Callable[[], Serving], works: Sequence[Work], search: Open | None) -> None:
-        self._works, self._error = works, ""
+    def __init__(self, open_engine: Callable[[], Serving], works: Sequence[Work], retriever: Retriever | None) -> None:
+        self._works, self._retriever, self._error = works, retriever, ""
         try:
-            self._retrievers = [_searching(work, search) for work in works]
             self._engine = open_engine()
         except UserError as error:
             self._error = str(error)
@@ -331,7 +339,7 @@ class _Worker:
         if not self._error:
             work = replace(self._works[piece["work"]], items=pickle.loads(piece["items"]))  # noqa: S301 - ours
             try:
-                for finished in answer(work, self._engine, self._retrievers[piece["work"]]):
+                for finished in answer(work, self._engine, self._retriever):
                     done.append(replace(finished, index=piece["start"] + finished.index))  # noqa: PERF401 - may raise
             except UserError as error:
                 self._error = str(error)
@@ -427,7 +435,7 @@ def run_systems(
     retry_failed: bool = False,
     traces: bool = False,
     cluster: Cluster | None = None,
-    search: Open | None = None,
+    retriever: Retriever | None = None,
 ) -> dict[str, Counted]:
     """Run systems that share a checkpoint; each gets the directory `out/NAME`.
 
@@ -441,7 +449,8 @@ def run_systems(
         retry_failed: run items again that failed before.
         traces: keep whole traces in the records.
         cluster: where to answer; this process if None. Files, records and figures are the same.
-        search: opens what systems search that do so by themselves; None gives them the passages of the items.
+        retriever: what systems search that do so by themselves; None gives them the passages of the items. Picklable
+            for a cluster.
 
     Returns:
         Name of the run to name of the file to items, failed, seconds and cached tokens.
@@ -456,41 +465,42 @@ def run_systems(
     path = resolve_model(model.model)
     tokenizer = tokenizer_of(path)
 
-    def bound(system: System) -> System:
-        return replace(system, live=search is not None) if isinstance(system, Searching) else system
-
+    live = retriever is not None
     shared = {"model": model_files(path), "engine": engine_kind(model.engine)}
     jobs = [
         Run(
-            bound(named_system(kind, tokenizer, settings)),
+            named_system(kind, tokenizer, settings, live=live),
             {"name": name, **shared},
             out / name,
             source or {},
             retry_failed,
             traces,
-            {f.name: bound(system_of_task(kind, tokenizer, f.task, settings)) for f in files if f.task.preset},
+            {f.name: system_of_task(kind, tokenizer, f.task, settings, live=live) for f in files if f.task.preset},
         )
         for name, kind in names.items()
     ]
-    found = _here(jobs, model, path, files, search) if cluster is None else _on(cluster, jobs, model, files, search)
+    if cluster is None:
+        found = _here(jobs, model, path, files, retriever)
+    else:
+        found = _on(cluster, jobs, model, files, retriever)
     return dict(zip(names, found, strict=True))
 
 
 def _here(
-    jobs: Sequence[Run], model: Model, path: Path, files: Sequence[TaskFile], search: Open | None
+    jobs: Sequence[Run], model: Model, path: Path, files: Sequence[TaskFile], retriever: Retriever | None
 ) -> list[Counted]:
     """One system after the other in this process, on one engine that is loaded when it is needed."""
     with on_demand(functools.partial(model.load, path)) as engine:
-        execute = answer_here(engine, search)
+        execute = answer_here(engine, retriever)
         return [run_all([job], files, execute, job.folder.name)[0] for job in jobs]
 
 
 def _on(
-    cluster: Cluster, jobs: Sequence[Run], model: Model, files: Sequence[TaskFile], search: Open | None
+    cluster: Cluster, jobs: Sequence[Run], model: Model, files: Sequence[TaskFile], retriever: Retriever | None
 ) -> list[Counted]:
     """All systems at once on a cluster, so that no actor waits for the end of another system."""
     with connect(cluster.address):
-        return run_all(jobs, files, answer_on_ray(functools.partial(_open, model), cluster.actors, search))
+        return run_all(jobs, files, answer_on_ray(functools.partial(_open, model), cluster.actors, retriever))
 
 
 def _open(model: Model) -> Engine:

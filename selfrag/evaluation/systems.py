@@ -164,11 +164,11 @@ def known_systems() -> dict[str, str]:
     return {**own, **{name: "of another package" for name in names(GROUP) if name not in own}}
 
 
-def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None = None) -> System:
+def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None = None, *, live: bool = False) -> System:
     """A system by its name.
 
     `settings` are fields to change: of `Decoding` for ours, of `Budget` for models that search by tags, else `passages`
-    and `passage_tokens`.
+    and `passage_tokens`. `live` as `Searching.live`.
 
     Raises:
         UserError: unknown name or field, a value that is refused, or the tokenizer lacks reflection tokens.
@@ -181,7 +181,7 @@ def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None =
         passages, longest = _counts(given, _UNTUNED[name])
         return Untuned(codec, Chat.of(tokenizer, codec), int(tokenizer.eos_token_id), passages, longest)
     if name in PROFILES:
-        return Searching(Searcher.of(tokenizer, name, Budget().changed(**given)))
+        return Searching(Searcher.of(tokenizer, name, Budget().changed(**given)), live)
     if name not in SYSTEMS:
         make = registered(GROUP, name)
         if make is None:
@@ -195,17 +195,19 @@ def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None =
     return Reflective(prompting, runnable(replace(Decoding(mode=_MODES[name]), **given), given))
 
 
-def system_of_task(name: str, tokenizer: Any, task: Task, settings: Mapping[str, Any] | None = None) -> System:
+def system_of_task(
+    name: str, tokenizer: Any, task: Task, settings: Mapping[str, Any] | None = None, *, live: bool = False
+) -> System:
     """A system as the protocol of a published task has it; a system named after a mode keeps that mode.
 
-    `settings` win over the protocol.
+    `settings` win over the protocol; `live` as in `named_system`.
 
     Raises:
         UserError: as `system`, or the preset is unknown.
     """
     given = Given.marked(Path(), task.preset)
     if name not in _MODES or given.preset is None:
-        return named_system(name, tokenizer, settings)
+        return named_system(name, tokenizer, settings, live=live)
     published = given.preset.settings(given.protocol)
     if name != AS_PUBLISHED:
         published.pop("mode", None)

@@ -293,13 +293,14 @@ def fit(
     return trainee
 
 
-def load_for(base_dir: Path, config: TrainingConfig, layers: int | None = None) -> Trainee:
-    """The model as the loop for one process trains it.
+def load_for(base_dir: Path, config: TrainingConfig, layers: int | None = None, **other: Any) -> Trainee:
+    """The model as the loop for one process trains it, unless `other` says more.
 
     Args:
         base_dir: the base checkpoint.
         config: with a precision that is settled.
         layers: the first layers only, so many; None for all.
+        other: further arguments of `load_trainee`.
 
     Raises:
         UserError: as `load_trainee`.
@@ -313,6 +314,7 @@ def load_for(base_dir: Path, config: TrainingConfig, layers: int | None = None) 
         device=config.device,
         dtype=DTYPES[config.precision],
         layers=layers,
+        **other,
     )
 
 

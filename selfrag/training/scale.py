@@ -21,10 +21,10 @@ from selfrag.errors import UserError, require
 from selfrag.progress import Progress
 from selfrag.training.journal import Journal
 from selfrag.training.loss import Tally, keeps_logits, measure, target_losses
-from selfrag.training.model import DTYPES, Trainee, load_trainee
+from selfrag.training.model import Trainee
 from selfrag.training.packing import PACKED, Pack, Step, pack, split, weight_of
 from selfrag.training.rows import Example
-from selfrag.training.run import Prepare, Trained, begin, not_finite, optimizer_for, rate, settled
+from selfrag.training.run import Prepare, Trained, begin, load_for, not_finite, optimizer_for, rate, settled
 from selfrag.training.settings import Precision, Scale, TrainingConfig, Weighting
 
 
@@ -171,18 +171,13 @@ def load_scaled(
         UserError: as `load_trainee`.
     """
     precision: Precision = "fp32" if config.method == "full" else config.precision
-    return load_trainee(
+    return load_for(
         base_dir,
-        method=config.method,
-        lora=config.lora,
-        reach=config.reach,
-        seed=config.seed,
-        device=device,
-        dtype=DTYPES[precision],
+        replace(config, precision=precision, device=device),
+        layers,
         attend=_attention(scale),
         plain=scale.sharding != "none" or config.method == "full" or config.quantize != "none",
         quantize=config.quantize,
-        layers=layers,
     )
 
 

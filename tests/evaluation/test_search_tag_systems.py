@@ -17,7 +17,7 @@ from selfrag.cli.main import main
 from selfrag.decoding.search_tags import PROFILES
 from selfrag.errors import UserError
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.runner import Model, Run, Source, answer_here, run_all, run_systems
+from selfrag.evaluation.runner import Model, OpenedOnUse, Run, Source, answer_here, run_all, run_systems
 from selfrag.evaluation.systems import Searching, known_systems, named_system
 from selfrag.evaluation.task import CLOSED, SHORT, Task
 from selfrag.evaluation.task_files import TaskFile
@@ -36,7 +36,7 @@ def run(folder: Path, item: Item = ITEM, task: Task = SHORT, live: bool = True) 
 
     job = Run(Searching(scripted.searcher, live=live), {"name": "tags"}, folder)
     file = TaskFile("set", Path("set.jsonl"), "0" * 64, task, (item,), 1)
-    run_all([job], [file], answer_here(lambda: engine, lambda: search))
+    run_all([job], [file], answer_here(lambda: engine, search))
     record: dict[str, Any] = json.loads((folder / "set.jsonl").read_text())
     return record | {"searched": found, "prompts": [CODEC.surface(one.prompt_ids) for one in engine.requests]}
 
@@ -114,7 +114,7 @@ def test_a_real_model_here_and_as_the_command(
         tmp_path / "runs",
         source=given.settings(),
         settings={"tokens": 20},
-        search=given.open,
+        retriever=OpenedOnUse(given.open),
     )
     manifest = json.loads((tmp_path / "runs" / "r1" / "manifest.json").read_text())
     assert manifest["identity"]["system"]["searches"] == "by itself"

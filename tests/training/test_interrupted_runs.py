@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,21 @@ train(Path({rows!r}), Path({base!r}), Path({out!r}), config(epochs=40, checkpoin
 
 def log(run_dir):
     return [json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()]
+
+
+@contextmanager
+def interrupted(monkeypatch, step):
+    """Ctrl-C after the record of this step."""
+    original = Journal.log
+
+    def log_and_stop(self, record):
+        original(self, record)
+        if record["step"] == step:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Journal, "log", log_and_stop)
+        yield
 
 
 def killed_after(line, run_dir, steps):
@@ -87,17 +103,8 @@ def test_a_checkpoint_is_minutes_old_at_most(base_dir, rows, tmp_path, monkeypat
     if scale is not None:
         pytest.importorskip("accelerate", reason="accelerate is not installed")
     settings = config(max_steps=3, checkpoint_steps=1000, checkpoint_minutes=0.0)
-    original = Journal.log
-
-    def interrupted(self, record):
-        original(self, record)
-        if record["step"] == 3:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "log", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            trained(rows_of(rows, settings), base_dir, tmp_path / "run", settings, scale)
+    with interrupted(monkeypatch, 3):
+        trained(rows_of(rows, settings), base_dir, tmp_path / "run", settings, scale)
     capsys.readouterr()
     trained(rows_of(rows, settings), base_dir, tmp_path / "run", settings, scale)
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("training: ")]
@@ -110,17 +117,8 @@ def test_a_checkpoint_is_minutes_old_at_most(base_dir, rows, tmp_path, monkeypat
 def test_a_full_disk_is_one_line_and_costs_nothing(base_dir, rows, tmp_path, monkeypatch, file):
     settings, run = config(epochs=4, checkpoint_steps=2), tmp_path / "run"
     whole = train(rows, base_dir, tmp_path / "whole", settings)
-    original = Journal.log
-
-    def interrupted(self, record):
-        original(self, record)
-        if record["step"] == 3:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "log", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            train(rows, base_dir, run, settings)
+    with interrupted(monkeypatch, 3):
+        train(rows, base_dir, run, settings)
     checkpoint = (run / "checkpoint.pt").read_bytes()
 
     (run / file).symlink_to("/dev/full")
