@@ -105,10 +105,10 @@ Raises `UserError` where nothing can continue, such as a dead engine; what was y
 
 
 class OpenedOnUse:
-    """A retriever that is opened at the first search: most systems never search. Picklable as long as `open` is."""
+    """A retriever that is opened at the first search: most systems never search. Picklable if what opens it is."""
 
-    def __init__(self, open: Callable[[], Retriever]) -> None:
-        self._open = open
+    def __init__(self, load: Callable[[], Retriever]) -> None:
+        self._load = load
         self._opened: Retriever | None = None
 
     def __call__(self, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
@@ -117,7 +117,7 @@ class OpenedOnUse:
         Raises:
             UserError: it cannot be opened.
         """
-        self._opened = self._opened or self._open()
+        self._opened = self._opened or self._load()
         return self._opened(queries, k)
 
 

@@ -47,9 +47,10 @@ def interrupted(monkeypatch, step):
         if record["step"] == step:
             raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(Journal, "log", log_and_stop)
-        yield
+        with pytest.raises(KeyboardInterrupt):
+            yield
 
 
 def killed_after(line, run_dir, steps):
