@@ -29,7 +29,7 @@ class Deviation(StrEnum):
 
 
 REASONS: dict[Deviation, str] = {
-    Deviation.DECILE: "digit d means 0.05 + 0.1 d (paper, section 3.2); upstream returns 0.1 d",
+    Deviation.DECILE: "digit d means 0.05 + 0.1 d (paper, section 3.1); upstream returns 0.1 d",
     Deviation.UNDEFINED: "unreadable output is undefined with a diagnostic; upstream returns it as a value",
     Deviation.BOOLEAN: "the label's true probability; upstream compares 'False' with 'false' and gets 0 or 1",
     Deviation.OFFSETS: "offsets into the caller's text; upstream's are into sentences joined by one space",

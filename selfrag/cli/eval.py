@@ -59,6 +59,9 @@ def intrinsics(
             help="measure this judge only: tokens, combined, adapter, prompt, overlap, bm25; repeatable; by default all"
         ),
     ] = None,
+    dialect: Annotated[
+        str | None, typer.Option(help="prompts of the adapters, such as granite-3.2; needed for published ones")
+    ] = None,
     seed: Annotated[int, typer.Option(help="seed of samples and intervals")] = 0,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="folder of the report, figures, items and diagram")
@@ -71,7 +74,7 @@ def intrinsics(
 
     parts = tuple(only) if only else PARTS[:-1]
     executions = tuple(execution or ())
-    settings = Settings(model, data, adapters, corpus, parts, engine, limit, flows, shots, executions, seed)
+    settings = Settings(model, data, adapters, corpus, parts, engine, limit, flows, shots, executions, seed, dialect)
     for section in evaluate(settings, out):
         for table in section.tables:
             show_markdown(f"{markdown(table)}\n")

@@ -67,12 +67,17 @@ def intrinsic(
         ),
     ] = None,
     dialect: Annotated[
-        str, typer.Option(help="wire format of the adapter: chat, granite-3.2, ...", rich_help_panel=WITH)
-    ] = "chat",
+        str | None,
+        typer.Option(
+            help="wire format of the adapter: chat, granite-3.2, ...; needed for adapters that were not trained here",
+            rich_help_panel=WITH,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Judge a conversation: rewrite, certainty, faithfulness, answerability, citations and more."""
     from selfrag.intrinsics.catalog import catalog, codec_of, dialects, find
+    from selfrag.intrinsics.contract import DIALECT
     from selfrag.intrinsics.execution.choose import EXECUTIONS, split_name
     from selfrag.intrinsics.state import Message, read_conversation, read_passage_files, read_passages
 
@@ -84,7 +89,7 @@ def intrinsic(
         return
     plain, execution = split_name(name)
     kind = find(plain)
-    codec_of(kind, dialect)  # refuses a dialect before a model is loaded
+    codec_of(kind, dialect or DIALECT)  # refuses a dialect before a model is loaded
     if (question is None) == (conversation is None):
         raise UserError("give a question or --conversation FILE, one of the two")
     turns: list[Message] = []
@@ -111,13 +116,14 @@ def intrinsic(
 
 
 def _library(
-    model: str, engine: str | None, endpoint: str | None, adapters: dict[str, str] | None, dialect: str
+    model: str, engine: str | None, endpoint: str | None, adapters: dict[str, str] | None, dialect: str | None
 ) -> Library:
     """What judges.
 
     Raises:
         UserError: options that exclude each other, or something cannot be loaded.
     """
+    from selfrag.intrinsics.contract import DIALECT
     from selfrag.intrinsics.model_library import Library
 
     if endpoint is not None:
@@ -125,7 +131,7 @@ def _library(
             raise UserError("give --engine or --endpoint, not both")
         if model == "demo":
             raise UserError("--endpoint needs --model NAME, as the server calls it")
-        return Library.at_endpoint(endpoint, model, adapters=adapters, dialect=dialect)
+        return Library.at_endpoint(endpoint, model, adapters=adapters, dialect=dialect or DIALECT)
     quiet()
     return Library.from_pretrained(model, engine=engine, adapters=adapters, dialect=dialect)
 

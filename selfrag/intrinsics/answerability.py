@@ -38,7 +38,7 @@ class AnswerabilityResult(JudgmentResult):
 
 
 class Answerability(Capability[AnswerabilityResult]):
-    """Predicts whether the passages answer the last user turn (section 3.4 of arXiv 2504.11704)."""
+    """Predicts whether the passages answer the last user turn (section 5 of arXiv 2504.11704)."""
 
     name = "answerability"
     role = ANSWERABLE.role

@@ -20,6 +20,7 @@ from retrieval.reading import read_json
 from selfrag.errors import UserError
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.contract import DIALECT, ChatPrompt, Codec, Message, State
+from selfrag.loading import resolve_adapter
 from selfrag.plugins import registered
 
 PAPER = ("query_rewrite", "uncertainty", "hallucination_detection", "answerability", "citation_generation")
@@ -175,12 +176,23 @@ def fingerprint(codec: Codec) -> str:
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
 
 
-def check_cards(folders: Mapping[str, str], dialect: str) -> None:
-    """Refuse adapters trained by this library for another intrinsic, dialect or wording.
+def check_cards(folders: Mapping[str, str], dialect: str | None) -> None:
+    """Refuse adapters that would be asked with other words than those they were trained with.
+
+    Args:
+        folders: folder of an adapter, or its name on the hub, by intrinsic.
+        dialect: what the caller named; None is the default dialect for adapters that say by their card that they speak
+            it, so that an adapter of somebody else, which has no card, is not asked in it by mistake.
 
     Raises:
-        UserError: another intrinsic, dialect or wording, or a card that cannot be read.
+        UserError: another intrinsic, dialect or wording, a card that cannot be read, or no card and no dialect.
     """
-    for name, folder in folders.items():
-        if (Path(folder) / AdapterCard.FILE).exists():
-            AdapterCard.read(Path(folder)).check(codec_of(find(name), dialect))
+    for name, given in folders.items():
+        folder = resolve_adapter(given)
+        if (folder / AdapterCard.FILE).exists():
+            AdapterCard.read(folder).check(codec_of(find(name), dialect or DIALECT))
+        elif dialect is None and (folder / "adapter_config.json").is_file():
+            raise UserError(
+                f"{given} has no {AdapterCard.FILE} that says which prompts it was trained with; name its dialect:"
+                f" {', '.join(dialects())}"
+            )

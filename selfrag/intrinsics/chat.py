@@ -27,7 +27,7 @@ from selfrag.intrinsics.contract import (
     logsumexp,
 )
 from selfrag.intrinsics.dialects.output import shown, slot_judgment, slot_scores, understand
-from selfrag.intrinsics.labels import CITED
+from selfrag.intrinsics.labels import CITED, in_set
 from selfrag.intrinsics.layout import arguments as given_arguments
 from selfrag.intrinsics.layout import conversation, numbered_documents, numbers, one_line, turn
 from selfrag.intrinsics.sentences import cited_spans, last_index, last_query, response_sites, rules, source_sites
@@ -76,9 +76,9 @@ class _SlotCodec:
             wanted = self._wanted(len(request.slots))
             raise UserError(f"{self.intrinsic}: {len(gold.labels)} gold labels {wanted}")
         return tuple(
-            Target(slot.prefill, slot.surfaces[self.labels.index(label)])
+            Target(slot.prefill, slot.surfaces[self.labels.index(name)])
             for slot, label in zip(request.slots, gold.labels, strict=True)
-            if label is not None
+            if label is not None and (name := in_set(self.labels, label)) is not None
         )
 
     def _wanted(self, slots: int) -> str:

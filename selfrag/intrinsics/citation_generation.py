@@ -79,7 +79,7 @@ class CitationResult(Result):
 
 
 class CitationGeneration(Capability[CitationResult]):
-    """Cites the passages for the last assistant turn, whoever wrote it (section 3.5 of arXiv 2504.11704)."""
+    """Cites the passages for the last assistant turn, whoever wrote it (section 6 of arXiv 2504.11704)."""
 
     name = "citation_generation"
     role = CITED.role

@@ -18,7 +18,7 @@ TASK = (
     " claims nothing that could be checked."
 )
 HALLUCINATED_BELOW = 0.1
-"""A response is hallucinated if some sentence is below this (section 5.3 of the paper)."""
+"""A response is hallucinated if some sentence is below this (section 4.2 of the paper)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class HallucinationResult(Result):
 
 
 class HallucinationDetection(Capability[HallucinationResult]):
-    """Judges each sentence of the last assistant turn (section 3.3 of arXiv 2504.11704). Higher is more faithful."""
+    """Judges each sentence of the last assistant turn (section 4 of arXiv 2504.11704). Higher is more faithful."""
 
     name = "hallucination_detection"
     role = FAITHFULNESS.role

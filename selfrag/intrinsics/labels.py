@@ -47,6 +47,35 @@ FAITHFULNESS_BINS = LabelSet(
 )
 """Faithfulness ranges of the paper's adapter, by their labels verbatim; the value is the middle of the range."""
 
+_RANGES = FAITHFULNESS_BINS.names[:10]
+_AS_RANGE = {"faithful": _RANGES[-1], "partial": _RANGES[5], "unfaithful": _RANGES[0]}
+_AS_GRADE = dict.fromkeys(_RANGES, "partial") | {
+    _RANGES[0]: "unfaithful",
+    _RANGES[-1]: "faithful",
+    "unanswerable": "NA",
+}
+
+
+def range_of(score: float) -> str:
+    """Name of the range of `FAITHFULNESS_BINS` that a faithfulness from 0 to 1 falls into."""
+    return _RANGES[min(9, int(score * 10 + 1e-9))]
+
+
+def in_set(labels: LabelSet, name: str) -> str | None:
+    """The label of one set of degrees of faithfulness that says what a label of another one says.
+
+    Below 0.1 is `unfaithful` (the paper's rule), from 0.9 `faithful`, and between them `partial`, which is as 0.5-0.6.
+
+    Returns:
+        The name itself where the set has it, or where it is no degree of faithfulness; None where nothing in the set
+        says the same.
+    """
+    known = {**_AS_RANGE, **_AS_GRADE, "NA": "NA"}
+    if name in labels.names or labels.role is not Role.SUPPORT or name not in known:
+        return name
+    return known[name] if known[name] in labels.names else None
+
+
 CITED = LabelSet(Role.CITATION, (Label("cited", 1.0, "cited"), Label("uncited", 0.0, "none")))
 """Whether a response sentence rests on any passage."""
 

@@ -40,7 +40,7 @@ class Library:
         *,
         engine: str | None = None,
         adapters: Mapping[str, str | Path] | None = None,
-        dialect: str = DIALECT,
+        dialect: str | None = None,
         executions: Mapping[str, str] | None = None,
         **engine_options: Any,
     ) -> Library:
@@ -51,12 +51,13 @@ class Library:
             engine: `vllm`, `transformers`, the address of a `vllm serve`, or None for the best one installed.
             adapters: folder of a LoRA adapter (its name on a server) by the intrinsic's name, which is then judged by
                 it. None takes those that are shipped with the demo model, and none for other models.
-            dialect: see `codec_of`.
+            dialect: see `codec_of`; None is the default dialect, and refuses adapters without a card (`check_cards`).
             executions: a name of `EXECUTIONS` by the intrinsic's name; see `get` for the defaults.
             engine_options: fields of the engine's configuration, such as `max_model_len`.
 
         Raises:
-            UserError: a name is unknown, something cannot be loaded, or an adapter was trained with other prompts.
+            UserError: a name is unknown, something cannot be loaded, an adapter was trained with other prompts, or
+                nobody says with which.
         """
         from selfrag.engines.select import load_engine
         from selfrag.intrinsics.execution.engine import EngineExecutor
@@ -67,7 +68,7 @@ class Library:
         wanted |= {find(name).name: checked(one) for name, one in (executions or {}).items()}
         path = resolve_model(name_or_path)
         tokenizer = load_tokenizer(path, trust_remote_code=engine_options.get("trust_remote_code", False))
-        rest = (dialect, wanted, prompting_of(tokenizer), shipped_weights(name_or_path))
+        rest = (dialect or DIALECT, wanted, prompting_of(tokenizer), shipped_weights(name_or_path))
         if engine is not None and engine.startswith(("http://", "https://")):
             loaded = load_engine("http", path, url=engine, **engine_options)
             names = {name: str(adapter) for name, adapter in given.items() if str(adapter) in loaded.limits.adapters}

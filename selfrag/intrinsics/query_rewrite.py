@@ -51,7 +51,7 @@ class RewriteResult(Result):
 
 
 class QueryRewrite(Capability[RewriteResult]):
-    """Makes the last user turn independent of the conversation (section 3.1 of arXiv 2504.11704)."""
+    """Makes the last user turn independent of the conversation (section 2 of arXiv 2504.11704)."""
 
     name = "query_rewrite"
     role = CHANGED.role

@@ -292,7 +292,7 @@ def adapters_of(intrinsics: Named, model: str | Path) -> dict[str, str]:
     A registered model brings those that it has; they are loaded where an adapter judges.
 
     Raises:
-        UserError: an unknown intrinsic, or an adapter that was trained with other prompts.
+        UserError: an unknown intrinsic, or an adapter that was trained with other prompts, or has no card.
     """
     wanted, shipped = _wanted(intrinsics), shipped_adapters(model)
     folders = {one.intrinsic: one.folder for one in wanted if one.folder is not None}
@@ -300,7 +300,7 @@ def adapters_of(intrinsics: Named, model: str | Path) -> dict[str, str]:
         execution = one.execution or by_default(one.intrinsic, tokens=True, adapter=True, learned=False)
         if execution == "adapter" and one.intrinsic in shipped:
             folders.setdefault(one.intrinsic, str(shipped[one.intrinsic]))
-    check_cards(folders, DIALECT)
+    check_cards(folders, None)
     return folders
 
 

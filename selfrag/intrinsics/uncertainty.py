@@ -45,7 +45,7 @@ class UncertaintyResult(JudgmentResult):
 
 
 class Uncertainty(Capability[UncertaintyResult]):
-    """Quantifies certainty after a reply, or before it from the question alone (section 3.2 of arXiv 2504.11704).
+    """Quantifies certainty after a reply, or before it from the question alone (section 3 of arXiv 2504.11704).
 
     It is calibrated for the model's own answers only.
     """

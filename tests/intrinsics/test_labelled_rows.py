@@ -43,6 +43,33 @@ def test_stretches_become_the_labels_of_the_sentences_they_touch():
     assert gold("hallucination_detection", record).labels == (None, "unfaithful")
 
 
+@pytest.mark.parametrize(
+    ("given", "chat", "granite"),
+    [
+        ({"score": 0.3}, "partial", "0.3-0.4"),  # a score on a border is in the upper range
+        ({"score": 1}, "faithful", "0.9-1.0"),
+        ({"score": 0.09}, "unfaithful", "0.1-0"),
+        ({"label": "0.1-0.2"}, "partial", "0.1-0.2"),
+        ({"label": "partial"}, "partial", "0.5-0.6"),
+        ({"label": "unanswerable"}, "NA", "unanswerable"),
+        ({"label": "NA"}, "NA", "NA"),
+    ],
+)
+def test_each_dialect_learns_its_own_degrees_of_faithfulness(given, chat, granite):
+    record = judged(0)
+    record["sentences"] = [{k: v for k, v in s.items() if k != "label"} | given for s in record["sentences"]]
+    row = parser("hallucination_detection")(record)
+    written = {}
+    for dialect in ("chat", "granite-3.2", "mellea"):
+        codec = teachable("hallucination_detection", dialect)
+        request = codec.encode(row.state)
+        written[dialect] = codec.teach(request, gold_of(row, request))
+    assert [target.text for target in written["chat"]] == [f" {chat}"] * 2
+    assert json.loads(json.loads(written["granite-3.2"][0].text)) == {"<r0>": granite, "<r1>": granite}
+    (one,) = written["mellea"]
+    assert [sentence["f"] for sentence in json.loads(one.text)] == [chat, chat]
+
+
 def test_a_label_of_a_whole_response_is_no_label_of_its_sentences():
     record = judged(0) | {"label_level": "response"}
     assert gold("hallucination_detection", record).labels == (None, None)
@@ -71,6 +98,7 @@ def test_a_citation_of_a_word_is_one_of_its_sentence():
         ("hallucination_detection", {"label_level": "word"}, "'label_level'"),
         ("hallucination_detection", {"sentences": [{"begin": 0, "end": 999, "label": "NA"}]}, "no stretch of"),
         ("hallucination_detection", {"sentences": [{"begin": 0, "end": 3, "label": "so-so"}]}, "unknown label 'so-so'"),
+        ("hallucination_detection", {"sentences": [{"begin": 0, "end": 3, "score": 1.5}]}, "a number from 0 to 1"),
         ("citation_generation", {"citations": [{"doc_id": "zz"}]}, "no document of this row"),
         ("citation_generation", {"citations": [7]}, "'doc_id' must be text"),
     ],

@@ -158,7 +158,7 @@ def _share(sets: AnswerSets, found: Callable[[Sequence[str]], bool]) -> float:
     return sum(map(found, sets)) / len(sets)
 
 
-@metric("answer_recall", reads=sets_of, source="self-interpretation paper, section 4")
+@metric("answer_recall", reads=sets_of, source="self-interpretation paper, section 2.2")
 def answer_recall(text: str, sets: AnswerSets) -> float:
     """Share of the answers of which some form is an exact substring of the text."""
     return _share(sets, lambda forms: any(form in text for form in forms if form))

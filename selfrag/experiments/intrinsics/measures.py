@@ -24,10 +24,12 @@ from selfrag.evaluation.normalisation import normalise
 from selfrag.experiments.intrinsics.flows import Turn
 from selfrag.experiments.intrinsics.subjects import PUBLISHED, Subject
 from selfrag.experiments.report_tables import Section, Table, given, percent, share
-from selfrag.intrinsics.contract import Reflection, Request
+from selfrag.intrinsics.catalog import find
+from selfrag.intrinsics.contract import Codec, Reflection, Request
+from selfrag.intrinsics.labels import FAITHFULNESS, in_set
 from selfrag.intrinsics.state import State, same_question, search_query
 from selfrag.training.intrinsics.certainty import Answered, conversation, top_probability
-from selfrag.training.intrinsics.rows import WORSE, Labelled, gold_of, without_evidence
+from selfrag.training.intrinsics.rows import WORSE, Labelled, badness, gold_of, without_evidence
 
 ANSWERABILITY_PART = "answerability"
 _CLASSES = ("unans. P", "unans. R", "unans. F1", "ans. P", "ans. R", "ans. F1", "weighted F1")
@@ -177,15 +179,18 @@ def evaluate_citations(
 ) -> Section:
     """Measure every subject, the first sentence of the passages, and the one with most words in common."""
     del train
-    codec = subjects[0].codec(CITATIONS_PART)
+    codec: Codec = find(CITATIONS_PART).default_codec()
     requests = [codec.encode(row.state) for row in rows]
-    gold = [_citations_gold(row, request) for row, request in zip(rows, requests, strict=True)]
+    gold = dict.fromkeys(BASELINES, _citations_gold(rows, requests))
     given_by = {name: [cite(request) for request in requests] for name, cite in BASELINES.items()}
     gone = [one for row in rows if (one := without_evidence(row)) is not None]
     bare = [codec.encode(row.state) for row in gone]
     cites = {name: [_cites(cite(request), request) for request in bare] for name, cite in BASELINES.items()}
     undefined = dict.fromkeys(given_by, 0)
     for subject in subjects:
+        codec = subject.codec(CITATIONS_PART)  # a dialect splits sentences in its own way
+        requests, bare = ([codec.encode(row.state) for row in some] for some in (rows, gone))
+        gold[subject.name] = _citations_gold(rows, requests)
         found = subject.ask(CITATIONS_PART, [row.state for row in rows])
         given_by[subject.name] = [_cited(one, request) for one, request in zip(found, requests, strict=True)]
         undefined[subject.name] = sum(finding.judgment is None for one in found for finding in one.findings) + sum(
@@ -197,8 +202,10 @@ def evaluate_citations(
         ]
     lines, figures = [], {}
     for system, cited in given_by.items():
-        by_s = pair_figures([by_sentence(one) for one in gold], [by_sentence(one) for one in cited], seed=seed)
-        by_p = pair_figures([by_passage(one) for one in gold], [by_passage(one) for one in cited], seed=seed)
+        by_s, by_p = (
+            pair_figures([by(one) for one in gold[system]], [by(one) for one in cited], seed=seed)
+            for by in (by_sentence, by_passage)
+        )
         nothing = mean([float(one is False) for sentences in cites[system] for one in sentences], seed=seed)
         cells = [percent(one) for by in (by_s, by_p) for one in (by.recall, by.precision, by.f1)]
         lines.append((system, *cells, str(undefined[system]), percent(nothing)))
@@ -209,7 +216,7 @@ def evaluate_citations(
             "nothing": nothing.as_dict(),
         }
     items = tuple(
-        {"id": row.id, "gold": gold[at], **{system: cited[at] for system, cited in given_by.items()}}
+        {"id": row.id, "gold": gold["first sentence"][at], **{system: cited[at] for system, cited in given_by.items()}}
         for at, row in enumerate(rows)
     )
     own = Table(
@@ -228,9 +235,15 @@ def evaluate_citations(
     return Section(CITATIONS_PART, (own, alce, long), figures, items)
 
 
-def _citations_gold(row: Labelled, request: Request) -> list[Cited]:
-    lists = gold_of(row, request).sources
-    return [_pair(request, site, number) for site, numbers in enumerate(lists) for number in numbers or ()]
+def _citations_gold(rows: Sequence[Labelled], requests: Sequence[Request]) -> list[list[Cited]]:
+    return [
+        [
+            _pair(request, site, number)
+            for site, numbers in enumerate(gold_of(row, request).sources)
+            for number in numbers or ()
+        ]
+        for row, request in zip(rows, requests, strict=True)
+    ]
 
 
 def _cited(reflection: Reflection, request: Request) -> list[Cited]:
@@ -294,16 +307,17 @@ def evaluate_hallucination(
     It is flagged if the most probable label of one sentence lies below 0.1, which is `unfaithful`.
     """
     worst = [_worst(row) for row in rows]
-    frequent = Counter(label for row in train or rows for _, label in row.spans or ())
+    frequent = Counter(_grade(label) for row in train or rows for _, label in row.spans or ())
     common = max(WORSE, key=lambda name: frequent[name])
-    codec = subjects[0].codec(HALLUCINATION_PART)
-    sites = [gold_of(row, codec.encode(row.state)).labels for row in rows]
-    said = {"majority": [_Said(common == "unfaithful", 0.5, [common] * len(labels)) for labels in sites]}
+    sites = {"majority": _sentence_labels(rows, find(HALLUCINATION_PART).default_codec())}
+    said = {"majority": [_Said(common == WORSE[-1], 0.5, [common] * len(labels)) for labels in sites["majority"]]}
     items: list[dict[str, Any]] = [{"id": row.id, "worst": one} for row, one in zip(rows, worst, strict=True)]
     for subject in subjects:
         results = _ask(subject, HALLUCINATION_PART, [row.state for row in rows])
+        sites[subject.name] = _sentence_labels(rows, subject.codec(HALLUCINATION_PART))
         said[subject.name] = [
-            _Said(one.is_hallucinated, one.lowest, [sentence.label for sentence in one.sentences]) for one in results
+            _Said(one.is_hallucinated, one.lowest, [_grade(sentence.label) for sentence in one.sentences])
+            for one in results
         ]
         for item, one in zip(items, said[subject.name], strict=True):
             item[subject.name] = {"flagged": one.flagged, "lowest": one.lowest, "labels": one.labels}
@@ -311,16 +325,16 @@ def evaluate_hallucination(
     tables = []
     for part, members in _parts(rows).items():
         truth = [worst[at] in ("partial", "unfaithful") for at in members]
-        gold = [sites[at] for at in members]
         lines = []
         for system, every in said.items():
+            gold = [sites[system][at] for at in members]
             line, found = _hallucination_line(system, truth, [every[at] for at in members], gold, seed)
             lines.append(line)
             figures.setdefault(system, {}).update(found if part == "all rows" else {part: found})
         tables.append(
             Table(f"Hallucinated responses, {part} ({sum(truth)} of {len(truth)})", HALLUCINATION_HEAD, tuple(lines))
         )
-    known = sum(label is not None for labels in sites for label in labels)
+    known = sum(label is not None for labels in sites["majority"] for label in labels)
     notes = (
         "R: share of the hallucinated responses that are flagged; kept: of the faithful ones that are not",
         "AUC: of the lowest expected faithfulness of a sentence",
@@ -340,10 +354,19 @@ class _Said:
     labels: Sequence[str | None]  # of its sentences
 
 
+def _grade(label: str | None) -> str | None:
+    """A label of any dialect as one of `WORSE`."""
+    return None if label is None else in_set(FAITHFULNESS, label)
+
+
+def _sentence_labels(rows: Sequence[Labelled], codec: Codec) -> list[list[str | None]]:
+    """Grades of the sentences of each row, as the codec splits them."""
+    return [[_grade(label) for label in gold_of(row, codec.encode(row.state)).labels] for row in rows]
+
+
 def _worst(row: Labelled) -> str:
-    if row.response is not None:
-        return row.response
-    return max((label for _, label in row.spans or ()), key=WORSE.index, default="NA")
+    labels = [row.response] if row.response is not None else [label for _, label in row.spans or ()]
+    return WORSE[max(map(badness, labels), default=0)]
 
 
 def _hallucination_line(

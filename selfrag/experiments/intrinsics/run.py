@@ -28,7 +28,7 @@ from selfrag.experiments.intrinsics.measures import (
 from selfrag.experiments.intrinsics.subjects import ADAPTED, PROMPTED, UNTRAINED, Subject, worked
 from selfrag.experiments.report_tables import Section, markdown
 from selfrag.intrinsics.answerability import Answerability
-from selfrag.intrinsics.catalog import find
+from selfrag.intrinsics.catalog import dialects, find
 from selfrag.intrinsics.contract import Execution
 from selfrag.intrinsics.execution.choose import EXECUTIONS, checked
 from selfrag.intrinsics.flows.progress import ChatWriter, SelfRAGWriter, Writer
@@ -68,12 +68,16 @@ class Settings:
     # names of `EXECUTIONS` that are measured; empty for all that the model and the intrinsic have
     executions: tuple[str, ...] = ()
     seed: int = 0  # of samples and intervals
+    # of the adapters; None is the default dialect, and refuses adapters whose prompts nobody knows
+    dialect: str | None = None
 
     def __post_init__(self) -> None:
         if unknown := [one for one in self.parts if one not in PARTS]:
             raise UserError(f"nothing to measure under {unknown[0]!r}; known: {', '.join(PARTS)}")
         for name in self.executions:
             checked(name)
+        if self.dialect is not None and self.dialect not in dialects():
+            raise UserError(f"unknown dialect {self.dialect!r:.60}; known: {', '.join(dialects())}")
         for name, least in (("limit", 1), ("flows", 1), ("shots", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
@@ -99,7 +103,7 @@ def evaluate(settings: Settings, out: Path | None = None) -> list[Section]:
     answers = _answers(settings, out) if UNCERTAINTY_PART in settings.parts else []
     with ExitStack() as stack:
         library = stack.enter_context(
-            Library.from_pretrained(settings.model, engine=settings.engine, adapters=adapters)
+            Library.from_pretrained(settings.model, engine=settings.engine, adapters=adapters, dialect=settings.dialect)
         )
         for name in settings.parts:
             sections.append(_part(name, settings, library, rows.get(name, []), answers, followups))
@@ -167,14 +171,15 @@ def _writer(settings: Settings, library: Library) -> Writer:
 
 def _subjects(name: str, settings: Settings, library: Library, train: Sequence[Labelled]) -> list[Subject]:
     if name == FLOWS_PART:
-        return [Subject(ADAPTED, library.executor, library.adapters, methods=_defaults(library))]
+        methods = _defaults(library)
+        return [Subject(ADAPTED, library.executor, library.adapters, methods=methods, dialect=library.dialect)]
     plain = Subject(UNTRAINED, library.executor, dialect=library.dialect)
     subjects: list[Subject] = []
     for execution in settings.executions or EXECUTIONS:
         if execution == "prompt":
             subjects.append(plain)
             if settings.shots and train:
-                shots = worked(train, teachable(name, library.dialect), settings.shots, seed=settings.seed)
+                shots = worked(train, teachable(name), settings.shots, seed=settings.seed)
                 subjects.append(replace(plain, name=PROMPTED, shots={name: shots}))
             continue
         try:

@@ -43,12 +43,12 @@ class Subject:
     shots: Mapping[str, tuple[Message, ...]] = field(default_factory=dict)
     # intrinsic -> what judges in place of a codec
     methods: Mapping[str, Execution] = field(default_factory=dict)
-    dialect: str = DIALECT  # whose prompts
+    dialect: str = DIALECT  # of the adapters; what has no adapter is asked in the default dialect
     chunk: int = 64  # states that go to the executor at once
 
     def codec(self, intrinsic: str) -> Codec:
         """What asks for an intrinsic."""
-        plain = codec_of(find(intrinsic), self.dialect)
+        plain = codec_of(find(intrinsic), self.dialect if intrinsic in self.adapters else DIALECT)
         return FewShot(plain, self.shots[intrinsic]) if self.shots.get(intrinsic) else plain
 
     def judge(self, intrinsic: str) -> Capability[Any]:

@@ -35,7 +35,7 @@ from selfrag.intrinsics.dialects.output import (
     slot_scores,
     word_distribution,
 )
-from selfrag.intrinsics.labels import CITED
+from selfrag.intrinsics.labels import CITED, in_set
 from selfrag.intrinsics.sentences import judged_turn, last_query, merged
 from selfrag.intrinsics.state import State
 from selfrag.reflection.labels import LabelSet, Role
@@ -438,6 +438,8 @@ def _sentence_targets(binding: Binding, request: Request, gold: Gold) -> tuple[T
     if len(known) != len(request.sites) or (binding.labels is None and not citing):
         what = "lists" if citing else "labels"
         raise UserError(f"{binding.intrinsic}: {len(known)} gold {what} for {len(request.sites)} sentences")
+    if binding.labels is not None and not citing:
+        known = [None if label is None else in_set(binding.labels, str(label)) for label in known]
     if not known or any(one is None for one in known):
         return ()
     for cited in known if citing else ():

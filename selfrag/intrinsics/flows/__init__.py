@@ -1,6 +1,6 @@
 """Flows: retrieval, intrinsics and a writer put together, as values that compose and leave a trace of their steps.
 
-The paper's four (section 7 of arXiv 2504.11704) are `named("qr+ad", writer, ..)` and the like; any other order of
+The paper's four (section 7.1 of arXiv 2504.11704) are `named("qr+ad", writer, ..)` and the like; any other order of
 stages is a `Flow`. A flow is sans-IO like a decoder, so many conversations share one driver, engine and index.
 """
 

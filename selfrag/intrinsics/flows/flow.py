@@ -204,7 +204,7 @@ class Take(Stage):
 
 
 NAMES = ("none", "qr", "ad", "qr+ad")
-"""The flows of section 7 of the paper."""
+"""The flows of section 7.1 of the paper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +347,7 @@ class CertaintyFilter(ReflectorStage):
 
 @dataclass(frozen=True)
 class HallucinationFilter(ReflectorStage):
-    """Keeps the answers in which no sentence is unfaithful (section 5.3 of the paper); else the fixed text."""
+    """Keeps the answers in which no sentence is unfaithful (sections 1.1 and 7 of the paper); else the fixed text."""
 
     role = Role.SUPPORT
     threshold: float = 0.1  # an answer goes if its worst sentence is below this; undefined sentences do not count

@@ -39,7 +39,7 @@ T = TypeVar("T")
 Staging: TypeAlias = Generator[Yielded, list[Result], T]
 
 ABSTENTION = "I don't know the answer"
-"""The paper's fixed text (section 7)."""
+"""The paper's fixed text (section 7.1)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 from retrieval.passage import Passage
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Gold, Request
+from selfrag.intrinsics.labels import FAITHFULNESS, FAITHFULNESS_BINS, in_set, range_of
 from selfrag.intrinsics.state import Message, Site, State, read_state, same_question
 from selfrag.jsonl import read_identified
 
@@ -90,14 +91,31 @@ def _hallucination(record: dict[str, Any]) -> Labelled:
     if level not in ("sentence", "response"):
         raise UserError(f"'label_level' must be sentence or response, not {level!r}")
     spans = [
-        (_span(one, "begin", "end", len(state.messages[-1].content)), _text(one, "label"))
+        (_span(one, "begin", "end", len(state.messages[-1].content)), _degree(one))
         for one in _list(record, "sentences")
     ]
-    if unknown := {label for _, label in spans} - set(WORSE):
-        raise UserError(f"unknown label {min(unknown)!r}; known: {', '.join(WORSE)}")
-    worst = max((label for _, label in spans), key=WORSE.index, default="NA")
+    worst = max((label for _, label in spans), key=badness, default="NA")
     given: dict[str, Any] = {"spans": tuple(spans)} if level == "sentence" else {"response": worst}
-    return Labelled(_text(record, "id"), _source(record, f"{worst} {level}"), _passages(state), state, **given)
+    kind = f"{WORSE[badness(worst)]} {level}"
+    return Labelled(_text(record, "id"), _source(record, kind), _passages(state), state, **given)
+
+
+def _degree(record: Any) -> str:
+    """The label of a sentence: by its name, or the range of its score."""
+    score = record.get("score") if isinstance(record, Mapping) else None
+    if score is None:
+        label = _text(record, "label")
+        if label not in DEGREES:
+            raise UserError(f"unknown label {label!r}; known: {', '.join(DEGREES)}; or give a 'score' from 0 to 1")
+        return label
+    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
+        raise UserError(f"'score' must be a number from 0 to 1, not {score!r:.80}")
+    return range_of(score)
+
+
+def badness(label: str) -> int:
+    """Place of a label of `DEGREES` in `WORSE`."""
+    return WORSE.index(str(in_set(FAITHFULNESS, label)))
 
 
 def _citations(record: dict[str, Any]) -> Labelled:
@@ -125,7 +143,10 @@ def _certainty(record: dict[str, Any]) -> Labelled:
 
 
 WORSE = ("NA", "faithful", "partial", "unfaithful")
-"""Labels of sentences; a response is as bad as its worst one."""
+"""Grades of sentences; a response is as bad as its worst one."""
+
+DEGREES = tuple(dict.fromkeys((*WORSE, *FAITHFULNESS_BINS.names)))
+"""Labels of sentences: grades, or the paper's ranges of 0.1, `unanswerable` and `NA`. A dialect learns its own."""
 
 CERTAINTIES = tuple(f"{5 + 10 * decile}%" for decile in range(10))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,6 +86,18 @@ def test_flagged_responses_and_labels_of_sentences():
     assert value(found, "untrained", "sentences", "accuracy") == 0.5  # the first label is faithful
     assert section.items[0]["adapter"]["labels"] == ["faithful", "unfaithful"]
     assert section.tables[-1].rows[-1] == ("Granite 3.2-8b LoRA", "67.6", "77.4", "72.2")
+
+
+def test_scores_in_steps_of_a_tenth_count_as_grades():
+    name = "hallucination_detection"
+    record = MAKERS[name][1](0)
+    for sentence, score in zip(record["sentences"], (0.95, 0.04), strict=True):
+        sentence.pop("label")
+        sentence["score"] = score
+    scored = [parser(name)(record)]
+    found = evaluate_hallucination(scored, [Subject("adapter", Oracle(name, scored), {name: "x"})], scored, 0).figures
+    assert value(found, "adapter", "responses", "classes", "hallucinated", "f1") == 1.0
+    assert value(found, "adapter", "sentences", "accuracy") == 1.0
 
 
 def test_citations_by_sentence_and_passage():
@@ -300,6 +313,28 @@ def test_the_judges_can_be_chosen_and_a_file_sees_how_far_they_are(data, chat_ll
 
 
 @pytest.mark.engine
+def test_an_adapter_without_a_card_is_asked_in_the_dialect_that_is_named(data, chat_llama, adapters, tmp_path, capsys):
+    shutil.copytree(adapters / "answerability" / "adapter", tmp_path / "answerability")
+    (tmp_path / "answerability" / "intrinsic.json").unlink()
+    command = ["eval", "intrinsics", "--model", str(chat_llama), "--data", str(data), "--engine", "transformers"]
+    command += ["--adapters", str(tmp_path), "--only", "answerability", "--execution", "adapter", "--limit", "3"]
+    assert main(command) == 2
+    assert "has no intrinsic.json that says which prompts it was trained with; name its dialect: chat, granite-3.2" in (
+        capsys.readouterr().err
+    )
+    assert main([*command, "--dialect", "granite-3.2", "--out", str(tmp_path / "out")]) == 0
+    figures = json.loads((tmp_path / "out" / "figures.json").read_text())
+    assert figures["manifest"]["settings"]["dialect"] == "granite-3.2"
+
+
+def test_only_an_adapter_is_asked_in_its_dialect():
+    subject = Subject("adapter", First(), {"answerability": "x"}, dialect="granite-3.2")
+    state = rows("answerability")[0].state
+    assert "<|start_of_role|>answerability<|end_of_role|>" in subject.codec("answerability").encode(state).prompt.text
+    assert subject.codec("query_rewrite").dialect == "chat"
+
+
+@pytest.mark.engine
 def test_flows_search_and_abstain(data, chat_llama, adapters, tmp_path, capsys):
     corpus = tmp_path / "corpus"
     corpus.mkdir()
@@ -324,6 +359,7 @@ def test_flows_search_and_abstain(data, chat_llama, adapters, tmp_path, capsys):
     [
         (["--only", "poetry"], "nothing to measure under 'poetry'"),
         (["--execution", "magic"], "unknown execution 'magic'"),
+        (["--dialect", "elvish"], "unknown dialect 'elvish'"),
         (["--only", "flows"], "give --corpus FOLDER"),
         (["--data", "nowhere"], "nowhere has no"),
         (["--adapters", "."], "holds no adapter"),
