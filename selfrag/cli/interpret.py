@@ -59,6 +59,10 @@ def run(
     index: Annotated[
         str | None, ASKED(help="index to search for questions without passages: a folder, or demo")
     ] = None,
+    pool: Annotated[
+        str | None,
+        ASKED(help="search the passages of all drawn questions with this encoder, as the paper does: demo, or a model"),
+    ] = None,
     relevance: Annotated[
         Literal["gold", "answers"],
         ASKED(help="relevant passages: those that the file calls gold, or those that hold an answer"),
@@ -80,7 +84,7 @@ def run(
     cells = grid(**{name: value for name, value in given.items() if value})
     template = Template.tagged(tag, always_mentions_examples=mention_examples)
     generator = Generator(model, engine, endpoint, layout, template, max_tokens)
-    shown: dict[str, Any] = {"seed": seed, "example_contexts": example_contexts, "words": words or None}
+    shown: dict[str, Any] = {"seed": seed, "example_contexts": example_contexts, "words": words or None, "pool": pool}
     passages = max(cell.cutoff for cell in cells)
     questions = draw(Given.parse(file), passages, index=index, limit=limit or None, relevance=relevance, **shown)
     if dry_run:
@@ -118,14 +122,14 @@ def agree(run: Run, model: Model = "demo", engine: Engine = None, cell: Cells = 
 @app.command()
 def table(
     run: Run,
-    whole: Annotated[bool, typer.Option("--whole", help="also score whole generations, explanation included")] = False,
+    answers: Annotated[bool, typer.Option("--answers", help="also score answers without their explanations")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="a Markdown file")] = None,
 ) -> None:
     """Print the paper's three tables with the published figures, and every test that was run."""
     from selfrag.experiments.self_interpretation.report import page
     from selfrag.experiments.self_interpretation.run import read_grid
 
-    text = page(read_grid(run), whole=whole)
+    text = page(read_grid(run), answers=answers)
     if out is not None:
         from retrieval.atomic import write_text
 

@@ -91,9 +91,9 @@ def test_a_model_in_process_is_run_tested_and_judged(model, file, tmp_path, caps
     assert {path: (run / path).read_bytes() for path in before} == before
 
     page = tmp_path / "page.md"
-    assert main(["interpret", "table", str(run), "--whole", "-o", str(page)]) == 0
+    assert main(["interpret", "table", str(run), "--answers", "-o", str(page)]) == 0
     assert page.read_text() == capsys.readouterr().out
-    assert "(whole generation)" in page.read_text()
+    assert "(the answer alone)" in page.read_text()
     assert main([*begin, "--prompt", "basic", "--max-tokens", "9"]) == 2
     assert "holds a run with another generator" in capsys.readouterr().err
 

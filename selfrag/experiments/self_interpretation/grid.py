@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeVar
 import jinja2
 
 from retrieval.atomic import writing
+from retrieval.encoders import load_encoder
 from retrieval.passage import Passage
 from selfrag.errors import UserError
 from selfrag.evaluation.items import Item
@@ -29,8 +30,10 @@ from selfrag.evaluation.metrics.answers import sets_of
 from selfrag.evaluation.normalisation import contains_any
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.runner import Source
+from selfrag.experiments.self_interpretation.pool import pooled
 from selfrag.intrinsics.layout import one_line
 from selfrag.jsonl import read_jsonl, write_jsonl
+from selfrag.loading import resolve_encoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,8 @@ def _table1() -> jinja2.Template:
 ORDERS = ("ranked", "top-last", "random", "reversed")
 CUTOFFS, PAPER_ORDERS, PAPER_PROMPTS = (3, 5, 10), ORDERS[:3], ("basic", "direct", "counterfactual")
 MOST_EXAMPLES, TOP = 2, 3
+MOST_PUBLISHED = 100
+"""Passages of a question in the file that ALCE publishes."""
 FILE = "questions.jsonl"
 
 T = TypeVar("T")
@@ -337,6 +342,7 @@ def draw(
     passages: int,
     *,
     index: str | None = None,
+    pool: str | None = None,
     limit: int | None = 60,
     relevance: Relevance = "gold",
     seed: int = 0,
@@ -345,19 +351,22 @@ def draw(
 ) -> Questions:
     """Read a file of user rows or of a published task, and draw the questions and demonstrations from it.
 
-    The file has questions with their passages, best first, or without any, for which `index` is searched.
+    The file has questions with their passages, best first, or without any, for which `index` is searched. With the
+    encoder `pool` each question is then searched for in the passages of all that were drawn, as the paper does; which
+    questions are drawn goes by the passages of the file.
     `passages` is the largest cut-off, `limit` the most questions (None for all), and `seed` that of the draw and of
     the random order; the others are as in `Questions`.
 
     Raises:
         UserError: a row is bad, no question fits, or no question has so many passages.
     """
+    encoder = None if pool is None else load_encoder(resolve_encoder(pool))
     if file.preset is not None:  # whose protocols read fewer passages than a grid may show
-        file = replace(file, preset=file.preset.with_passages(passages))
+        file = replace(file, preset=file.preset.with_passages(passages if encoder is None else MOST_PUBLISHED))
     source = Source([file], index=index, found=passages)
     (tasks,) = source.load()
     most = max((len(item.passages) for item in tasks.items), default=0)
-    if most < passages:
+    if most < passages and encoder is None:
         said = f"no question has {passages} passages, the most is {most}"
         raise UserError(f"{file.path}: {said}; give --cutoff or --index")
     own = {} if file.preset else dict(read_jsonl(file.path, lambda row: (str(row.get("id")), row)))
@@ -366,6 +375,12 @@ def draw(
     kinds = {item.id: question_type(item, own.get(item.id, {})) for item in (*asked, *examples)}
     published = {"preset": tasks.task.preset} if tasks.task.preset else {}
     data = {"sha256": tasks.sha256, "rows": tasks.rows, "top": TOP, **published, **source.settings()}
+    if encoder is not None:
+        data["pool"] = encoder.card.identity() | {"name": encoder.card.name}
+        asked, examples = (
+            pooled(asked, encoder, passages),
+            tuple(replace(one, passages=one.passages[:example_contexts]) for one in examples),
+        )
     by = relevance if any(item.gold is not None for item in asked) else "answers"
     return Questions(file.path, data, asked, examples, answerable, kinds, by, seed, example_contexts, words)
 

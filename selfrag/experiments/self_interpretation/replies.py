@@ -170,10 +170,11 @@ def followed_example(reply: Reply) -> int | None:
 
 
 MEASURES = ("answer_recall", "citation_precision", "citation_recall", "citation_f")
-"""Figures of the paper's tables, in their order. They are of the answer; with `whole_` before the name they are of the
-whole generation, as the paper seems to have scored it."""
+"""Figures of the paper's tables, in their order; one of the two prefixes says of what they are."""
+ALONE, WHOLE = "", "whole_"
+"""The answer without its explanation; the whole generation, as the paper scores it (section 2.2)."""
 NAMES = (
-    *(prefix + name for prefix in ("", "whole_") for name in MEASURES),
+    *(prefix + name for prefix in (ALONE, WHOLE) for name in MEASURES),
     *("answer_recall_words", "cites", "wrong_citations", "explains"),
 )
 
@@ -187,8 +188,8 @@ def scored(trial: Trial, reply: Reply | None, relevant: Collection[str], text: s
     got, ids, sets = reply or Reply(""), trial.passage_ids, sets_of(trial.item)
     found: dict[str, Part | None] = {}
     for prefix, said, (cited, wrong) in (
-        ("", got.answer, (got.cited, got.wrong)),
-        ("whole_", text, citations(text, ids)),
+        (ALONE, got.answer, (got.cited, got.wrong)),
+        (WHOLE, text, citations(text, ids)),
     ):
         found[prefix + MEASURES[0]] = _mean(None if sets is None else answer_recall(said, sets))
         figures = citation_figures([ids[name] for name in cited], len(wrong), relevant) if relevant else [None] * 3

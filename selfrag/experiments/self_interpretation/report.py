@@ -19,13 +19,14 @@ from selfrag.evaluation.intervals import NONE, Estimate
 from selfrag.experiments.report_tables import Table, markdown, percent, share
 from selfrag.experiments.self_interpretation.faithfulness import agreement_table, effects_table, orders_table
 from selfrag.experiments.self_interpretation.grid import ASKINGS, BASIC, Cell
-from selfrag.experiments.self_interpretation.replies import MEASURES, NAMES
+from selfrag.experiments.self_interpretation.replies import ALONE, MEASURES, NAMES, WHOLE
 from selfrag.experiments.self_interpretation.run import GridRun
 from selfrag.untrusted import printable
 
 SHORT = dict(zip(MEASURES, ("answer recall", "citation P", "citation R", "citation F"), strict=True))
 MAIN = (MEASURES[0], MEASURES[-1])
 REPLIES = ("cites", "wrong_citations", "explains", "answer_recall_words")
+ANSWER_ALONE = "answer recall, answer alone"
 SETTINGS = {"examples": "examples", "cutoff": "k", "order": "order"}
 
 
@@ -83,29 +84,35 @@ def grid_figures(run: GridRun, *, only: Collection[str] | None = None, seed: int
     return GridFigures(draws, failed, max(map(len, records.values()), default=0))
 
 
-def page(run: GridRun, *, whole: bool = False, seed: int = 0) -> str:
+def page(run: GridRun, *, answers: bool = False, seed: int = 0) -> str:
     """A run as Markdown: what was asked of whom, then every table; see `tables`."""
     generator, questions = run.identity["generator"], run.identity["questions"]
+    pool = run.questions.data.get("pool")
+    searched = f", searched by {pool['name']} in the passages of all questions" if pool else ""
     about = (
         f"{generator['engine']}, prompt as {generator['layout']}, {generator['max_tokens']} tokens at most;"
         f" {questions['asked']} of {questions['answerable']} questions of {run.questions.path.name} of which the top"
-        f" {run.questions.data['top']} passages hold an answer, seed {questions['seed']}; relevant by"
+        f" {run.questions.data['top']} passages hold an answer, seed {questions['seed']}{searched}; relevant by"
         f" {questions['relevance']}; {len(run.cells)} cells"
     )
-    shown = map(markdown, tables(run, whole=whole, seed=seed))
+    shown = map(markdown, tables(run, answers=answers, seed=seed))
     return printable("\n".join([f"# Self-interpretation: {run.identity['name']}\n\n{about}.\n", *shown]))
 
 
-def tables(run: GridRun, *, whole: bool = False, seed: int = 0) -> list[Table]:
-    """Every table that the run has records for; `whole` also scores whole generations, explanation included."""
+def tables(run: GridRun, *, answers: bool = False, seed: int = 0) -> list[Table]:
+    """Every table that the run has records for.
+
+    Figures are of whole generations, as the paper scores them; `answers` adds tables of the answers without their
+    explanations.
+    """
     if not run.cells:
         return []
     figures = grid_figures(run, seed=seed)
-    explained = [prompt for prompt in figures.prompts if ASKINGS[prompt].explains] if whole else []
+    explained = [prompt for prompt in figures.prompts if ASKINGS[prompt].explains] if answers else []
     cells = {prompt: figures.select(prompt) for prompt in figures.prompts}
     found = [
         *(paper_table(figures, prompt) for prompt in figures.prompts),
-        *(paper_table(figures, prompt, "whole_") for prompt in explained),
+        *(paper_table(figures, prompt, ALONE) for prompt in explained),
         *(means_table(figures, setting) for setting in SETTINGS),
         differences_table(figures) if len(figures.prompts) > 1 else None,
         types_table(run, seed),
@@ -117,8 +124,8 @@ def tables(run: GridRun, *, whole: bool = False, seed: int = 0) -> list[Table]:
     return [table for table in found if table is not None]
 
 
-def paper_table(figures: GridFigures, prompt: str, prefix: str = "") -> Table:
-    """Table 2, 3 or 4: a block for each number of examples, the best of a block in bold."""
+def paper_table(figures: GridFigures, prompt: str, prefix: str = WHOLE) -> Table:
+    """Table 2, 3 or 4: a block for each number of examples, the best of a block in bold; `prefix` says of what."""
     cells = sorted(figures.select(prompt), key=lambda cell: cell.examples)
     rows = []
     for cell in cells:
@@ -129,10 +136,13 @@ def paper_table(figures: GridFigures, prompt: str, prefix: str = "") -> Table:
             best = len(block) > 1 and cell in values and values[cell] == max(values.values()) > 0
             shown = share(figures.mean([cell], prefix + name))
             line += [f"**{shown}**" if best else shown, _number(published_mean([cell], name))]
+        if prefix == WHOLE:
+            line.append(share(figures.mean([cell], ALONE + MEASURES[0])))
         rows.append(tuple(line))
-    number, scope = ASKINGS[prompt].table, " (whole generation)" if prefix else ""
+    number, scope = ASKINGS[prompt].table, " (the answer alone)" if prefix == ALONE else ""
     title = f"Prompt {prompt}{f', beside Table {number}' if number else ''}{scope}"
-    head = ("examples", "k", "order", *(text for name in SHORT.values() for text in (name, "paper")))
+    alone = (ANSWER_ALONE,) if prefix == WHOLE else ()
+    head = ("examples", "k", "order", *(text for name in SHORT.values() for text in (name, "paper")), *alone)
     notes = [f"{figures.questions} questions, bootstrap 95% intervals; the paper: 60 questions of QAMPARI, GPT-3.5"]
     if failed := [f"{cell.name} {count}" for cell in cells if (count := figures.failed[cell])]:
         notes.append(f"Failed, which counts as wrong: {', '.join(failed)}")
@@ -147,9 +157,11 @@ def means_table(figures: GridFigures, setting: str) -> Table:
         values = dict.fromkeys(getattr(cell, setting) for cell in every)
         groups = [(str(value), figures.select(prompt, **{setting: value})) for value in values]
         for name, cells in groups + ([("all", every)] if len(groups) > 1 else []):
-            pairs = ((share(figures.mean(cells, one)), _number(published_mean(cells, one))) for one in MAIN)
-            rows.append((prompt, name, str(len(cells)), *(text for pair in pairs for text in pair)))
-    head = ("prompt", SETTINGS[setting], "cells", *(text for one in MAIN for text in (SHORT[one], "paper")))
+            pairs = ((share(figures.mean(cells, WHOLE + one)), _number(published_mean(cells, one))) for one in MAIN)
+            alone = share(figures.mean(cells, ALONE + MEASURES[0]))
+            rows.append((prompt, name, str(len(cells)), *(text for pair in pairs for text in pair), alone))
+    named = (text for one in MAIN for text in (SHORT[one], "paper"))
+    head = ("prompt", SETTINGS[setting], "cells", *named, ANSWER_ALONE)
     return Table(f"Means by {SETTINGS[setting]}", head, tuple(rows), ("The published means are over the same cells",))
 
 
@@ -163,15 +175,16 @@ def differences_table(figures: GridFigures) -> Table:
         groups = [(str(count), [pair for pair in paired if pair[0].examples == count]) for count in counts]
         for name, pairs in [*groups, ("all", paired)] if cells else ():
             line = [prompt, name]
-            for figure in (*MEASURES, "whole_answer_recall"):
-                line.append(share(figures.difference(pairs, figure)))
+            for figure in MEASURES:
+                line.append(share(figures.difference(pairs, WHOLE + figure)))
                 if figure in MAIN:
                     first, second = (published_mean([pair[side] for pair in pairs], figure) for side in (0, 1))
                     line.append(NONE if first is None or second is None else f"{first - second:+.3f}")
+            line.append(share(figures.difference(pairs, ALONE + MEASURES[0])))
             rows.append(tuple(line))
     head = ("prompt", "examples", "answer recall", "paper", "citation P", "citation R", "citation F", "paper")
-    note = "Paired by question and setting; the last column scores the whole generation, explanation included"
-    return Table(f"Prompts against {BASIC.name}", (*head, "answer recall, whole"), tuple(rows), (note,))
+    note = "Paired by question and setting; of whole generations but for the last column"
+    return Table(f"Prompts against {BASIC.name}", (*head, ANSWER_ALONE), tuple(rows), (note,))
 
 
 def types_table(run: GridRun, seed: int = 0) -> Table:
@@ -183,7 +196,7 @@ def types_table(run: GridRun, seed: int = 0) -> Table:
     for kind in sorted(ids, key=lambda kind: (-len(ids[kind]), kind)):
         figures = grid_figures(run, only=ids[kind], seed=seed)
         for prompt in figures.prompts:
-            shown = (share(figures.mean(figures.select(prompt), name)) for name in MEASURES)
+            shown = (share(figures.mean(figures.select(prompt), WHOLE + name)) for name in MEASURES)
             rows.append((kind, str(figures.questions), prompt, *shown))
     return Table("Types of questions", ("type", "questions", "prompt", *SHORT.values()), tuple(rows))
 

@@ -6,13 +6,16 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from grid_world import item, questions
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retrieval.encoders import EncoderCard
 from retrieval.errors import UserError
 from retrieval.passage import Passage
+from selfrag.evaluation.items import Item
 from selfrag.evaluation.presets import Given
 from selfrag.experiments.self_interpretation.faithfulness import tests_of as counterfactual_tests
 from selfrag.experiments.self_interpretation.grid import (
@@ -37,6 +40,7 @@ from selfrag.experiments.self_interpretation.grid import (
     relevant,
     shown_id,
 )
+from selfrag.experiments.self_interpretation.pool import pooled
 from selfrag.experiments.self_interpretation.report import published, published_mean
 
 
@@ -172,6 +176,30 @@ def test_the_paper_s_own_data_is_drawn_from_the_file_that_alce_publishes(tmp_pat
     assert (asked.data["preset"], asked.data["rows"]) == ("qampari/paper", 4)
     with pytest.raises(UserError, match="no question has 31 passages, the most is 30"):
         draw(Given.parse(f"qampari={path}"), 31)
+
+
+def test_the_pool_is_searched_for_every_question_and_ids_stay_those_of_its_own_file():
+    """Vectors count rivers; `p1` stands for two passages, so that of the other question gets its name in front."""
+    aare, inn = Passage("p1", "Aare Aare"), Passage("p1", "Inn Inn Inn")
+    both = Passage("p2", "Aare Inn")
+    items = [
+        Item("q1", "Aare?", None, (aare, both), query="Aare?"),
+        Item("q2", "Inn?", None, (inn, replace(both, id="p9")), query="Inn?"),
+    ]
+    first, second = pooled(items, Counting(), 3)
+    assert [(p.id, p.score) for p in first.passages] == [("p1", 2.0), ("p2", 1.0), ("q2/p1", 0.0)]
+    assert [(p.id, p.score) for p in second.passages] == [("p1", 3.0), ("p9", 1.0), ("q1/p1", 0.0)]
+    with pytest.raises(UserError, match="3 different passages, fewer than 4"):
+        pooled(items, Counting(), 4)
+
+
+class Counting:
+    """Vectors of how often each of two rivers occurs."""
+
+    card = EncoderCard("counting", "0", 2, "none", False, 8, "", "float32")
+
+    def encode(self, texts, batch_size=64):
+        return np.array([[text.count("Aare"), text.count("Inn")] for text in texts], dtype=np.float32)
 
 
 CONTEXTS = (Context("a1", "The Aare is in Bern."), Context("b2", "The Inn is in Innsbruck."))

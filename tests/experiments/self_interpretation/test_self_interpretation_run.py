@@ -58,7 +58,11 @@ def test_a_run_by_hand(tmp_path: Path):
         assert figures.mean([cell], "citation_f").value == pytest.approx(2 / 3)
     assert figures.difference([], "answer_recall") is None
     (row,) = [one for one in rows_of(tmp_path, "Prompts against basic") if one["prompt"] == "direct"][-1:]
-    assert (row["examples"], value(row["answer recall"]), value(row["answer recall, whole"])) == ("all", 0.0, 0.0)
+    assert (row["examples"], value(row["answer recall"]), value(row["answer recall, answer alone"])) == (
+        "all",
+        0.0,
+        0.0,
+    )
     types = {row["type"]: int(row["questions"]) for row in rows_of(tmp_path, "Types of questions")}
     words = [one.query.split()[0] for one in asked.items]
     assert types == {word: words.count(word) for word in words}
