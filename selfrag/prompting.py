@@ -68,6 +68,28 @@ class Layout:
 SELFRAG = Layout("selfrag")
 """Layout of the published checkpoints and of this project's training."""
 
+_LLAMA2_SYSTEM = """\
+You are a helpful, respectful and honest assistant. Always answer as helpfully as possible, while being safe. Your \
+answers should not include any harmful, unethical, racist, sexist, toxic, dangerous, or illegal content. Please ensure \
+that your responses are socially unbiased and positive in nature.
+
+If a question does not make any sense, or is not factually coherent, explain why instead of answering something not \
+correct. If you don't know the answer to a question, please don't share false information."""
+INSTRUCTION_LAYOUTS = {
+    layout.name: layout
+    for layout in (
+        SELFRAG,
+        Layout(
+            "alpaca",
+            before="Below is an instruction that describes a task. Write a response that appropriately completes the"
+            " request.\n\n### Instruction:\n",
+            after="\n\n### Response:",
+        ),
+        Layout("llama2-chat", before=f"[INST] <<SYS>>\n{_LLAMA2_SYSTEM}\n<</SYS>>\n\n", after=" [/INST]"),
+    )
+}
+"""Layouts of published instruction-tuned models, for baselines: Alpaca's, and Llama 2's with its system prompt."""
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -139,15 +161,18 @@ class Chat:
     source: str  # `chat_template`, or the name of the layout that stands in for it
 
     @classmethod
-    def of(cls, tokenizer: Any, codec: TextCodec, system: str = "") -> Chat:
+    def of(cls, tokenizer: Any, codec: TextCodec, system: str = "", layout: str | None = None) -> Chat:
         """Read the template of a Hugging Face tokenizer, with a system prompt or without.
+
+        `layout`, one of `INSTRUCTION_LAYOUTS`, takes the template's place; `selfrag` stands in where there is none.
 
         Raises:
             UserError: the template cannot be rendered, or does not keep the user's words as they are.
         """
-        if not getattr(tokenizer, "chat_template", None):
-            before, after = codec.encode(SELFRAG.before), codec.encode(SELFRAG.after)
-            return cls((*codec.bos_ids, *before), tuple(after), SELFRAG.name)
+        if layout or not getattr(tokenizer, "chat_template", None):
+            words = INSTRUCTION_LAYOUTS[layout or SELFRAG.name]
+            before, after = codec.encode(words.before), codec.encode(words.after)
+            return cls((*codec.bos_ids, *before), tuple(after), words.name)
         message = [{"role": "system", "content": system}] if system else []
         message.append({"role": "user", "content": _SLOT})
         try:

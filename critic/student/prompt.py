@@ -74,10 +74,31 @@ class Limits:
     preceding: int = 64  # its beginning is cut
     output: int = 192  # its middle is cut, because both ends say something
     instruction: int = 192  # likewise
+    # of all parts together, at the cost of the longest ones; None for their sum
+    total: int | None = None
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            whole(f"limit of {name}", value, 2)
+        for name, value in self.as_dict().items():
+            whole(f"limit of {name}", value, 8 if name == "total" else 2)
+
+    def as_dict(self) -> dict[str, int]:
+        """The limits that are set."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @property
+    def most(self) -> int:
+        """Tokens of the parts of the longest case."""
+        parts = self.evidence + self.preceding + self.output + self.instruction
+        return parts if self.total is None else min(parts, self.total)
+
+    def shared(self, lengths: Sequence[int]) -> int:
+        """The most tokens of each part with which parts of these lengths fit the total."""
+        room = self.most
+        for left, length in zip(range(len(lengths), 0, -1), sorted(lengths), strict=True):
+            if length * left > room:
+                return room // left
+            room -= length
+        return max(lengths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +148,17 @@ class PromptCodec:
 
     def prompt(self, case: Case) -> Prompt:
         """Lay out one case; always fits `max_length`."""
-        layout, dropped = self.layout, dict[str, int]()
-        ids = [*self.text.bos_ids, *self.text.encode(layout.instruction)]
-        ids += self._part(case.instruction, "instruction", dropped)
+        dropped, texts = dict[str, int](), {"instruction": case.instruction}
         if case.evidence is not None:
             passage = case.evidence
-            joined = f"{passage.title}\n{passage.text}" if passage.title else passage.text
-            ids += self.text.encode(layout.evidence) + self._part(joined, "evidence", dropped)
-        if case.preceding.strip():
-            ids += self.text.encode(layout.preceding) + self._part(case.preceding, "preceding", dropped)
-        if case.output.strip():
-            ids += self.text.encode(layout.output) + self._part(case.output, "output", dropped)
+            texts["evidence"] = f"{passage.title}\n{passage.text}" if passage.title else passage.text
+        texts |= {part: text for part in ("preceding", "output") if (text := getattr(case, part)).strip()}
+        parts = {part: self._part(text, part, dropped) for part, text in texts.items()}
+        room, ids = self.limits.shared([*map(len, parts.values())]), [*self.text.bos_ids]
+        for part, found in parts.items():
+            ids += [*self.text.encode(getattr(self.layout, part)), *cut(found, room, part)]
+            if len(found) > room:
+                dropped[part] = dropped.get(part, 0) + len(found) - room
         asked, options = self._tails[case.group]
         return Prompt((*ids, *asked), options, dropped)
 
@@ -148,12 +169,11 @@ class PromptCodec:
         around = (layout.instruction, layout.evidence, layout.preceding, layout.output)
         fixed = sum(len(self.text.encode(text)) for text in around)
         tail = max(len(asked) + max(map(len, options)) for asked, options in self._tails.values())
-        parts: int = sum(asdict(self.limits).values())
-        return len(self.text.bos_ids) + fixed + parts + tail + 1
+        return len(self.text.bos_ids) + fixed + self.limits.most + tail + 1
 
     def as_dict(self) -> dict[str, Any]:
         """Layout and limits, ready for JSON: with the tokenizer, all that decides a prompt."""
-        return {"layout": asdict(self.layout), "limits": asdict(self.limits)}
+        return {"layout": asdict(self.layout), "limits": self.limits.as_dict()}
 
     @property
     def fingerprint(self) -> str:

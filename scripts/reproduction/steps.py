@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from reproduction.table2 import COLUMNS, TASKS, Row
+from reproduction.table2 import TASKS, Row
 from selfrag.errors import UserError
 from selfrag.evaluation.comparison import compare, read_run
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
@@ -226,7 +226,7 @@ def check(row: Row, folder: Path, *, seed: int = 0) -> list[Check]:
     tables = {table.name: table for table in compare([run], seed=seed).tables}
     entries = read_manifest(folder)["files"]
     checks = []
-    for (task, metric), published, tolerance in zip(COLUMNS, row.figures, row.tolerances, strict=True):
+    for (task, metric), published, tolerance in zip(row.columns, row.figures, row.tolerances, strict=True):
         figures = tables[task].rows[0].figures if task in tables else {}
         name = next((name for name in figures if name.partition(" (")[0] == metric), metric)
         settings = entries[task]["settings"] if task in entries else {}

@@ -52,6 +52,12 @@ class Row:
         return "official" if self.system == "selfrag" else "baseline"
 
     @property
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        """Task and metric of each column. Baselines write their choice (B.2), so the option is read off their text."""
+        read = {"accuracy": "accuracy" if self.protocol == "official" else "option_match"}
+        return tuple((task, read.get(metric, metric)) for task, metric in COLUMNS)
+
+    @property
     def tolerances(self) -> tuple[float, ...]:
         """Percentage points, in the order of `COLUMNS`."""
         return GREEDY if self.system == "selfrag" else SAMPLED
@@ -74,34 +80,38 @@ _WITHDRAWN = "the model behind the figures was withdrawn by its vendor"
 _CITED = "the paper quotes the figures of others, whose system is not public"
 _ALPACA = "the weights are published as a difference to LLaMA or were replicated by the authors; recover them first"
 _TRAINED = "the authors did not publish the weights; train some on rows without reflection tokens first"
+_LLAMA2 = ("layout=llama2-chat",)
+_ALPACA_LAYOUT = ("layout=alpaca",)
 
 _ROWS = (
     Row("llama2-chat-13b", "Llama2-c 13B", (20.0, 59.3, 49.4, 38.4, 55.9, 22.4, 29.6, 28.6, NA, NA),
-        "base", "meta-llama/Llama-2-13b-chat-hf"),
+        "base", "meta-llama/Llama-2-13b-chat-hf", _LLAMA2),
     Row("ret-llama2-chat-13b", "Ret-Llama2-c 13B", (51.8, 59.8, 52.1, 37.9, 79.9, 32.8, 34.8, 43.8, 19.8, 36.1),
-        "rag-1", "meta-llama/Llama-2-13b-chat-hf"),
+        "rag", "meta-llama/Llama-2-13b-chat-hf", _LLAMA2),
     Row("chatgpt", "ChatGPT", (29.3, 74.3, 70.1, 75.3, 71.8, 35.3, 36.2, 68.8, NA, NA), note=_WITHDRAWN),
     Row("ret-chatgpt", "Ret-ChatGPT", (50.8, 65.7, 54.7, 75.3, NA, 40.7, 39.9, 79.7, 65.1, 76.6), note=_WITHDRAWN),
     Row("perplexity", "Perplexity.ai", (NA, NA, NA, NA, 71.2, NA, NA, NA, NA, NA), note=_WITHDRAWN),
     Row("llama2-7b", "Llama2 7B", (14.7, 30.5, 34.2, 21.8, 44.5, 7.9, 15.3, 19.0, NA, NA),
         "base", "meta-llama/Llama-2-7b-hf"),
-    Row("alpaca-7b", "Alpaca 7B", (23.6, 54.5, 49.8, 45.0, 45.8, 18.8, 29.4, 61.7, NA, NA), "base", note=_ALPACA),
+    Row("alpaca-7b", "Alpaca 7B", (23.6, 54.5, 49.8, 45.0, 45.8, 18.8, 29.4, 61.7, NA, NA),
+        "base", settings=_ALPACA_LAYOUT, note=_ALPACA),
     Row("llama2-13b", "Llama2 13B", (14.7, 38.5, 29.4, 29.4, 53.4, 7.2, 12.4, 16.0, NA, NA),
         "base", "meta-llama/Llama-2-13b-hf"),
-    Row("alpaca-13b", "Alpaca 13B", (24.4, 61.3, 55.5, 54.9, 50.2, 22.9, 32.0, 70.6, NA, NA), "base", note=_ALPACA),
+    Row("alpaca-13b", "Alpaca 13B", (24.4, 61.3, 55.5, 54.9, 50.2, 22.9, 32.0, 70.6, NA, NA),
+        "base", settings=_ALPACA_LAYOUT, note=_ALPACA),
     Row("cove-65b", "CoVE 65B", (NA, NA, NA, NA, 71.2, NA, NA, NA, NA, NA), note=_CITED),
     Row("toolformer-6b", "Toolformer 6B", (NA, 48.8, NA, NA, NA, NA, NA, NA, NA, NA), note=_CITED),
     Row("ret-llama2-7b", "Llama2 7B + retrieval", (38.2, 42.5, 30.0, 48.0, 78.0, 15.2, 22.1, 32.0, 2.9, 4.0),
-        "rag-1", "meta-llama/Llama-2-7b-hf"),
+        "rag", "meta-llama/Llama-2-7b-hf"),
     Row("ret-alpaca-7b", "Alpaca 7B + retrieval", (46.7, 64.1, 40.2, 48.0, 76.6, 30.9, 33.3, 57.9, 5.5, 7.2),
-        "rag-1", note=_ALPACA),
+        "rag", settings=_ALPACA_LAYOUT, note=_ALPACA),
     Row("llama2-ft-7b", "Llama2-FT 7B + retrieval", (48.7, 57.3, 64.3, 65.8, 78.2, 31.0, 35.8, 51.2, 5.0, 7.5),
-        "finetuned", settings=("passages=1",), note=_TRAINED),
+        "finetuned-rag", note=_TRAINED),
     Row("sail-7b", "SAIL 7B", (NA, NA, 69.2, 48.4, NA, NA, NA, NA, NA, NA), note=_CITED),
     Row("ret-llama2-13b", "Llama2 13B + retrieval", (45.7, 47.0, 30.2, 26.0, 77.5, 16.3, 20.5, 24.7, 2.3, 3.6),
-        "rag-1", "meta-llama/Llama-2-13b-hf"),
+        "rag", "meta-llama/Llama-2-13b-hf"),
     Row("ret-alpaca-13b", "Alpaca 13B + retrieval", (46.1, 66.9, 51.1, 57.6, 77.7, 34.8, 36.7, 56.6, 2.0, 3.8),
-        "rag-1", note=_ALPACA),
+        "rag", settings=_ALPACA_LAYOUT, note=_ALPACA),
     Row("selfrag-7b", "Self-RAG 7B", (54.9, 66.4, 72.4, 67.3, 81.2, 30.0, 35.7, 74.3, 66.9, 67.8),
         "selfrag", "selfrag/selfrag_llama2_7b",
         note="the author's own evaluation of ASQA reads precision 67.82, recall 66.97: the columns look swapped"),

@@ -128,27 +128,27 @@ class Untuned:
     cites_all: bool = True
 
     def decoder(self, item: Item, task: Task) -> Decoder:
-        """One greedy answer, or the most probable option."""
+        """One greedy answer, or the most probable option where the task has them scored."""
         found = choices(item) if item.options else None
         # A question without its options says what is wanted; a list of them would turn it into one with options.
         hint = "" if item.cloze else task.hint.format(choices=", ".join(found.surfaces if found else ()))
-        prompt = self.prompt(item, hint)
-        if found:
+        prompt = self.prompt(item, hint, bare=not task.hint)
+        if found and (item.cloze or not task.written):
             return (yield from choose(prompt, self.codec, found.surfaces, self.eos_id, found.length))
         return (yield from write(prompt, self.codec, task.new_tokens))
 
-    def prompt(self, item: Item, hint: str) -> Prompt:
-        """Numbered passages, the question, the hint if there is one."""
+    def prompt(self, item: Item, hint: str = "", *, bare: bool = False) -> Prompt:
+        """Numbered passages, the question, the hint if there is one; `bare` adds no word to passages and question."""
         used = item.passages[: self.passages]
         ids = [*self.chat.before]
         dropped = 0
-        if used:
+        if used and not bare:
             ids += self.codec.encode(PASSAGES)
         for number, passage in enumerate(used, 1):
             body, cut = passage_ids(self.codec, passage, self.passage_tokens)
             ids += [*self.codec.encode(f"[{number}] "), *body, *self.codec.encode("\n\n")]
             dropped += cut
-        lead = QUESTION if used else ""
+        lead = QUESTION if used and not bare else ""
         told = f"\n\n{hint}" if hint else ""
         ids += [*self.codec.encode(f"{lead}{item.instruction}{told}"), *self.chat.after]
         return Prompt(item.instruction, tuple(ids), used, dropped)
@@ -174,9 +174,9 @@ class FineTuned:
     cites_all: bool = True
 
     def decoder(self, item: Item, task: Task) -> Decoder:
-        """One greedy answer, or the most probable option."""
+        """One greedy answer, or the most probable option where the task has them scored."""
         prompt = self.prompt(item)
-        if item.options:
+        if item.options and (item.cloze or not task.written):
             found, eos_id = choices(item), self.prompting.vocabulary.eos_id
             return (yield from choose(prompt, self.prompting.codec, found.surfaces, eos_id, found.length))
         return (yield from write(prompt, self.prompting.codec, task.new_tokens))

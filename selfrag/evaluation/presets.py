@@ -17,7 +17,7 @@ from selfrag.errors import UserError
 from selfrag.evaluation.items import TASK_INPUT, Item
 from selfrag.evaluation.metrics.registry import metrics
 from selfrag.evaluation.public_files import SCHEMAS, Schema
-from selfrag.evaluation.task import SET_BY_TASK, TASKS, Kind, Task
+from selfrag.evaluation.task import SET_BY_TASK, Kind, Task
 from selfrag.plugins import names, registered
 
 TRAINING_JOIN = TASK_INPUT
@@ -61,6 +61,8 @@ class Protocol:
     segments: int  # of an answer
     decoding: Decoding | None = None  # policy of a model with reflection tokens; None for systems without
     marked: bool = False  # the wording asks for citations as numbers in brackets, and they are read
+    written: bool = False  # a system without reflection tokens writes its choice, and the option is read off (B.2)
+    documents: int = 1  # passages that `rag` and `finetuned-rag` read
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,6 @@ class Preset:
     kind: Kind  # of answers
     metrics: tuple[str, ...]  # names, the published one first
     judged: tuple[str, ...]  # names of published metrics that a second model computes on the finished run
-    hint: str  # what a model that was not trained on such questions is told
     protocols: Mapping[str, Protocol]  # by name; `paper` among them
     # metric to Self-RAG's figure in percent (Table 2), by size of the model, `7b` and `13b`
     published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -89,10 +90,12 @@ class Preset:
         return self.protocols[name]
 
     def task(self, protocol: str = PAPER) -> Task:
-        """Kind, metrics and budget, marked with preset and protocol."""
+        """Kind, metrics and budget, marked with preset and protocol. The wording is all that is said: no hint."""
         how = self.protocol(protocol)
         name = f"{self.name}/{protocol}"
-        return Task(self.kind, metrics(self.metrics), how.new_tokens, how.segments, self.hint, name, how.marked)
+        # A choice that is written is read off its text first.
+        first = sorted(self.metrics, key=lambda one: one != "option_match") if how.written else self.metrics
+        return Task(self.kind, metrics(first), how.new_tokens, how.segments, "", name, how.marked, how.written)
 
     def settings(self, protocol: str = PAPER) -> dict[str, Any]:
         """Fields of `Decoding` in which the policy differs from the defaults, without what the task's budget sets.
@@ -132,7 +135,7 @@ def _read() -> Mapping[str, Preset]:
 
     for name, table in tables.items():
         protocols = {key: protocol(values) for key, values in table.pop("protocols").items()}
-        shared: dict[str, Any] = {"hint": TASKS[table["kind"]].hint, **table, "schema": SCHEMAS[table["schema"]]}
+        shared: dict[str, Any] = {**table, "schema": SCHEMAS[table["schema"]]}
         shared |= {key: tuple(table[key]) for key in ("metrics", "judged")}
         found[name] = Preset(name, protocols=protocols, **shared)
     return MappingProxyType(found)

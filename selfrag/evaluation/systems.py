@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from retrieval.checks import whole
+from retrieval.checks import choice, whole
 from selfrag.decoding.beam import decode
 from selfrag.decoding.options import decode_options
 from selfrag.decoding.policy import Decoding, check_names
@@ -23,7 +23,7 @@ from selfrag.evaluation.multiple_choice import choices
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.task import SET_BY_TASK, Task
 from selfrag.plugins import names, registered
-from selfrag.prompting import Chat, Prompting
+from selfrag.prompting import INSTRUCTION_LAYOUTS, Chat, Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.reflection.weights import Weights
 from selfrag.tokenization import HFTextCodec
@@ -93,7 +93,7 @@ class Searching:
 
     def decoder(self, item: Item, task: Task) -> Decoder:
         """Turns and searches until it answers the bare question."""
-        if item.options:
+        if item.options and not task.written:
             raise DecodingError("a model that searches by tags answers in words; it has no multiple choice")
         question = item.query or item.instruction
         return (yield from decode_tags(question, self.searcher, None if self.live else item.passages))
@@ -138,12 +138,14 @@ ROLES: dict[str, Role] = {
 """Name of a system to which of the trained models it needs."""
 AS_PUBLISHED = "selfrag"
 """Ours under the policy that a published task was run with; on files of users the same as `selfrag-adaptive`."""
-SYSTEMS: dict[str, Role] = {AS_PUBLISHED: "selfrag", **ROLES}
-"""`ROLES` and the system that no comparison needs twice."""
+BY_PROTOCOL: dict[str, Role] = {"rag": "base", "finetuned-rag": "finetuned"}
+"""Baselines with as many passages as the protocol of a published task gives them; one on files of users."""
+SYSTEMS: dict[str, Role] = {AS_PUBLISHED: "selfrag", **BY_PROTOCOL, **ROLES}
+"""`ROLES` and the systems that no comparison needs twice."""
 GROUP = "selfrag.systems"
 """Entry points of other packages: each names a function of a tokenizer and of settings that gives a `System`."""
-_UNTUNED = {"base": 0, "rag-1": 1, "rag-5": 5}
-_FINETUNED = {"finetuned": 0, "sail": 1}
+_UNTUNED = {"base": 0, "rag": 1, "rag-1": 1, "rag-5": 5}
+_FINETUNED = {"finetuned": 0, "finetuned-rag": 1, "sail": 1}
 _MODES: dict[str, Literal["adaptive", "always", "never"]] = {
     AS_PUBLISHED: "adaptive",
     "selfrag-always": "always",
@@ -161,6 +163,7 @@ def known_systems() -> dict[str, str]:
         **{name: f"the training layout with {count} passages, no reflection" for name, count in _FINETUNED.items()},
         **dict.fromkeys(PROFILES, "a model that searches by tags, with a budget of its own"),
     }
+    own |= {name: f"{own[name]}; a published task under its protocol's number" for name in BY_PROTOCOL}
     return {**own, **{name: "of another package" for name in names(GROUP) if name not in own}}
 
 
@@ -168,7 +171,8 @@ def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None =
     """A system by its name.
 
     `settings` are fields to change: of `Decoding` for ours, of `Budget` for models that search by tags, else `passages`
-    and `passage_tokens`. `live` as `Searching.live`.
+    and `passage_tokens`; for untuned models also `layout`, one of `INSTRUCTION_LAYOUTS` in place of the chat template.
+    `live` as `Searching.live`.
 
     Raises:
         UserError: unknown name or field, a value that is refused, or the tokenizer lacks reflection tokens.
@@ -178,8 +182,11 @@ def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None =
     if name in _UNTUNED:
         if tokenizer.eos_token_id is None:
             raise UserError("the tokenizer has no EOS token; set tokenizer.eos_token first")
+        if (layout := given.pop("layout", None)) is not None:
+            choice("layout", layout, tuple(INSTRUCTION_LAYOUTS))
         passages, longest = _counts(given, _UNTUNED[name])
-        return Untuned(codec, Chat.of(tokenizer, codec), int(tokenizer.eos_token_id), passages, longest)
+        chat = Chat.of(tokenizer, codec, layout=layout)
+        return Untuned(codec, chat, int(tokenizer.eos_token_id), passages, longest)
     if name in PROFILES:
         return Searching(Searcher.of(tokenizer, name, Budget().changed(**given)), live)
     if name not in SYSTEMS:
@@ -206,9 +213,12 @@ def system_of_task(
         UserError: as `system`, or the preset is unknown.
     """
     given = Given.marked(Path(), task.preset)
-    if name not in _MODES or given.preset is None:
+    if given.preset is None or name not in {*_MODES, *BY_PROTOCOL}:
         return named_system(name, tokenizer, settings, live=live)
-    published = given.preset.settings(given.protocol)
+    if name in BY_PROTOCOL:
+        published: dict[str, Any] = {"passages": given.preset.protocol(given.protocol).documents}
+    else:
+        published = given.preset.settings(given.protocol)
     if name != AS_PUBLISHED:
         published.pop("mode", None)
     return named_system(name, tokenizer, {**published, **(settings or {})})

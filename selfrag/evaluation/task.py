@@ -27,10 +27,11 @@ class Task:
     metrics: tuple[Metric, ...]  # the first is the one that systems are averaged by
     new_tokens: int  # tokens an answer may have, reflection tokens included; multiple choice writes none
     segments: int  # segments an answer may have
-    hint: str  # what a model that was not trained on such questions is told
+    hint: str  # what a model that was not trained on such questions is told; empty under published protocols
     # the preset and protocol that these settings are from, such as `popqa/paper`; empty for user files
     preset: str = ""
     marked: bool = False  # the wording asks for citations as numbers in brackets
+    written: bool = False  # baselines write their choice instead of having the options scored
 
     @property
     def headline(self) -> str:
@@ -41,7 +42,7 @@ class Task:
         """Plain values, ready for JSON."""
         names = [metric.name for metric in self.metrics]
         known = {"kind": self.kind, "new_tokens": self.new_tokens, "segments": self.segments, "metrics": names}
-        return known | ({"preset": self.preset} if self.preset else {}) | ({"marked": True} if self.marked else {})
+        return known | {key: value for key in ("preset", "marked", "written") if (value := getattr(self, key))}
 
 
 def _metrics(*names: str) -> tuple[Metric, ...]:

@@ -25,7 +25,7 @@ from selfrag.training.loss import Tally, measure
 from selfrag.training.model import DTYPES, Trainee, chosen_precision, load_trainee
 from selfrag.training.packing import Pack, Step, pack, plan_epoch
 from selfrag.training.rows import Example, RowTooLongError, TargetLayout, read_rows
-from selfrag.training.settings import TrainingConfig, Weighting
+from selfrag.training.settings import Decay, TrainingConfig, Weighting
 
 if TYPE_CHECKING:
     from selfrag.training.journal import Journal
@@ -148,17 +148,19 @@ def optimizer_for(trainee: Trainee, config: TrainingConfig) -> torch.optim.AdamW
     )
 
 
-def rate(step: int, total: int, warmup: int) -> float:
+def rate(step: int, total: int, warmup: int, decay: Decay = "linear") -> float:
     """Factor on the peak learning rate.
 
     Args:
         step: number of the step about to be made, from 0.
         total: steps of the run.
         warmup: steps until the peak.
+        decay: `linear`, or half a cosine.
     """
     if step < warmup:
         return (step + 1) / warmup
-    return max(0.0, (total - step) / max(1, total - warmup))
+    left = max(0.0, (total - step) / max(1, total - warmup))
+    return left if decay == "linear" else (1 - math.cos(math.pi * left)) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,7 +434,7 @@ def _run(
                 break
             started = time.monotonic()
             loads = [pack([examples[row] for row in load], config.weighting) for load in steps[number]]
-            factor = rate(number, len(steps), warmup)
+            factor = rate(number, len(steps), warmup, config.decay)
             tally, norm = take_step(trainee, loads, pool, optimizer, config, factor)
             if not math.isfinite(norm):
                 raise not_finite(number + 1, config.learning_rate)

@@ -309,7 +309,7 @@ class SelfRAGTrainer(Trainer):  # type: ignore[misc]  # transformers has no type
             total = len(self.loads.steps)
             warmup = max(1, round(self.config.warmup * total))
             chosen = self.optimizer if optimizer is None else optimizer
-            self.lr_scheduler = LambdaLR(chosen, lambda step: rate(step, total, warmup))
+            self.lr_scheduler = LambdaLR(chosen, lambda step: rate(step, total, warmup, self.config.decay))
             self._created_lr_scheduler = True
         return self.lr_scheduler
 
@@ -385,7 +385,9 @@ class Record(TrainerCallback):  # type: ignore[misc]
         seconds = time.monotonic() - self._started
         tokens = self.trainer.loads.tokens_of(state.global_step - 1)
         config = self.trainer.config
-        factor = rate(state.global_step - 1, state.max_steps, max(1, round(config.warmup * state.max_steps)))
+        factor = rate(
+            state.global_step - 1, state.max_steps, max(1, round(config.warmup * state.max_steps)), config.decay
+        )
         norm = None if math.isnan(self.trainer.norm) else self.trainer.norm
         self.journal.log(
             {"step": state.global_step, "tokens": tokens, "seconds": seconds, "norm": norm, "rate": factor}

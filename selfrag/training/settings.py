@@ -97,6 +97,7 @@ _AMOUNTS = ("learning_rate", "row_learning_rate", "weight_decay", "clip", "check
 """Numbers of at least 0."""
 
 
+Decay = Literal["linear", "cosine"]
 Sharding = Literal["none", "fsdp", "zero3"]
 Attention = Literal["auto", "packed", "sdpa", "flash_attention_2"]
 
@@ -141,6 +142,7 @@ class TrainingConfig:
     learning_rate: float = 8e-4  # peak rate of LoRA pairs, or of all weights
     row_learning_rate: float = 2e-3  # peak rate of the token rows
     warmup: float = 0.04  # share of the steps until the peak
+    decay: Decay = "linear"  # of the rate from the peak to 0; or `cosine`
     weight_decay: float = 0.0  # of everything but token rows and vectors
     beta1: float = 0.9  # of AdamW
     beta2: float = 0.99  # of AdamW
@@ -169,6 +171,7 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         choice("method", self.method, get_args(Method))
+        choice("decay", self.decay, get_args(Decay))
         choice("precision", self.precision, get_args(Precision))
         choice("quantize", self.quantize, get_args(Quantization))
         if self.quantize != "none" and self.method != "lora":

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,9 +18,13 @@ from list_questions.rows import make_list_questions
 from list_questions.statements import RELATIONS
 from retrieval.errors import UserError
 from selfrag.cli.main import main
+from selfrag.decoding.driver import drive
 from selfrag.decoding.policy import Decoding
+from selfrag.decoding.requests import Failed
+from selfrag.engines.scripted import ScriptedEngine
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.presets import COLUMNS, PRESETS, Given, preset, rows
+from selfrag.evaluation.systems import system_of_task
 from selfrag.evaluation.tables import compact
 from selfrag.evaluation.task_files import read_task, read_tasks
 from selfrag.reflection.weights import Weights
@@ -123,10 +128,6 @@ def test_claims(tmp_path: Path) -> None:
     lead = "Is the following statement correct or not? Say true if it's correct; otherwise say false."
     assert item.instruction == f"{lead}\n\n## Input:\n\nTea cures all."
     assert one(tmp_path, "pubhealth", "official").instruction == item.instruction
-    assert one(tmp_path, "pubhealth", "baseline").instruction == (
-        "Is the following statement correct or not? Say true if it's correct; otherwise, say false. Don't capitalize or"
-        ' add periods, just say "true" or "false".\n\n### Input:\nTea cures all.'
-    )
 
 
 def test_choices_that_are_numbered_become_letters(tmp_path: Path) -> None:
@@ -136,10 +137,83 @@ def test_choices_that_are_numbered_become_letters(tmp_path: Path) -> None:
     assert (item.label, item.options) == ("B", ("Ice", "The sun", "Snow"))
     assert item.instruction == f"{lead}\n\n## Input:\n\n{asked}"
     assert one(tmp_path, "arc-challenge", "official").instruction == f"{lead}\n\n### Input:\n{asked}\nD: "
-    assert one(tmp_path, "arc-challenge", "table-5").instruction == (
-        f"{lead} Please answer with the capitalized alphabet only, without adding any extra phrase or period."
-        f"\n\n## Input:\n\n{asked}"
-    )
+
+
+CLAIM = (
+    "Is the following statement correct or not? Say true if it's correct; otherwise, say false. Don't capitalize or add"
+    ' periods, just say "true" or "false".'
+)
+CHOOSE = (
+    "Given four answer candidates, A, B, C and D, choose the best answer choice. Please answer with the capitalized"
+    " alphabet only, without adding any extra phrase or period."
+)
+CITE = (
+    "Instruction: Write an accurate, engaging, and concise answer for the given question using only the provided search"
+    " results (some of which might be irrelevant) and cite them properly. Use an unbiased and journalistic tone. Always"
+    " cite for any factual claim. When citing several search results, use [1][2][3]. Cite at least one document and at"
+    " most three documents in each sentence. If multiple documents support the sentence, only cite a minimum sufficient"
+    " subset of the documents."
+)
+LIST = "Answer the following question with a list of all correct answers, separated by commas."
+OPTIONS = "\nA: Ice\nB: The sun\nC: Snow"
+ANN = "[1] Ann\nAnn is a painter.\n\n"
+WON = "".join(f"[{n}] T\nAnn won.\n\n" for n in range(1, 6))
+OURS = {
+    "claims": "Is the following statement correct or not? Say true if it's correct; otherwise say false.",
+    "choices": "Given four answer candidates, A, B, C and D, choose the best answer choice.",
+    "asqa": "Answer the following question. The question may be ambiguous and have multiple correct answers, and in"
+    " that case, you have to provide a long-form answer including all correct answers.",
+}
+PROMPTS = {  # the documents of a baseline with retrieval, and all that a model without is asked
+    **{
+        f"popqa/{name}": (ANN, "What is Ann Roe's occupation?") for name in ("paper", "table-5", "official", "baseline")
+    },
+    **{f"triviaqa/{name}": (ANN, "Who painted it?") for name in ("paper", "table-5", "official", "baseline")},
+    **{f"pubhealth/{p}": (ANN, f"{OURS['claims']}\n\n## Input:\n\nTea cures all.") for p in ("paper", "official")},
+    "pubhealth/table-5": (ANN, f"{CLAIM}\n\n## Input:\n\nTea cures all."),
+    **{f"pubhealth/{p}": (ANN, f"{CLAIM}\n\n### Input:\nTea cures all.") for p in ("baseline", "baseline-scored")},
+    "arc-challenge/paper": (ANN, f"{OURS['choices']}\n\n## Input:\n\nWhat is hot?{OPTIONS}"),
+    "arc-challenge/table-5": (ANN, f"{CHOOSE}\n\n## Input:\n\nWhat is hot?{OPTIONS}"),
+    "arc-challenge/official": (ANN, f"{OURS['choices']}\n\n### Input:\nWhat is hot?{OPTIONS}\nD: "),
+    **{
+        f"arc-challenge/{p}": (ANN, f"{CHOOSE}\n\n### Input:\nWhat is hot?{OPTIONS}")
+        for p in ("baseline", "baseline-scored")
+    },
+    **{f"biographies/{p}": (ANN, "Tell me a bio about Ann Roe") for p in ("paper", "baseline")},
+    "biographies/official": (ANN, "Question: Tell me a bio of Ann Roe."),
+    "asqa/paper": ("[1] T\nAnn won.\n\n", f"{OURS['asqa']}\n\n## Input:\n\nWho has the record?"),
+    "asqa/official": ("[1] T\nAnn won.\n\n", f"{OURS['asqa']}## Input:\n\nWho has the record?"),
+    "asqa/baseline": (WON, f"{CITE}\n\n### Input:\nWho has the record?"),
+    "qampari/paper": (ANN, f"{LIST}\n\n## Input:\n\nWhich films?"),
+    "qampari/baseline": (f"{ANN}[2] Web\nFound.\n\n", f"{LIST}\n\n### Input:\nWhich films?"),
+}
+
+
+@pytest.mark.parametrize("mark", [f"{name}/{how}" for name, one in PRESETS.items() for how in one.protocols])
+@pytest.mark.parametrize("system", ["base", "rag", "finetuned"])
+def test_the_whole_prompt_of_a_protocol_byte_for_byte(tmp_path: Path, mark: str, system: str) -> None:
+    """Nothing of ours is said; short tasks are read with one document, ASQA with five (section 4.3)."""
+    tokenizer = tiny.byte_level_tokenizer()
+    tokenizer.chat_template = "{% for m in messages %}<user>{{ m['content'] }}<bot>{% endfor %}"
+    task = preset(mark.partition("/")[0]).task(mark.partition("/")[2])
+    found = system_of_task(system, tokenizer, task)
+    item = one(tmp_path, *mark.split("/"))
+    engine = ScriptedEngine(lambda request: Failed("seen"), tokenizer.eos_token_id)
+    list(drive([found.decoder(item, task)], engine, None))
+    documents, asked = PROMPTS[mark]
+    want = {
+        "base": f"<user>{asked}<bot>",
+        "rag": f"<user>{documents}{asked}<bot>",
+        "finetuned": f"### Instruction:\n{asked}\n\n### Response:\n",
+    }[system]
+    assert tokenizer.decode(engine.requests[0].prompt_ids) == want
+
+
+@pytest.mark.parametrize("name", ["pubhealth", "arc-challenge"])
+def test_baselines_write_their_choice_and_it_is_read_off_the_text(name: str) -> None:
+    written, scored = preset(name).task("baseline"), preset(name).task("baseline-scored")
+    assert (written.headline, written.new_tokens, written.as_dict()["written"]) == ("option_match", 50, True)
+    assert (scored.headline, scored.written) == ("accuracy", False)
 
 
 def test_biographies(tmp_path: Path) -> None:

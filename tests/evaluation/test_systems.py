@@ -21,6 +21,7 @@ from selfrag.evaluation.baselines import Chat, FineTuned, Untuned
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.output import output_of
 from selfrag.evaluation.presets import preset
+from selfrag.evaluation.runner import scores
 from selfrag.evaluation.systems import ROLES, Reflective, System, named_system, parse_settings
 from selfrag.evaluation.task import CLOSED, LONG, SHORT, Task
 from selfrag.reflection.weights import Weights
@@ -100,6 +101,40 @@ def test_a_closed_set_is_scored_and_not_written() -> None:
     assert request.watch_ids == characters("AB")
     assert found.text == "B"
     assert [node.likelihood for node in found.trace.nodes] == pytest.approx([0.125, 0.875])
+
+
+@pytest.mark.parametrize("one", [UNTUNED, FineTuned(PROMPTING, 1)])
+def test_a_choice_is_written_where_the_task_says_so(one: System) -> None:
+    """Appendix B.2: up to 50 tokens; case and format of the answer do not matter."""
+    task, item = preset("pubhealth").task("baseline"), replace(CHOICE, label="false", options=("true", "false"))
+    found, engine = answer(one, item, task, says("False. Tea cures nothing."))
+    assert (found.text, engine.requests[0].max_tokens) == ("False. Tea cures nothing.", 50)
+    assert scores(item, task, output_of(found))["option_match"] == (1.0, 1.0)
+    cloze, _ = answer(one, replace(item, cloze=True), task, prefers("f"))
+    assert cloze.text == "false"  # the texts of options are compared, whatever the task
+
+
+def test_layouts_of_instruction_tuned_models() -> None:
+    tokenizer = tiny.byte_level_tokenizer(reflection=False)
+    tokenizer.chat_template = "{{ messages[0]['content'] }}"
+
+    def prompt(layout: str) -> str:
+        untuned = named_system("rag-1", tokenizer, {"layout": layout})
+        assert isinstance(untuned, Untuned)
+        assert untuned.as_dict()["chat"] == layout
+        return str(tokenizer.decode(untuned.prompt(ITEM, bare=True).ids))
+
+    asked = "[1] Title of d1\nText of d1.\n\nQ"
+    assert prompt("selfrag") == f"### Instruction:\n{asked}\n\n### Response:\n"
+    assert prompt("alpaca") == (
+        "Below is an instruction that describes a task. Write a response that appropriately completes the request."
+        f"\n\n### Instruction:\n{asked}\n\n### Response:"
+    )
+    llama = prompt("llama2-chat")
+    assert llama.startswith("[INST] <<SYS>>\nYou are a helpful, respectful and honest assistant. Always answer as ")
+    assert llama.endswith(f" please don't share false information.\n<</SYS>>\n\n{asked} [/INST]")
+    with pytest.raises(UserError, match="layout='vicuna': choose one of selfrag, alpaca, llama2-chat"):
+        named_system("base", tokenizer, {"layout": "vicuna"})
 
 
 def test_options_of_several_tokens_are_compared_by_their_whole_probability() -> None:

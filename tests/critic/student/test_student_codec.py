@@ -100,6 +100,18 @@ def test_long_parts_are_shortened_and_counted_and_the_label_never():
     assert BYTE_LEVEL.decode(made.ids).endswith("### Does the passage support the response?\n")
 
 
+def test_a_total_cuts_the_longest_parts_and_only_where_they_do_not_fit():
+    """Parts of 2, 9, 20 and 20 tokens in 31: the short ones stay, the long ones share what they leave."""
+    limits = Limits(evidence=100, preceding=100, output=100, instruction=100, total=31)
+    assert (limits.shared([2, 9, 20, 20]), limits.shared([2, 9, 20]), limits.most) == (10, 20, 31)
+    words = " ".join(f"word{i}" for i in range(9))
+    whole, cut = codec(evidence=200, total=300), codec(evidence=200, total=60)
+    made = Case("IsSup", "Q?", "", "Paris.", Passage("p", words))
+    assert whole.prompt(made) == codec().prompt(made)
+    assert set(cut.prompt(made).dropped) <= {"evidence"}
+    assert len(cut.prompt(Case("IsSup", words, words, words, Passage("p", words))).ids) + 2 <= cut.max_length
+
+
 def test_cases_of_one_passage_share_their_beginning():
     codec_ = codec()
     relevance = codec_.prompt(Case("IsRel", "Q?", evidence=PASSAGE)).ids
