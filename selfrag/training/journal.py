@@ -160,9 +160,10 @@ class Journal:
         set_parameters(parameters, read_state(self._best)["parameters"])
         return True
 
-    def records(self) -> list[dict[str, Any]]:
-        """The lines of the log so far."""
-        return [json.loads(line) for line in self._log.read_text().splitlines()] if self._log.exists() else []
+    def records(self, steps: int | None = None) -> list[dict[str, Any]]:
+        """The lines of the log, of the first `steps` steps if given."""
+        lines = self._log.read_text().splitlines()[:steps] if self._log.exists() else []
+        return [json.loads(line) for line in lines]
 
     def resume(self, parameters: Mapping[str, Parameter], optimizer: torch.optim.Optimizer) -> int:
         """Load the checkpoint if there is one, cut the log back to it, and return the steps already done."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import random
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
@@ -25,109 +24,8 @@ from selfrag.training.loss import Tally, measure
 from selfrag.training.model import DTYPES, Trainee, chosen_precision, load_trainee
 from selfrag.training.packing import Pack, Step, pack, plan_epoch
 from selfrag.training.rows import Example, RowTooLongError, TargetLayout, read_rows
-from selfrag.training.settings import Decay, TrainingConfig, Weighting
-
-if TYPE_CHECKING:
-    from selfrag.training.journal import Journal
-    from selfrag.training.model import Trainee
-    from selfrag.training.rows import Example
-
-
-def held_out(groups: Sequence[str], share: float, seed: int) -> frozenset[int]:
-    """Numbers of the rows to hold out.
-
-    Rows of one group (a conversation, a question) stay together, on one side or the other. A group that would go beyond
-    the share is passed over; if all would, the smallest one is held out.
-
-    Args:
-        groups: of each row.
-        share: of the rows, above 0 and below 1.
-        seed: of the draw.
-
-    Raises:
-        UserError: the share leaves nothing on one side.
-    """
-    members: dict[str, list[int]] = defaultdict(list)
-    for row, group in enumerate(groups):
-        members[group].append(row)
-    order = sorted(members)
-    random.Random(seed).shuffle(order)  # noqa: S311 - a split, not a secret
-    wanted = math.ceil(share * len(groups))
-    chosen: list[int] = []
-    for group in order:
-        if len(chosen) + len(members[group]) <= wanted:
-            chosen.extend(members[group])
-    if not chosen and order:
-        chosen = members[min(order, key=lambda group: len(members[group]))]
-    if not 0 < len(chosen) < len(groups):
-        raise UserError(f"holding out {share:g} of {len(groups)} rows leaves nothing on one side")
-    return frozenset(chosen)
-
-
-@dataclass(frozen=True, slots=True)
-class Validation:
-    """The rule of one run."""
-
-    examples: Sequence[Example]  # held-out rows; without any, nothing is done
-    weighting: Weighting  # of the loss, that of training
-    every: int  # steps between two looks; there is always one after the last step
-    patience: int | None = None  # looks without a lower loss after which the run stops; None for never
-    step_tokens: int = 4096  # tokens computed at once
-
-    def due(self, step: int, total: int) -> bool:
-        """Whether to validate after this many steps."""
-        return bool(self.examples) and (step % self.every == 0 or step == total)
-
-    def look(self, trainee: Trainee) -> dict[str, Any]:
-        """Loss and figures by group over all held-out rows, for the step's line of the log."""
-        import torch
-
-        tally = Tally()
-        with torch.no_grad():
-            for load in self._loads():
-                losses, hits = trainee.losses(packed := pack(load, self.weighting))
-                tally = tally + measure(packed, losses.cpu(), hits.cpu())
-        return tally.as_dict(trainee.tokenizer)
-
-    def _loads(self) -> list[list[Example]]:
-        loads: list[list[Example]] = [[]]
-        room = self.step_tokens
-        for example in sorted(self.examples, key=len):
-            if loads[-1] and len(example) > room:
-                loads.append([])
-                room = self.step_tokens
-            loads[-1].append(example)
-            room -= len(example)
-        return loads
-
-    def best(self, records: Sequence[Mapping[str, Any]]) -> int | None:
-        """Step of the lowest held-out loss in a log; None without a validation."""
-        looks = _looks(records)
-        return min(looks, key=lambda one: (one[1], one[0]))[0] if looks else None
-
-    def stopped(self, records: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether the last `patience` validations of a log brought no lower loss."""
-        if self.patience is None:
-            return False
-        steps = [step for step, _ in _looks(records)]
-        best = self.best(records)
-        return best is not None and len(steps) - 1 - steps.index(best) >= self.patience
-
-
-def improved(records: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the newest validation of a log is its best."""
-    looks = _looks(records)
-    return len(looks) > 0 and all(looks[-1][1] < loss for _, loss in looks[:-1])
-
-
-def keep_best(trainee: Trainee, journal: Journal) -> None:
-    """Set the parameters to those of the best validation, if there was one."""
-    if journal.load_best(trainee.parameters):
-        trainee.refresh()
-
-
-def _looks(records: Sequence[Mapping[str, Any]]) -> list[tuple[int, float]]:
-    return [(int(one["step"]), float(one["validation"]["loss"])) for one in records if "validation" in one]
+from selfrag.training.settings import Decay, TrainingConfig
+from selfrag.training.validation import Validation, held_out, improved, keep_best
 
 
 def optimizer_for(trainee: Trainee, config: TrainingConfig) -> torch.optim.AdamW:
@@ -289,8 +187,7 @@ def fit(
     begun = begin(prepare, base_dir, config, why, lambda: load_for(base_dir, config), start)
     trainee, prepared = begun.trainee, begun.prepared
     journal = Journal(run_dir, config, inputs=begun.inputs, facts=begun.facts)
-    validation = Validation(prepared.validation, config.weighting, config.validate_steps, config.patience)
-    _run(trainee, prepared.examples, begun.steps, config, journal, validation)
+    _run(trainee, prepared.examples, begun.steps, config, journal, Validation.of(prepared.validation, config))
     keep_best(trainee, journal)
     return trainee
 
@@ -444,7 +341,7 @@ def _run(
             record |= {"rate": factor} | tally.as_dict(trainee.tokenizer)
             looked = validation.due(number + 1, len(steps))
             if looked:
-                record["validation"] = validation.look(trainee)
+                record["validation"] = validation.look(trainee).as_dict(trainee.tokenizer)
             records.append(record)
             if looked and improved(records):
                 journal.save_best(number + 1, parameters)

@@ -26,6 +26,7 @@ from selfrag.training.packing import PACKED, Pack, Step, pack, split, weight_of
 from selfrag.training.rows import Example
 from selfrag.training.run import Prepare, Trained, begin, load_for, not_finite, optimizer_for, rate, settled
 from selfrag.training.settings import Precision, Scale, TrainingConfig, Weighting
+from selfrag.training.validation import Validation, improved, keep_best
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +127,8 @@ def fit_scaled(
         raise UserError("a later stage begins from the merged checkpoint of the one before: give it as the base model")
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     config, why = settled(config, run_dir, accelerator.type if accelerator else "cpu")
-    if config.patience is not None or config.held_out:
-        raise UserError("held_out and patience are for the loop for one process; take a recipe without [scale]")
+    if sharded and config.held_out:
+        raise UserError("held_out is for sharding = 'none': shards cannot be looked at between steps")
     begun = begin(
         prepare, base_dir, replace(config, workers=1), why, lambda: load_scaled(base_dir, config, scale), start
     )
@@ -150,7 +151,8 @@ def fit_scaled(
     if arguments.process_index == 0:
         setting = {"scale": asdict(scale), "processes": arguments.world_size}
         journal = Journal(run_dir, config, inputs=begun.inputs, facts=begun.facts, setting=setting)
-    return _train(trainee, config, loads, arguments, journal)
+    trainer = SelfRAGTrainer(trainee, config, loads, arguments)
+    return _train(trainer, journal, Validation.of(begun.prepared.validation, config))
 
 
 def load_scaled(
@@ -231,30 +233,39 @@ def _arguments(run_dir: Path, config: TrainingConfig, scale: Scale, loads: Loads
         raise UserError(f"this machine cannot run these settings: {error}") from error
 
 
-def _train(trainee: Trainee, config: TrainingConfig, loads: Loads, arguments: Any, journal: Journal | None) -> Trained:
+def _train(trainer: SelfRAGTrainer, journal: Journal | None, validation: Validation) -> Trained:
     from transformers.trainer_callback import PrinterCallback
 
-    trainer = SelfRAGTrainer(trainee, config, loads, arguments)
     trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(Record(trainer, journal))
-    last = _last_checkpoint(Path(arguments.output_dir), main=journal is not None)
+    trainer.add_callback(Record(trainer, journal, validation))
+    place = Path(trainer.args.output_dir)
+    last = _last_checkpoint(place, main=journal is not None)
     trainer.accelerator.wait_for_everyone()
-    with writing(Path(arguments.output_dir)):
-        trainer.train(resume_from_checkpoint=str(last) if last else None)
+    done = journal is not None and last is not None and validation.stopped(journal.records(step_of(last)))
+    if not _agreed(done, trainer.args.world_size):
+        with writing(place):
+            trainer.train(resume_from_checkpoint=str(last) if last else None)
+    if journal is not None:
+        keep_best(trainer.trainee, journal)
     sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
     state = trainer.accelerator.get_state_dict(trainer.model_wrapped) if sharded else None
     trainer.accelerator.end_training()  # a process that ends with its group's threads running may abort
-    return Trained(trainee, state, journal is not None)
+    return Trained(trainer.trainee, state, journal is not None)
 
 
 def _last_checkpoint(directory: Path, *, main: bool) -> Path | None:
     """The newest complete checkpoint; the main process removes incomplete ones."""
-    found = sorted(directory.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+    found = sorted(directory.glob("checkpoint-*"), key=step_of)
     whole = [path for path in found if (path / COMPLETE).exists()]
     if main:
         for torn in set(found) - set(whole):
             shutil.rmtree(torn, ignore_errors=True)
     return whole[-1] if whole else None
+
+
+def step_of(checkpoint: Path) -> int:
+    """Steps that were done when a checkpoint was written."""
+    return int(checkpoint.name.rpartition("-")[2])
 
 
 _FULL = 2**16  # bytes; a disk with less is full to whoever writes a checkpoint
@@ -357,10 +368,11 @@ class Record(TrainerCallback):  # type: ignore[misc]
     Args:
         trainer: whose callback this is.
         journal: on the main process; None on the others.
+        validation: when to look at held-out rows, and when to stop.
     """
 
-    def __init__(self, trainer: SelfRAGTrainer, journal: Journal | None) -> None:
-        self.trainer, self.journal = trainer, journal
+    def __init__(self, trainer: SelfRAGTrainer, journal: Journal | None, validation: Validation) -> None:
+        self.trainer, self.journal, self.validation = trainer, journal, validation
         self._started, self._saved = 0.0, time.monotonic()
         self._progress: Progress | None = None
 
@@ -376,12 +388,26 @@ class Record(TrainerCallback):  # type: ignore[misc]
         self.trainer.trainee.refresh()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """One line of the log, summed over the processes, and a checkpoint where the last one is minutes old."""
+        """One line of the log, summed over the processes, and a checkpoint after a look or some minutes."""
         tally = _summed(self.trainer.tally, args.world_size)
         old = time.monotonic() - self._saved >= 60 * self.trainer.config.checkpoint_minutes
-        control.should_save = control.should_save or _agreed(old, args.world_size)
-        if self.journal is None:
-            return
+        looked = self.validation.due(state.global_step, state.max_steps)
+        control.should_save = control.should_save or looked or _agreed(old, args.world_size)
+        seen = _summed(self._look(args), args.world_size) if looked else None
+        if self.journal is not None:
+            self._log(self.journal, state, tally, seen)
+        if looked:
+            over = self.journal is not None and self.validation.stopped(self.journal.records())
+            control.should_training_stop = _agreed(over, args.world_size) or control.should_training_stop
+
+    def _look(self, args: Any) -> Tally:
+        trainer = self.trainer
+        trainer.trainee.refresh()
+        trainer.trainee.model.eval()  # the Trainer sets it back at the next step
+        with trainer.compute_loss_context_manager():
+            return self.validation.look(trainer.trainee, args.process_index, args.world_size)
+
+    def _log(self, journal: Journal, state: Any, tally: Tally, seen: Tally | None) -> None:
         seconds = time.monotonic() - self._started
         tokens = self.trainer.loads.tokens_of(state.global_step - 1)
         config = self.trainer.config
@@ -389,10 +415,14 @@ class Record(TrainerCallback):  # type: ignore[misc]
             state.global_step - 1, state.max_steps, max(1, round(config.warmup * state.max_steps)), config.decay
         )
         norm = None if math.isnan(self.trainer.norm) else self.trainer.norm
-        self.journal.log(
-            {"step": state.global_step, "tokens": tokens, "seconds": seconds, "norm": norm, "rate": factor}
-            | tally.as_dict(self.trainer.trainee.tokenizer)
-        )
+        trainee = self.trainer.trainee
+        record = {"step": state.global_step, "tokens": tokens, "seconds": seconds, "norm": norm, "rate": factor}
+        record |= tally.as_dict(trainee.tokenizer)
+        if seen is not None:
+            record["validation"] = seen.as_dict(trainee.tokenizer)
+            if improved([*journal.records(), record]):
+                journal.save_best(state.global_step, trainee.parameters)
+        journal.log(record)
         if self._progress is not None:
             self._progress.advance(note=f"loss {tally.loss:.3f}, {tokens / seconds:.0f} tokens/s")
 

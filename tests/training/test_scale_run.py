@@ -163,6 +163,7 @@ def launched(processes, *arguments):
 def test_two_processes_learn_what_one_learns(base_dir, rows, tmp_path, method):
     """DDP over gloo through `accelerate launch`: loads dealt to both, one gradient of the whole step."""
     settings = {"method": method, "epochs": 4, "learning_rate": 3e-3, "row_learning_rate": 3e-3, "precision": "fp32"}
+    settings |= {"held_out": 0.3, "validate_steps": 2}
     scale = {"micro_tokens": 90}
     alone = config(**settings)
     fit_scaled(rows_of(rows, alone), base_dir, tmp_path / "alone", alone, Scale(**scale))
@@ -174,6 +175,9 @@ def test_two_processes_learn_what_one_learns(base_dir, rows, tmp_path, method):
     assert manifest["config"]["processes"] == 2
     one, two = log(tmp_path / "alone"), log(tmp_path / "two" / "run")
     assert [r["groups"]["eos"]["n"] for r in one] == [r["groups"]["eos"]["n"] for r in two]
+    looks = [[r["validation"]["loss"] for r in records if "validation" in r] for records in (one, two)]
+    assert len(looks[0]) == 2
+    assert looks[1] == pytest.approx(looks[0], rel=2e-3)
     assert (tmp_path / "two" / "product").is_dir()
 
 

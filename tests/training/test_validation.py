@@ -13,8 +13,9 @@ from trained import ROWS, config, write
 from selfrag.errors import UserError
 from selfrag.training.job import Job, run, trained
 from selfrag.training.journal import Journal
-from selfrag.training.run import Prepared, fit, held_out, improved, rows_of
+from selfrag.training.run import Prepared, rows_of
 from selfrag.training.settings import Lora, Reach, Scale
+from selfrag.training.validation import held_out, improved
 
 WITHOUT_ROWS = Reach(token_rows=False)
 
@@ -71,8 +72,9 @@ def test_the_newest_look_must_be_lower_than_all_before():
     assert not improved([{"step": 1}])
 
 
+@pytest.mark.parametrize("scale", [None, Scale()], ids=["loop", "trainer"])
 @pytest.mark.parametrize("killed_at", [None, 2, 5])
-def test_a_run_that_gets_worse_stops_and_keeps_its_best(base_dir, tmp_path, monkeypatch, killed_at):
+def test_a_run_that_gets_worse_stops_and_keeps_its_best(base_dir, tmp_path, monkeypatch, killed_at, scale):
     # A rate this high makes the held-out row worse after a few steps.
     settings = config(
         epochs=30, learning_rate=5e-2, validate_steps=2, patience=2, reach=WITHOUT_ROWS, lora=Lora(4, 8), workers=1
@@ -89,8 +91,8 @@ def test_a_run_that_gets_worse_stops_and_keeps_its_best(base_dir, tmp_path, monk
         with monkeypatch.context() as patch:
             patch.setattr(Journal, "log", interrupted)
             with pytest.raises(KeyboardInterrupt):
-                fit(made, base_dir, tmp_path / "run", settings)
-    trainee = fit(made, base_dir, tmp_path / "run", settings)
+                trained(made, base_dir, tmp_path / "run", settings, scale)
+    trainee = trained(made, base_dir, tmp_path / "run", settings, scale).trainee
 
     records = log(tmp_path / "run")
     looks = {one["step"]: one["validation"]["loss"] for one in records if "validation" in one}
@@ -100,14 +102,14 @@ def test_a_run_that_gets_worse_stops_and_keeps_its_best(base_dir, tmp_path, monk
     kept = torch.load(tmp_path / "run" / "best.pt", weights_only=True)
     assert kept["step"] == best
     assert all(torch.equal(value, kept["parameters"][name]) for name, value in state(trainee).items())
-    again = fit(made, base_dir, tmp_path / "run", settings)
+    again = trained(made, base_dir, tmp_path / "run", settings, scale).trainee
     assert all(torch.equal(value, kept["parameters"][name]) for name, value in state(again).items())
     assert log(tmp_path / "run") == records
 
 
 def test_without_held_out_rows_nothing_is_looked_at(base_dir, tmp_path):
     settings = config(epochs=1, validate_steps=1, patience=1, reach=WITHOUT_ROWS)
-    fit(rows_of(write(tmp_path / "rows.jsonl", ROWS), settings), base_dir, tmp_path / "run", settings)
+    trained(rows_of(write(tmp_path / "rows.jsonl", ROWS), settings), base_dir, tmp_path / "run", settings, None)
     assert all("validation" not in one for one in log(tmp_path / "run"))
     assert not (tmp_path / "run" / "best.pt").exists()
 
@@ -125,5 +127,5 @@ def test_a_share_of_the_rows_is_held_out_by_a_setting(base_dir, tmp_path):
     card = (job.product / "README.md").read_text()
     assert "3 rows, of which nothing was learned. The parameters are those after step" in card
     assert f"{min(look['loss'] for look in looks):.3f}." in card
-    with pytest.raises(UserError, match="held_out and patience are for the loop for one process"):
-        trained(rows_of(job.rows, settings), base_dir, tmp_path / "scaled", settings, Scale())
+    with pytest.raises(UserError, match="held_out is for sharding = 'none'"):
+        trained(rows_of(job.rows, settings), base_dir, tmp_path / "scaled", settings, Scale(sharding="fsdp"))

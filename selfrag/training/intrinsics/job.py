@@ -236,7 +236,8 @@ def prepared(
 
     Rows that are too long or have no label are out before any are chosen, so none is chosen in vain.
     """
-    from selfrag.training.run import Prepared, held_out
+    from selfrag.training.run import Prepared
+    from selfrag.training.validation import held_out
 
     made = make_examples(
         rows,
