@@ -66,6 +66,9 @@ class AugmentOptions:
     # the Retrieve token of the first sentence. `initial`: the decision made from the instruction, as the generator
     # decides; `judged`: like any other sentence (the paper's letter).
     first: Literal["initial", "judged"] = "initial"
+    # the passage that the judgment of a sentence sees: the one in use (until there is one, the best of the
+    # first search), or always the best of the first search (appendix A.3)
+    shown: Literal["used", "initial"] = "used"
     # among relevant passages: `paper` takes the best retrieved of those that support fully or partly; `graded` prefers
     # full to partial support (as the published code), then the best retrieved
     choice: Literal["paper", "graded"] = "paper"
@@ -96,6 +99,17 @@ class AugmentOptions:
         checks.whole("shortest", self.shortest, 0)
         checks.whole("longest", self.longest, 1, LONGEST)
 
+
+RULES: Mapping[str, AugmentOptions] = MappingProxyType(
+    {
+        "ours": AugmentOptions(),
+        "paper": AugmentOptions(
+            passages=10, initial="output", first="judged", shown="initial", query="full", shortest=0
+        ),
+    }
+)
+"""By name. `paper` is Algorithm 3, appendix A.3 and section 4.3 to the letter; an output of one sentence follows the
+initial decision, since there y_t is y. `docs/guides/dgen.md` says why it is not the default."""
 
 RETRIEVAL, NO_RETRIEVAL, CONTINUE = "Retrieval", "No Retrieval", "Continue to Use Evidence"
 FULLY, PARTIALLY = "Fully supported", "Partially supported"
@@ -242,7 +256,8 @@ class _Augmentation:
             why = f"initial decision: {ratio:.3f} is above {self.options.threshold:g}"
             return (yield from self.retrieved(Segment(start, end, RETRIEVAL, why)))
         candidates = self.candidates(self.found)
-        shown = self.used or (candidates[0].passage if candidates else None)
+        initial = candidates[0].passage if candidates else None
+        shown = initial if self.options.shown == "initial" else self.used or initial
         (retrieve,) = yield from _judgments([self.case("Retrieve", start, end, shown)])
         if retrieve is None:
             raise _DropError("undecided", f"the critic gave no Retrieve label for characters {start} to {end}")

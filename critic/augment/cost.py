@@ -67,7 +67,7 @@ def cases(pair: Pair, spans: list[Span], options: AugmentOptions, unknown: Passa
     yield Case("Retrieve", pair.instruction, output=pair.output if options.initial == "output" else ""), 1
     for number, (start, end) in enumerate(spans):
         before, sentence = pair.output[:start].strip(), pair.output[start:end].strip()
-        if number:
+        if number or (options.first == "judged" and len(spans) > 1):
             yield Case("Retrieve", pair.instruction, before, sentence, gold[0] if gold else unknown), 1
         for passage, times in [*((one, 1) for one in gold), (unknown, searched)]:
             if times:

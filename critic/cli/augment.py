@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from critic.augment.algorithm import BALANCES, AugmentOptions
+from critic.augment.algorithm import BALANCES, RULES, AugmentOptions
 from critic.inspect import inspect_rows, render
 from critic.sources import FORMATS, Reading, named
 from critic.sources.mixture import Part, Tally, open_dataset, write_mixture
@@ -88,7 +88,7 @@ def _line(part: Part, tally: Tally) -> str:
     return f"{part.form.name}: {tally.taken} of {tally.pairs} pairs" + (f"; left out: {skipped}" if skipped else "")
 
 
-_DEFAULT = AugmentOptions()
+_DEFAULT = RULES["ours"]
 _READ = functools.partial(typer.Option, rich_help_panel="What is read")
 _JUDGE = functools.partial(typer.Option, rich_help_panel="How it is judged")
 _CHOOSE = functools.partial(typer.Option, rich_help_panel="What is written")
@@ -112,20 +112,31 @@ def augment(
     ] = "stop",
     limit: Annotated[int | None, _READ(help="Read only this many rows.", min=1)] = None,
     engine: Annotated[str | None, _JUDGE(help="vllm or transformers; by default the best one installed.")] = None,
-    passages: Annotated[int, _JUDGE(help="Passages per search.")] = _DEFAULT.passages,
+    rules: Annotated[
+        Literal["ours", "paper"],
+        _JUDGE(
+            help="Defaults of --passages, --initial, --first, --shown, --query: 5, instruction, initial, used, input;"
+            " or the paper's: 10, output, judged, initial, full, and short sentences stay alone."
+        ),
+    ] = "ours",
+    passages: Annotated[int | None, _JUDGE(help="Passages per search.")] = None,
     threshold: Annotated[float, _JUDGE(help="Retrieve above this probability.")] = _DEFAULT.threshold,
     initial: Annotated[
-        Literal["instruction", "output"],
+        Literal["instruction", "output"] | None,
         _JUDGE(help="What the initial judgment sees: the instruction, or the output too."),
-    ] = _DEFAULT.initial,
+    ] = None,
     first: Annotated[
-        Literal["initial", "judged"],
+        Literal["initial", "judged"] | None,
         _JUDGE(help="Retrieve token of the first sentence: from the initial judgment, or judged like the others."),
-    ] = _DEFAULT.first,
+    ] = None,
+    shown: Annotated[
+        Literal["used", "initial"] | None,
+        _JUDGE(help="Passage that a sentence's Retrieve judgment sees: the one in use, or the first search's best."),
+    ] = None,
     query: Annotated[
-        Literal["input", "full"],
+        Literal["input", "full"] | None,
         _JUDGE(help="What to search with: the input of the instruction, if it has one, or the whole instruction."),
-    ] = _DEFAULT.query,
+    ] = None,
     gold: Annotated[
         Literal["off", "join", "only"],
         _CHOOSE(help="Passages of the pairs: ignored, joined to the candidates, or the only candidates."),
@@ -153,16 +164,15 @@ def augment(
 ) -> None:
     """Write reflection tokens and passages into input-output pairs: training rows for the generator."""
     shares: dict[str, Any] = {"keep_unretrieved": keep_unretrieved, "irrelevant": irrelevant}
-    options = AugmentOptions(
+    given: dict[str, Any] = {"passages": passages, "initial": initial, "first": first, "shown": shown, "query": query}
+    options = replace(
+        RULES[rules],
+        **{name: value for name, value in given.items() if value is not None},
         seed=seed,
-        passages=passages,
         threshold=threshold,
-        initial=initial,
-        first=first,
         choice=choice,
         unsupported=unsupported,
         gold=gold,
-        query=query,
         sentences=sentences,
         balance=replace(BALANCES[balance], **{name: share for name, share in shares.items() if share is not None}),
     )

@@ -29,11 +29,13 @@ def below(bound: Floats | float, score: Floats | float) -> NDArray[np.bool_]:
 
 
 def highest_likelihood(policy: Decoding, logprobs: Sequence[float], most: int) -> float:
-    """The highest geometric mean of a segment of at most `most` tokens that begins with these log-probabilities.
+    """The highest likelihood of a segment of at most `most` tokens that begins with these log-probabilities.
 
-    The tokens to come have at most probability 1, and the mean is the highest where there are most of them.
+    The tokens to come have at most probability 1, and a mean is the highest where there are most of them.
     """
-    return 0.0 if policy.likelihood == "none" else math.exp(min(0.0, math.fsum(logprobs)) / most)
+    if policy.likelihood == "none":
+        return 0.0
+    return math.exp(min(0.0, math.fsum(logprobs)) / (1 if policy.likelihood == "product" else most))
 
 
 def segment_range(node: Node, weights: Floats, policy: Decoding) -> tuple[Floats, Floats]:

@@ -143,7 +143,8 @@ def decode_options(
     """Choose one of several answers.
 
     For each passage d and option o: p(o|d), normalised over the options, times the critique of o given d (Eq. 4, not
-    below 0), summed over the passages; where no critique is above 0, passages count alike. IsSup and IsUse of an option
+    below 0), summed over the passages; where no critique is above 0, passages count alike. With
+    `policy.aggregate="sum"` the critique is added to p(o|d), as in Eq. 3. IsSup and IsUse of an option
     are read after it, whatever their weights, so that the trace is complete for other weights.
 
     Args:

@@ -21,6 +21,7 @@ from selfrag.reflection.weights import TOKEN_TERMS, Weights
 
 Action = Literal["retrieve", "continue", "write", "abstain"]
 Constraint = Mapping[Role, frozenset[str]]
+Likelihood = Literal["segment", "all", "product", "none"]
 SegmentEnd = Literal["retrieve", "retrieval", "completion"]
 
 
@@ -82,9 +83,12 @@ class Decoding:
             same. The trace lacks what was not written, so `rescore` is exact less often. Without effect where
             reflectors take part.
         weights: weights of the critiques in the segment score.
-        likelihood: tokens behind p(y_t|..): `segment` without the boundary, `all` with it, or `none`.
+        likelihood: p(y_t|..): the geometric mean over the tokens of the `segment` without its boundary or over `all`
+            with it, the plain `product` of the segment's (Eq. 3 as it is printed), or `none`.
         undefined: for a critique that was not written: `skip` it, `force` reading it where it was due, or count `zero`.
         accumulate: how segment scores make up a path score.
+        aggregate: what an option of a multiple choice gets from each passage: p(option|passage) times its critique
+            (`product`), or plus its critique (`sum`, Eq. 3). Both are summed over the passages.
         require: labels that a segment must have, by group.
         forbid: labels that a segment must not have, by group.
         reflectors: other judges in the segment score; also as strings such as `citations` or `nli=issup`.
@@ -114,9 +118,10 @@ class Decoding:
     branch_and_bound: bool = False
 
     weights: Weights = field(default_factory=Weights)
-    likelihood: Literal["segment", "all", "none"] = "segment"
+    likelihood: Likelihood = "segment"
     undefined: Literal["skip", "force", "zero"] = "skip"
     accumulate: Literal["mean", "sum", "product"] = "mean"
+    aggregate: Literal["product", "sum"] = "product"
     require: Mapping[str, str | Iterable[str]] = field(default_factory=dict)
     forbid: Mapping[str, str | Iterable[str]] = field(default_factory=dict)
 
@@ -172,6 +177,7 @@ class Decoding:
             retrieve_once=True,
             undefined="zero",
             accumulate="product",
+            aggregate="sum",
             history="text",
             segment_end="completion" if short else "retrieval",
             likelihood="all" if short else "none",

@@ -374,15 +374,18 @@ def _path_scores(trace: Trace, segment: Floats, own: Floats | None = None) -> Fl
 def _choose(recorded: _Recorded, likelihood: Floats, critique: Floats) -> Replay:
     """Multiple choice: the option with the largest sum over passages, with its best passage. `critique` is [N, S].
 
-    A critique below 0 counts as 0. If no candidate has a critique above 0, all have the same weight.
+    In a product a critique below 0 counts as 0. If no candidate has a critique above 0, all have the same weight.
     """
     trace = recorded.trace
     candidates, _, complete = recorded.after(ROOT)
     usable = np.zeros(critique.shape, dtype=bool)
     usable[[node.id for node in candidates]] = True
-    weight = np.where(usable, np.maximum(critique, 0.0), 0.0)
-    weight += usable & ~weight.any(axis=0)
-    parts = weight * likelihood
+    if trace.decoding.aggregate == "sum":
+        parts = np.where(usable, likelihood + critique, 0.0)
+    else:
+        weight = np.where(usable, np.maximum(critique, 0.0), 0.0)
+        weight += usable & ~weight.any(axis=0)
+        parts = weight * likelihood
     number = {text: i for i, text in enumerate(trace.options)}
     option = np.array([number[node.text] for node in trace.nodes], dtype=np.int64)
     totals, offered = (np.zeros((len(trace.options), critique.shape[1]), dtype=kind) for kind in (float, bool))

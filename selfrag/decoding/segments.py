@@ -37,7 +37,8 @@ class Reading:
         text_ids: `ids` without reflection tokens.
         judgments: critique role to judgment, None where undefined.
         boundary: distribution over Retrieve where the next decision is due; None if the answer ends there.
-        likelihood: geometric mean of the token probabilities in (0, 1]; 0 if switched off or nothing was generated.
+        likelihood: geometric mean or product of the token probabilities in (0, 1]; 0 if switched off or nothing was
+            generated.
         ended: nothing may follow (EOS, budget or context).
     """
 
@@ -71,7 +72,7 @@ def read(
     branch: Branch,
     site: str,
     evidence: str | None = None,
-    likelihood: Literal["segment", "all", "none"] = "segment",
+    likelihood: Literal["segment", "all", "product", "none"] = "segment",
     forced: Collection[Role] = (),
     cut_id: int | None = None,
 ) -> Reading:
@@ -83,7 +84,8 @@ def read(
         branch: what the segment was written from.
         site: for the judgments.
         evidence: id of the passage, if any.
-        likelihood: which tokens count for p(y_t|..): without the boundary, all, or none at all.
+        likelihood: p(y_t|..): the geometric mean without the boundary or of all tokens, the product without the
+            boundary, or none at all.
         forced: critiques to read where they were due although another token was emitted there.
         cut_id: the segment ends before the first of these ids, critiques and likelihood are of the whole completion;
             None where the completion is the segment.
@@ -103,15 +105,14 @@ def read(
         if position is not None:
             judgments[labels.role] = judge(vocabulary, labels, generated.watched[position], site, evidence)
     stopped = cut is not None or generated.finish is Finish.STOP
-    counted = {"segment": generated.token_logprobs[: len(body)], "all": generated.token_logprobs, "none": ()}[
-        likelihood
-    ]
+    logprobs = generated.token_logprobs if likelihood == "all" else generated.token_logprobs[: len(body)]
+    probability = math.exp(math.fsum(logprobs)) if likelihood == "product" and logprobs else geometric_mean(logprobs)
     return Reading(
         ids=body[:end],
         text_ids=tuple(vocabulary.text_ids(body[:end])),
         judgments=judgments,
         boundary=judge(vocabulary, RETRIEVE, generated.watched[end], site) if stopped else None,
-        likelihood=geometric_mean(counted),
+        likelihood=0.0 if likelihood == "none" else probability,
         ended=not stopped,
     )
 

@@ -45,7 +45,9 @@ from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.reflection.weights import Weights
 from selfrag.tokenization import HFTextCodec
 
-RESCORABLE = frozenset({"weights", "accumulate", "beam", "threshold", "retrieve_test", "mode", "no_retrieval_branch"})
+RESCORABLE = frozenset(
+    {"weights", "accumulate", "aggregate", "beam", "threshold", "retrieve_test", "mode", "no_retrieval_branch"}
+)
 """Fields of `Decoding` that a record can be asked about; the others change what the model writes or reads."""
 
 

@@ -243,8 +243,10 @@ class Reference:
         step.ended_itself = asked.finish is Finish.EOS
         if asked.finish is Finish.STOP:
             step.boundary = asked.raw(-1, RETRIEVE)
-        counted = {"segment": asked.logprobs[: len(step.ids)], "all": asked.logprobs, "none": ()}[policy.likelihood]
-        step.likelihood = math.prod(math.exp(p) for p in counted) ** (1 / len(counted)) if counted else 0.0
+        own = asked.logprobs[: len(step.ids)]
+        counted = {"segment": own, "product": own, "all": asked.logprobs, "none": ()}[policy.likelihood]
+        root = 1 if policy.likelihood == "product" else len(counted)
+        step.likelihood = math.prod(math.exp(p) for p in counted) ** (1 / root) if counted else 0.0
         self.criticise(step, asked, bounded=bounded)
         step.prefix = (*before.prefix, *step.written) if again else (*step.prefix, *step.ids)
         return step

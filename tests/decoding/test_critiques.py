@@ -156,9 +156,9 @@ def test_unknown_labels_name_the_known_ones() -> None:
 
 @pytest.mark.parametrize(
     ("likelihood", "mean"),
-    [("segment", (-0.3 - 0.1 - 0.8) / 3), ("all", (-0.3 - 0.1 - 0.8 - 2.0) / 4), ("none", -math.inf)],
+    [("segment", -1.2 / 3), ("all", -3.2 / 4), ("product", -1.2), ("none", -math.inf)],
 )
-def test_likelihood_is_the_geometric_mean_with_or_without_the_boundary(likelihood: str, mean: float) -> None:
+def test_likelihood_is_a_mean_with_or_without_the_boundary_or_a_product(likelihood: str, mean: float) -> None:
     """Eq. 3: of the tokens `[Relevant]`, `A`, `.` and the end."""
     for end in ("</s>", "[Retrieval]"):
         tree = {D1: (f"[Relevant]A.{end}", (-0.3, -0.1, -0.8, -2.0))}

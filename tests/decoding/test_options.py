@@ -77,6 +77,21 @@ def test_defect_40_option_likelihood() -> None:
     assert totals == pytest.approx({"A": 1.1, "B": 1.9})
 
 
+def test_equation_3_adds_the_critique_to_the_probability() -> None:
+    """p(A) = .95 with critique .9, p(B) = .05 with 1.9: the product says A (.855 and .095), the sum B (1.85, 1.95)."""
+    here = "[Retrieval]<d1>"
+    table = {here: isrel(0.9), here + "[Relevant]": {"A": 0.95, "B": 0.05}}
+    for option, support in (("A", (0, 0, 1)), ("B", (1, 0, 0))):
+        label = "[Fully supported]" if support[0] else "[No support / Contradictory]"
+        table |= {here + "[Relevant]" + option: levels("issup", *support)}
+        table |= {here + "[Relevant]" + option + label: levels("isuse", 0, 0, 1, 0, 0)}
+    for aggregate, text, scores in (("product", "A", (0.855, 0.095)), ("sum", "B", (1.85, 1.95))):
+        found = choose(table, "A", "B", names=("d1",), aggregate=aggregate)
+        assert found.answer.text == text
+        assert [node.path_score for node in found.answer.trace.nodes] == pytest.approx(scores)
+        assert found.answer.rescore(Weights(issup=0)).text == "A"
+
+
 def test_the_answer_shows_the_best_passage_and_its_judgments() -> None:
     found = choose(two_passages(0.1, 0.9), "A", "B", weights=Weights(isrel=2.5))
     (segment,) = found.answer.segments

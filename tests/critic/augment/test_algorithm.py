@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import asdict
 from itertools import pairwise
 
 import pytest
@@ -10,7 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_critic import CountingRetriever, ScriptedCritic, judgment, pair, passages, spans
 
-from critic.augment.algorithm import Augmented, AugmentOptions, Candidate, Dropped, augment, choose, ranked, segments
+from critic.augment.algorithm import (
+    BALANCES,
+    RULES,
+    Augmented,
+    AugmentOptions,
+    Candidate,
+    Dropped,
+    augment,
+    choose,
+    ranked,
+    segments,
+)
 from critic.augment.rows import Variant, provenance, target
 from critic.augment.run import drive
 from critic.cases import Case
@@ -97,6 +109,22 @@ def test_the_initial_passage_is_shown_until_one_is_in_use_and_cannot_be_continue
     ]
     assert critic.of("Retrieve")[1].evidence == FOUND[0]
     assert result.segments[0].why == "judged to continue, but no passage is in use"
+
+
+def test_the_rules_of_the_paper_judge_every_sentence_with_the_initial_passage() -> None:
+    """Appendix A.3: the first sentence too; a passage that came into use later is not shown. Ten documents (4.3)."""
+    found = lambda query: passages("w1") if query.endswith(" Two.") else FOUND  # noqa: E731
+    rule = lambda c: "Retrieval" if c.output == "Two." and c.group == "Retrieve" else ...  # noqa: E731
+    options = {**asdict(RULES["paper"]), "balance": BALANCES["paper"]}
+    del options["shortest"]
+    result, critic, retriever = run(rule, pair("One. Two. Three."), found, **options)
+    assert isinstance(result, Augmented)
+    judged = [(case.output, case.evidence and case.evidence.id) for case in critic.of("Retrieve")]
+    assert judged == [("One. Two. Three.", None), ("One.", "d1"), ("Two.", "d1"), ("Three.", "d1")]
+    assert (RULES["paper"].passages, retriever.queries[0]) == (10, "Capital? One. Two. Three.")
+    alone, critic, _ = run(lambda c: ..., pair("Paris."), **options)
+    assert len(critic.of("Retrieve")) == 1  # y_t is y (Algorithm 3)
+    assert layout(alone)[0] == "[Retrieval]"
 
 
 def test_a_first_sentence_may_be_judged_not_to_need_a_passage() -> None:
