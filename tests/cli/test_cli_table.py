@@ -95,6 +95,8 @@ RIGHT: dict[str, list[str]] = {
     "selfrag eval intrinsics": [
         *("--data", "{w}/intrinsics", "--only", "answerability", *MODEL, "--out", "{w}/out/measured")
     ],
+    "selfrag data list": [],
+    "selfrag data make": ["arc_c", "--out", "{w}/out/dev", "--from", "{w}/folder"],
     "selfrag interpret run": ["{w}/lists.jsonl", "--out", "{w}/out/grid", "--cutoff", "1", *MODEL],
     "selfrag interpret faithfulness": ["{w}/grid", *MODEL],
     "selfrag interpret agree": ["{w}/grid", *MODEL],
