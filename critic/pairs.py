@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -12,6 +11,7 @@ from critic.cases import need, passage_of, text_of
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.jsonl import read_identified
+from selfrag.training.public_rows import UnusableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,32 +72,11 @@ def parse_pair(record: dict[str, Any]) -> Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Raw:
-    """One row before anybody looked into it."""
-
-    place: str  # `file:line`, or what comes nearest to it
-    key: str  # the row's name in its source where the source names rows by key, else its number from 0
-    record: Mapping[str, Any]  # the row
-
-    @contextmanager
-    def blamed(self) -> Iterator[None]:
-        """Put the place in front of what is wrong with this row."""
-        try:
-            yield
-        except UserError as error:
-            raise UserError(f"{self.place}: {error}; fix this row, or choose the format it is in") from error
-
-
-@dataclass(frozen=True, slots=True)
 class Skipped:
     """A row of a known kind that is no pair, such as one without an output. Counted and named, never silent."""
 
     place: str
     reason: str
-
-
-class UnusableError(Exception):
-    """Raised while one row is read: it is well formed, but no pair. `str(error)` is the reason."""
 
 
 Outcome: TypeAlias = Pair | Skipped
@@ -121,56 +100,3 @@ def make_pair(
     except UnicodeEncodeError:
         raise UnusableError("text with half a character (a lone surrogate)") from None
     return pair
-
-
-def value(record: Mapping[str, Any], key: str) -> Any:
-    """What stands under a key.
-
-    Raises:
-        UserError: nothing does; the message lists the keys there are.
-    """
-    if key not in record:
-        raise UserError(f"no {key!r} in a row with {', '.join(map(repr, list(record)[:12])) or 'no keys'}")
-    return record[key]
-
-
-def text(record: Mapping[str, Any], key: str, default: str | None = None) -> str:
-    """A text, or `default` where the key is missing or null.
-
-    Raises:
-        UserError: it is something else, or missing without a default.
-    """
-    found = record.get(key) if default is not None else value(record, key)
-    if found is None and default is not None:
-        return default
-    if not isinstance(found, str):
-        raise UserError(f"{key!r} must be text, not {found!r:.60}")
-    return found
-
-
-def identifier(record: Mapping[str, Any], key: str, default: str | None = None) -> str:
-    """A text or whole number as text; never blank.
-
-    Raises:
-        UserError: it is something else, or missing without a default.
-    """
-    found = record.get(key, default) if default is not None else value(record, key)
-    if isinstance(found, bool) or not isinstance(found, str | int) or not str(found).strip():
-        raise UserError(f"{key!r} must be a name or a whole number, not {found!r:.60}")
-    return str(found).strip()
-
-
-def objects(record: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    """A list of objects; one object of equally long lists, which Hugging Face makes of it, is the same.
-
-    Raises:
-        UserError: it is something else.
-    """
-    found = value(record, key)
-    if isinstance(found, Mapping) and found and all(isinstance(column, list) for column in found.values()):
-        if len({len(column) for column in found.values()}) > 1:
-            raise UserError(f"{key!r} has lists of different lengths")
-        return [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
-    if not isinstance(found, list) or not all(isinstance(item, Mapping) for item in found):
-        raise UserError(f"{key!r} must be a list of objects, not {found!r:.60}")
-    return found

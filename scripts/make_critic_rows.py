@@ -23,12 +23,12 @@ from typing import Any
 from command import command
 from critic.cases import Case, Labelled, read_labelled, rows_file
 from critic.entailment import factual_sentence
-from critic.pairs import identifier, objects, text, value
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.jsonl import read_jsonl, write_jsonl
 from selfrag.prompting import SELFRAG
 from selfrag.reflection.labels import ISREL
+from selfrag.training.public_rows import identifier, objects, text, value
 from selfrag.training.rows import Evidence, Row, Token, read_rows
 
 SHARED_WORDS = 12

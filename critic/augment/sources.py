@@ -14,9 +14,10 @@ from typing import Any, Literal, TypeAlias
 
 from critic.augment.algorithm import Dropped
 from critic.pairs import Pair, parse_pair
-from critic.sources.mixture import open_dataset, unbroken
+from critic.sources.mixture import open_dataset
 from retrieval.errors import UserError
 from selfrag.jsonl import read_jsonl
+from selfrag.training.public_rows import unbroken
 
 BadRows: TypeAlias = Literal["stop", "drop"]
 

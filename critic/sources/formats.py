@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Any, TypeAlias
 
-from critic.pairs import Outcome, Pair, Raw, Skipped, UnusableError, identifier, make_pair, objects, text, value
+from critic.pairs import Outcome, Pair, Skipped, make_pair
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.prompting import SELFRAG
+from selfrag.training.public_rows import Raw, UnusableError, identifier, objects, text, value
 
 AMBIGUOUS_QUESTION = (
     "Answer the following question. The question may be ambiguous and have multiple correct answers, and in that"

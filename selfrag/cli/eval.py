@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,6 +12,7 @@ from selfrag.cli.eval_report import export, report, systems, tasks
 from selfrag.cli.eval_run import run
 from selfrag.cli.options import quiet, show_markdown
 from selfrag.cli.running import Commands
+from selfrag.untrusted import printable
 
 app = Commands(name="eval", help="Measure a model on held-out data.", no_args_is_help=True)
 app.command()(run)
@@ -30,6 +31,25 @@ def group() -> None:
 
 
 @app.command()
+def rows(
+    given: Annotated[
+        list[str],
+        typer.Argument(
+            help="FORMAT=FILE, repeatable; formats: squad2, mtrag, mtrag_rewrite, ragtruth, mmlu, alce, longbench_cite",
+            metavar="FORMAT=FILE",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="folder of the rows, for `selfrag eval intrinsics --data`")],
+    part: Annotated[Literal["dev", "train"], typer.Option(help="rows to measure on, or to train on")] = "dev",
+) -> None:
+    """Make rows of the intrinsics from the public files of the paper's benchmarks."""
+    from selfrag.experiments.intrinsics.benchmarks import parse, write_rows
+
+    for line in write_rows([parse(one) for one in given], out, part):
+        typer.echo(printable(line))
+
+
+@app.command()
 def intrinsics(
     data: Annotated[Path, typer.Option(help="folder with the rows of the intrinsics")],
     model: Annotated[
@@ -42,8 +62,7 @@ def intrinsics(
         Path | None,
         typer.Option(
             exists=True,
-            file_okay=False,
-            help="folder with corpus, queries and qrels, for the recall of rewrites and for flows",
+            help="for the recall of rewrites and for flows: folder with corpus, queries and qrels, or passages alone",
         ),
     ] = None,
     only: Annotated[
@@ -62,6 +81,9 @@ def intrinsics(
     dialect: Annotated[
         str | None, typer.Option(help="prompts of the adapters, such as granite-3.2; needed for published ones")
     ] = None,
+    judge: Annotated[
+        str | None, typer.Option(help="judge of entailment for citations, such as true or nli:MODEL")
+    ] = None,
     seed: Annotated[int, typer.Option(help="seed of samples and intervals")] = 0,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="folder of the report, figures, items and diagram")
@@ -74,7 +96,8 @@ def intrinsics(
 
     parts = tuple(only) if only else PARTS[:-1]
     executions = tuple(execution or ())
-    settings = Settings(model, data, adapters, corpus, parts, engine, limit, flows, shots, executions, seed, dialect)
+    measured = (parts, engine, limit, flows, shots, executions, seed, dialect, judge)
+    settings = Settings(model, data, adapters, corpus, *measured)
     for section in evaluate(settings, out):
         for table in section.tables:
             show_markdown(f"{markdown(table)}\n")

@@ -28,10 +28,12 @@ from selfrag.intrinsics.flows.flow import NAMES, named, run
 from selfrag.intrinsics.flows.progress import Writer
 from selfrag.intrinsics.query_rewrite import QueryRewrite
 from selfrag.intrinsics.reflectors import IntrinsicReflector
-from selfrag.intrinsics.state import Message, State
+from selfrag.intrinsics.state import Message, State, same_question
 from selfrag.jsonl import read_jsonl
+from selfrag.training.intrinsics.rows import Labelled
 
 PRONOUN = "it"
+FOLLOW_UP = "/follow-up"
 _SHORT = 4  # letters; shorter titles are words of the language as often as names
 
 
@@ -39,7 +41,7 @@ _SHORT = 4  # letters; shorter titles are words of the language as often as name
 class Turn:
     """A question at the end of a conversation."""
 
-    id: str  # of the query, with `/follow-up` where it was made dependent
+    id: str  # of the query, with `FOLLOW_UP` where it was made dependent
     state: State  # the conversation
     gold: str  # the question that stands alone
     relevant: frozenset[str]  # ids of its passages
@@ -62,10 +64,7 @@ def read_collection(folder: Path, split: str) -> Collection:
     Raises:
         UserError: a file is missing or bad.
     """
-    texts = next((p for name in ("wiki-mix.jsonl.gz", "corpus.jsonl") if (p := folder / name).is_file()), None)
-    if texts is None:
-        raise UserError(f"{folder} has no corpus.jsonl; give a folder with corpus, queries.jsonl and qrels.tsv")
-    passages = {one.id: one for one in read_jsonl(texts, _passage)}
+    passages = read_passages(folder)
     queries = {i: (text, answers) for i, text, answers in read_jsonl(folder / "queries.jsonl", _query(split)) if i}
     relevant: dict[str, set[str]] = {}
     try:
@@ -81,6 +80,28 @@ def read_collection(folder: Path, split: str) -> Collection:
     return Collection(passages, queries, {key: frozenset(found) for key, found in relevant.items()})
 
 
+def read_passages(corpus: Path) -> dict[str, Passage]:
+    """Passages by id: of a JSON Lines file, BEIR's among them, or of that in a folder.
+
+    Raises:
+        UserError: a file is missing or bad.
+    """
+    names = ("wiki-mix.jsonl.gz", "corpus.jsonl")
+    texts = corpus if corpus.is_file() else next((p for name in names if (p := corpus / name).is_file()), None)
+    if texts is None:
+        raise UserError(f"{corpus} has no corpus.jsonl; give a folder with corpus, queries.jsonl and qrels.tsv")
+    return {one.id: one for one in read_jsonl(texts, _passage)}
+
+
+def judged_turns(rows: Sequence[Labelled], passages: Mapping[str, Passage]) -> list[Turn]:
+    """Rows of rewrites of which some relevant passage is known; people leave a question alone that stands alone."""
+    return [
+        Turn(row.id, row.state, row.text or "", known, same_question(row.state.query or "", row.text or ""))
+        for row in rows
+        if (known := row.relevant & passages.keys())
+    ]
+
+
 def turns(collection: Collection) -> list[Turn]:
     """For each question that names its passage's title: the follow-up, and the question itself after another topic."""
     made: list[Turn] = []
@@ -94,7 +115,7 @@ def turns(collection: Collection) -> list[Turn]:
             continue
         opening = f"Tell me about {title}."
         dependent = (Message("user", opening), Message("user", with_pronoun(text, title)))
-        made.append(Turn(f"{key}/follow-up", State(dependent), text, relevant, False, answers))
+        made.append(Turn(key + FOLLOW_UP, State(dependent), text, relevant, False, answers))
         if openings and openings[-1] != opening:
             alone = (Message("user", openings[-1]), Message("user", text))
             made.append(Turn(key, State(alone), text, relevant, True, answers))
@@ -119,7 +140,7 @@ def with_pronoun(question: str, title: str) -> str:
 
 def _passage(record: dict[str, Any]) -> Passage:
     try:
-        return Passage(record["id"], record["text"], record.get("title", ""))
+        return Passage(record["_id"] if "_id" in record else record["id"], record["text"], record.get("title") or "")
     except KeyError as error:
         raise UserError(f"a passage lacks {error}") from error
 

@@ -1,4 +1,4 @@
-"""The five intrinsics on labelled rows, beside baselines and published figures (tables 2 to 4, 8 to 10, 12, 13)."""
+"""Four intrinsics on labelled rows, beside baselines and published figures (tables 2 to 4, 8 to 10, 12, 13)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from selfrag.evaluation.intervals import NONE, Estimate, mean, pooled_auc
+from selfrag.evaluation.metrics.alce import CitedSentence, Entails, cites, premise
 from selfrag.evaluation.metrics.answers import exact_match, token_f1
-from selfrag.evaluation.metrics.calibration import Bin, brier, calibration_error, reliability
 from selfrag.evaluation.metrics.citations import Cited, by_passage, by_sentence, ndcg_at, pair_figures, recall_at
 from selfrag.evaluation.metrics.classification import (
     ANSWERABLE,
@@ -20,15 +20,15 @@ from selfrag.evaluation.metrics.classification import (
     classification,
     detection,
 )
+from selfrag.evaluation.metrics.registry import harmonic
 from selfrag.evaluation.normalisation import normalise
-from selfrag.experiments.intrinsics.flows import Turn
+from selfrag.experiments.intrinsics.flows import FOLLOW_UP, Turn
 from selfrag.experiments.intrinsics.subjects import PUBLISHED, Subject
 from selfrag.experiments.report_tables import Section, Table, given, percent, share
 from selfrag.intrinsics.catalog import find
 from selfrag.intrinsics.contract import Codec, Reflection, Request
 from selfrag.intrinsics.labels import FAITHFULNESS, in_set
 from selfrag.intrinsics.state import State, same_question, search_query
-from selfrag.training.intrinsics.certainty import Answered, conversation, top_probability
 from selfrag.training.intrinsics.rows import WORSE, Labelled, badness, gold_of, without_evidence
 
 ANSWERABILITY_PART = "answerability"
@@ -36,17 +36,19 @@ _CLASSES = ("unans. P", "unans. R", "unans. F1", "ans. P", "ans. R", "ans. F1", 
 ANSWERABILITY_HEAD = ("system", *_CLASSES, "AUC", "undefined")
 
 
-def _ask(subject: Subject, intrinsic: str, states: Sequence[State]) -> list[Any]:
+def ask(subject: Subject, intrinsic: str, states: Sequence[State]) -> list[Any]:
+    """Typed results of a subject, one a state."""
     return [subject.result(intrinsic, found) for found in subject.ask(intrinsic, states)]
 
 
-def _auc(scored: Iterable[tuple[bool | float, float | None]], seed: int) -> Estimate:
+def area(scored: Iterable[tuple[bool | float, float | None]], seed: int) -> Estimate:
     """Area under the ROC curve of (positive, score) pairs with a score; every row is an item of its own."""
     known = [(positive, score) for positive, score in scored if score is not None]
     return pooled_auc([[p] if one else [] for one, p in known], [[] if one else [p] for one, p in known], seed=seed)
 
 
-def _published(title: str, head: Sequence[str], systems: Mapping[str, Sequence[float]], digits: int = 1) -> Table:
+def published_table(title: str, head: Sequence[str], systems: Mapping[str, Sequence[float]], digits: int = 1) -> Table:
+    """Figures of the paper as a table."""
     rows = tuple((system, *given(*values, digits=digits)) for system, values in systems.items())
     return Table(f"Published: {title}", ("system", *head), rows)
 
@@ -73,7 +75,7 @@ def evaluate_answerability(
     predictions: dict[str, list[str | None]] = {"majority": [majority] * len(rows)}
     chances: dict[str, list[float | None]] = {"majority": [0.5] * len(rows)}
     for subject in subjects:
-        results = _ask(subject, ANSWERABILITY_PART, [row.state for row in rows])
+        results = ask(subject, ANSWERABILITY_PART, [row.state for row in rows])
         chances[subject.name] = known = [result.answerable for result in results]
         predictions[subject.name] = [p if p is None else ANSWERABLE if p >= 0.5 else UNANSWERABLE for p in known]
     parts = _parts(rows)
@@ -84,12 +86,12 @@ def evaluate_answerability(
         for system, said in predictions.items():
             labels = (UNANSWERABLE, ANSWERABLE)
             found = classification([truth[at] for at in members], [said[at] for at in members], labels, seed=seed)
-            area = _auc([(truth[at] == ANSWERABLE, chances[system][at]) for at in members], seed)
+            under = area([(truth[at] == ANSWERABLE, chances[system][at]) for at in members], seed)
             cells = [cell for label in labels for cell in _cells(found.classes[label])]
-            lines.append((system, *cells, percent(found.weighted_f1), share(area), str(found.undefined)))
-            figures.setdefault(system, {})[part] = found.as_dict() | {"auc": area.as_dict()}
+            lines.append((system, *cells, percent(found.weighted_f1), share(under), str(found.undefined)))
+            figures.setdefault(system, {})[part] = found.as_dict() | {"auc": under.as_dict()}
         tables.append(Table(f"Answerability, {part} ({len(members)})", ANSWERABILITY_HEAD, tuple(lines)))
-    tables += [_published(name, _CLASSES, systems) for name, systems in PUBLISHED["answerability"].items()]
+    tables += [published_table(name, _CLASSES, systems) for name, systems in PUBLISHED["answerability"].items()]
     items = tuple(
         {
             "id": row.id,
@@ -102,85 +104,26 @@ def evaluate_answerability(
     return Section(ANSWERABILITY_PART, tuple(tables), figures, items)
 
 
-UNCERTAINTY_PART = "uncertainty"
-UNCERTAINTY_HEAD = ("system", "ECE of the decile", "of the expectation", "adaptive bins", "Brier", "AUC", "undefined")
-
-
-def evaluate_certainty(
-    answers: Sequence[Answered], subjects: Sequence[Subject], share_right: float | None, seed: int
-) -> Section:
-    """Measure every subject on the model's own answers, after the answer and before it.
-
-    `answers` are of the base model, held out; `share_right` is how often it was right in training, for the baseline
-    that always says that.
-    """
-    right = [float(one.is_right) for one in answers]
-    constant = sum(right) / len(right) if share_right is None else share_right
-    own = top_probability([one.logprobs for one in answers], 1.0).tolist()
-    tables, diagrams = list[Table](), dict[str, tuple[Bin, ...]]()
-    figures: dict[str, dict[str, Any]] = {}
-    items: list[dict[str, Any]] = [
-        {"id": one.id, "right": one.is_right, "own probability": p} for one, p in zip(answers, own, strict=True)
-    ]
-    for moment in ("after", "before"):
-        lines = []
-        systems: dict[str, tuple[Sequence[float | None], Sequence[float | None]]] = {
-            "always the training accuracy": ([constant] * len(answers),) * 2,
-            "base: probability of its answer": (own, own),
-        }
-        states = [State(conversation(one, after=moment == "after")) for one in answers]
-        for subject in subjects:
-            results = _ask(subject, UNCERTAINTY_PART, states)
-            systems[subject.name] = [one.decile for one in results], [one.certainty for one in results]
-            for item, result in zip(items, results, strict=True):
-                item[f"{subject.name}, {moment}"] = result.certainty
-        for system, (deciles, certainties) in systems.items():
-            line, values, bins = _certainty_line(system, right, deciles, certainties, seed)
-            lines.append(line)
-            figures.setdefault(system, {})[moment] = values
-            if moment == "after":
-                diagrams[system] = bins
-        accuracy = 100 * sum(right) / len(right)
-        title = f"Certainty, {moment} the answer ({len(answers)} questions, {accuracy:.1f}% right)"
-        tables.append(Table(title, UNCERTAINTY_HEAD, tuple(lines)))
-    published = _published("MMLU, section 3.2", ("mean ECE", "largest"), PUBLISHED["calibration"], digits=3)
-    notes = ("AUC: how often a right answer is given more certainty than a wrong one; 0.5 is chance",)
-    tables[0] = Table(tables[0].title, UNCERTAINTY_HEAD, tables[0].rows, notes)
-    return Section(UNCERTAINTY_PART, (*tables, published), figures, tuple(items), diagrams)
-
-
-def _certainty_line(
-    system: str, right: Sequence[float], deciles: Sequence[float | None], certainties: Sequence[float | None], seed: int
-) -> tuple[tuple[str, ...], dict[str, Any], tuple[Bin, ...]]:
-    known = [at for at, value in enumerate(certainties) if value is not None]
-    truth = [right[at] for at in known]
-    expected = [float(certainties[at] or 0.0) for at in known]
-    middle = [float(deciles[at] or 0.0) for at in known]
-    if not known:
-        return (system, *[NONE] * 5, str(len(right))), {"undefined": len(right)}, ()
-    found = {
-        "ece_decile": calibration_error(middle, truth, seed=seed),
-        "ece": calibration_error(expected, truth, seed=seed),
-        "ece_adaptive": calibration_error(expected, truth, adaptive=True, seed=seed),
-        "brier": brier(expected, truth, seed=seed),
-        "auc": _auc(zip(truth, expected, strict=True), seed),
-    }
-    undefined = len(right) - len(known)
-    values = {name: one.as_dict() for name, one in found.items()} | {"undefined": undefined}
-    return (system, *map(share, found.values()), str(undefined)), values, reliability(expected, truth)
-
-
 CITATIONS_PART = "citation_generation"
 CITATIONS_HEAD = ("system", "sentence R", "P", "F1", "passage R", "P", "F1", "undefined", "nothing")
 
 
 def evaluate_citations(
-    rows: Sequence[Labelled], subjects: Sequence[Subject], train: Sequence[Labelled], seed: int
+    rows: Sequence[Labelled],
+    subjects: Sequence[Subject],
+    train: Sequence[Labelled],
+    seed: int,
+    entails: Entails | None = None,
 ) -> Section:
-    """Measure every subject, the first sentence of the passages, and the one with most words in common."""
+    """Measure every subject, the first sentence of the passages, and the one with most words in common.
+
+    With a judge also by entailment (section 6.2 of the paper): ALCE's recall and precision of citations, which are
+    lifted to their passages, beside those of the rows themselves.
+    """
     del train
     codec: Codec = find(CITATIONS_PART).default_codec()
     requests = [codec.encode(row.state) for row in rows]
+    asked = dict.fromkeys(BASELINES, requests)
     gold = dict.fromkeys(BASELINES, _citations_gold(rows, requests))
     given_by = {name: [cite(request) for request in requests] for name, cite in BASELINES.items()}
     gone = [one for row in rows if (one := without_evidence(row)) is not None]
@@ -190,7 +133,7 @@ def evaluate_citations(
     for subject in subjects:
         codec = subject.codec(CITATIONS_PART)  # a dialect splits sentences in its own way
         requests, bare = ([codec.encode(row.state) for row in some] for some in (rows, gone))
-        gold[subject.name] = _citations_gold(rows, requests)
+        asked[subject.name], gold[subject.name] = requests, _citations_gold(rows, requests)
         found = subject.ask(CITATIONS_PART, [row.state for row in rows])
         given_by[subject.name] = [_cited(one, request) for one, request in zip(found, requests, strict=True)]
         undefined[subject.name] = sum(finding.judgment is None for one in found for finding in one.findings) + sum(
@@ -229,10 +172,55 @@ def evaluate_citations(
             f" ({len(gone)} responses)",
         ),
     )
-    alce = _published("Table 12, ALCE", ("R", "P", "F1"), PUBLISHED["citations_alce"])
+    judged: list[Table] = []
+    if entails is not None:
+        annotated = {"the rows themselves": (asked["first sentence"], gold["first sentence"])}
+        systems = annotated | {system: (asked[system], cited) for system, cited in given_by.items()}
+        judged, values = _by_entailment(rows, systems, entails, seed)
+        for system, found_by_part in values.items():
+            figures.setdefault(system, {})["entailment"] = found_by_part
+    alce = published_table("Table 12, ALCE", ("R", "P", "F1"), PUBLISHED["citations_alce"])
     f1 = {system: [one[2] for one in values] for system, values in PUBLISHED["citations_longbench"].items()}
-    long = _published("Table 13, LongBench-Cite, F1", ("Chat", "MultifieldQA", "HotpotQA", "GovReport"), f1)
-    return Section(CITATIONS_PART, (own, alce, long), figures, items)
+    long = published_table("Table 13, LongBench-Cite, F1", ("Chat", "MultifieldQA", "HotpotQA", "GovReport"), f1)
+    return Section(CITATIONS_PART, (own, *judged, alce, long), figures, items)
+
+
+def _by_entailment(
+    rows: Sequence[Labelled],
+    systems: Mapping[str, tuple[Sequence[Request], Sequence[Sequence[Cited]]]],
+    entails: Entails,
+    seed: int,
+) -> tuple[list[Table], dict[str, Any]]:
+    """ALCE's figures of each system and data set, citations lifted to passages."""
+    scored = {
+        system: cites(list(map(_cited_sentences, rows, requests, cited)), entails)
+        for system, (requests, cited) in systems.items()
+    }
+    tables, figures = [], dict[str, Any]()
+    for part, members in _parts(rows).items():
+        lines = []
+        for system, every in scored.items():
+            known = [one for at in members if (one := every[at]) is not None]
+            recall, precision = (
+                mean(values, seed=seed) for values in ([o.recall for o in known], [o.precision for o in known])
+            )
+            f1 = harmonic(recall.value, precision.value) if known else None
+            shown = NONE if f1 is None else f"{100 * f1:.1f}"
+            lines.append((system, percent(recall), percent(precision), shown, str(len(members) - len(known))))
+            found = {"recall": recall.as_dict(), "precision": precision.as_dict(), "f1": f1}
+            figures.setdefault(system, {})[part] = found
+        head = ("system", "recall", "precision", "F1", "undefined")
+        note = "F1 of the two means, as Table 12; a citation of a sentence counts as one of its passage"
+        tables.append(Table(f"Citations by entailment, {part} ({len(members)})", head, tuple(lines), (note,)))
+    return tables, figures
+
+
+def _cited_sentences(row: Labelled, request: Request, cited: Sequence[Cited]) -> list[CitedSentence]:
+    passages = [
+        dict.fromkeys(premise(row.state.passages[int(one.passage)]) for one in cited if one.sentence == number)
+        for number in range(len(request.sites))
+    ]
+    return [CitedSentence(site.text, tuple(own)) for site, own in zip(request.sites, passages, strict=True)]
 
 
 def _citations_gold(rows: Sequence[Labelled], requests: Sequence[Request]) -> list[list[Cited]]:
@@ -313,7 +301,7 @@ def evaluate_hallucination(
     said = {"majority": [_Said(common == WORSE[-1], 0.5, [common] * len(labels)) for labels in sites["majority"]]}
     items: list[dict[str, Any]] = [{"id": row.id, "worst": one} for row, one in zip(rows, worst, strict=True)]
     for subject in subjects:
-        results = _ask(subject, HALLUCINATION_PART, [row.state for row in rows])
+        results = ask(subject, HALLUCINATION_PART, [row.state for row in rows])
         sites[subject.name] = _sentence_labels(rows, subject.codec(HALLUCINATION_PART))
         said[subject.name] = [
             _Said(one.is_hallucinated, one.lowest, [_grade(sentence.label) for sentence in one.sentences])
@@ -341,8 +329,8 @@ def evaluate_hallucination(
         f"Sentences: those whose own label is known, {known} of them",
     )
     tables[0] = replace(tables[0], notes=notes)
-    published = _published("Table 8, RAGTruth QA", HALLUCINATION_HEAD[1:4], PUBLISHED["hallucination"])
-    return Section(HALLUCINATION_PART, (*tables, published), figures, tuple(items))
+    paper = published_table("Table 8, RAGTruth QA", HALLUCINATION_HEAD[1:4], PUBLISHED["hallucination"])
+    return Section(HALLUCINATION_PART, (*tables, paper), figures, tuple(items))
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +362,7 @@ def _hallucination_line(
 ) -> tuple[tuple[str, ...], dict[str, Any]]:
     found = detection(truth, [one.flagged for one in said], seed=seed)
     risks = [None if one.lowest is None else 1 - one.lowest for one in said]
-    area = _auc(zip(truth, risks, strict=True), seed)
+    under = area(zip(truth, risks, strict=True), seed)
     pairs = [
         (right, one.labels[place] if place < len(one.labels) else None)
         for one, sentences in zip(said, gold, strict=True)
@@ -384,8 +372,8 @@ def _hallucination_line(
     sentences = classification([right for right, _ in pairs], [one for _, one in pairs], WORSE, seed=seed)
     kept = percent(found.classes[FAITHFUL].recall)
     over_sentences = percent(sentences.accuracy), percent(sentences.macro_f1)
-    line = (system, *_cells(found.classes[HALLUCINATED]), kept, share(area), *over_sentences, str(found.undefined))
-    return line, {"responses": found.as_dict(), "auc": area.as_dict(), "sentences": sentences.as_dict()}
+    line = (system, *_cells(found.classes[HALLUCINATED]), kept, share(under), *over_sentences, str(found.undefined))
+    return line, {"responses": found.as_dict(), "auc": under.as_dict(), "sentences": sentences.as_dict()}
 
 
 REWRITE_PART = "query_rewrite"
@@ -405,7 +393,7 @@ def evaluate_rewrite(
     written = {"no rewrite": [row.state.query or "" for row in rows]}
     defined = {"no rewrite": len(rows)}
     for subject in subjects:
-        results = _ask(subject, REWRITE_PART, [row.state for row in rows])
+        results = ask(subject, REWRITE_PART, [row.state for row in rows])
         written[subject.name] = [one.text for one in results]
         defined[subject.name] = sum(one.defined for one in results)
     lines = []
@@ -436,9 +424,8 @@ def evaluate_rewrite(
             figures.setdefault(system, {})["retrieval"] = found_by_part
         items += records
     depths = [f"R@{k}" for k in DEPTHS]
-    tables += [
-        _published(f"tables 2 to 4, MT-RAG, {part}", depths, found, 2) for part, found in PUBLISHED["recall"].items()
-    ]
+    paper = PUBLISHED["recall"].items()
+    tables += [published_table(f"tables 2 to 4, MT-RAG, {part}", depths, found, 2) for part, found in paper]
     return Section(REWRITE_PART, tuple(tables), figures, tuple(items))
 
 
@@ -460,7 +447,7 @@ def _retrieval(
 ) -> tuple[list[Table], dict[str, Any], list[dict[str, Any]]]:
     queries: dict[str, list[str]] = {"no rewrite": [one.state.query or "" for one in followups]}
     for subject in subjects:
-        written = [one.text for one in _ask(subject, REWRITE_PART, [turn.state for turn in followups])]
+        written = [one.text for one in ask(subject, REWRITE_PART, [turn.state for turn in followups])]
         queries[subject.name] = written
         queries[f"{subject.name} after the question"] = [
             search_query(asked, text) for asked, text in zip(queries["no rewrite"], written, strict=True)
@@ -481,8 +468,9 @@ def _retrieval(
             lines.append((system, *map(share, found.values())))
         head = ("system", *(f"R@{k}" for k in DEPTHS), "nDCG@10")
         tables.append(Table(f"Retrieval with the rewrite, {part} ({len(members)})", head, tuple(lines)))
-    note = "Follow-ups made from questions that name their passage's title; the question as it was is the gold rewrite"
-    tables[0] = Table(tables[0].title, tables[0].head, tables[0].rows, (note,))
+    if any(one.id.endswith(FOLLOW_UP) for one in followups):
+        note = "Follow-ups made from questions that name their passage's title; the question itself is the gold rewrite"
+        tables[0] = Table(tables[0].title, tables[0].head, tables[0].rows, (note,))
     records = [
         {"id": one.id, "gold": one.gold, "relevant": sorted(one.relevant), **{s: q[at] for s, q in queries.items()}}
         for at, one in enumerate(followups)

@@ -12,15 +12,26 @@ from typing import Any, TypeVar
 
 from retrieval.atomic import write_json, write_text
 from selfrag.errors import UserError, VocabularyError, require
-from selfrag.experiments.intrinsics.flows import BM25, FLOWS_PART, Turn, evaluate_flows, read_collection, sample, turns
+from selfrag.evaluation.metrics.alce import Entails
+from selfrag.evaluation.metrics.entailment import load_entailment, remembered
+from selfrag.experiments.intrinsics.calibration import UNCERTAINTY_PART, evaluate_certainty
+from selfrag.experiments.intrinsics.flows import (
+    BM25,
+    FLOWS_PART,
+    Turn,
+    evaluate_flows,
+    judged_turns,
+    read_collection,
+    read_passages,
+    sample,
+    turns,
+)
 from selfrag.experiments.intrinsics.measures import (
     ANSWERABILITY_PART,
     CITATIONS_PART,
     HALLUCINATION_PART,
     REWRITE_PART,
-    UNCERTAINTY_PART,
     evaluate_answerability,
-    evaluate_certainty,
     evaluate_citations,
     evaluate_hallucination,
     evaluate_rewrite,
@@ -43,8 +54,9 @@ T = TypeVar("T")
 LABELLED: Mapping[str, Callable[..., Section]] = {
     ANSWERABILITY_PART: evaluate_answerability,
     HALLUCINATION_PART: evaluate_hallucination,
-    CITATIONS_PART: evaluate_citations,
 }
+ROWS = (*LABELLED, CITATIONS_PART, REWRITE_PART)
+"""What is measured on labelled rows."""
 PARTS = (REWRITE_PART, UNCERTAINTY_PART, HALLUCINATION_PART, ANSWERABILITY_PART, CITATIONS_PART, FLOWS_PART)
 """What can be measured: the five intrinsics and the flows."""
 ANSWER_TOKENS = 64
@@ -59,7 +71,9 @@ class Settings:
     data: Path  # folder with the rows of the intrinsics (or with `intrinsics/`)
     # folder with an adapter, or a job, of each intrinsic; None for the demo's own, or for none
     adapters: Path | None = None
-    corpus: Path | None = None  # folder with corpus, queries and qrels, for recall and flows; None leaves them out
+    # for recall and flows: folder with corpus, queries and qrels; a file of passages if the rows of rewrites say which
+    # are relevant; None leaves both out
+    corpus: Path | None = None
     parts: tuple[str, ...] = PARTS[:-1]  # of `PARTS`; flows are slow
     engine: str | None = None  # as `Library.from_pretrained`
     limit: int | None = None  # rows of each intrinsic at most; None for all
@@ -70,6 +84,7 @@ class Settings:
     seed: int = 0  # of samples and intervals
     # of the adapters; None is the default dialect, and refuses adapters whose prompts nobody knows
     dialect: str | None = None
+    judge: str | None = None  # of entailment, for citations, as `load_entailment`; None leaves it out
 
     def __post_init__(self) -> None:
         if unknown := [one for one in self.parts if one not in PARTS]:
@@ -82,6 +97,8 @@ class Settings:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UserError(f"{name}={value}: give a number of at least {least}")
+        if self.judge is not None and CITATIONS_PART not in self.parts:
+            raise UserError(f"--judge is for {CITATIONS_PART}; measure it, or leave the judge out")
         if self.corpus is None and FLOWS_PART in self.parts:
             raise UserError("flows search: give --corpus FOLDER")
 
@@ -97,16 +114,21 @@ def evaluate(settings: Settings, out: Path | None = None) -> list[Section]:
     if out is not None and UNCERTAINTY_PART in settings.parts:
         require("matplotlib", extra="eval")  # for the plot at the end
     sections: list[Section] = []
-    rows = {name: _rows(settings, name, "dev") for name in settings.parts if name in (*LABELLED, REWRITE_PART)}
+    rows = {name: _rows(settings, name, "dev") for name in settings.parts if name in ROWS}
     adapters = found_adapters(settings.adapters) if settings.adapters is not None else None
-    followups = _followups(settings) if {REWRITE_PART, FLOWS_PART} & set(settings.parts) else ([], None)
+    followups = (
+        _followups(settings, rows.get(REWRITE_PART, []))
+        if {REWRITE_PART, FLOWS_PART} & set(settings.parts)
+        else ([], None)
+    )
+    judge = _judge(settings, out)
     answers = _answers(settings, out) if UNCERTAINTY_PART in settings.parts else []
     with ExitStack() as stack:
         library = stack.enter_context(
             Library.from_pretrained(settings.model, engine=settings.engine, adapters=adapters, dialect=settings.dialect)
         )
         for name in settings.parts:
-            sections.append(_part(name, settings, library, rows.get(name, []), answers, followups))
+            sections.append(_part(name, settings, library, rows.get(name, []), answers, followups, judge))
             if out is not None:
                 write(settings, sections, out, library)
     return sections
@@ -136,12 +158,15 @@ def _part(
     rows: list[Labelled],
     answers: list[Answered],
     followups: tuple[list[Turn], Any],
+    judge: Entails | None,
 ) -> Section:
     seed = settings.seed
-    train = _rows(settings, name, "train") if name in (*LABELLED, REWRITE_PART) else []
+    train = _rows(settings, name, "train") if name in ROWS else []
     subjects = _subjects(name, settings, library, train)
     if name in LABELLED:
         return LABELLED[name](rows, subjects, train, seed)
+    if name == CITATIONS_PART:
+        return evaluate_citations(rows, subjects, train, seed, judge)
     found, search = followups
     if name == REWRITE_PART:
         return evaluate_rewrite(rows, found, None if search is None else search.ids, subjects, seed)
@@ -236,10 +261,23 @@ def _share_right(settings: Settings) -> float | None:
     return None
 
 
-def _followups(settings: Settings) -> tuple[list[Turn], Any]:
+def _judge(settings: Settings, out: Path | None) -> Entails | None:
+    """Who decides on entailment; verdicts are kept beside the report."""
+    if settings.judge is None:
+        return None
+    judge = load_entailment(settings.judge)
+    if out is None:
+        return judge.entails
+    out.mkdir(parents=True, exist_ok=True)
+    return remembered(judge, out).entails
+
+
+def _followups(settings: Settings, rows: Sequence[Labelled]) -> tuple[list[Turn], Any]:
     if settings.corpus is None:
         return [], None
-
+    if any(row.relevant for row in rows):
+        passages = read_passages(settings.corpus)
+        return judged_turns(rows, passages), BM25(list(passages.values()))
     collection = read_collection(settings.corpus, "dev")
     return sample(turns(collection), settings.limit), BM25(list(collection.passages.values()))
 

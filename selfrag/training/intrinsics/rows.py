@@ -36,6 +36,7 @@ class Labelled:
     response: str | None = None  # label of the whole last message, where nobody judged its sentences
     # stretches of the last message, each with the passage's index and the stretch of it
     citations: tuple[tuple[Span, int, Span], ...] | None = None
+    relevant: frozenset[str] = frozenset()  # ids of passages of a corpus that answer the question, where they are known
 
 
 Parse: TypeAlias = Callable[[dict[str, Any]], Labelled]
@@ -74,7 +75,13 @@ def _rewrite(record: dict[str, Any]) -> Labelled:
         raise UserError(f"'changed' must be true or false, not {changed!r}")
     state = _state(record, "user")
     kind = "changed" if changed else "unchanged"
-    return Labelled(_text(record, "id"), _source(record, kind), state.messages[0].content, state, text=text)
+    known = record.get("relevant") or []
+    if not isinstance(known, list) or not all(isinstance(one, str) for one in known):
+        raise UserError(f"'relevant' must be a list of ids of passages, not {known!r:.80}")
+    found = frozenset(known)
+    return Labelled(
+        _text(record, "id"), _source(record, kind), state.messages[0].content, state, text=text, relevant=found
+    )
 
 
 def _answerability(record: dict[str, Any]) -> Labelled:

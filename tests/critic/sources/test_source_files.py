@@ -8,8 +8,9 @@ import json
 import pytest
 
 from critic.sources import Reading, Skipped, load, named
-from critic.sources.mixture import open_dataset, raw_rows
+from critic.sources.mixture import open_dataset
 from retrieval.errors import UserError
+from selfrag.training.public_rows import raw_rows
 
 ROWS = [{"instruction": f"Say {n}.", "input": "", "output": f"{n}"} for n in range(700)]
 

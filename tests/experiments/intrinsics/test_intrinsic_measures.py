@@ -15,12 +15,15 @@ from retrieval.passage import Passage
 from selfrag.cli.main import main
 from selfrag.errors import DecodingError, UserError
 from selfrag.evaluation.metrics.classification import Outcome
+from selfrag.experiments.intrinsics.calibration import evaluate_certainty
 from selfrag.experiments.intrinsics.flows import (
     BM25,
     Collection,
     Turn,
     _outcomes,
+    judged_turns,
     read_collection,
+    read_passages,
     sample,
     title_in,
     turns,
@@ -28,7 +31,6 @@ from selfrag.experiments.intrinsics.flows import (
 )
 from selfrag.experiments.intrinsics.measures import (
     evaluate_answerability,
-    evaluate_certainty,
     evaluate_citations,
     evaluate_hallucination,
     evaluate_rewrite,
@@ -143,6 +145,40 @@ def test_certainty_of_own_answers():
     assert section.items[0]["right"] is False
 
 
+def test_calibration_by_data_set_and_accuracy_with_the_adapter():
+    """`x` is right always, `y` never; the first surface is 5%, and the letter A, which is right."""
+    answers = []
+    for number in range(8):
+        question = parse_question(asked(number))
+        logprobs = (-0.1, -3.0, -3.0, -3.0) if question.dataset == "x" else (-3.0, -0.1, -3.0, -3.0)
+        answers.append(Answered(question.id, question, logprobs))
+    section = evaluate_certainty(answers, [Subject("adapter", First(), {"uncertainty": "u"})], 0.5, 0)
+    assert section.figures["adapter"]["after"]["ece_by_data_set"] == {
+        "x": pytest.approx(0.95),
+        "y": pytest.approx(0.05),
+    }
+    (table,) = [one for one in section.tables if one.title.startswith("Calibration by data set, after")]
+    assert ("adapter", "0.500", "0.950", "x") in table.rows
+    for system in ("without an adapter", "with adapter"):
+        assert value(section.figures, system, "accuracy", "data sets") == 1.0
+
+
+def test_citations_by_entailment_are_of_passages():
+    name = "citation_generation"
+    known = rows(name)
+
+    def entails(pairs):  # the passage says who, and nothing else
+        return ["Goethe" in claim for _, claim in pairs]
+
+    found = evaluate_citations(known, subjects(name), [], 0, entails).figures
+    for system in ("the rows themselves", "adapter"):
+        figures = found[system]["entailment"]["all rows"]
+        assert (figures["recall"]["value"], figures["precision"]["value"]) == (0.5, 1.0)  # one sentence of two
+        assert figures["f1"] == pytest.approx(2 / 3)
+    assert found["first sentence"]["entailment"]["all rows"]["precision"]["value"] == 0.5
+    assert found["untrained"]["entailment"]["all rows"]["recall"]["value"] == 0.0  # it cites nothing
+
+
 COLLECTION = Collection(
     {
         "p1": Passage("p1", "Goethe wrote Faust in Weimar.", "Faust (play)"),
@@ -209,6 +245,19 @@ def test_rewrites_against_people_and_by_what_they_find():
     assert full["adapter"] == full["gold rewrite"] == 1.0
     assert value(found, "adapter after the question", "retrieval", "full", "recall@5") == 1.0
     assert value(found["adapter"], "retrieval", "standalone", "ndcg@10") == 1.0
+
+
+def test_rows_that_name_their_passages_are_searched_in_a_corpus_of_beir(tmp_path):
+    (tmp_path / "clapnq.jsonl").write_text(
+        json.dumps({"_id": "p1", "title": None, "text": "Goethe.", "url": ""}) + "\n"
+    )
+    record = MAKERS["query_rewrite"][1](0)
+    alone = record | {"id": "alone", "rewrite": "When?", "changed": False, "relevant": ["p1", "gone"]}
+    found = [parser("query_rewrite")(one) for one in (record, alone, record | {"relevant": ["gone"]})]
+    passages = read_passages(tmp_path / "clapnq.jsonl")
+    assert [(one.id, one.standalone, one.relevant) for one in judged_turns(found, passages)] == [
+        ("alone", True, {"p1"})
+    ]
 
 
 def test_bm25_ranks_by_words():
@@ -364,6 +413,7 @@ def test_flows_search_and_abstain(data, chat_llama, adapters, tmp_path, capsys):
         (["--data", "nowhere"], "nowhere has no"),
         (["--adapters", "."], "holds no adapter"),
         (["--corpus", "."], "has no corpus.jsonl"),
+        (["--judge", "oracle:x", "--only", "citation_generation"], "unknown judge 'oracle:x'"),
     ],
 )
 def test_bad_input_is_one_line(arguments, said, data, chat_llama, tmp_path, capsys, monkeypatch):

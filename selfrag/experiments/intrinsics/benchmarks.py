@@ -1,0 +1,425 @@
+"""Public benchmarks of the intrinsics paper as rows of its intrinsics: one small reader for each published schema.
+
+Sources are those of arXiv 2504.11704: SQuAD 2 (SQuADRun) and MT-RAG for answerability (5.2), MT-RAG for rewrites (2.2),
+RAGTruth for hallucinations (4.2), MMLU for certainty (3.2), answers on ALCE's ELI5 and on LongBench-Cite for citations
+(6.2). None of them comes with this library.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from string import ascii_uppercase
+from typing import Any, TypeAlias
+
+from retrieval.splitting import sentences
+from selfrag.errors import UserError
+from selfrag.evaluation.normalisation import lifted
+from selfrag.intrinsics.sentences import rules
+from selfrag.intrinsics.state import same_question
+from selfrag.jsonl import write_jsonl
+from selfrag.training.intrinsics.certainty import parse_question
+from selfrag.training.intrinsics.rows import STEMS, parser
+from selfrag.training.public_rows import Raw, UnusableError, identifier, objects, raw_rows, text, value
+
+Row: TypeAlias = dict[str, Any]
+Read: TypeAlias = Callable[[Raw, Path], Iterator[Row]]
+"""Rows of one record of the file at a path; raises `UnusableError` for a record that is none of the benchmark's."""
+
+
+def _user(question: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": question}]
+
+
+def _squad(raw: Raw, path: Path) -> Iterator[Row]:
+    """SQuAD 2, an article a record as published, or a question a record as on the hub.
+
+    {"title": "..", "paragraphs": [{"context": "..", "qas": [{"id": "..", "question": "..", "is_impossible": false}]}]}
+    {"id": "..", "title": "..", "context": "..", "question": "..", "answers": {"text": [..], "answer_start": [..]}}
+    """
+    del path
+    title = text(raw.record, "title", "")
+    if "paragraphs" in raw.record:
+        asked = [
+            (qa, text(paragraph, "context"), bool(qa.get("is_impossible")))
+            for paragraph in objects(raw.record, "paragraphs")
+            for qa in objects(paragraph, "qas")
+        ]
+    else:
+        asked = [(raw.record, text(raw.record, "context"), not objects(raw.record, "answers"))]
+    for qa, context, impossible in asked:
+        yield {
+            "id": f"squad2-{identifier(qa, 'id')}",
+            "dataset": "squad2",
+            "conversation": _user(text(qa, "question").strip()),
+            "documents": [{"doc_id": "d1", "title": title.replace("_", " "), "text": context}],
+            "label": "unanswerable" if impossible else "answerable",
+        }
+
+
+_SPEAKERS = {"user": "user", "agent": "assistant"}
+_ANSWERABLE = {"ANSWERABLE": "answerable", "PARTIAL": "answerable", "UNANSWERABLE": "unanswerable"}
+
+
+def _turns(record: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The conversation of a generation task of MT-RAG: {"input": [{"speaker": "user", "text": ".."}, ..]}."""
+    turns = []
+    for one in objects(record, "input"):
+        speaker = text(one, "speaker")
+        if speaker not in _SPEAKERS:
+            raise UserError(f"unknown speaker {speaker!r:.60}; known: {', '.join(_SPEAKERS)}")
+        turns.append({"role": _SPEAKERS[speaker], "content": text(one, "text")})
+    return turns
+
+
+def _mtrag(raw: Raw, path: Path) -> Iterator[Row]:
+    """MT-RAG's generation tasks; `reference+RAG.jsonl` has passages for unanswerable questions, too.
+
+    {"task_id": "..<::>2", "input": [..], "contexts": [{"document_id": "..", "title": "..", "text": ".."}],
+     "Answerability": ["ANSWERABLE"], ..}
+    """
+    del path
+    name = "Answerability" if "Answerability" in raw.record else "answerability"
+    given = value(raw.record, name)
+    label = str(given[0]) if isinstance(given, list) and given else str(given)
+    if label not in _ANSWERABLE:
+        raise UnusableError(f"a question that is {label:.40}")
+    contexts = objects(raw.record, "contexts")
+    if not contexts:
+        raise UnusableError("no passages")
+    seen: Counter[str] = Counter()
+    documents = []
+    for one in contexts:
+        name = identifier(one, "document_id")
+        seen[name] += 1
+        shown = name if seen[name] == 1 else f"{name}#{seen[name]}"
+        documents.append({"doc_id": shown, "title": text(one, "title", ""), "text": text(one, "text")})
+    key = identifier(raw.record, "task_id")
+    conversation, answerable = _turns(raw.record), _ANSWERABLE[label]
+    yield {
+        "id": key,
+        "dataset": "mtrag",
+        "conversation": conversation,
+        "documents": documents,
+        "label": answerable,
+    }
+
+
+_MARK = re.compile(r"^\|user\|:\s*")
+
+
+def _mtrag_rewrite(raw: Raw, path: Path) -> Iterator[Row]:
+    """MT-RAG's rewritten questions: `retrieval_tasks/DOMAIN/DOMAIN_rewrite.jsonl`, with `qrels/dev.tsv` beside it.
+
+    {"_id": "..<::>2", "text": "|user|: What .. ?"}; conversations are those of `generation_tasks/reference.jsonl`.
+    """
+    key = identifier(raw.record, "_id")
+    conversation = _conversations(path.parent.parent.parent / "generation_tasks" / "reference.jsonl").get(key)
+    if conversation is None:
+        raise UnusableError("a question without a generation task")
+    rewrite = _MARK.sub("", text(raw.record, "text")).strip()
+    yield {
+        "id": key,
+        "dataset": f"mtrag {path.parent.name}",
+        "conversation": conversation,
+        "rewrite": rewrite,
+        "changed": not same_question(conversation[-1]["content"], rewrite),
+        "relevant": sorted(_judgments(path.parent / "qrels" / "dev.tsv").get(key, ())),
+    }
+
+
+@cache
+def _conversations(path: Path) -> dict[str, list[dict[str, str]]]:
+    return {identifier(raw.record, "task_id"): _turns(raw.record) for raw in raw_rows(path)}
+
+
+@cache
+def _judgments(path: Path) -> dict[str, list[str]]:
+    """{"query": ["passage", ..]} of a file of query-id, corpus-id and score."""
+    found: dict[str, list[str]] = {}
+    for number, line in enumerate(_lines(path)[1:], 2):
+        if len(line) != 3:
+            raise UserError(f"{path}:{number}: not query, passage and score; fix this line")
+        if line[2].strip() != "0":
+            found.setdefault(line[0], []).append(line[1])
+    return found
+
+
+GRADES = ("faithful", "unfaithful")
+_PASSAGE = re.compile(r"^passage (\d+):", re.MULTILINE)
+
+
+def _ragtruth(raw: Raw, path: Path) -> Iterator[Row]:
+    """The QA part of RAGTruth: `response.jsonl` with `source_info.jsonl` beside it; responses of good quality.
+
+    {"id": "1472", "source_id": "11316", "labels": [{"start": 219, "end": 229, ..}], "split": "test", "quality": "good",
+     "response": ".."}
+    {"source_id": "14312", "task_type": "QA", "source_info": {"question": "..", "passages": "passage 1:.."}}
+    """
+    source = _sources(path.parent / "source_info.jsonl").get(identifier(raw.record, "source_id"))
+    if source is None:
+        raise UserError(f"no source {raw.record['source_id']!r:.60} in source_info.jsonl")
+    if text(source, "task_type") != "QA":
+        raise UnusableError(f"a response of {source['task_type']:.40}")
+    if text(raw.record, "quality") != "good":
+        raise UnusableError(f"a response of quality {raw.record['quality']:.40}")
+    info, said = value(source, "source_info"), text(raw.record, "response")
+    if not isinstance(info, Mapping):
+        raise UserError(f"'source_info' of a question must be an object, not {info!r:.60}")
+    wrong: list[tuple[int, int]] = []
+    for one in objects(raw.record, "labels"):
+        start, end = one.get("start"), one.get("end")
+        if not (isinstance(start, int) and isinstance(end, int)):
+            raise UserError("a label needs 'start' and 'end', whole numbers")
+        wrong.append((start, end))
+    judged = [
+        {"begin": begin, "end": end, "label": GRADES[any(a < end and begin < b for a, b in wrong)]}
+        for begin, end in sentences(said, rules)
+    ]
+    if not judged:
+        raise UnusableError("an empty response")
+    pieces = _PASSAGE.split(text(info, "passages"))
+    yield {
+        "id": f"ragtruth-{identifier(raw.record, 'id')}",
+        "dataset": "ragtruth",
+        "part": text(raw.record, "split"),
+        "conversation": [*_user(text(info, "question")), {"role": "assistant", "content": said}],
+        "documents": [
+            {"doc_id": f"d{number}", "title": "", "text": piece.strip()}
+            for number, piece in zip(pieces[1::2], pieces[2::2], strict=True)
+            if piece.strip()
+        ],
+        "label_level": "sentence",
+        "sentences": judged,
+    }
+
+
+@cache
+def _sources(path: Path) -> dict[str, Mapping[str, Any]]:
+    return {identifier(raw.record, "source_id"): raw.record for raw in raw_rows(path)}
+
+
+def _mmlu(raw: Raw, path: Path) -> Iterator[Row]:
+    """MMLU as on the hub, or one of its CSV files, whose name has the subject: question, four options, letter.
+
+    {"question": "..", "subject": "abstract_algebra", "choices": ["..", "..", "..", ".."], "answer": 1}
+    """
+    del path
+    subject, options, right = text(raw.record, "subject"), value(raw.record, "choices"), value(raw.record, "answer")
+    if type(right) is int and 0 <= right < len(ascii_uppercase):
+        right = ascii_uppercase[right]
+    yield {
+        "id": f"mmlu-{subject}-{raw.key}",
+        "dataset": subject,
+        "question": text(raw.record, "question").strip(),
+        "options": options,
+        "label": right,
+    }
+
+
+def _alce(raw: Raw, path: Path) -> Iterator[Row]:
+    """Answers on ALCE's ELI5 as its `run.py` writes them, with the citations of the model that wrote them.
+
+    {"data": [{"question": "..", "docs": [{"title": "..", "text": ".."}], "output": "So it is [1][2].", ..}]}
+    """
+    del path
+    documents = [
+        {"doc_id": f"d{number}", "title": text(one, "title", ""), "text": text(one, "text")}
+        for number, one in enumerate(objects(raw.record, "docs"), 1)
+    ]
+    said, numbers = lifted(text(raw.record, "output").strip().split("\n")[0])
+    spans = sentences(said, rules)
+    if not spans:
+        raise UnusableError("an empty answer")
+    cited: dict[tuple[tuple[int, int], int], None] = {}
+    for offset, number in numbers:
+        if 1 <= number <= len(documents):
+            before = [span for span in spans if span[0] < offset]
+            cited[before[-1] if before else spans[0], number] = None
+    yield {
+        "id": f"alce-{raw.key}",
+        "dataset": "alce",
+        "conversation": [*_user(text(raw.record, "question")), {"role": "assistant", "content": said}],
+        "documents": documents,
+        "citations": [
+            _citation(span, documents[number - 1], 0, len(documents[number - 1]["text"])) for span, number in cited
+        ],
+    }
+
+
+def _citation(span: tuple[int, int], document: Mapping[str, str], begin: int, end: int) -> Row:
+    response = {"response_begin": span[0], "response_end": span[1]}
+    return response | {"doc_id": document["doc_id"], "doc_begin": begin, "doc_end": end}
+
+
+def _longbench(raw: Raw, path: Path) -> Iterator[Row]:
+    """English answers on LongBench-Cite as its scripts write them, with `LongBench-Cite.json` beside the file.
+
+    {"idx": 3, "dataset": "hotpotqa", "query": "..", "statements": [{"statement": "..", "citation": [{"cite": ".."}]}]}
+    {"idx": 3, "language": "en", "context": "..", ..}
+    """
+    task = _contexts(path.parent / "LongBench-Cite.json").get(identifier(raw.record, "idx"))
+    if task is None:
+        raise UserError(f"no task {raw.record['idx']!r:.60} in LongBench-Cite.json")
+    if text(task, "language") != "en":
+        raise UnusableError("a task that is not in English")
+    document = {"doc_id": "d1", "title": "", "text": text(task, "context")}
+    said, citations = "", []
+    for one in objects(raw.record, "statements"):
+        statement = text(one, "statement").strip()
+        begin = len(said) + 1 if said else 0
+        said = f"{said} {statement}" if said and statement else said or statement
+        for cited in objects(one, "citation"):
+            snippet = text(cited, "cite").strip()
+            at = document["text"].find(snippet)
+            if statement and snippet and at >= 0:
+                citations.append(_citation((begin, len(said)), document, at, at + len(snippet)))
+    if not said:
+        raise UnusableError("an empty answer")
+    yield {
+        "id": f"longbench-{identifier(raw.record, 'idx')}",
+        "dataset": text(raw.record, "dataset"),
+        "conversation": [*_user(text(raw.record, "query")), {"role": "assistant", "content": said}],
+        "documents": [document],
+        "citations": citations,
+    }
+
+
+@cache
+def _contexts(path: Path) -> dict[str, Mapping[str, Any]]:
+    return {identifier(raw.record, "idx"): raw.record for raw in raw_rows(path)}
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """One kind of public file."""
+
+    name: str  # what a command line calls it
+    intrinsic: str  # whose rows it gives
+    read: Read
+    split: str = "train"  # under which its records stand in a file that is one object
+
+
+BENCHMARKS: tuple[Benchmark, ...] = (
+    Benchmark("squad2", "answerability", _squad, "data"),
+    Benchmark("mtrag", "answerability", _mtrag),
+    Benchmark("mtrag_rewrite", "query_rewrite", _mtrag_rewrite),
+    Benchmark("ragtruth", "hallucination_detection", _ragtruth),
+    Benchmark("mmlu", "uncertainty", _mmlu),
+    Benchmark("alce", "citation_generation", _alce, "data"),
+    Benchmark("longbench_cite", "citation_generation", _longbench),
+)
+
+
+def named(name: str) -> Benchmark:
+    """The benchmark of this name.
+
+    Raises:
+        UserError: there is none; the message lists the known ones.
+    """
+    for one in BENCHMARKS:
+        if one.name == name.strip():
+            return one
+    raise UserError(f"unknown format {name!r:.60}; known: {', '.join(one.name for one in BENCHMARKS)}")
+
+
+def parse(given: str) -> tuple[Benchmark, Path]:
+    """`FORMAT=FILE`, such as `squad2=dev-v2.0.json`.
+
+    Raises:
+        UserError: it is none, or the format is unknown.
+    """
+    name, equals, path = given.partition("=")
+    if not (equals and path):
+        raise UserError(f"{given!r:.80}: write FORMAT=FILE, such as squad2=dev-v2.0.json")
+    return named(name), Path(path)
+
+
+def write_rows(given: Sequence[tuple[Benchmark, Path]], out: Path, part: str) -> list[str]:
+    """Write files that `selfrag eval intrinsics --data` and `selfrag train adapter --data` read.
+
+    Args:
+        given: files by format; those of one intrinsic go into one file, in this order.
+        out: folder of the files, `STEM_PART.jsonl`.
+        part: as in `read_benchmark`.
+
+    Returns:
+        A line for each file that was read: its rows, and what was left out and why.
+
+    Raises:
+        UserError: as `read_benchmark`, a file gives no row, an id occurs twice, or a file is there already.
+    """
+    said: list[str] = []
+    for intrinsic in dict.fromkeys(form.intrinsic for form, _ in given):
+        target = out / f"{STEMS[intrinsic]}_{part}.jsonl"
+        if target.exists():
+            raise UserError(f"{target} is there already; delete it, or give another folder")
+        write_jsonl(target, _told([one for one in given if one[0].intrinsic == intrinsic], part, target, said))
+    return said
+
+
+def _told(given: Sequence[tuple[Benchmark, Path]], part: str, target: Path, said: list[str]) -> Iterator[Row]:
+    """The rows of some files; what was read is said in `said`."""
+    seen: set[str] = set()
+    for form, path in given:
+        skipped: Counter[str] = Counter()
+        before = len(seen)
+        for row in read_benchmark(form, path, part, skipped):
+            if row["id"] in seen:
+                raise UserError(f"{path}: id {row['id']!r:.80} occurs twice; name each file once")
+            seen.add(row["id"])
+            yield row
+        left = "; ".join(f"{reason}: {number}" for reason, number in skipped.most_common())
+        if len(seen) == before:
+            raise UserError(f"{path}: no row for {form.name}; {left or 'check the format'}")
+        said.append(f"{form.name}: {len(seen) - before} rows in {target}{f'; left out: {left}' if left else ''}")
+
+
+def read_benchmark(form: Benchmark, path: Path, part: str, skipped: Counter[str]) -> Iterator[Row]:
+    """Rows of one file in the schema of its intrinsic, each of them checked.
+
+    Args:
+        form: what the file is.
+        path: JSON, JSON lines (both also with `.gz`) or Parquet; MMLU also CSV.
+        part: `dev` or `train`; where records name a split, `dev` takes `test` and `dev`.
+        skipped: counts the records that give no row, by reason; filled while rows are taken.
+
+    Raises:
+        UserError: the file, one beside it, or a record cannot be read; names the record.
+    """
+    check = parse_question if form.intrinsic == "uncertainty" else parser(form.intrinsic)
+    for raw in _csv(path) if path.suffix == ".csv" else raw_rows(path, form.split):
+        with raw.blamed():
+            try:
+                for row in form.read(raw, path):
+                    given = row.pop("part", part)
+                    if ("train" if given == "train" else "dev") != part:
+                        raise UnusableError(f"of the split {given:.40}")
+                    check(row)
+                    yield row
+            except UnusableError as why:
+                skipped[str(why)] += 1
+
+
+def _csv(path: Path) -> Iterator[Raw]:
+    """Lines of MMLU's own files: question, options, letter."""
+    subject = re.sub(r"_(?:test|dev|val)$", "", path.stem)
+    for number, fields in enumerate(_lines(path, "excel")):
+        place = f"{path}: row {number + 1}"
+        if len(fields) < 4:
+            raise UserError(f"{place}: not a question, its options and a letter")
+        question, *options, right = fields
+        yield Raw(place, str(number), {"question": question, "subject": subject, "choices": options, "answer": right})
+
+
+def _lines(path: Path, dialect: str = "excel-tab") -> list[list[str]]:
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return list(csv.reader(file, dialect))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from error

@@ -1,0 +1,203 @@
+"""Rows of public data sets as they come, from files or streams, and strict access to their fields."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+from retrieval.reading import regular_file
+from selfrag.errors import UserError
+from selfrag.jsonl import read_jsonl
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """One row before anybody looked into it."""
+
+    place: str  # `file:line`, or what comes nearest to it
+    key: str  # the row's name in its source where the source names rows by key, else its number from 0
+    record: Mapping[str, Any]  # the row
+
+    @contextmanager
+    def blamed(self) -> Iterator[None]:
+        """Put the place in front of what is wrong with this row."""
+        try:
+            yield
+        except UserError as error:
+            raise UserError(f"{self.place}: {error}; fix this row, or choose the format it is in") from error
+
+
+class UnusableError(Exception):
+    """Raised while one row is read: it is well formed, but not of use. `str(error)` is the reason."""
+
+
+def value(record: Mapping[str, Any], key: str) -> Any:
+    """What stands under a key.
+
+    Raises:
+        UserError: nothing does; the message lists the keys there are.
+    """
+    if key not in record:
+        raise UserError(f"no {key!r} in a row with {', '.join(map(repr, list(record)[:12])) or 'no keys'}")
+    return record[key]
+
+
+def text(record: Mapping[str, Any], key: str, default: str | None = None) -> str:
+    """A text, or `default` where the key is missing or null.
+
+    Raises:
+        UserError: it is something else, or missing without a default.
+    """
+    found = record.get(key) if default is not None else value(record, key)
+    if found is None and default is not None:
+        return default
+    if not isinstance(found, str):
+        raise UserError(f"{key!r} must be text, not {found!r:.60}")
+    return found
+
+
+def identifier(record: Mapping[str, Any], key: str, default: str | None = None) -> str:
+    """A text or whole number as text; never blank.
+
+    Raises:
+        UserError: it is something else, or missing without a default.
+    """
+    found = record.get(key, default) if default is not None else value(record, key)
+    if isinstance(found, bool) or not isinstance(found, str | int) or not str(found).strip():
+        raise UserError(f"{key!r} must be a name or a whole number, not {found!r:.60}")
+    return str(found).strip()
+
+
+def objects(record: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """A list of objects; one object of equally long lists, which Hugging Face makes of it, is the same.
+
+    Raises:
+        UserError: it is something else.
+    """
+    found = value(record, key)
+    if isinstance(found, Mapping) and found and all(isinstance(column, list) for column in found.values()):
+        if len({len(column) for column in found.values()}) > 1:
+            raise UserError(f"{key!r} has lists of different lengths")
+        return [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
+    if not isinstance(found, list) or not all(isinstance(item, Mapping) for item in found):
+        raise UserError(f"{key!r} must be a list of objects, not {found!r:.60}")
+    return found
+
+
+Rows: TypeAlias = Iterable[Mapping[str, Any]]
+Source: TypeAlias = str | Path | Rows
+"""A file, or anything that gives rows: `datasets.Dataset`, `datasets.IterableDataset`, a list."""
+
+
+def raw_rows(source: Source, split: str = "train") -> Iterator[Raw]:
+    """Rows of a source in its order.
+
+    Args:
+        source: a `.jsonl`, `.json` (both also with `.gz`) or `.parquet` file, or an iterable of rows.
+        split: which part of a file or data set that holds several under their names.
+
+    Raises:
+        UserError: there is no such file, no reader for it, no such split, or a row is no object; names the row.
+    """
+    if isinstance(source, Mapping):
+        return _iterable(_part(source, split, "the data set"))
+    if not isinstance(source, str | Path):
+        return _iterable(source)
+    path = regular_file(source)
+    match Path(path.name.removesuffix(".gz")).suffix.lower(), path.suffix.lower():
+        case ".jsonl", _:
+            rows = enumerate(read_jsonl(path, dict))
+            return (Raw(f"{path}:{number + 1}", str(number), record) for number, record in rows)
+        case ".json", _:
+            return _json(path, split)
+        case _, ".parquet":
+            return _parquet(path)
+    raise UserError(f"{path}: no reader for it; known: .jsonl .json .parquet (the first two also with .gz)")
+
+
+def _iterable(rows: Rows) -> Iterator[Raw]:
+    name = getattr(getattr(rows, "info", None), "dataset_name", None) or "data set"
+    return _numbered(unbroken(rows, name, "nothing was written, run the same again"), name)
+
+
+def _json(path: Path, split: str) -> Iterator[Raw]:
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            value = json.loads(file.read().decode("utf-8-sig"))
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}:{error.lineno}: not JSON ({error.msg}); JSON lines are named .jsonl") from error
+    except (OSError, EOFError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from error
+    if isinstance(value, list):
+        yield from _numbered(value, str(path))
+        return
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: a file of rows, not one {type(value).__name__}")
+    rows = _part(value, split, str(path))
+    for key, record in rows.items() if isinstance(rows, dict) else enumerate(rows):
+        place = f"{path}: {split}/{key}"
+        yield Raw(place, str(key), _object(record, place))
+
+
+def _parquet(path: Path) -> Iterator[Raw]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    number = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            batches = file.iter_batches(batch_size=256)
+            rows = (cast(dict[str, Any], record) for batch in batches for record in batch.to_pylist())
+            for raw in _numbered(rows, str(path)):
+                yield raw
+                number += 1
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UserError(f"{path}: not a readable Parquet file after row {number} ({error})") from error
+
+
+def _numbered(rows: Rows, name: str) -> Iterator[Raw]:
+    for number, record in enumerate(rows):
+        place = f"{name}: row {number + 1}"
+        yield Raw(place, str(number), _object(record, place))
+
+
+def _object(record: Any, place: str) -> Mapping[str, Any]:
+    if not isinstance(record, Mapping):
+        raise UserError(f"{place}: a row must be an object, not {type(record).__name__}")
+    return record
+
+
+def _part(parts: Mapping[str, Any], split: str, name: str) -> Any:
+    if split not in parts or isinstance(parts[split], str | int | float | None):
+        raise UserError(f"{name} has no split {split!r}; choose one of {', '.join(map(str, list(parts)[:12]))}")
+    return parts[split]
+
+
+def unbroken(rows: Rows, name: str, then: str) -> Iterator[Mapping[str, Any]]:
+    """The rows; a source that breaks off, such as a stream whose server has gone, is one line.
+
+    Args:
+        rows: a data set, a stream, or a list.
+        name: of the source, for messages.
+        then: what to do about it.
+
+    Raises:
+        UserError: reading failed.
+    """
+    import datasets
+    import httpx
+    import pyarrow as pa
+
+    number = 0
+    try:
+        for row in rows:
+            yield row
+            number += 1
+    except (OSError, httpx.HTTPError, pa.ArrowException, datasets.exceptions.DatasetsError) as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"{name}: reading broke off after row {number} ({said:.200}); {then}") from error
