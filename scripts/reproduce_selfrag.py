@@ -1,6 +1,7 @@
 """Reproduce rows of Table 2 of the Self-RAG paper: one command a row, expected figures and tolerances beside ours.
 
     python scripts/reproduce_selfrag.py list
+    python scripts/reproduce_selfrag.py --dry-run
     python scripts/reproduce_selfrag.py run selfrag-7b --files eval_data --out RUNS --knowledge INDEX
     python scripts/reproduce_selfrag.py run llama2-7b --files eval_data --out RUNS --task popqa --limit 200
     python scripts/reproduce_selfrag.py rehearse --out RUNS
@@ -8,6 +9,9 @@
 `run` is for a machine with a GPU (7B: 16 GB; TRUE, which judges citations, needs about 25 GB), the public checkpoints
 and the files that the authors published (`eval_data` of AkariAsai/self-rag). It continues where it was stopped, prints
 every command that it runs, and ends with 0 only if every published figure was reproduced within its tolerance.
+`--dry-run` prints for every row its commands, and for every task protocol, budget, documents, settings, published
+figures and the whole prompt of a made-up item. `--letter` runs Self-RAG's own rows in the words of Table 5 and with the
+policy of the paper instead of those of the released code.
 `rehearse` takes every step of `run` with the demo model on three made-up items a task, in the schemas of the public
 files: it shows that the steps work, and its figures say nothing about the paper.
 """
@@ -18,10 +22,14 @@ import argparse
 import shlex
 import subprocess
 import sys
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from command import command
+from reproduction.prompts import shown
 from reproduction.steps import (
+    PUBLIC_FILES,
     Judges,
     Place,
     answering,
@@ -31,8 +39,10 @@ from reproduction.steps import (
     public_files,
     write_samples,
 )
-from reproduction.table2 import ROWS, TASKS, Row, row
+from reproduction.table2 import CITED, ROWS, TASKS, Row, row
 from selfrag.errors import UserError
+from selfrag.evaluation.presets import Given
+from selfrag.evaluation.task_files import read_tasks
 from selfrag.untrusted import printable
 
 REHEARSAL = "A rehearsal with another model on made-up items: the steps work, the figures say nothing about the paper"
@@ -43,7 +53,9 @@ OTHER = "Another model than the paper's was run"
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
+    parser.add_argument("--dry-run", action="store_true", dest="plan", help="print prompts and commands of all rows")
+    parser.add_argument("--letter", action="store_true", help="Self-RAG's rows by the paper, not by the released code")
+    commands = parser.add_subparsers(dest="command")
     commands.add_parser("list", help="rows, and what they need")
     run = commands.add_parser("run", help="one row", allow_abbrev=False)
     run.add_argument("row", help=f"one of {', '.join(ROWS)}")
@@ -68,7 +80,29 @@ def main() -> int:
         one.add_argument("--limit", type=int, help="a seeded sample of this many items of each file")
         one.add_argument("--dry-run", action="store_true", help="print the commands only")
     arguments = parser.parse_args()
+    if arguments.command is None:
+        if not arguments.plan:
+            parser.error("give a command, or --dry-run")
+        return _plan(letter=arguments.letter)
     return {"list": _list, "run": _run, "rehearse": _rehearse}[arguments.command](arguments)
+
+
+def _plan(*, letter: bool) -> int:
+    folder = Path("eval_data")
+    public = {task: folder / name for task, name in PUBLIC_FILES.items()}
+    judges = Judges(facts="true", knowledge="INDEX")
+    with tempfile.TemporaryDirectory() as made:
+        samples = write_samples(Path(made))
+        for one in ROWS.values():
+            print(f"\n## {one.title} ({one.name})\n{one.note or one.checkpoint}")
+            place = Place(public, Path("runs"), letter=letter)
+            if one.system:
+                steps = [answering(one, place, one.checkpoint or "CHECKPOINT"), *judging(one, place, judges)]
+                print("\n".join(f"$ selfrag {shlex.join(words)}" for words in steps))
+            if one.note != CITED:
+                given = replace(place, files=samples).given(one)
+                print("\n".join(shown(one, read_tasks([Given.parse(text) for text in given]))))
+    return 0
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -101,7 +135,7 @@ def _rehearse(arguments: argparse.Namespace) -> int:
 def _steps(chosen: Row, files: dict[str, Path], judges: Judges, arguments: argparse.Namespace, about: str) -> bool:
     """Run, judge and compare; whether every published figure was reproduced."""
     given = [f"--{name}={value}" for name in ("engine", "limit") if (value := getattr(arguments, name)) is not None]
-    place = Place(files, arguments.out, tuple(given))
+    place = Place(files, arguments.out, tuple(given), arguments.letter)
     steps = [answering(chosen, place, arguments.model), *judging(chosen, place, judges)]
     for number, words in enumerate(steps):
         print(f"$ selfrag {shlex.join(words)}", flush=True)

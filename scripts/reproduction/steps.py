@@ -43,6 +43,11 @@ class Place:
     files: Mapping[str, Path]  # task to file
     out: Path  # directory of runs; a row's is `out/ROW`
     options: tuple[str, ...] = ()  # further words of `selfrag eval run`, such as `--engine=vllm`
+    letter: bool = False  # Self-RAG's rows in the words and with the policy of the paper, not of the released code
+
+    def given(self, row: Row) -> list[str]:
+        """The files with task and protocol, as `selfrag eval run` takes them."""
+        return [f"{task}/{row.protocol(task, letter=self.letter)}={path}" for task, path in self.files.items()]
 
 
 def public_files(folder: Path, only: tuple[str, ...] = TASKS) -> dict[str, Path]:
@@ -63,9 +68,15 @@ def answering(row: Row, place: Place, model: str | None = None) -> list[str]:
     Raises:
         UserError: the row cannot be run.
     """
-    tasks = [f"{task}/{row.protocol}={path}" for task, path in place.files.items()]
     return [
-        *("eval", "run", *tasks, f"--model={row.runnable(model)}", f"--system={row.system}", f"--name={row.name}"),
+        *(
+            "eval",
+            "run",
+            *place.given(row),
+            f"--model={row.runnable(model)}",
+            f"--system={row.system}",
+            f"--name={row.name}",
+        ),
         *(f"--set={setting}" for setting in row.settings),
         f"--out={place.out}",
         *place.options,
@@ -116,7 +127,8 @@ def _samples() -> Mapping[str, Sequence[Mapping[str, Any]]]:
 
 
 def _passages(city: str, country: str, river: str) -> list[dict[str, Any]]:
-    texts = (f"{city} is the capital of {country}.", f"The {river} flows through {city}.", "Bread is made of flour.")
+    texts = [f"{city} is the capital of {country}.", f"The {river} flows through {city}.", "Bread is made of flour."]
+    texts += ["Bread is baked.", "Rye bread is dark."]
     return [{"id": f"{city}-{i}", "title": city if i < 2 else "Bread", "text": text} for i, text in enumerate(texts)]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from reproduction.prompts import prompt, shown
 from reproduction.steps import (
     PUBLIC_FILES,
     Check,
@@ -67,7 +68,7 @@ def test_every_row_is_one_command_that_is_understood(one, tmp_path: Path) -> Non
     assert (given["system"], given["name"], given["model"], given["limit"]) == ([one.system], one.name, "some/model", 2)
     read = read_tasks([Given.parse(text) for text in given["files"]])
     assert [file.name for file in read] == list(TASKS)
-    assert {file.task.preset.partition("/")[2] for file in read} == {one.protocol}
+    assert [file.task.preset for file in read] == [f"{task}/{one.protocol(task)}" for task in TASKS]
     for words in judging(one, place, Judges(facts="true", knowledge="index")):
         assert understood(words)["runs"] == [tmp_path / "runs" / one.name]
 
@@ -132,3 +133,114 @@ def test_the_script_from_end_to_end_on_a_tiny_model(tiny_llama: Path, tmp_path: 
     assert (found.ours, found.undecided, found.verdict) == (None, 1, "not measured")
     said = "biographies: 1 items are not in factscore (silent judge), as the judge gave no verdict on them."
     assert said in markdown(row("selfrag-7b"), checks)
+
+
+CLAIM = (
+    "Is the following statement correct or not? Say true if it's correct; otherwise, say false. Don't capitalize or add"
+    ' periods, just say "true" or "false".'
+)
+CHOOSE = (
+    "Given four answer candidates, A, B, C and D, choose the best answer choice. Please answer with the capitalized"
+    " alphabet only, without adding any extra phrase or period."
+)
+CITE = (
+    "Instruction: Write an accurate, engaging, and concise answer for the given question using only the provided search"
+    " results (some of which might be irrelevant) and cite them properly. Use an unbiased and journalistic tone. Always"
+    " cite for any factual claim. When citing several search results, use [1][2][3]. Cite at least one document and at"
+    " most three documents in each sentence. If multiple documents support the sentence, only cite a minimum sufficient"
+    " subset of the documents."
+)
+AMBIGUOUS = (
+    "Answer the following question. The question may be ambiguous and have multiple correct answers, and in that case,"
+    " you have to provide a long-form answer including all correct answers."
+)
+CITY = "Which city is the capital of France?\nA: Paris\nB: Lima\nC: Quito\nD: Cusco"
+TABLE_5 = {  # the tasks in the words of Table 5: an instruction and an input, or the input alone
+    "popqa": ("", "What is the capital of France?"),
+    "triviaqa": ("", "Which river flows through Paris?"),
+    "pubhealth": (CLAIM, "Paris is the capital of France."),
+    "arc-challenge": (CHOOSE, CITY),
+    "biographies": ("", "Tell me a bio about Paris"),
+    "asqa": (CITE, "What is France known for?"),
+}
+FIRST = "Paris\nParis is the capital of France."
+DOCUMENTS = (FIRST, "Paris\nThe Seine flows through Paris.", "Bread\nBread is made of flour.")
+DOCUMENTS += ("Bread\nBread is baked.", "Bread\nRye bread is dark.")
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory):
+    return write_samples(tmp_path_factory.mktemp("samples"))
+
+
+def read(one, samples: dict[str, Path], *, letter: bool = False):
+    given = Place(samples, Path(), letter=letter).given(one)
+    return {file.name: file for file in read_tasks([Given.parse(text) for text in given])}
+
+
+@pytest.mark.parametrize("one", ROWS.values(), ids=lambda one: one.name)
+def test_what_a_row_asks_is_what_the_paper_says(one, samples: dict[str, Path]) -> None:
+    """Table 5, 4.2 and 4.3, whole prompts; of Self-RAG's own rows with `--letter`."""
+    for task, file in read(one, samples, letter=True).items():
+        instruction, question = TABLE_5[task]
+        if one.system == "selfrag":
+            instruction = AMBIGUOUS if task == "asqa" else instruction
+            asked = f"{instruction}\n\n## Input:\n\n{question}" if instruction else question
+            want = f"### Instruction:\n{asked}\n\n### Response:\n[Retrieval]<paragraph>{FIRST}</paragraph>"
+            assert prompt(one, file) == want
+            continue
+        asked = f"{instruction}\n\n### Input:\n{question}" if instruction else question
+        reads = DOCUMENTS if task == "asqa" else DOCUMENTS[:1]
+        numbered = "".join(f"[{number}] {text}\n\n" for number, text in enumerate(reads, 1))
+        evidence = numbered if one.name.startswith("ret-") else ""
+        want = f"### Instruction:\n{evidence}{asked}\n\n### Response:\n"
+        if one.system == "finetuned-rag":
+            want += "".join(f"<paragraph>{text}</paragraph>" for text in reads)
+        elif not one.system:
+            want = f"{evidence}{asked}"
+        elif "alpaca" in one.name:
+            want = (
+                "Below is an instruction that describes a task. Write a response that appropriately completes the"
+                f" request.\n\n{want.removesuffix(chr(10))}"
+            )
+        found = prompt(one, file)
+        if "chat" in one.name and one.system:
+            assert found.startswith("[INST] <<SYS>>\nYou are a helpful, respectful and honest assistant. Always ")
+            found, want = found.partition("<</SYS>>\n\n")[2], f"{evidence}{asked} [/INST]"
+        assert found == want
+
+
+def test_what_the_released_code_asks_of_self_rag(samples: dict[str, Path]) -> None:
+    files = read(row("selfrag-7b"), samples)
+    assert {file.task.preset.partition("/")[2] for file in files.values()} == {"official"}
+    assert f"{AMBIGUOUS}## Input:\n\nWhat is France known for?\n\n### Response:\n" in prompt(
+        row("selfrag-7b"), files["asqa"]
+    )
+
+
+def test_settings_of_the_paper(samples: dict[str, Path]) -> None:
+    """4.3 and B.2: documents, tokens, threshold and what is measured."""
+    ours = "\n".join(shown(row("selfrag-7b"), [*read(row("selfrag-7b"), samples, letter=True).values()]))
+    assert "popqa/table-5: new tokens: 100; segments: 1; documents: 10, one a candidate" in ours
+    assert "asqa/paper: new tokens: 1024; segments: 7; documents: 5, one a candidate; decoding: threshold=0.0" in ours
+    assert "pubhealth/table-5: new tokens: 50" in ours
+    theirs = "\n".join(shown(row("ret-llama2-7b"), [*read(row("ret-llama2-7b"), samples).values()]))
+    for said in (
+        "pubhealth/baseline: new tokens: 50; segments: 1; documents: 1; no settings\n  published: option_match 30.0",
+        "biographies/baseline: new tokens: 500; segments: 1; documents: 1",
+        "asqa/baseline: new tokens: 100; segments: 1; documents: 5; no settings\n  published: str_em 15.2, rouge_lsum",
+    ):
+        assert said in theirs
+
+
+def test_a_dry_run_shows_all_rows() -> None:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--dry-run"],
+        env=os.environ | {"PYTHONPATH": str(SCRIPT.parents[1])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert re.findall(r"^## .* \((.*)\)$", done.stdout, re.M) == list(ROWS)
+    assert done.stdout.count("$ selfrag eval run ") == len(RUNNABLE)
+    assert done.stdout.count("prompt: ") == 6 * len(RUNNABLE) + 6 + 5 + 1  # two of ChatGPT, and one biography

@@ -1,0 +1,74 @@
+"""What every row of the table asks, shown without a model: the first prompt of the first item of each task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from reproduction.table2 import Row
+from selfrag.decoding.driver import drive
+from selfrag.decoding.requests import Failed
+from selfrag.engines.scripted import ScriptedEngine
+from selfrag.evaluation.presets import Given
+from selfrag.evaluation.systems import parse_settings, system_of_task
+from selfrag.evaluation.task_files import TaskFile
+from selfrag.reflection.labels import TOKENS
+
+
+def byte_tokenizer() -> Any:
+    """One token a byte, and the reflection tokens: it shows prompts as they are, whatever the model."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    names = ["</s>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    core = Tokenizer(models.BPE(vocab={name: i for i, name in enumerate(names)}, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, eos_token=names[0], clean_up_tokenization_spaces=False)
+    tokenizer.add_tokens(list(TOKENS), special_tokens=True)
+    return tokenizer
+
+
+def prompt(row: Row, file: TaskFile) -> str:
+    """What the model of a row reads for the first item of a file; of Self-RAG, after the decision to retrieve.
+
+    A model of a vendor is asked in one message, whose words these are.
+    """
+    tokenizer = byte_tokenizer()
+    if not row.system:
+        tokenizer.chat_template = "{{ messages[0]['content'] }}"
+    name = {"selfrag": "selfrag-always", "": "rag" if row.name.startswith("ret-") else "base"}.get(
+        row.system, row.system
+    )
+    system = system_of_task(name, tokenizer, file.task, parse_settings(list(row.settings)))
+    engine = ScriptedEngine(lambda _: Failed("only asked"), tokenizer.eos_token_id)
+    list(drive([system.decoder(file.items[0], file.task)], engine, None))
+    return str(tokenizer.decode(engine.requests[0].prompt_ids))
+
+
+def shown(row: Row, files: Sequence[TaskFile]) -> list[str]:
+    """Lines on a row: for each task its protocol, budget, documents, settings, metrics with figures, and prompt.
+
+    Of a row that cannot be run, only the tasks that the paper has figures of.
+    """
+    lines = []
+    for file in files:
+        given = Given.marked(file.path, file.task.preset)
+        assert given.preset is not None  # noqa: S101 - files of published tasks
+        how = given.preset.protocol(given.protocol)
+        wanted = zip(row.columns, row.figures, strict=True)
+        figures = ", ".join(f"{metric} {value}" for (task, metric), value in wanted if task == file.name and value)
+        if not row.system and not figures:
+            continue
+        if row.system == "selfrag":
+            settings = ", ".join(f"{key}={value}" for key, value in given.preset.settings(given.protocol).items())
+            read = f"documents: {how.passages}, one a candidate; decoding: {settings or 'the defaults'}"
+        else:
+            count = how.documents if row.system.endswith("rag") or row.name.startswith("ret-") else 0
+            read = f"documents: {count}; {', '.join(row.settings) or 'no settings'}"
+        lines += [
+            f"{file.task.preset}: new tokens: {how.new_tokens}; segments: {how.segments}; {read}",
+            f"  published: {figures or 'nothing'}",
+            f"  prompt: {prompt(row, file)!r}",
+        ]
+    return lines
