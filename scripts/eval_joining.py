@@ -35,11 +35,9 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "hallucination-gate": {"reflectors": "hallucination_detection>=0.1", "weights": {"hallucination_detection": 0.0}},
     "citations-join": {"reflectors": "citation_generation"},
     "citations-for-issup": {"reflectors": "citation_generation=issup"},
-    "uncertainty-joins": {"reflectors": "uncertainty"},
     "relevance-for-isrel": {"reflectors": "context_relevance=isrel"},
     "answerability-abstains": {"gates": "answerability<0.5:abstain"},
     "answerability-writes": {"gates": "answerability<0.5:write"},
-    "certainty-routes": {"gates": "uncertainty<0.5:retrieve"},
 }
 """Name to what it changes in the policy; `weights` are those of joined reflectors."""
 

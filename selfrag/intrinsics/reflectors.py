@@ -32,6 +32,7 @@ from selfrag.intrinsics.contract import (
     State,
     Steps,
 )
+from selfrag.intrinsics.execution.certainty import TraceCertainty
 from selfrag.intrinsics.execution.choose import EXECUTIONS, by_default, capability, prompting_of, split_name
 from selfrag.intrinsics.execution.engine import EngineExecutor
 from selfrag.intrinsics.sentences import judged_turn
@@ -60,7 +61,16 @@ class ReflectorCritic:
     needs_evidence: bool  # about passages
 
     def judge(self, moments: Sequence[Moment]) -> Asking[list[Verdict]]:
-        """One verdict a moment."""
+        """One verdict a moment.
+
+        Raises:
+            UserError: it judges finished answers only.
+        """
+        if isinstance(getattr(getattr(self.reflector, "capability", None), "method", None), TraceCertainty):
+            raise UserError(
+                f"{self.name} reads the certainty of a finished answer off its trace, which is not there while it is"
+                " written; ask for uncertainty.prompt"
+            )
         whole = getattr(self.reflector, "context", "segment") == "answer"
         states, starts = zip(*(_state(moment, whole=whole) for moment in moments), strict=True)
         found = yield from reflections(self.reflector, states, beside=self.beside)
@@ -294,10 +304,12 @@ def adapters_of(intrinsics: Named, model: str | Path) -> dict[str, str]:
     Raises:
         UserError: an unknown intrinsic, or an adapter that was trained with other prompts, or has no card.
     """
-    wanted, shipped = _wanted(intrinsics), shipped_adapters(model)
+    wanted, shipped, learned = _wanted(intrinsics), shipped_adapters(model), shipped_weights(model)
     folders = {one.intrinsic: one.folder for one in wanted if one.folder is not None}
     for one in wanted:
-        execution = one.execution or by_default(one.intrinsic, tokens=True, adapter=True, learned=False)
+        execution = one.execution or by_default(
+            one.intrinsic, tokens=True, adapter=True, learned=one.intrinsic in learned
+        )
         if execution == "adapter" and one.intrinsic in shipped:
             folders.setdefault(one.intrinsic, str(shipped[one.intrinsic]))
     check_cards(folders, None)

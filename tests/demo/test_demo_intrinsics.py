@@ -15,10 +15,10 @@ from selfrag.intrinsics.execution.certainty import ScoreCalibrator
 from selfrag.intrinsics.execution.combined import Weighing
 from selfrag.intrinsics.model_library import Library
 from selfrag.intrinsics.reflectors import adapters_of
-from selfrag.loading import CALIBRATOR, shipped_adapters, shipped_weights
+from selfrag.loading import shipped_adapters, shipped_weights
 from selfrag.training.journal import fingerprint
 
-ADAPTED, LEARNED = {"query_rewrite", "uncertainty"}, {"hallucination_detection", "uncertainty"}
+ADAPTED, LEARNED = {"query_rewrite"}, {"hallucination_detection", "uncertainty"}
 MOST_BYTES = 25 * 10**6
 FILES = {"README.md", "adapter_config.json", "adapter_model.safetensors", "intrinsic.json", "training.json"}
 
@@ -35,7 +35,7 @@ def test_the_front_doors_take_what_is_shipped_and_nothing_else() -> None:
 def test_they_are_whole_together_and_small() -> None:
     found = shipped_adapters("demo")
     for name, folder in found.items():
-        assert {path.name for path in folder.iterdir()} - {CALIBRATOR} == FILES
+        assert {path.name for path in folder.iterdir()} == FILES
         assert read_adapter(name, folder).rank > 0  # nothing that vLLM would refuse
         assert AdapterCard.read(folder).intrinsic == name
     check_cards({name: str(folder) for name, folder in found.items()}, "chat")  # with today's prompts
@@ -71,7 +71,7 @@ def test_the_library_of_the_demo_model_judges_with_what_was_measured_best() -> N
             "citation_generation": "overlap",
             "hallucination_detection": "combined",
             "query_rewrite": "adapter",
-            "uncertainty": "adapter",
+            "uncertainty": "tokens",
         }
         radium = "Radium was discovered by Marie and Pierre Curie in 1898."
         tea = "Green tea is brewed at 80 degrees."
@@ -84,6 +84,5 @@ def test_the_library_of_the_demo_model_judges_with_what_was_measured_best() -> N
         ]
         assert [found.is_hallucinated for found in faithful] == [False, True]
         assert faithful[0].sentences[0].judgment.source == "combined"
-        found = library["uncertainty"](turns)
-        assert (found.judgment.source, found.execution) == ("adapter", "adapter")
-        assert found.judgment.coverage > 0.9  # an adapter writes labels
+        rewritten = library["query_rewrite"](turns)
+        assert (rewritten.text, rewritten.execution) == ("Who discovered radium?", "adapter")

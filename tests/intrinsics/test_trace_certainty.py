@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from written import PROMPTING, passages, run, scripted
 
+from selfrag.api import SelfRAG
 from selfrag.errors import UserError
 from selfrag.intrinsics import Library, Uncertainty
 from selfrag.intrinsics.execution.certainty import ScoreCalibrator, deciles
@@ -39,13 +40,16 @@ def test_the_path_score_is_calibrated_and_only_an_answer_has_one(tmp_path: Path)
     answer = run(TREE, "d1", "d2", max_segments=1).answer
     score = answer.segments[0].score
     assert 2 < score < 3
-    judge = library(file).get(Uncertainty, "tokens")
+    judge = library(file).get(Uncertainty)  # the default where the model brings a calibrator
     result = judge(answer)
     assert result.certainty == pytest.approx(0.4 + 0.4 * (score - 2))
     assert (result.execution, result.judgment.source) == ("tokens", "token")
     without = judge([{"role": "user", "content": "Q"}, {"role": "assistant", "content": "Sure."}])
     assert without.certainty is None
     assert "an answer of this library" in without.diagnostics[0].message
+    model = SelfRAG(PROMPTING, scripted({"Q": TREE}), reflectors=(IntrinsicReflector(judge),))
+    with pytest.raises(UserError, match=r"finished answer.*ask for uncertainty\.prompt"):
+        model.generate("Q", evidence=passages("d1"), reflectors=["uncertainty"], max_segments=1)
     state = read_state(answer)
     assert pickle.loads(pickle.dumps(state)).answer.text == "Sure."
 

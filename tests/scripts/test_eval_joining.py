@@ -46,7 +46,7 @@ def test_a_comparison_runs_and_goes_on(tmp_path: Path) -> None:
     row = {"task": "short_qa", "instruction": "Where is the Seine?", "answers": ["Paris"], "gold_passage_ids": ["p1"]}
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps({**row, "id": f"q{i}", "passages": [passage]}) + "\n" for i in range(2)))
-    names = ("tokens", "uncertainty-joins")
+    names = ("tokens", "relevance-for-isrel")
     joining = Joining(str(model), names, engine="transformers")
     source = Source([file])
     for _ in range(2):  # the second time everything is there
@@ -56,8 +56,8 @@ def test_a_comparison_runs_and_goes_on(tmp_path: Path) -> None:
     (table, *_) = comparison.tables
     requests = {row.system: row for row in table.rows}
     assert set(requests) == set(names)
-    manifest = json.loads((tmp_path / "out" / "uncertainty-joins" / "manifest.json").read_text())
-    assert manifest["identity"]["judges"] == {"uncertainty": "prompt"}
+    manifest = json.loads((tmp_path / "out" / "relevance-for-isrel" / "manifest.json").read_text())
+    assert manifest["identity"]["judges"] == {"context_relevance": "tokens"}
     alone = json.loads((tmp_path / "out" / "tokens" / "manifest.json").read_text())
     assert alone["identity"]["judges"] == {}  # other variants beside it do not make it another run
-    assert manifest["identity"]["system"]["decoding"]["reflectors"] == ["uncertainty"]
+    assert manifest["identity"]["system"]["decoding"]["reflectors"] == ["context_relevance=isrel"]

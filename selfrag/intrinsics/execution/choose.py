@@ -38,10 +38,12 @@ DEFAULTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "context_relevance": ("tokens",),
         "hallucination_detection": ("combined", "tokens"),
         "citation_generation": ("overlap",),
+        "uncertainty": ("tokens",),
     }
 )
 """What judges on a model with reflection tokens if nothing else is asked for, as far as it is there; the best measured
 (`docs/results/intrinsics.md`)."""
+_LEARNED = frozenset({("hallucination_detection", "combined"), ("uncertainty", "tokens")})  # need a file of the model
 
 C = TypeVar("C", bound=Capability[Any])
 
@@ -84,10 +86,11 @@ def by_default(intrinsic: str, *, tokens: bool, adapter: bool, learned: bool) ->
         intrinsic: its name.
         tokens: whether the model has reflection tokens.
         adapter: whether there is an adapter for it.
-        learned: whether the model brings weights of tokens and words for it.
+        learned: whether the model brings weights of tokens and words, or a calibrator, for it.
     """
-    if tokens and intrinsic in DEFAULTS:
-        return next(one for one in DEFAULTS[intrinsic] if one != "combined" or learned)
+    for one in DEFAULTS.get(intrinsic, ()) if tokens else ():
+        if learned or (intrinsic, one) not in _LEARNED:
+            return one
     return "adapter" if adapter else "prompt"
 
 
