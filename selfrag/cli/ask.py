@@ -16,18 +16,27 @@ from rich.table import Table
 from rich.text import Text
 
 from retrieval.atomic import write_text
+from retrieval.passage import Passage
 from selfrag.cli import options
 from selfrag.decoding.answer import Answer, Usage
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
+from selfrag.intrinsics.state import Message, read_conversation
 from selfrag.reflection.labels import GROUPS
 from selfrag.rendering import NAME, cut, judged, named, spoken
 from selfrag.untrusted import printable, whole
 
 
 def ask(
-    question: Annotated[str, typer.Argument(help="the question; - reads it from the standard input")],
+    question: Annotated[
+        str | None, typer.Argument(help="the question; - reads it from the standard input", show_default=False)
+    ] = None,
     *,
+    conversation: Annotated[
+        Path | None,
+        typer.Option(help="in place of a question: JSON file with a list of turns, or an object with messages"),
+    ] = None,
+    flow: options.Flow = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
     trace: Annotated[
         Path | None, typer.Option(help="write the trace, everything that was considered, to this JSON file")
@@ -52,7 +61,8 @@ def ask(
     segments: options.Segments = None,
 ) -> None:
     """Answer a question, and print the cited passages, the model's judgments and the cost."""
-    text = _piped() if question == "-" else question
+    asked, evidence = _given(question, conversation)
+    judges = options.flow_intrinsics(flow)
     changes = {
         "mode": mode,
         "threshold": threshold,
@@ -68,8 +78,8 @@ def ask(
     weights = {"isrel": w_rel, "issup": w_sup, "isuse": w_use, "joined": options.joined(w_join)}
     tags = policy in options.search_tags()
     decoding = Decoding() if tags else options.decoding(policy, changes, weights)
-    if not text.strip():
-        raise UserError("the question is empty; write one in quotes")
+    if tags and (flow is not None or not isinstance(asked, str)):
+        raise UserError(f"--policy {policy} takes a question; --conversation and --flow are for models with reflection")
     if trace is not None:
         trace = trace.resolve()  # a link keeps leading to what is written
         if trace.is_dir():
@@ -77,15 +87,35 @@ def ask(
         if not trace.parent.is_dir():
             raise UserError(f"--trace {trace}: there is no folder {trace.parent}; make it first")
 
-    if tags:
+    if tags and isinstance(asked, str):
         with options.load_search_tags(model, index, engine, policy, changes | weights) as searcher:
-            answer = searcher.generate(text)
+            answer = searcher.generate(asked)
     else:
-        with options.answering(model, index, engine or "transformers", options.intrinsics(decoding)) as rag:
-            answer = rag.generate(text, decoding=decoding)
+        names = tuple(dict.fromkeys((*judges, *options.intrinsics(decoding))))
+        with options.answering(model, index, engine or "transformers", names) as rag:
+            answer = rag.generate(asked, evidence=evidence, flow=flow, decoding=decoding)
     _show(answer, as_json=as_json)  # first, so that a full disk does not cost the answer
     if trace is not None:
         write_text(trace, whole(answer.trace.to_json()))
+
+
+def _given(
+    question: str | None, conversation: Path | None
+) -> tuple[str | tuple[Message, ...], tuple[Passage, ...] | None]:
+    """What is asked, and the passages that came with it.
+
+    Raises:
+        UserError: not one of the two, an empty question, or a file that cannot be read.
+    """
+    if (question is None) == (conversation is None):
+        raise UserError("give a question or --conversation FILE, one of the two")
+    if conversation is not None:
+        messages, passages = read_conversation(conversation)
+        return messages, passages or None
+    text = _piped() if question == "-" else str(question)
+    if not text.strip():
+        raise UserError("the question is empty; write one in quotes")
+    return text, None
 
 
 def _piped() -> str:

@@ -13,6 +13,7 @@ from selfrag.cli.running import Commands, run
 
 COMMANDS = {
     "ask": ("ask:ask", "Answer a question, and print the cited passages, the model's judgments and the cost."),
+    "chat": ("chat:chat", "Talk with a model in the terminal; each answer sees the conversation so far."),
     "demo": (
         "demo:demo",
         "Answer three questions on the default model and corpus; everything needed is downloaded and built once.",

@@ -189,6 +189,30 @@ def constraints(option: str, pairs: Sequence[str] | None) -> dict[str, list[str]
     return result or None
 
 
+Flow = Annotated[
+    str | None,
+    typer.Option(
+        help="none, or qr (rewrite), again (search again where unanswerable), ad (answer only what is answerable), "
+        "joined by +",
+        rich_help_panel=WHEN,
+    ),
+]
+_ASKS = {"qr": ("query_rewrite",), "again": ("answerability",), "ad": ("answerability",)}
+
+
+def flow_intrinsics(flow: str | None) -> tuple[str, ...]:
+    """Names of the intrinsics that a flow asks.
+
+    Raises:
+        UserError: there is no such flow.
+    """
+    if flow is None:
+        return ()
+    from selfrag.intrinsics.flows.flow import parts_of
+
+    return tuple(dict.fromkeys(name for part in parts_of(flow) for name in _ASKS[part]))
+
+
 if TYPE_CHECKING:
     from selfrag.api import SelfRAG
     from selfrag.search_tags import SearchTagModel

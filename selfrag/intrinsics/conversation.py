@@ -18,7 +18,7 @@ from selfrag.decoding.tree import Decoder
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Reflector
 from selfrag.intrinsics.flows import Flow, SelfRAGWriter, Write, named
-from selfrag.intrinsics.flows.flow import Sees
+from selfrag.intrinsics.flows.flow import Sees, parts_of
 from selfrag.intrinsics.reflectors import JUDGING, critic, services
 from selfrag.intrinsics.state import State, read_state
 from selfrag.prompting import Prompting
@@ -81,7 +81,7 @@ class Conversation:
             writer,
             rewrite=rewrite,
             answerability=answerability,
-            k=self.policy.passages if "ad" in self.flow.casefold() else None,
+            k=self.policy.passages if {"again", "ad"} & set(parts_of(self.flow)) else None,
             rewrite_scope=self.rewrite_scope,
             text=self.policy.abstention,
         )

@@ -7,7 +7,7 @@ import pytest
 from selfrag.cli.main import main
 
 BAD = [
-    (["ask"], "Missing argument"),
+    (["ask"], "give a question or --conversation FILE"),
     (["ask", ""], "the question is empty"),
     (["ask", "  \n\t "], "the question is empty"),
     (["ask", "hi", "--unknown"], "--unknown"),

@@ -224,3 +224,61 @@ def test_a_model_that_searches_by_tags(tiny_llama: Path, index: Path, capsys: py
     assert "--policy search-r1 takes --passages; threshold is for models with reflection" in error_line(capsys)
     assert ask("What is alpha?", "--policy", "search-r2") == 2
     assert "'search-r1'" in error_line(capsys)
+
+
+TALK = [
+    {"role": "user", "content": "What is alpha?"},
+    {"role": "assistant", "content": "A letter."},
+    {"role": "user", "content": "And beta?"},
+]
+
+
+def test_a_conversation_from_a_file_by_a_flow(
+    tiny_llama: Path, index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "talk.json"
+    file.write_text(json.dumps(TALK))
+    options = ("--model", tiny_llama, "--index", index, "--segments", 1, "--mode", "always", "--json")
+    assert ask("--conversation", file, "--flow", "again", *options) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["question"] == "And beta?"
+    assert [step["name"] for step in answer["steps"]] == ["search", "search again", "write"]
+    file.write_text(json.dumps({"messages": TALK, "documents": [{"doc_id": "mine", "text": "Beta is second."}]}))
+    assert ask("--conversation", file, *options) == 0
+    assert [found["id"] for found in json.loads(capsys.readouterr().out)["retrieved"]] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "give a question or --conversation FILE"),
+        (("Q?", "--conversation", "x.json"), "one of the two"),
+        (("--conversation", "nowhere.json"), "nowhere.json"),
+        (("Q?", "--flow", "qr+sing"), "unknown flow 'qr+sing'; known: none, and qr, again, ad joined by +"),
+        (("Q?", "--flow", "qr", "--policy", "search-r1"), "--conversation and --flow are for models with reflection"),
+    ],
+)
+def test_what_is_asked_must_make_sense(
+    tiny_llama: Path, arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ask(*arguments, "--model", tiny_llama) == 2
+    assert said in error_line(capsys)
+
+
+def test_chat_sees_the_conversation_so_far(
+    tiny_llama: Path, index: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = ["--model", str(tiny_llama), "--index", str(index), "--engine", "transformers", "--segments", "1"]
+    lines = "What is alpha?\n\nAnd beta?\n" + "long " * 5000 + "\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+    assert main(["chat", *begin]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    costs = [
+        int(line.split(" requests, ")[1].split()[0].replace(",", ""))
+        for line in out.splitlines()
+        if " requests, " in line
+    ]
+    assert len(costs) == 2
+    assert costs[1] > costs[0]  # the second prompt holds the first exchange
+    assert "no answer: " in out  # a line that does not fit costs only itself

@@ -59,6 +59,7 @@ SECONDS = 20
 MODEL = ["--model", "{w}/model", "--engine", "transformers"]
 RIGHT: dict[str, list[str]] = {
     "selfrag ask": ["Who?", *MODEL],
+    "selfrag chat": [*MODEL],
     "selfrag demo": ["--out", "{w}/out/traces", *MODEL],
     "selfrag serve": ["--port", "0", *MODEL],
     "selfrag show": ["{w}/trace.json", "--out", "{w}/out/trace.html"],
@@ -85,9 +86,7 @@ RIGHT: dict[str, list[str]] = {
         *("{w}/pairs.jsonl", "--critic", "lexical", "--out", "{w}/out/data", "--gold", "only", "--balance", "none")
     ],
     "selfrag eval run": ["{w}/rows.jsonl", "--out", "{w}/out/runs", *MODEL],
-    "selfrag eval tasks": [],
-    "selfrag eval metrics": [],
-    "selfrag eval systems": [],
+    **dict.fromkeys(("selfrag eval tasks", "selfrag eval metrics", "selfrag eval systems"), ()),
     "selfrag eval report": ["{w}/run"],
     "selfrag eval export": ["{w}/run", "--out", "{w}/out/exported", "--to", "lm-eval"],
     "selfrag eval judge": ["{w}/run", "--judge", "nli:{w}/no-judge"],

@@ -36,6 +36,7 @@ from selfrag.intrinsics.flows import (
     RelevanceFilter,
     Rewrite,
     Search,
+    SearchAgain,
     SelfRAGWriter,
     Take,
     Write,
@@ -53,7 +54,9 @@ TALK = [
 REWRITE = "Who founded Microsoft?"
 MICROSOFT = Passage("ms", "Microsoft was founded by Bill Gates and Paul Allen. It is big.", "Microsoft")
 BOTH = f"and for Microsoft? {REWRITE}"
-KNOWN = {"and for Microsoft?": passages("d1"), REWRITE: (MICROSOFT,), BOTH: (MICROSOFT,)}
+ASKED = "and for Microsoft?"
+TOGETHER = "Who founded Apple? and for Microsoft?"
+KNOWN = {"and for Microsoft?": passages("d1"), REWRITE: (MICROSOFT,), BOTH: (MICROSOFT,), TOGETHER: passages("d1")}
 YES = "[Relevant]Found.[Fully supported][Utility:5]</s>"
 
 
@@ -127,6 +130,59 @@ def test_an_unanswerable_question_ends_with_the_fixed_text() -> None:
     (empty,) = run(named("ad", SelfRAGWriter(PROMPTING), answerability=answerability), ["Q"], engine(), nothing)
     assert isinstance(empty, Answer)
     assert empty.abstained
+
+
+@pytest.mark.parametrize(
+    ("found", "rewrites", "queries", "evidence", "outcome"),
+    [
+        ({ASKED: 0.9}, True, [ASKED], "d1", "not needed"),
+        (
+            {ASKED: 0.2, REWRITE: 0.8},
+            True,
+            [ASKED, REWRITE],
+            "ms",
+            "answerable 0.80 after 1",
+        ),
+        (
+            {ASKED: 0.2, TOGETHER: 0.1},
+            False,
+            [ASKED, TOGETHER],
+            "d1",
+            "answerable 0.20 after 1",
+        ),
+        ({ASKED: None, TOGETHER: 0.3}, False, [ASKED, TOGETHER], "ms", "answerable 0.30"),
+    ],
+)
+def test_an_unanswerable_question_is_searched_for_with_other_words(found, rewrites, queries, evidence, outcome) -> None:
+    """The first search finds `d1` or nothing, the others `ms`; the answerability of either is given by its search."""
+    shown = {"d1": found[ASKED], "ms": next((v for q, v in found.items() if q in queries[1:]), None)}
+
+    def judge(request: Request) -> Completion:
+        p = shown[request.state.passages[0].id]
+        return Completion(scores=((math.log(p), math.log(1 - p)),))
+
+    rewrite, _ = rewriter()
+    searches = Searches(lambda query: (MICROSOFT,) if query != queries[0] else passages("d1") if shown["d1"] else ())
+    again = SearchAgain(IntrinsicReflector(Answerability(Answering(judge))), rewrite if rewrites else None)
+    writer = SelfRAGWriter(PROMPTING, Decoding(mode="always"))
+    (answer,) = run(Flow((Search(), again, Write(writer))), [TALK], engine(), searches)
+    assert isinstance(answer, Answer)
+    assert searches.queries == queries
+    assert [p.id for p in answer.citations] == [evidence]
+    (step,) = [one for one in answer.steps if one.name == "search again"]
+    assert step.outcome.startswith(outcome)
+    assert answer.usage.searches == len(queries)
+
+
+def test_a_flow_by_name_searches_again_and_then_gives_up() -> None:
+    rewrite, _ = rewriter()
+    answerability, _ = gate(0.3)
+    writer = SelfRAGWriter(PROMPTING, Decoding(mode="always"))
+    flow = named("QR + again + ad", writer, rewrite=rewrite, answerability=answerability)
+    assert (flow.name, len(flow.stages)) == ("qr+again+ad", 5)
+    answer, _, searches = go(flow)
+    assert searches.queries == [BOTH, REWRITE, TOGETHER]
+    assert answer.abstained
 
 
 @pytest.mark.parametrize(
@@ -294,7 +350,7 @@ def test_one_conversation_that_fails_costs_no_other() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: named("qa", SelfRAGWriter(PROMPTING)), "unknown flow 'qa'; known: none, qr, ad, qr\\+ad"),
+        (lambda: named("qa", SelfRAGWriter(PROMPTING)), "unknown flow 'qa'; known: none, and qr, again, ad joined by"),
         (lambda: named("qr", SelfRAGWriter(PROMPTING)), "needs rewrite="),
         (lambda: named("ad", SelfRAGWriter(PROMPTING)), "needs answerability="),
         (lambda: named("ad", SelfRAGWriter(PROMPTING), answerability=gate(1)[0], k=None), "k=5"),

@@ -28,6 +28,7 @@ from selfrag.intrinsics.flows.progress import (
     first_score,
     taken,
 )
+from selfrag.intrinsics.reflectors import services
 from selfrag.intrinsics.sentences import response_sites
 from selfrag.intrinsics.state import Conversation, read_state, same_question, search_query
 from selfrag.reflection.judgment import Judgment
@@ -157,6 +158,69 @@ class AnswerabilityGate(ReflectorStage):
 
 
 @dataclass(frozen=True)
+class SearchAgain(ReflectorStage):
+    """Searches with other words while the passages do not answer the question (sections 1.1 and 5.1 of the paper).
+
+    The other words are a rewrite, where a reflector writes one, and the user's turns put together. Passages are those
+    of the search after which the question is most probably answerable.
+    """
+
+    role = Role.ANSWERABLE
+    rewrite: Reflector | None = None  # writes other words
+    k: int = 5  # passages of a search
+    threshold: float = 0.5  # least probability of answerable; an undefined judgment is taken as answerable
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole("k", self.k)
+        if self.rewrite is not None and self.rewrite.role != Role.REWRITE:
+            raise UserError(f"SearchAgain rewrites with a reflector that writes a rewrite, not {self.rewrite.name}")
+
+    def run(self, progress: Progress, run: Run) -> Staging[Progress]:
+        """Keep the passages, or replace them."""
+        best, judgments = yield from self._answerable(progress, run)
+        if best >= self.threshold:
+            return progress.noted("search again", "not needed", judgments)
+        kept, asked = progress, list[str]()
+        for query in (yield from self._other_words(progress, run)):
+            asked.append(query)
+            run.usage = replace(run.usage, searches=run.usage.searches + 1)
+            (result,) = yield [Retrieve(query, self.k)]
+            if not isinstance(result, Retrieved):
+                continue
+            found = replace(progress, passages=distinct(result.passages))
+            score, more = yield from self._answerable(found, run)
+            judgments += more
+            if score > best:
+                best, kept = score, found
+            if best >= self.threshold:
+                break
+        said = f"answerable {best:.2f} after {len(asked)} more for {'; '.join(asked) or 'nothing'}"
+        return kept.noted("search again", said, judgments)
+
+    def _answerable(self, progress: Progress, run: Run) -> Staging[tuple[float, list[Judgment]]]:
+        """Probability that the passages answer the question; without any there is nothing to answer from."""
+        if not progress.evidence:
+            return 0.0, []
+        (reflection,) = yield from run.reflect(self.reflector, [progress.state()])
+        judgment = first_score(reflection)
+        return (1.0, []) if judgment is None else (judgment.score, [judgment])
+
+    def _other_words(self, progress: Progress, run: Run) -> Staging[list[str]]:
+        turns = progress.seen.messages
+        texts = [" ".join(turn.content for turn in turns if turn.role == "user")]
+        if self.rewrite is not None:
+            (reflection,) = yield from run.reflect(self.rewrite, [State(turns)])
+            texts.insert(0, reflection.text or "")
+        return [text for text in dict.fromkeys(texts) if text.strip() and not same_question(text, progress.query)]
+
+    def services(self, engine: Any) -> Mapping[str, Service]:
+        """Those of its reflectors."""
+        asked = [self.reflector] if self.rewrite is None else [self.reflector, self.rewrite]
+        return services(asked, engine)
+
+
+@dataclass(frozen=True)
 class Write(Stage):
     """Writes the answer."""
 
@@ -205,6 +269,21 @@ class Take(Stage):
 
 NAMES = ("none", "qr", "ad", "qr+ad")
 """The flows of section 7.1 of the paper."""
+PARTS = ("qr", "again", "ad")
+"""What a flow is named after: rewrite, search again, answerability."""
+
+
+def parts_of(name: str) -> tuple[str, ...]:
+    """Parts of a flow's name, such as `qr+ad`; none of `none`.
+
+    Raises:
+        UserError: an unknown part.
+    """
+    wanted = name.strip().casefold().replace(" ", "")
+    given = [] if wanted == "none" else wanted.split("+")
+    if set(given) - set(PARTS):
+        raise UserError(f"unknown flow {name!r:.60}; known: none, and {', '.join(PARTS)} joined by +, such as qr+ad")
+    return tuple(part for part in PARTS if part in given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,14 +333,14 @@ def named(
     threshold: float = 0.5,
     text: str = ABSTENTION,
 ) -> Flow:
-    """One of the paper's flows.
+    """One of the paper's flows, or one that searches again.
 
     Args:
-        name: `none`, `qr` (rewrite), `ad` (answerability) or `qr+ad`.
+        name: `none`, or `qr` (rewrite), `again` (`SearchAgain`) and `ad` (answerability), joined by `+`.
         writer: who writes.
-        rewrite: for the flows with `qr`.
-        answerability: for the flows with `ad`.
-        k: passages of the search; None lets a writer that can search decide, which `ad` does not allow.
+        rewrite: for the flows with `qr`; `again` uses it, too, where it is there.
+        answerability: for the flows with `ad` or `again`.
+        k: passages of the search; None lets a writer that can search decide, which `ad` and `again` do not allow.
         rewrite_scope: see `Rewrite`; the paper's is `retrieval`: the gate and the writer see the original.
         threshold: least probability of answerable to continue.
         text: the fixed text in place of an answer.
@@ -269,24 +348,26 @@ def named(
     Raises:
         UserError: an unknown name, or a reflector or a search is missing.
     """
-    wanted = name.strip().casefold().replace(" ", "")
-    if wanted not in NAMES:
-        raise UserError(f"unknown flow {name!r}; known: {', '.join(NAMES)}")
+    parts = parts_of(name)
+    wanted = "+".join(parts) or "none"
     stages: list[Stage] = []
-    if "qr" in wanted:
+    if "qr" in parts:
         if rewrite is None:
             raise UserError(f"the flow {wanted} needs rewrite=.., such as IntrinsicReflector(QueryRewrite(executor))")
         stages.append(Rewrite(rewrite, rewrite_scope))
     if k is not None:
         stages.append(Search(k))
-    if "ad" in wanted:
+    if {"again", "ad"} & set(parts):
         if answerability is None:
             raise UserError(
                 f"the flow {wanted} needs answerability=.., such as IntrinsicReflector(Answerability(executor))"
             )
         if k is None:
             raise UserError(f"the flow {wanted} judges what was found; give k=5, say")
-        stages.append(AnswerabilityGate(answerability, threshold, text))
+        if "again" in parts:
+            stages.append(SearchAgain(answerability, rewrite, k, threshold))
+        if "ad" in parts:
+            stages.append(AnswerabilityGate(answerability, threshold, text))
     return Flow((*stages, Write(writer)), wanted)
 
 
