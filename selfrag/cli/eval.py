@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from selfrag.cli.eval_annotate import annotate
 from selfrag.cli.eval_metrics import facts, judge, metrics
 from selfrag.cli.eval_report import export, report, systems, tasks
 from selfrag.cli.eval_run import run
@@ -22,6 +23,7 @@ app.command()(report)
 app.command()(export)
 app.command()(judge)
 app.command()(facts)
+app.command()(annotate)
 app.command()(metrics)
 
 

@@ -91,7 +91,8 @@ RIGHT: dict[str, list[str]] = {
     "selfrag eval export": ["{w}/run", "--out", "{w}/out/exported", "--to", "lm-eval"],
     "selfrag eval judge": ["{w}/run", "--judge", "nli:{w}/no-judge"],
     "selfrag eval facts": ["{w}/run", "rows", "--write", "{w}/out/facts.jsonl"],
-    "selfrag eval rows": ["squad2={w}/squad.jsonl", "--out", "{w}/out/rows"],
+    "selfrag eval rows": ["squad2={w}/rows.jsonl", "--out", "{w}/out/rows"],
+    "selfrag eval annotate": ["{w}/run", "--out", "{w}/out/form.html"],
     "selfrag eval intrinsics": [
         *("--data", "{w}/intrinsics", "--only", "answerability", *MODEL, "--out", "{w}/out/measured")
     ],
@@ -394,7 +395,6 @@ def files(w: Path) -> None:
     many = {**row, "task": "list_qa", "type": "simple", "answers": [["Ann"]], "gold_passage_ids": ["p1"]}
     asked = [{**many, "id": f"q{n}", "split": "train" if n < 2 else "dev", "question": "Who?"} for n in range(6)]
     write_jsonl(w / "lists.jsonl", asked)
-    write_jsonl(w / "squad.jsonl", [{"id": "s", "context": "So.", "question": "Is it?", "answers": []}])
     write_rows(
         w / "train.jsonl", [Row(f"r{n}", "made", "Hi.", (Token("[No Retrieval]"), Text("Hello."))) for n in range(4)]
     )

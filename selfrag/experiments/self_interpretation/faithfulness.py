@@ -16,12 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from selfrag.decoding.requests import Failed
 from selfrag.engines.base import Engine, pump
 from selfrag.evaluation.comparison import bootstrap as figures_of
-from selfrag.evaluation.intervals import NONE, Estimate, Floats, bootstrap, pooled_auc
+from selfrag.evaluation.intervals import NONE, Estimate, kappa, pooled_auc
 from selfrag.evaluation.metrics.answers import token_f1
 from selfrag.evaluation.metrics.citations import pair_figures
 from selfrag.evaluation.metrics.registry import Part
@@ -211,26 +209,6 @@ def _mean(values: Iterable[tuple[str, float]], seed: int) -> Estimate:
         parts[question] = (top + value, bottom + 1.0)
     (draws,) = figures_of([list(parts.values())], name="questions", seed=seed)
     return Estimate(float("nan"), float("nan"), float("nan"), 0) if draws is None else draws.estimate
-
-
-def kappa(items: Sequence[Sequence[tuple[bool, bool]]], *, seed: int = 0) -> Estimate:
-    """Cohen's kappa over the pairs of verdicts of all items together; whole items are resampled.
-
-    It is NaN where both sides always say the same one thing. `sklearn.metrics.cohen_kappa_score` is the oracle of the
-    tests; called once for each of 2,000 resamplings it would take seconds a figure.
-    """
-    kept = [np.array(pairs, dtype=np.int64) for pairs in items if pairs]
-    counts = np.array([np.bincount(pairs @ (2, 1), minlength=4) for pairs in kept], dtype=np.float64).reshape(-1, 4)
-
-    def statistic(drawn: Floats) -> Floats:
-        neither, second, first, both = (drawn @ counts).T
-        total = neither + second + first + both
-        chance = ((both + first) * (both + second) + (neither + first) * (neither + second)) / total**2
-        room = 1 - chance
-        undefined = np.full_like(room, np.nan)
-        return np.asarray(np.divide((both + neither) / total - chance, room, out=undefined, where=room > 1e-12))
-
-    return bootstrap(len(counts), statistic, seed)
 
 
 AGREEMENT = "agreement"

@@ -19,8 +19,9 @@ from retrieval.errors import UserError
 from selfrag.engines.base import Limits
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.errors import EngineError
+from selfrag.evaluation.intervals import kappa
 from selfrag.evaluation.records import RunDirectory, read_records
-from selfrag.experiments.self_interpretation.faithfulness import change, kappa, run_tests
+from selfrag.experiments.self_interpretation.faithfulness import change, run_tests
 from selfrag.experiments.self_interpretation.faithfulness import tests_of as counterfactual_tests
 from selfrag.experiments.self_interpretation.grid import BASIC, DIRECT, Cell, Trial, grid
 from selfrag.experiments.self_interpretation.report import grid_figures, tables
