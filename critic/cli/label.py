@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from critic.agreement import Agreement, Labels
-    from critic.cases import Question
+    from critic.cases import Labelled, Question
     from critic.pairs import Pair
+    from critic.teacher.forms import Forms
     from critic.teacher.run import Outcomes, Prices
     from retrieval import Passage, Retriever
     from selfrag.evaluation.intervals import Estimate
@@ -140,6 +141,16 @@ def _prices(price_in: float | None, price_out: float | None, max_cost: float | N
     return Prices(price_in, price_out)
 
 
+def _forms(prompts: Path | None, asked: Sequence[Question]) -> Forms:
+    """What is asked; a form that is missing is said before anything is paid."""
+    from critic.teacher.forms import OWN, Forms, form_name
+
+    forms = OWN if prompts is None else Forms.read(prompts)
+    if lacking := sorted({form_name(question.case) for question in asked} - forms.forms.keys()):
+        raise UserError(f"{prompts} has no form {lacking[0]!r}, which some cases need; add it, or leave such cases out")
+    return forms
+
+
 def label(
     questions: Annotated[Path, typer.Argument(help="Cases of `critic sample`, or labelled cases to label again.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; the same command continues it.")],
@@ -159,7 +170,13 @@ def label(
         Literal["auto", "choice", "schema", "logprobs", "free"],
         _HOW(help="How replies are restricted to the labels; logprobs scores the labels."),
     ] = "auto",
-    temperature: Annotated[float, _HOW(help="Sampling temperature; the paper's is 1.")] = 0.0,
+    prompts: Annotated[
+        Path | None,
+        _HOW(help="Instructions and demonstrations (TOML) in place of ours; replies may explain their label."),
+    ] = None,
+    temperature: Annotated[
+        float | None, _HOW(help="Sampling temperature; the paper's is 1.", show_default="that of --prompts, or 0")
+    ] = None,
     max_tokens: Annotated[int, _HOW(help="Most new tokens of a reply.")] = 200,
     seed: Annotated[int | None, _HOW(help="Seed that is sent to the endpoint.")] = None,
     min_coverage: Annotated[float, _HOW(help="Least total probability of the labels, with logprobs.")] = 0.5,
@@ -190,16 +207,20 @@ def label(
     limits = Limits(Targets.parse(target or ()), _prices(price_in, price_out, max_cost), max_cost)
     if bool(gold) == (url is not None):
         raise UserError("no teacher, or two: give either --url with --model, or --gold FILE")
+    asked = list(read_questions(questions))
+    if not asked:
+        raise UserError(f"{questions} holds no questions")
     teacher: Teacher
     if gold:
         teacher = GoldTeacher(gold, name or "gold")
     else:
+        forms = _forms(prompts, asked)
         config = EndpointConfig(
             url or "",
             model or "",
             Api(api),
-            Constraint(constraint),
-            temperature,
+            Constraint.FREE if forms.plain and constraint == "auto" else Constraint(constraint),  # it may explain
+            temperature if temperature is not None else forms.temperature or 0.0,
             max_tokens,
             seed,
             min_coverage,
@@ -209,11 +230,9 @@ def label(
             timeout=timeout,
             retries=retries,
             longest_wait=longest_wait,
+            forms=forms,
         )
         teacher = EndpointTeacher(config, name)
-    asked = list(read_questions(questions))
-    if not asked:
-        raise UserError(f"{questions} holds no questions")
     count = by_tokenizer(tokenizer) if tokenizer and isinstance(teacher, EndpointTeacher) else by_bytes
 
     def before(pending: list[Question]) -> None:
@@ -335,3 +354,37 @@ def _labels(arguments: list[str]) -> dict[str, Labels]:
     if len(found) < 2:
         raise UserError("one teacher agrees with itself; give two or more")
     return found
+
+
+def split(
+    labelled: Annotated[Path, typer.Argument(help="Labelled file (JSONL), or folder of critic label.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for train.jsonl, dev.jsonl and test.jsonl.")],
+    dev: Annotated[float, typer.Option(help="Share of the rows for development.")] = 0.1,
+    test: Annotated[float, typer.Option(help="Share of the rows for the test.")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
+) -> None:
+    """Split labelled rows into training, development and test rows; rows of one instruction stay together."""
+    from rich.console import Console
+
+    from critic.cases import GROUPS, read_labelled
+    from critic.tables import terminal
+    from retrieval.checks import number
+    from selfrag.jsonl import write_jsonl
+    from selfrag.training.validation import held_out
+
+    for name, share in (("dev", dev), ("test", test)):
+        number(name, share, 0, 1, above=True)
+    if dev + test >= 1:
+        raise UserError(f"dev={dev:g} and test={test:g} leave no rows to train on; lower them")
+    rows = list(read_labelled(labelled / "labelled.jsonl" if labelled.is_dir() else labelled))
+    parts: dict[str, list[Labelled]] = {"train": rows, "dev": [], "test": []}
+    for name, share in (("test", test), ("dev", dev / (1 - test))):
+        chosen = held_out([row.case.instruction for row in parts["train"]], share, seed)
+        parts[name] = [row for i, row in enumerate(parts["train"]) if i in chosen]
+        parts["train"] = [row for i, row in enumerate(parts["train"]) if i not in chosen]
+    if existing := next((file for name in parts if (file := out / f"{name}.jsonl").exists()), None):
+        raise UserError(f"{existing} is there already; give another folder")
+    for name, found in parts.items():
+        write_jsonl(out / f"{name}.jsonl", [row.as_dict() for row in found])
+    counts = [(group, *(sum(row.case.group == group for row in found) for found in parts.values())) for group in GROUPS]
+    Console().print(terminal("Rows", ("group", *parts), counts))

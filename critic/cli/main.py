@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from critic.cli.augment import augment, inspect, pairs
-from critic.cli.label import agree, label, sample
+from critic.cli.label import agree, label, sample, split
 from critic.cli.train import evaluate, train
 from selfrag.cli.running import Commands, run
 
@@ -13,6 +13,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "sample": sample,
     "label": label,
     "agree": agree,
+    "split": split,
     "train": train,
     "eval": evaluate,
     "augment": augment,

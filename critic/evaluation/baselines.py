@@ -14,7 +14,7 @@ from typing import Any
 
 from critic.cases import Case, Labelled
 from critic.student.prompt import Prompt
-from critic.teacher.prompts import answers, form_of, prompt
+from critic.teacher.forms import OWN, answers
 from selfrag.errors import UserError, VocabularyError, require
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.tokenization import HFTextCodec, TextCodec
@@ -150,8 +150,8 @@ class PromptedCodec:
 
         One that is too long loses the end of its passage, then its own beginning (`task`), both told in `dropped`.
         """
-        surfaces = {label: surface for surface, label in answers(form_of(case)).items()}
-        asked = tuple(self.text.encode(prompt(case)))
+        surfaces = {label: surface for surface, label in answers(OWN.of(case)).items()}
+        asked = tuple(self.text.encode(OWN.prompt(case)))
         options = tuple(
             tuple(self.text.encode(f" {surfaces[name]}")) if name in surfaces else () for name in case.labels.names
         )

@@ -210,12 +210,12 @@ def _journal(out: Path | None, about: Mapping[str, Any], chunks: Chunks) -> Iter
     if out is None or not about["models"]:
         yield None
         return
-    from critic.teacher.prompts import fingerprint
+    from critic.teacher.forms import OWN
     from selfrag.engines.select import choose_engine
 
     # All that decides what the models judge: not the training rows and the seed, whose figures are made again.
     engine = about["engine"] or choose_engine()[0]
-    identity = {"rows": [*about["rows"].values()], **about["models"], "engine": engine, "prompt": fingerprint()}
+    identity = {"rows": [*about["rows"].values()], **about["models"], "engine": engine, "prompt": OWN.fingerprint}
     path = out.with_name(f"{out.name}.journal")
     with RunLog(path, _KIND, {**identity, "chunk": CHUNK}, partial(_take, chunks)) as journal:
         yield journal

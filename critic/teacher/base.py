@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from critic.cases import Case, Labelled, digest, read_labelled
+from critic.teacher.forms import OWN, Forms
 from retrieval.checks import number, web_address, whole
 from retrieval.errors import UserError
 from selfrag.provenance import sha256
@@ -141,6 +142,7 @@ class EndpointConfig:
     retries: int = 5  # repetitions of a request that may succeed later
     backoff: float = 1.0  # seconds before the first repetition; doubled for each further one
     longest_wait: float = 300.0  # seconds before a repetition, at most; an endpoint that asks for more ends the run
+    forms: Forms = OWN  # what is asked
 
     def __post_init__(self) -> None:
         parts = web_address(self.url)
@@ -151,6 +153,8 @@ class EndpointConfig:
             )
         if not self.model.strip():
             raise TeacherError("the name of the model is empty; give the name that the endpoint knows")
+        if self.forms.plain and self.constraint is Constraint.LOGPROBS:
+            raise TeacherError("logprobs asks for letters, which prompts of a file do not offer; use free or choice")
         whole("concurrency", self.concurrency, 1, 1024)
         whole("max_tokens", self.max_tokens, 1, 1_000_000)
         whole("retries", self.retries, 0, 100)

@@ -8,12 +8,12 @@ import re
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from critic.cases import Case
 from critic.teacher.base import Constraint, EndpointConfig, Outcome, Reply, TeacherError
-from critic.teacher.prompts import Answer, BadReplyError, body, bounded, fingerprint, prompt, read
+from critic.teacher.prompts import Answer, BadReplyError, body, bounded, read
 from critic.teacher.run import by_bytes
 from retrieval.errors import UserError
 from selfrag.engines.http import retry_after, server_message
@@ -186,8 +186,8 @@ class EndpointTeacher:
 
     def identity(self) -> Mapping[str, Any]:
         """Settings that decide labels, and the fingerprint of all prompts. No key."""
-        settings = asdict(self.config)
-        return {"teacher": self.name, **{key: settings[key] for key in _DECIDING}, "prompts": fingerprint()}
+        settings = {key: getattr(self.config, key) for key in _DECIDING}
+        return {"teacher": self.name, **settings, "prompts": self.config.forms.fingerprint}
 
     def label(self, cases: Iterable[Case]) -> Generator[tuple[int, Reply]]:
         """One reply a case, in the order of arrival; see `Teacher.label`."""
@@ -262,7 +262,7 @@ class EndpointTeacher:
             asked = constraint if sent.status in _REFUSED or not sent.whole else ""
             return Reply(outcome, raw=raw, reason=sent.reason, constraint=asked, requests=sent.requests)
         if not answer.prompt_tokens:  # the endpoint does not count, and a cost limit must not stand still
-            tokens = by_bytes(prompt(case, letters=constraint is Constraint.LOGPROBS))
+            tokens = by_bytes(self.config.forms.prompt(case, letters=constraint is Constraint.LOGPROBS))
             answer = replace(answer, prompt_tokens=tokens, completion_tokens=by_bytes(answer.raw))
         return Reply(
             Outcome.ASIDE if answer.label is None else Outcome.LABELLED,

@@ -17,7 +17,6 @@ from typing import Any
 from critic.cases import GROUPS, Case, Filling, Labelled, Question, Targets, digest, fill, missing
 from critic.tables import counted, markdown, quoted
 from critic.teacher.base import Constraint, EndpointConfig, Outcome, Reply, Teacher, TeacherError
-from critic.teacher.prompts import prompt
 from retrieval.atomic import locked_directory, write_json, writing
 from retrieval.checks import number
 from retrieval.errors import UserError
@@ -94,7 +93,7 @@ def forecast(
 ) -> Forecast:
     """Estimate a run; `count` gives the tokens of a text."""
     letters = config.constraint is Constraint.LOGPROBS
-    lengths = [count(prompt(question.case, letters=letters)) + _PER_REQUEST for question in questions]
+    lengths = [count(config.forms.prompt(question.case, letters=letters)) + _PER_REQUEST for question in questions]
     asked, sent = len(lengths), sum(lengths)
     received = asked * (1 if letters else config.max_tokens)
     minutes = asked / config.requests_per_minute if config.requests_per_minute else None

@@ -57,6 +57,7 @@ LONGEST = 300
 SECONDS = 20
 
 MODEL = ["--model", "{w}/model", "--engine", "transformers"]
+NOBODY = ["--url", "http://127.0.0.1:9", "--model", "m", "--retries", "0"]
 RIGHT: dict[str, list[str]] = {
     "selfrag ask": ["Who?", *MODEL],
     "selfrag chat": [*MODEL],
@@ -103,10 +104,8 @@ RIGHT: dict[str, list[str]] = {
     "selfrag interpret agree": ["{w}/grid", *MODEL],
     "selfrag interpret table": ["{w}/grid"],
     "critic sample": ["{w}/pairs.jsonl", "--out", "{w}/out/cases.jsonl", "--target", "IsUse=2"],
-    "critic label": [
-        *("{w}/cases.jsonl", "--out", "{w}/out/labels", "--url", "http://127.0.0.1:9", "--model", "m"),
-        *("--retries", "0"),
-    ],
+    "critic label": ["{w}/cases.jsonl", "--out", "{w}/out/labels", *NOBODY],
+    "critic split": ["{w}/cases.jsonl", "--out", "{w}/out/split"],
     "critic agree": ["{w}/cases.jsonl", "again={w}/cases.jsonl"],
     "critic train": ["{w}/cases.jsonl", "--base", "{w}/model", "--out", "{w}/out/critic"],
     "critic eval": ["{w}/cases.jsonl", "--base", "{w}/model", "--engine", "transformers"],

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from critic.cases import Case
-from critic.teacher.prompts import prompt as teacher_prompt
+from critic.teacher.forms import OWN
 from retrieval.passage import Passage
 from selfrag.errors import UserError
 from selfrag.evaluation.items import Item
@@ -164,7 +164,7 @@ def filled(case: Case, given: list[str]) -> Case:
 
 
 def asked_of_teacher(group: str, given: list[str], letters: bool) -> list[dict[str, str]]:
-    return [{"role": "user", "content": teacher_prompt(filled(CASES[group], given), letters=letters)}]
+    return [{"role": "user", "content": OWN.prompt(filled(CASES[group], given), letters=letters)}]
 
 
 def by_teacher(name: str, messages: list[dict[str, str]]) -> Counter[int]:

@@ -61,11 +61,11 @@ def codec(max_length=2048):
 
 
 def test_the_base_model_is_asked_with_the_teachers_prompt():
-    from critic.teacher.prompts import prompt
+    from critic.teacher.forms import OWN
 
     case = Case("IsSup", "Q?", "", "It is Paris.", PASSAGE)
     made = codec(8192).prompt(case)
-    assert tiny.byte_level_tokenizer(reflection=False).decode(made.ids) == prompt(case)
+    assert tiny.byte_level_tokenizer(reflection=False).decode(made.ids) == OWN.prompt(case)
     assert all(made.options)
 
 
@@ -98,11 +98,11 @@ class Words:
     ],
 )
 def test_what_a_prompt_loses_is_counted_in_tokens(room, kept, dropped):
-    from critic.teacher.prompts import prompt
+    from critic.teacher.forms import OWN
 
     case = Case("IsRel", "Q?", evidence=Passage("p", " ".join(f"{'x' * 100}" for _ in range(20))))
     # BOS, the prompt, the longest label of a word, and EOS
-    whole = 1 + len(prompt(case).split()) + 1 + 1
+    whole = 1 + len(OWN.prompt(case).split()) + 1 + 1
     made = PromptedCodec(Words(), 0, whole + room).prompt(case)
     assert made.dropped == dropped
     assert made.ids.count(100) == kept
@@ -110,10 +110,10 @@ def test_what_a_prompt_loses_is_counted_in_tokens(room, kept, dropped):
 
 
 def test_a_passage_that_the_form_does_not_show_is_not_what_a_prompt_loses():
-    from critic.teacher.prompts import prompt
+    from critic.teacher.forms import OWN
 
     case = Case("IsUse", "Q?", "", "So it is.", Passage("p", "one two three"))
-    made = PromptedCodec(Words(), 0, 1 + len(prompt(case).split()) + 1 + 1 - 2).prompt(case)
+    made = PromptedCodec(Words(), 0, 1 + len(OWN.prompt(case).split()) + 1 + 1 - 2).prompt(case)
     assert made.dropped == {"task": 2}
 
 

@@ -20,6 +20,7 @@ from critic.evaluation.figures import report
 from critic.evaluation.run import MAJORITY, PROMPTED, Subjects, run_evaluation
 from critic.student.judge import StudentCritic
 from critic.student.prompt import Prompt
+from critic.teacher.forms import OWN
 from retrieval.passage import Passage
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.errors import UserError
@@ -176,7 +177,7 @@ def test_killed_after_the_last_figures_it_asks_nobody(world, whole, monkeypatch)
         (lambda world, patch: (world.subjects.critic / "critic.json").write_text("{}"), "critic"),
         (lambda world, patch: world.change(engine="vllm"), "engine"),
         (lambda world, patch: world.change(base=None), "base"),
-        (lambda world, patch: patch.setattr("critic.teacher.prompts.fingerprint", lambda: "another"), "prompt"),
+        (lambda world, patch: patch.setattr("critic.teacher.forms.OWN", replace(OWN, forms={})), "prompt"),
         (lambda world, patch: patch.setattr(run, "CHUNK", 3), "chunk"),
     ],
 )

@@ -134,6 +134,7 @@ class Handler(BaseHTTPRequestHandler):
             return False
         text = {
             "off_set": "Perhaps.",
+            "explained": "[Relevant]\nExplanation: the passage is not [Irrelevant].",
             "two": "[Relevant] or [Irrelevant]",
             "control": "\x00\x1b[31m\x9b2J[Relevant]\r\n",
             "empty": "  \n",

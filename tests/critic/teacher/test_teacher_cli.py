@@ -7,10 +7,11 @@ import json
 import pytest
 from teaching_server import questions
 
+from critic.cases import Case, Labelled, Question, read_labelled
 from critic.cli.main import main
 from critic.pairs import Pair
 from critic.teacher.base import Constraint, EndpointConfig
-from critic.teacher.prompts import prompt
+from critic.teacher.forms import OWN
 from critic.teacher.run import Prices, by_bytes, forecast
 from retrieval.errors import UserError
 from retrieval.passage import Passage
@@ -206,9 +207,51 @@ def test_the_estimate_counts_prompts_and_prices() -> None:
     rows = questions(3)
     config = EndpointConfig("http://h", "m", max_tokens=10)
     expected = forecast(rows, config, Prices(1.0, 10.0))
-    assert expected.prompt_tokens == sum(by_bytes(prompt(row.case)) + 8 for row in rows)
+    assert expected.prompt_tokens == sum(by_bytes(OWN.prompt(row.case)) + 8 for row in rows)
     assert expected.most_cost == pytest.approx((expected.prompt_tokens + 30 * 10) / 1e6)
     scoring = forecast(rows, EndpointConfig("http://h", "m", constraint=Constraint.LOGPROBS), None)
     assert (scoring.most_completion_tokens, scoring.most_cost, scoring.least_minutes) == (3, None, None)
     with pytest.raises(UserError, match="price of a million prompt tokens=-1"):
         Prices(-1, 0)
+
+
+def test_prompts_of_a_file_are_sent_at_its_temperature_and_the_label_may_be_explained(server, tmp_path, capsys) -> None:
+    """Appendix D: temperature 1, and an explanation after the label."""
+    prompts, cases = tmp_path / "mine.toml", tmp_path / "cases.jsonl"
+    prompts.write_text("""temperature = 1.0
+[[form]]
+name = "isrel"
+task = "Judge this."
+fields = ["Instruction", "Evidence"]
+question = "Rating:"
+label = [{ surface = "[Relevant]", name = "Relevant" }, { surface = "[Irrelevant]", name = "Irrelevant" }]
+""")
+    case = Case("IsRel", "!explained Who?", evidence=Passage("p", "Ann."))
+    write_jsonl(cases, [Question("q", case, "", "").as_dict()])
+    code, _, err = label(capsys, cases, server, tmp_path / "out", "--prompts", prompts)
+    assert code == 0, err
+    (sent,) = server.bodies
+    assert (sent["temperature"], "structured_outputs" in sent) == (1.0, False)
+    assert sent["messages"][0]["content"] == "Judge this.\n\nInstruction: !explained Who?\nEvidence: Ann.\nRating:"
+    assert [row.label for row in read_labelled(tmp_path / "out" / "labelled.jsonl")] == ["Relevant"]
+    write_jsonl(cases, [Question("q", Case("Retrieve", "Who?"), "", "").as_dict()])
+    code, _, err = label(capsys, cases, server, tmp_path / "other", "--prompts", prompts)
+    assert (code, "mine.toml has no form 'retrieve/instruction'" in err) == (2, True)
+
+
+def test_labels_are_split_with_the_rows_of_one_instruction_together(tmp_path, capsys) -> None:
+    rows = [
+        Labelled(f"r{n}", Case("IsUse", f"Question {n // 2}?", output=f"Answer {n}."), "5", "set", "gold")
+        for n in range(40)
+    ]
+    write_jsonl(tmp_path / "labelled.jsonl", [row.as_dict() for row in rows])
+    command = ("split", tmp_path, "-o", tmp_path / "parts", "--dev", 0.1, "--test", 0.2)
+    assert run(capsys, *command)[0] == 0
+    parts = {name: [*read_labelled(tmp_path / "parts" / f"{name}.jsonl")] for name in ("train", "dev", "test")}
+    assert {name: len(found) for name, found in parts.items()} == {"train": 28, "dev": 4, "test": 8}
+    assert sorted(row.id for found in parts.values() for row in found) == sorted(row.id for row in rows)
+    asked = [{row.case.instruction for row in found} for found in parts.values()]
+    assert not asked[0] & asked[1] | asked[0] & asked[2] | asked[1] & asked[2]
+    code, _, err = run(capsys, *command)
+    assert (code, "train.jsonl is there already" in err) == (2, True)
+    assert run(capsys, "split", tmp_path, "-o", tmp_path / "x", "--dev", 0.5, "--test", 0.5)[0] == 2

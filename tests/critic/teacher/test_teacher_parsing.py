@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from critic.cases import GROUPS
-from critic.teacher.prompts import FORMS, read_label
+from critic.teacher.forms import OWN
+from critic.teacher.prompts import read_label
 
 RELEVANCE = {"[Relevant]": "Relevant", "[Irrelevant]": "Irrelevant"}
 SUPPORT = {f"[{name}]": name for name in GROUPS["IsSup"].names}
@@ -76,12 +77,12 @@ def test_what_is_no_label_stays_without_one(text, surfaces, reason) -> None:
 
 def test_defect_36_an_unknown_label_is_not_no_retrieval() -> None:
     """Official code: what is not understood becomes `[No Retrieval]`."""
-    for form in FORMS:
+    for form in OWN.forms.values():
         assert read_label("I would have to think about it.", form.surfaces)[0] is None
         assert read_label("", form.surfaces)[0] is None
 
 
-@given(st.text(max_size=200), st.sampled_from(FORMS))
+@given(st.text(max_size=200), st.sampled_from([*OWN.forms.values()]))
 def test_any_text_gives_a_label_only_if_it_is_in_the_first_line(text, form) -> None:
     label, why = read_label(text, form.surfaces)
     assert (label is None) == bool(why)
@@ -90,7 +91,7 @@ def test_any_text_gives_a_label_only_if_it_is_in_the_first_line(text, form) -> N
         assert surface.strip("[]") in text
 
 
-@given(st.sampled_from(FORMS), st.data())
+@given(st.sampled_from([*OWN.forms.values()]), st.data())
 def test_every_surface_is_read_back(form, data) -> None:
     surface = data.draw(st.sampled_from(sorted(form.surfaces)))
     assert read_label(surface, form.surfaces) == (form.surfaces[surface], "")
