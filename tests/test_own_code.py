@@ -224,6 +224,7 @@ def test_no_loader_runs_a_checkpoints_code_or_asks_whether_it_may(hostile: Hosti
 
 
 @pytest.mark.engine
+@pytest.mark.slow
 def test_vllm_runs_no_checkpoints_code(hostile: Hostile) -> None:
     pytest.importorskip("vllm", reason="vllm is not installed")
     found = hostile.under("VLLM", [*hostile.folders[:2], hostile.names[0]])

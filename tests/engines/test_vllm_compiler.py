@@ -35,6 +35,7 @@ def test_a_missing_compiler_and_missing_headers_are_found(monkeypatch, tmp_path)
 
 
 @pytest.mark.engine
+@pytest.mark.slow
 def test_log_probabilities_without_a_compiler(tiny_llama, tmp_path):
     pytest.importorskip("vllm", reason="vllm is not installed")
     hidden = {"CXX": str(tmp_path / "no-such-compiler"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}

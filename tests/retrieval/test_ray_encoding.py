@@ -55,6 +55,7 @@ def test_without_ray_the_extra_is_named(monkeypatch, make_encoder):
         RayEncoder(make_encoder(), make_encoder, Actors(1))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Ray's test cluster needs POSIX")
 def test_one_and_four_workers_of_a_cluster_give_the_bytes_of_a_local_build(tiny_bert, tmp_path):
     pytest.importorskip("ray", reason="ray is not installed")

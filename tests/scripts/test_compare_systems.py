@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,7 @@ SHORT = [
         "passages": PASSAGES,
         "gold_passage_ids": ["p1"],
     }
-    for i in range(8)
+    for i in range(3)
 ]
 CLOSED = [
     {
@@ -80,7 +78,7 @@ def test_all_systems_on_three_kinds_of_files(tiny_llama: Path, tiny_llama_plain:
     table = (out / "comparison.md").read_text()
     for heading in (
         "Average over 3 files",
-        "short (short, 8 items)",
+        "short (short, 3 items)",
         "closed (closed, 3 items)",
         "long (long, 2 items)",
     ):
@@ -105,36 +103,6 @@ def test_all_systems_on_three_kinds_of_files(tiny_llama: Path, tiny_llama_plain:
     for name in ROLES:
         asked = json.loads((out / name / "manifest.json").read_text())["files"]
         assert [asked[file]["settings"].get("choices") for file in ("short", "closed", "long")] == [None, "texts", None]
-
-
-@pytest.mark.engine
-def test_a_real_run_killed_and_resumed_gives_the_same_file(tiny_llama: Path, tmp_path: Path) -> None:
-    file = write(tmp_path, "short", [SHORT[0] | {"id": f"q{i}", "instruction": f"Who {i}?"} for i in range(120)])
-    options = ["run", f"--model={tiny_llama}", "--system=selfrag-always", "--engine=transformers"]
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert call(*options, f"--out={whole}", file).returncode == 0
-    log = killed / "selfrag-always" / "short.log.jsonl"
-    child = subprocess.Popen(
-        [sys.executable, str(SCRIPT), *options, f"--out={killed}", file],
-        env=os.environ | {"PYTHONPATH": str(SCRIPT.parents[1])},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    while child.poll() is None and (log.read_bytes().count(b"\n") if log.exists() else 0) < 5:
-        time.sleep(0.01)
-    child.send_signal(signal.SIGKILL)
-    assert child.wait() == -signal.SIGKILL
-    assert 5 <= log.read_bytes().count(b"\n") < 120
-    resumed = call(*options, f"--out={killed}", file)
-    assert resumed.returncode == 0, resumed.stderr
-    ids = [json.loads(line)["record"]["id"] for line in log.read_text().splitlines()]
-    assert sorted(ids) == sorted(f"q{i}" for i in range(120))
-    name = Path("selfrag-always", "short.jsonl")
-    texts = [
-        [(r["id"], r["text"], r["scores"]) for r in map(json.loads, (folder / name).read_text().splitlines())]
-        for folder in (whole, killed)
-    ]
-    assert texts[0] == texts[1]
 
 
 @pytest.mark.parametrize(

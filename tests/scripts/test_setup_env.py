@@ -60,6 +60,7 @@ def installed(pip: list[str]) -> dict[str, str]:
 VLLM = ("torch==9.9.0+cpu; python_version >= '3.11'", "torch==1.1; python_version < '3.11'", "torchvision")
 
 
+@pytest.mark.slow
 def test_the_version_that_vllm_asks_for_is_taken_where_pip_finds_it(
     script: ModuleType, pip: list[str], tmp_path: Path
 ) -> None:
@@ -70,6 +71,7 @@ def test_the_version_that_vllm_asks_for_is_taken_where_pip_finds_it(
     assert "torchvision" not in installed(pip)
 
 
+@pytest.mark.slow
 def test_elsewhere_it_comes_from_the_other_index(
     script: ModuleType, pip: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +103,7 @@ def build_editable(folder, settings=None, metadata=None):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extras", [{"cpu"}, {"cpu", "dev"}])
 def test_where_vllm_has_no_build_all_the_rest_is_installed(
     script: ModuleType, pip: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extras: set[str]
@@ -121,6 +124,7 @@ def test_where_vllm_has_no_build_all_the_rest_is_installed(
     assert json.loads((tmp_path / "venv" / ".selfrag-setup.json").read_text())["extras"] == sorted(extras)
 
 
+@pytest.mark.slow
 def test_companions_that_do_not_import_are_removed(script: ModuleType, pip: list[str], tmp_path: Path) -> None:
     save_wheel(tmp_path / "index", "torchvision", "1.0", code="raise RuntimeError('torchvision::nms')")
     save_wheel(tmp_path / "index", "torchaudio", "1.0")

@@ -35,8 +35,9 @@ def state(trainee):
     return {name: parameter.detach().clone() for name, parameter in trainee.parameters.items()}
 
 
-@pytest.mark.parametrize("family", ["llama sentencepiece", "gpt2", "qwen2", "gemma2"])
-@pytest.mark.parametrize("method", ["lora", "full"])
+@pytest.mark.parametrize(
+    ("family", "method"), [("llama sentencepiece", "lora"), ("gpt2", "full"), ("qwen2", "full"), ("gemma2", "lora")]
+)
 def test_trainer_and_loop_give_the_same_first_loss_and_nearly_the_same_curve(tmp_path, rows, family, method):
     base = save_base(tmp_path / "base", family)
     rate = 3e-3 if method == "lora" else 1e-3
@@ -72,8 +73,7 @@ def test_attention_checkpointing_and_load_size_do_not_change_the_loss(base_dir, 
         assert curve == pytest.approx(curves[0], rel=1e-4)
 
 
-@pytest.mark.parametrize("killed_at", [1, 3])
-@pytest.mark.parametrize("method", ["lora", "full"])
+@pytest.mark.parametrize(("killed_at", "method"), [(1, "full"), (3, "lora")])
 def test_a_killed_run_goes_on_to_the_same_result(base_dir, rows, tmp_path, monkeypatch, killed_at, method):
     settings = config(checkpoint_steps=2, epochs=4, method=method)
     scale = Scale(micro_tokens=90)
@@ -159,7 +159,7 @@ def launched(processes, *arguments):
     return subprocess.run(line, env=there, cwd=root, capture_output=True, text=True, timeout=900)
 
 
-@pytest.mark.parametrize("method", ["lora", "full"])
+@pytest.mark.parametrize("method", ["lora", pytest.param("full", marks=pytest.mark.slow)])
 def test_two_processes_learn_what_one_learns(base_dir, rows, tmp_path, method):
     """DDP over gloo through `accelerate launch`: loads dealt to both, one gradient of the whole step."""
     settings = {"method": method, "epochs": 4, "learning_rate": 3e-3, "row_learning_rate": 3e-3, "precision": "fp32"}

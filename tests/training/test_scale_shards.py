@@ -70,6 +70,7 @@ def weights(out: Path) -> dict[str, Any]:
     return load_file(file)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sharding", "method"), [("fsdp", "full"), ("zero3", "full"), ("zero3", "lora")])
 def test_shards_learn_save_and_resume_what_one_process_does(base_dir, rows, tmp_path, extensions, sharding, method):
     if sharding == "zero3":

@@ -20,10 +20,10 @@ def start(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, check=False, **options)
 
 
-def test_killed_twenty_times_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    done = start(str(tmp_path), "--kills", "20")
+def test_killed_at_random_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    done = start(str(tmp_path), "--kills", "8")
     assert done.returncode == 0, done.stderr
-    assert "killed 20 times" in done.stdout
+    assert "killed 8 times" in done.stdout
 
 
 def test_killed_at_every_publishing_step_it_ends_with_the_same_bytes(tmp_path: Path) -> None:

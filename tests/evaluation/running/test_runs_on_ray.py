@@ -99,6 +99,7 @@ def test_no_workers_is_refused() -> None:
         Actors(0)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Ray's test cluster needs POSIX")
 def test_a_cluster_of_two_nodes_writes_the_files_of_a_local_run(tiny_llama: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="ray is not installed")
