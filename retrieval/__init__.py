@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from retrieval.corpus import Corpus
     from retrieval.errors import UserError
     from retrieval.index import open_index
+    from retrieval.joining import join
     from retrieval.passage import Passage, Retriever
     from retrieval.search import DenseRetriever, FixedPassages, HybridRetriever, WordRetriever, as_retriever
+    from retrieval.web import WebRetriever
 
 DISTRIBUTION = "selfrag"
 """Who owns this import name: `import selfrag` refuses another package called `retrieval`."""
@@ -31,6 +33,8 @@ _HOMES = {
     "remove_passages": "retrieval.change",
     "compact_index": "retrieval.change",
     "as_retriever": "retrieval.search",
+    "join": "retrieval.joining",
+    "WebRetriever": "retrieval.web",
     "DenseRetriever": "retrieval.search",
     "WordRetriever": "retrieval.search",
     "HybridRetriever": "retrieval.search",
@@ -52,6 +56,8 @@ __all__ = [
     "remove_passages",
     "compact_index",
     "as_retriever",
+    "join",
+    "WebRetriever",
     "DenseRetriever",
     "WordRetriever",
     "HybridRetriever",

@@ -123,20 +123,54 @@ def load_tokenizer(path: Path, *, trust_remote_code: bool = False) -> Any:
 def load_retriever(retriever: Retriever | str | Path | None, *, demo: bool) -> Retriever | None:
     """A callable as it is, an index directory opened, a search server by its address, or the demo index.
 
+    A name may also be that of a web search (`retrieval.web`), or several names with commas between them, whose passages
+    are then taken in turn.
+
     Raises:
         UserError: the index or the address cannot be used.
     """
     if retriever is None and not demo:
         return None
+    if isinstance(retriever, str) and len(parts := retriever_parts(retriever)) > 1:
+        from retrieval.joining import join
+
+        return join(*(load_index_or_address(part) for part in parts))
+    if isinstance(retriever, str):
+        return load_index_or_address(retriever)
     if retriever is not None and not isinstance(retriever, str | Path):
         from retrieval.search import as_retriever
 
         return as_retriever(retriever)
-    if isinstance(retriever, str) and retriever.startswith(("http://", "https://")):
+    return load_index(DEMO if retriever is None else retriever)
+
+
+def retriever_parts(name: str) -> list[str]:
+    """The names of joined retrievers, such as `demo,searxng:http://127.0.0.1:8888`; a folder of that name is one."""
+    if Path(name).exists():
+        return [name]
+    return [part for one in name.split(",") if (part := one.strip())] or [name]
+
+
+def is_address(name: str) -> bool:
+    """Whether a retriever's name is no index here or in Milvus: a search server, or a web search."""
+    return name.startswith(("http://", "https://", "searxng:", "google:"))
+
+
+def load_index_or_address(name: str) -> Retriever:
+    """One retriever by its name.
+
+    Raises:
+        UserError: it cannot be used.
+    """
+    if name.startswith(("http://", "https://")):
         from retrieval.remote import RemoteRetriever
 
-        return RemoteRetriever(retriever)
-    return load_index(DEMO if retriever is None else retriever)
+        return RemoteRetriever(name)
+    if is_address(name):
+        from retrieval.web import WebRetriever
+
+        return WebRetriever(name)
+    return load_index(name)
 
 
 def resolve_encoder(name_or_path: str) -> str:

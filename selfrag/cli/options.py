@@ -33,7 +33,9 @@ Files = Annotated[
 IndexName = Annotated[
     str | None,
     typer.Option(
-        "--index", help="index to search for items without passages: a folder, or demo", rich_help_panel=ASKED
+        "--index",
+        help="what is searched for items without passages: a folder, demo, an address; several with commas",
+        rich_help_panel=ASKED,
     ),
 ]
 Limit = Annotated[
@@ -51,8 +53,8 @@ Model = Annotated[
 Index = Annotated[
     str | None,
     typer.Option(
-        help="folder made by `selfrag index build`, an address of Milvus, or http://HOST:PORT/retrieve; "
-        "the demo corpus by default",
+        help="folder made by `selfrag index build`, an address of Milvus, http://HOST:PORT/retrieve, searxng:URL or "
+        "google:ENGINE; several with commas between them; the demo corpus by default",
         rich_help_panel=WHAT,
     ),
 ]

@@ -33,7 +33,7 @@ from selfrag.evaluation.records import RecordFile, RunDirectory, Spent
 from selfrag.evaluation.systems import System, named_system, system_of_task, tokenizer_of
 from selfrag.evaluation.task import Task
 from selfrag.evaluation.task_files import TaskFile, read_tasks, with_evidence
-from selfrag.loading import index_directory, load_index, resolve_model
+from selfrag.loading import index_directory, is_address, load_retriever, resolve_model, retriever_parts
 from selfrag.plugins import plugin
 from selfrag.provenance import model_files, sha256
 
@@ -390,7 +390,8 @@ class Source:
         Raises:
             UserError: it cannot be used.
         """
-        return load_index(self.index) if self.index else as_retriever(plugin(RETRIEVERS, str(self.retriever)))
+        named = None if self.index is None else load_retriever(self.index, demo=False)
+        return as_retriever(plugin(RETRIEVERS, str(self.retriever))) if named is None else named
 
     @property
     def searches(self) -> bool:
@@ -518,7 +519,14 @@ def engine_kind(engine: str | None) -> str:
 
 
 def index_fingerprint(index: str) -> str:
-    """What tells one index from another: the checksum of its manifest; of a collection, its card and its size."""
+    """What tells one index from another: the checksum of its manifest; of a collection, its card and its size.
+
+    Of an address it is the address, and of joined ones that of all.
+    """
+    parts = retriever_parts(index)
+    if len(parts) > 1 or is_address(index):
+        stated = json.dumps([one if is_address(one) else index_fingerprint(one) for one in parts])
+        return hashlib.sha256(stated.encode()).hexdigest()
     if is_milvus(index):
         collection = Collection.open(index)
         stated = json.dumps([asdict(collection.card), len(collection)], sort_keys=True)

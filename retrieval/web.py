@@ -1,0 +1,206 @@
+"""Web search by an API of the user's own: SearXNG, or Google Programmable Search. Pages become passages.
+
+What a search engine names is untrusted: pages are asked for at public addresses only, a few megabytes are read of each,
+and no script of them is run.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from retrieval.checks import number, web_address, whole
+from retrieval.documents import read_document
+from retrieval.errors import UserError
+from retrieval.passage import Passage
+from retrieval.splitting import Splitting, sentence_finder
+
+GOOGLE = "https://www.googleapis.com/customsearch/v1"
+KEY = "GOOGLE_API_KEY"
+"""Variable of the environment with the user's key."""
+FORMS = "searxng:URL or google:ENGINE"
+_MOST = 4 << 20  # bytes of a page or a reply
+_REDIRECTS = 5
+_AT_ONCE = 8  # pages
+_KINDS = {"text/html": ".html", "application/xhtml+xml": ".html", "text/plain": ".txt", "application/pdf": ".pdf"}
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A page that a search found."""
+
+    url: str
+    title: str
+    snippet: str
+
+
+class WebRetriever:
+    """Web search as a retriever. Safe to call from many threads.
+
+    Args:
+        name: `searxng:URL` of an instance that answers in JSON (`search.formats` in its settings), or `google:ENGINE`
+            with the id of a Programmable Search Engine; its key is read from `GOOGLE_API_KEY`.
+        per_page: passages of a page, from its beginning: 1 takes introductions, as the Self-RAG paper does (B.2).
+        pages: whether pages are read; else the engine's snippets are the passages, as where a page cannot be read.
+        splitting: how long passages are.
+        timeout: seconds for a search, and for each page.
+        private: whether pages at private addresses are read, too, for a search of one's own network.
+        google: address of Google's API.
+
+    Raises:
+        UserError: another name, or there is no key.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        per_page: int = 1,
+        pages: bool = True,
+        splitting: Splitting | None = None,
+        timeout: float = 20.0,
+        private: bool = False,
+        google: str = GOOGLE,
+    ) -> None:
+        kind, _, rest = name.partition(":")
+        if kind not in ("searxng", "google") or not rest:
+            raise UserError(f"{name!r:.80} is no web search; give {FORMS}")
+        whole("per_page", per_page)
+        number("timeout", timeout, above=True)
+        self._client = httpx.Client(timeout=timeout, headers={"User-Agent": "selfrag"})
+        self._per_page, self._pages, self._private = per_page, pages, private
+        self._splitting = splitting or Splitting()
+        self._search: Callable[[str, int], list[Hit]]
+        if kind == "searxng":
+            web_address(rest, "http://127.0.0.1:8888")
+            self._search = lambda query, k: self._searxng(f"{rest.rstrip('/')}/search", query, k)
+        else:
+            key = os.environ.get(KEY, "").strip()
+            if not key:
+                raise UserError(f"{name} needs a key; set {KEY}")
+            self._search = lambda query, k: self._google(google, {"key": key, "cx": rest}, query, k)
+
+    def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
+        """For each query up to `k` passages, in the order of the search engine.
+
+        Raises:
+            UserError: the search cannot be reached, refuses, or answers something else. A page that cannot be read
+                leaves its snippet.
+        """
+        whole("k", k, 0)
+        if not queries or k == 0:
+            return [[] for _ in queries]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return [
+                [p for found in pool.map(self._passages, self._search(query, k)) for p in found][:k]
+                for query in queries
+            ]
+
+    def _searxng(self, address: str, query: str, k: int) -> list[Hit]:
+        found = self._asked(address, {"q": query, "format": "json"}).get("results", [])
+        return _hits(found, k, url="url", snippet="content")
+
+    def _google(self, address: str, own: Mapping[str, str], query: str, k: int) -> list[Hit]:
+        # Ten is the API's most, and a search without results has no list.
+        found = self._asked(address, {**own, "q": query, "num": str(min(10, k))}).get("items", [])
+        return _hits(found, k, url="link", snippet="snippet")
+
+    def _asked(self, address: str, fields: Mapping[str, str]) -> dict[str, Any]:
+        shown = address.rpartition("@")[2][:120]  # neither a password nor a key is printed
+        try:
+            with self._client.stream("GET", address, params=dict(fields)) as reply:
+                content = _limited(reply)
+        except httpx.HTTPError as error:
+            raise UserError(f"{shown} cannot be searched: {type(error).__name__}") from error
+        if reply.status_code != 200:
+            raise UserError(f"{shown} answered {reply.status_code}: {content[:200].decode(errors='replace')}")
+        try:
+            given = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{shown} did not answer in JSON; SearXNG needs json among its formats") from error
+        if not isinstance(given, dict):
+            raise UserError(f"{shown} answered {type(given).__name__}, not an object")
+        return given
+
+    def _passages(self, hit: Hit) -> list[Passage]:
+        found = self._read(hit) if self._pages else []
+        return found or ([Passage(hit.url, hit.snippet, hit.title)] if hit.snippet.strip() else [])
+
+    def _read(self, hit: Hit) -> list[Passage]:
+        """The first passages of a page; none where it cannot be read."""
+        try:
+            kind, content = self._fetched(hit.url)
+            with TemporaryDirectory() as folder:
+                path = Path(folder) / f"page{kind}"
+                path.write_bytes(content)
+                finder = sentence_finder(self._splitting.sentences)
+                rows = read_document(path, kind, hit.title or hit.url, self._splitting, finder)
+                kept = list(islice(rows, self._per_page))
+        except (httpx.HTTPError, OSError, UserError, ValueError):
+            return []
+        return [Passage(f"{hit.url}#{place}", row.passage.text, row.passage.title) for place, row in enumerate(kept, 1)]
+
+    def _fetched(self, url: str) -> tuple[str, bytes]:
+        """Kind and content of a page; each address on the way to it is checked.
+
+        Raises:
+            UserError: a private address, too many redirects, an error, or a kind of file that is not read.
+        """
+        for _ in range(_REDIRECTS):
+            if not (self._private or _is_public(url)):
+                raise UserError(f"{url[:80]} is no public address")
+            with self._client.stream("GET", url) as reply:
+                if reply.next_request is not None:
+                    url = str(reply.next_request.url)
+                    continue
+                kind = _KINDS.get(reply.headers.get("content-type", "").partition(";")[0].strip().lower())
+                if reply.status_code != 200 or kind is None:
+                    raise UserError(f"{url[:80]} gives no page")
+                return kind, _limited(reply)
+        raise UserError(f"{url[:80]}: too many redirects")
+
+
+def _limited(reply: httpx.Response) -> bytes:
+    """The body, of which no more than `_MOST` bytes are read."""
+    content = bytearray()
+    for part in reply.iter_bytes():
+        content += part
+        if len(content) > _MOST:
+            break
+    return bytes(content[:_MOST])
+
+
+def _hits(found: Any, k: int, *, url: str, snippet: str) -> list[Hit]:
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise UserError("the web search answered no list of pages")
+    kept: dict[str, Hit] = {}
+    for one in found:
+        address = one.get(url)
+        if isinstance(address, str) and address.startswith(("http://", "https://")):
+            texts = (one.get(name) for name in ("title", snippet))
+            kept.setdefault(address, Hit(address, *(text if isinstance(text, str) else "" for text in texts)))
+    return list(kept.values())[:k]
+
+
+def _is_public(url: str) -> bool:
+    """Whether all addresses of a host are public: no search engine may point us into the user's own network."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or parts.hostname is None:
+        return False
+    try:
+        places = socket.getaddrinfo(parts.hostname, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return False
+    return all(ipaddress.ip_address(str(place[4][0]).partition("%")[0]).is_global for place in places)

@@ -1,0 +1,148 @@
+"""Web search against a server on this machine, and retrievers joined."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from retrieval.errors import UserError
+from retrieval.joining import join
+from retrieval.passage import Passage
+from retrieval.web import WebRetriever
+from selfrag.loading import load_retriever
+
+HTML = (
+    "<html><head><title>Curie</title><script>alert(1)</script></head><body><nav>Menu</nav>"
+    "<p>Marie Curie was a physicist. She was born in Warsaw.</p><h2>Prizes</h2><p>She won two.</p></body></html>"
+)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """A SearXNG, a Google and the pages that they find."""
+
+    def do_GET(self) -> None:
+        place, fields = urlsplit(self.path), parse_qs(urlsplit(self.path).query)
+        self.server.asked.append((place.path, fields))
+        here = f"http://127.0.0.1:{self.server.server_port}"
+        names = ["html", "moved", "gone", "zip", "html", "empty", "loop"]
+        if place.path == "/search":
+            found = [{"url": f"{here}/{n}", "title": f"T {n}", "content": f"Snippet {n}."} for n in names]
+            self.reply(json.dumps({"results": [*found, {"url": "file:///etc/passwd", "title": "", "content": "no"}]}))
+        elif place.path == "/google":
+            items = [{"link": f"{here}/{n}", "title": n, "snippet": f"Snippet {n}."} for n in names]
+            self.reply(json.dumps({"items": items[: int(fields["num"][0])]}))
+        elif place.path == "/html":
+            self.reply(HTML, "text/html; charset=utf-8")
+        elif place.path in ("/moved", "/loop"):
+            self.send_response(302)
+            self.send_header("Location", "/html" if place.path == "/moved" else "/loop")
+            self.end_headers()
+        elif place.path == "/zip":
+            self.reply("PK", "application/zip")
+        elif place.path == "/empty":
+            self.reply("", "text/html")
+        elif place.path == "/broken/search":
+            self.reply("<html>", "text/html")
+        else:
+            self.reply("no such page", "text/html", 404)
+
+    def reply(self, text: str, kind: str = "application/json", status: int = 200) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def web():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.asked = []
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def address(web) -> str:
+    return f"http://127.0.0.1:{web.server_port}"
+
+
+def test_pages_that_searxng_finds_become_passages(web):
+    [found] = WebRetriever(f"searxng:{address(web)}", private=True)(["Who was Curie?"], 9)
+    assert [(p.id.rpartition("/")[2], p.title, p.text) for p in found] == [
+        ("html#1", "Curie", "Marie Curie was a physicist. She was born in Warsaw."),
+        ("moved#1", "Curie", "Marie Curie was a physicist. She was born in Warsaw."),
+        ("gone", "T gone", "Snippet gone."),  # what cannot be read leaves its snippet
+        ("zip", "T zip", "Snippet zip."),
+        ("empty", "T empty", "Snippet empty."),
+        ("loop", "T loop", "Snippet loop."),
+    ]
+    assert web.asked[0] == ("/search", {"q": ["Who was Curie?"], "format": ["json"]})
+    [[first, second]] = WebRetriever(f"searxng:{address(web)}", private=True, per_page=2)(["?"], 2)
+    assert (first.text, second.title, second.text) == (found[0].text, "Prizes", "She won two.")
+
+
+def test_google_is_asked_with_the_users_key(web, monkeypatch):
+    monkeypatch.delenv("GOOGLE_API_KEY", raising=False)
+    with pytest.raises(UserError, match="google:cx needs a key; set GOOGLE_API_KEY"):
+        WebRetriever("google:cx")
+    monkeypatch.setenv("GOOGLE_API_KEY", "secret")
+    search = WebRetriever("google:cx", google=f"{address(web)}/google", pages=False)
+    assert [[p.text for p in found] for found in search(["a", "b"], 2)] == [["Snippet html.", "Snippet moved."]] * 2
+    assert web.asked == [("/google", {"key": ["secret"], "cx": ["cx"], "q": [q], "num": ["2"]}) for q in "ab"]
+    with pytest.raises(UserError, match="answered 404") as caught:
+        WebRetriever("google:cx", google=f"{address(web)}/nowhere")(["a"], 1)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_page_at_a_private_address_is_not_asked_for(web):
+    [found] = WebRetriever(f"searxng:{address(web)}")(["?"], 2)
+    assert [p.text for p in found] == ["Snippet html.", "Snippet moved."]
+    assert [path for path, _ in web.asked] == ["/search"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("searxng:", "is no web search; give searxng:URL or google:ENGINE"),
+        ("bing:x", "is no web search"),
+        ("searxng:ftp://x", "is not a web address"),
+    ],
+)
+def test_another_name_is_refused(name, said):
+    with pytest.raises(UserError, match=said):
+        WebRetriever(name)
+
+
+def test_a_server_that_answers_something_else_is_one_line(web):
+    with pytest.raises(UserError, match="did not answer in JSON; SearXNG needs json among its formats"):
+        WebRetriever(f"searxng:{address(web)}/broken")(["?"], 1)
+    with pytest.raises(UserError, match="cannot be searched: ConnectError"):
+        WebRetriever("searxng:http://127.0.0.1:9")(["?"], 1)
+
+
+A = [Passage(f"a{n}", f"A {n}.") for n in range(4)]
+B = [Passage("b0", "A 1."), Passage("b1", "B 1.")]
+
+
+def test_joined_retrievers_take_turns():
+    found = join(A, lambda queries, k: [B[:k] for _ in queries])
+    assert [[p.id for p in row] for row in found(["q", "r"], 5)] == [["a0", "b0", "b1", "a2", "a3"]] * 2
+    assert [p.id for p in found(["q"], 2)[0]] == ["a0", "b0"]
+    assert found(["q"], 0) == [[]]
+    with pytest.raises(UserError, match="1 retrievers to join"):
+        join(A)
+
+
+def test_names_joined_by_a_comma_are_one_retriever(web):
+    both = load_retriever(f"searxng:{address(web)},searxng:{address(web)}/broken", demo=False)
+    assert len(both.retrievers) == 2
+    with pytest.raises(UserError, match="did not answer in JSON"):
+        both(["?"], 1)
