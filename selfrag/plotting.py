@@ -1,9 +1,11 @@
-"""Writing a matplotlib figure: whole or not at all, and the same bytes for the same figure. Draws nothing itself."""
+"""Figures: the points that nothing beats (a Pareto front), and writing a matplotlib figure, whole or not at all."""
 
 from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +62,21 @@ def _settle(figure: Any) -> None:
     figure.set_layout_engine("none")
     for axes in figure.axes:
         axes.set_position([round(value, 4) for value in axes.get_position().bounds])
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A setting or a system between a price and a gain."""
+
+    price: float  # to be low, such as the retrieval rate
+    gain: float  # to be high, such as accuracy
+
+    def beats(self, other: Point) -> bool:
+        """At least as good in both, and better in one."""
+        return self.price <= other.price and self.gain >= other.gain and self != other
+
+
+def front(points: Mapping[str, Point]) -> list[str]:
+    """Names of the points that none beats, cheapest first; of equal ones each is in."""
+    kept = [name for name, one in points.items() if not any(other.beats(one) for other in points.values())]
+    return sorted(kept, key=lambda name: points[name].price)

@@ -1,5 +1,326 @@
-"""One HTML page about a file of training rows: statistics, plots and sampled rows with how they were made."""
+"""The page about training rows: reads statistics and a seeded sample, and renders them with `page.html.j2`.
 
-from critic.inspect.page import Inspection, inspect_rows, render
+The page is one file that opens from disk, runs no script and asks no address for anything.
+"""
 
-__all__ = ["Inspection", "inspect_rows", "render"]
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from critic.sources.mixture import Sample
+from retrieval.errors import UserError
+from selfrag.jsonl import read_jsonl
+from selfrag.pages import COLOURS, GROUP_OF, NAMES, document, picked_out, slug, visible
+from selfrag.pages import style_sheet as style
+from selfrag.provenance import sha256
+from selfrag.reflection.labels import GROUPS, ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet, Role
+from selfrag.training.rows import Evidence, Part, Row, Text, Token, read_rows
+
+WORDS = (0, 1, 6, 11, 21, 51, 101, 201, 501)
+"""Lower edges of the classes of lengths, in words of written text."""
+
+_EXAMPLES = 5
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts over the rows of one source, or of all."""
+
+    rows: int = 0  # how many
+    retrieving: int = 0  # rows in which `[Retrieval]` occurs at least once (Table 3)
+    tokens: Counter[str] = field(default_factory=Counter)  # occurrences of each reflection token
+    # rows by number of segments, which are as many as there are Retrieve tokens
+    segments: Counter[int] = field(default_factory=Counter)
+    passages: Counter[int] = field(default_factory=Counter)  # rows by number of passages
+    # rows by class of length, named by the lower edge; passages do not count
+    words: Counter[int] = field(default_factory=Counter)
+
+    def add(self, row: Row) -> None:
+        """Count one row."""
+        tokens = [part.token for part in row.target if isinstance(part, Token)]
+        words = sum(len(part.text.split()) for part in row.target if isinstance(part, Text))
+        self.rows += 1
+        self.retrieving += RETRIEVE.tokens[0] in tokens
+        self.tokens.update(tokens)
+        self.segments[sum(GROUP_OF[token].role is Role.RETRIEVE for token in tokens)] += 1
+        self.passages[sum(isinstance(part, Evidence) for part in row.target)] += 1
+        self.words[max(edge for edge in WORDS if edge <= words)] += 1
+
+    def labels(self, group: LabelSet) -> list[int]:
+        """Occurrences of the labels of a group, in their order."""
+        return [self.tokens[token] for token in group.tokens]
+
+
+def together(tallies: Sequence[Tally]) -> Tally:
+    """The sum of tallies."""
+    total = Tally(sum(tally.rows for tally in tallies), sum(tally.retrieving for tally in tallies))
+    for name in ("tokens", "segments", "passages", "words"):
+        for tally in tallies:
+            getattr(total, name).update(getattr(tally, name))
+    return total
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Counts of a whole data set."""
+
+    # a tally for each source, in the order in which they appear
+    sources: dict[str, Tally] = field(default_factory=dict)
+    problems: Counter[str] = field(default_factory=Counter)  # rows with each problem of form
+    examples: dict[str, list[str]] = field(default_factory=dict)  # ids of the first rows with it
+
+    def add(self, row: Row) -> None:
+        """Count one row."""
+        self.sources.setdefault(row.source, Tally()).add(row)
+        for problem in problems(row.target):
+            self.problems[problem] += 1
+            if self.problems[problem] <= _EXAMPLES:
+                self.examples.setdefault(problem, []).append(row.id)
+
+    @property
+    def total(self) -> Tally:
+        """Counts over all sources."""
+        return together(list(self.sources.values()))
+
+    def largest(self, most: int) -> list[tuple[str, Tally]]:
+        """Sources by falling size; where there are more than `most`, the last one stands for the rest."""
+        ordered = sorted(self.sources.items(), key=lambda item: (-item[1].rows, item[0]))
+        if len(ordered) <= most:
+            return ordered
+        rest = [tally for _, tally in ordered[most - 1 :]]
+        return [*ordered[: most - 1], (f"{len(rest)} more sources", together(rest))]
+
+
+def problems(target: Sequence[Part]) -> list[str]:
+    """What differs from the form of a target (paper, Table 4), a line for each kind; empty where nothing does."""
+    return list(dict.fromkeys(_problems(target)))
+
+
+def _problems(target: Sequence[Part]) -> Iterator[str]:
+    roles = [GROUP_OF[part.token].role if isinstance(part, Token) else None for part in target]
+    uses = roles.count(Role.UTILITY)
+    if roles[0] is not Role.RETRIEVE:
+        yield "does not begin with a Retrieve token"
+    if uses != 1:
+        yield f"{'no' if not uses else 'more than one'} Utility token"
+    elif roles[-1] is not Role.UTILITY:
+        yield "the Utility token is not the last"
+    retrieval = Token("[Retrieval]")
+    for number, part in enumerate(target):
+        after = number + 1
+        if part == retrieval and not (after < len(target) and isinstance(target[after], Evidence)):
+            yield "[Retrieval] without a passage after it"
+        if isinstance(part, Evidence) and (number == 0 or target[number - 1] != retrieval):
+            yield "a passage without [Retrieval] before it"
+        if isinstance(part, Evidence) and (after == len(target) or roles[after] is not Role.RELEVANCE):
+            yield "a passage without an IsRel token after it"
+    evidence = irrelevant = False
+    for part, role in zip(target, roles, strict=True):
+        evidence |= isinstance(part, Evidence)
+        irrelevant = part == Token("[Irrelevant]") or (irrelevant and role is not Role.RETRIEVE)
+        if part == Token("[Continue to Use Evidence]") and not evidence:
+            yield "[Continue to Use Evidence] before any passage"
+        if role is Role.SUPPORT and not evidence:
+            yield "an IsSup token without a passage"
+        elif role is Role.SUPPORT and irrelevant:
+            yield "an IsSup token after an irrelevant passage"
+
+
+MOST_SOURCES = 20
+"""Sources in a table or plot; the smaller ones share the last line."""
+MOST_PARTS = 200
+"""Parts of a target that are shown."""
+
+_MANY = 6  # values of a histogram before the last one stands for all above
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What there is to show."""
+
+    files: tuple[tuple[str, str], ...]  # name and SHA-256 of each file of rows
+    seed: int  # of the sample
+    statistics: Statistics  # of all rows
+    # rows of every source as evenly as there are enough, by source and then in the order of the files
+    sample: tuple[Row, ...]
+    # record of each sampled row that has one, by id
+    provenance: dict[str, dict[str, Any]] = field(default_factory=dict)
+    # how often each rule chose a passage, over all provenance records
+    rules: Counter[str] = field(default_factory=Counter)
+    recorded: int = 0  # number of provenance records; 0 without
+
+
+def inspect_rows(
+    files: Sequence[str | Path],
+    *,
+    count: int = 40,
+    seed: int = 0,
+    provenance: Sequence[str | Path] = (),
+    progress: Callable[[Iterator[Row]], Iterator[Row]] = iter,
+) -> Inspection:
+    """Read all rows once and keep `count` of them.
+
+    Args:
+        files: JSON lines of training rows (`.gz` allowed), such as the shards of one data set.
+        count: rows to show, at least 0.
+        seed: of the sample; the same seed and rows give the same sample.
+        provenance: JSON lines with the `id` of a row; other keys are shown as far as they are known.
+        progress: wraps the stream of rows, to show how far it is.
+
+    Raises:
+        UserError: a file cannot be read, a row is bad, an id occurs twice, or there is no row; names `file:line`.
+    """
+    if count < 0:
+        raise UserError(f"count={count}; 0 rows or more can be shown")
+    statistics, seen = Statistics(), set[str]()
+    samples: dict[str, Sample[Row]] = {}
+    for row in progress(chain.from_iterable(read_rows(file) for file in files)):
+        if len(files) > 1:
+            if row.id in seen:
+                raise UserError(f"id {row.id!r:.80} occurs in two files")
+            seen.add(row.id)
+        statistics.add(row)
+        samples.setdefault(row.source, Sample(count, seed)).add(row.id, row)
+    if not statistics.sources:
+        raise UserError(f"no rows in {', '.join(str(file) for file in files) or 'no file'}")
+    chosen = tuple(_shared_out([sample.items() for sample in samples.values()], count, seed))
+    wanted, records, rules, recorded = {row.id for row in chosen}, {}, Counter[str](), 0
+    for record in chain.from_iterable(read_jsonl(file, _identified) for file in provenance):
+        recorded += 1
+        rules.update(segment["rule"].partition(", ")[0][:120] for segment in _segments(record) if _ruled(segment))
+        if record["id"] in wanted:
+            records[record["id"]] = record
+    named = tuple((Path(file).name, sha256(Path(file))) for file in files)
+    return Inspection(named, seed, statistics, chosen, records, rules, recorded)
+
+
+def _shared_out(samples: Sequence[Sequence[Row]], count: int, seed: int) -> Iterator[Row]:
+    """At most `count` rows, a round at a time over the samples; within each the ones that its draw prefers."""
+    rounds = ((place, number) for place in range(count) for number, one in enumerate(samples) if place < len(one))
+    sizes = Counter(number for (_, number), _ in zip(rounds, range(count), strict=False))
+    for number, sample in enumerate(samples):
+        smaller: Sample[Row] = Sample(sizes[number], seed)
+        for row in sample:
+            smaller.add(row.id, row)
+        yield from smaller.items()
+
+
+def _identified(record: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(record.get("id"), str):
+        raise UserError(f"a provenance record needs the 'id' of its row, found {json.dumps(list(record))[:80]}")
+    return record
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _segments(record: Mapping[str, Any]) -> list[Any]:
+    return _listed(record.get("segments"))
+
+
+def _ruled(segment: Any) -> bool:
+    return isinstance(segment, dict) and isinstance(segment.get("rule"), str)
+
+
+def render(inspection: Inspection) -> str:
+    """The page as text. The same inspection gives the same page; whatever the rows hold is text on it."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(loader=PackageLoader("critic", "inspect"), autoescape=True, undefined=StrictUndefined)
+    filters = {"visible": visible, "slug": slug, "listed": _listed, "figure": _figure, "share": _share}
+    environment.filters |= {**filters, "judgment": _judgment, "pretty": _pretty}
+    total = inspection.statistics.total
+    used = {part.token for row in inspection.sample for part in row.target if isinstance(part, Token)}
+    tokens = [token for token in COLOURS if token in used]
+    sources = [*inspection.statistics.largest(MOST_SOURCES), ("all", total)]
+    body = environment.get_template("page.html.j2").render(
+        inspection=inspection,
+        shown=f"{len(inspection.sample):,} of {total.rows:,} rows, seed {inspection.seed}",
+        sources=[(name, tally, _figures(tally)) for name, tally in sources],
+        groups=[(NAMES[group.role], group, _spoken(group, sources)) for group in GROUPS],
+        plots=_lengths(total),
+        filters=[(token, sum(Token(token) in row.target for row in inspection.sample)) for token in tokens],
+        problems=problems,
+        most_parts=MOST_PARTS,
+    )
+    names = ", ".join(name for name, _ in inspection.files[:3]) + (" ..." if len(inspection.files) > 3 else "")
+    own = [picked_out(f"show-{slug(token)}", f"article:not(.has-{slug(token)})") for token in tokens]
+    return document(f"Training rows: {visible(names, 120)}", style(*own), body)
+
+
+def _figures(tally: Tally) -> Iterator[str]:
+    """The columns of Table 3."""
+    yield f"{tally.rows:,}"
+    yield f"{tally.retrieving / tally.rows:.1%}"
+    for histogram in (tally.segments, tally.passages):
+        yield f"{sum(value * count for value, count in histogram.items()) / tally.rows:.2f}"
+    for group in (ISREL, ISSUP):
+        counts = tally.labels(group)
+        yield f"{counts[0] / sum(counts):.1%}" if sum(counts) else "-"
+    grades = tally.labels(ISUSE)
+    yield f"{sum(n * count for n, count in enumerate(grades, 1)) / sum(grades):.2f}" if sum(grades) else "-"
+
+
+def _spoken(group: LabelSet, sources: Sequence[tuple[str, Tally]]) -> str:
+    """The shares of a group's labels by source, for those who hear the page."""
+    said = []
+    for name, tally in sources:
+        counts = tally.labels(group)
+        shares = [
+            f"{label.name} {count:,} ({count / sum(counts):.1%})"
+            for label, count in zip(group, counts, strict=True)
+            if count
+        ]
+        said += [f"{visible(name, 60)}: {', '.join(shares)}"] if shares else []
+    return "; ".join(said) or "none"
+
+
+def _lengths(total: Tally) -> dict[str, dict[str, int]]:
+    """Name of a plot -> its columns."""
+    lengths = {}
+    for low, high in zip(WORDS, [*WORDS[1:], 0], strict=True):
+        name = "0" if low == 0 else f"{low}+" if not high else f"{low}-{high - 1}"
+        lengths[name] = total.words[low]
+    return {
+        "Words of written text a row, without passages": lengths,
+        "Segments a row": _histogram(total.segments),
+        "Passages a row": _histogram(total.passages),
+    }
+
+
+def _histogram(values: Counter[int]) -> dict[str, int]:
+    bars = {str(n): values[n] for n in range(min(max(values), _MANY) + 1)}
+    if max(values) > _MANY:
+        bars[f"{_MANY + 1}+"] = sum(count for value, count in values.items() if value > _MANY)
+    return bars
+
+
+def _figure(value: Any) -> str:
+    return "-" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _share(judgment: Mapping[str, Any]) -> Any:
+    """The probability of a judgment's label in a provenance record, where it is as expected."""
+    label, shares = judgment.get("label"), judgment.get("p")
+    return shares.get(label) if isinstance(shares, Mapping) and isinstance(label, str) else None
+
+
+def _judgment(judgment: Any) -> str:
+    """A judgment of a provenance record with its distribution; empty for what is none."""
+    if not isinstance(judgment, Mapping):
+        return ""
+    shares = judgment.get("p")
+    listed = shares.items() if isinstance(shares, Mapping) else ()
+    shown = ", ".join(f"{key} {_figure(share)}" for key, share in listed)
+    return f"{judgment.get('label')}{f' ({shown})' if shown else ''}"
+
+
+def _pretty(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False, indent=1)

@@ -9,9 +9,9 @@ from selfrag.errors import UserError, require
 from selfrag.evaluation.comparison import Comparison, Row, Table
 from selfrag.evaluation.intervals import Estimate
 from selfrag.evaluation.metrics.registry import is_count, scale_of
-from selfrag.evaluation.pareto import Point, front
 from selfrag.evaluation.tables import tables, title
 from selfrag.pages import visible
+from selfrag.plotting import Point, front
 
 TOKENS = ("prompt_tokens", "generated_tokens")
 _WIDTH, _HEADING, _LINE = 12.0, 1.4, 0.32  # inches: of a row of panels, of its titles and axes, of a system

@@ -26,7 +26,6 @@ from selfrag.evaluation.items import Item
 from selfrag.evaluation.metrics.answers import FLUENCY, FROM_MEMORY, REPEATED, UNCITED, UNSEEN, repeated_bigrams
 from selfrag.evaluation.metrics.output import Output
 from selfrag.evaluation.metrics.registry import ratio
-from selfrag.evaluation.pareto import Point, front
 from selfrag.evaluation.presets import preset
 from selfrag.experiments.ablations import Ablated, ablations, against_paper, write_ablation
 from selfrag.experiments.best_setting import Goal, Limit, choose, halves
@@ -47,6 +46,7 @@ from selfrag.experiments.sweeps import (
     system_runs,
     write_sweep,
 )
+from selfrag.plotting import Point, front
 from selfrag.reflection.weights import Weights
 
 

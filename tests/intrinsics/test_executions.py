@@ -18,7 +18,7 @@ from selfrag.decoding.requests import Failed
 from selfrag.errors import UserError
 from selfrag.intrinsics import Answerability, Library, QueryRewrite
 from selfrag.intrinsics.execution.choose import split_name
-from selfrag.intrinsics.execution.combined import Weighing
+from selfrag.intrinsics.execution.learned import Weighing
 from selfrag.intrinsics.execution.words import bm25, content_words, overlap
 from selfrag.intrinsics.flows import named
 from selfrag.intrinsics.flows.progress import SelfRAGWriter

@@ -12,7 +12,7 @@ import pytest
 
 from learn_combined import Example, ablation, fit, left_out
 from selfrag.errors import UserError
-from selfrag.intrinsics.execution.combined import FEATURES, Weighing
+from selfrag.intrinsics.execution.learned import FEATURES, Weighing
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "learn_combined.py"
 

@@ -11,9 +11,8 @@ from selfrag.errors import UserError, VocabularyError
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.catalog import find
 from selfrag.intrinsics.contract import Codec, Execution, Executor
-from selfrag.intrinsics.execution.certainty import ScoreCalibrator, TraceCertainty
-from selfrag.intrinsics.execution.combined import Combined, Weighing
 from selfrag.intrinsics.execution.critiques import VIEWS
+from selfrag.intrinsics.execution.learned import Combined, ScoreCalibrator, TraceCertainty, Weighing
 from selfrag.intrinsics.execution.tokens import Tokens
 from selfrag.intrinsics.execution.words import BM25, Overlap
 from selfrag.prompting import Prompting

@@ -5,8 +5,7 @@ from __future__ import annotations
 import browsing
 import inspected
 
-from critic.inspect import Inspection, render
-from critic.inspect.page import Statistics
+from critic.inspect import Inspection, Statistics, render
 
 browser = browsing.browser
 

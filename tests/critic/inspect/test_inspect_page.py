@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structure import Structure
 
-from critic.inspect import Inspection, render
-from critic.inspect.page import MOST_PARTS, Statistics
+from critic.inspect import MOST_PARTS, Inspection, Statistics, render
 from selfrag.pages import LONGEST
 from selfrag.training.rows import Row, Text, Token
 

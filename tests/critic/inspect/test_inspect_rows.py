@@ -8,8 +8,7 @@ import inspected
 import pytest
 
 from critic.cli.main import main
-from critic.inspect import inspect_rows
-from critic.inspect.page import Statistics, Tally, problems
+from critic.inspect import Statistics, Tally, inspect_rows, problems
 from retrieval.errors import UserError
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE
 from selfrag.training.rows import Evidence, Text, Token, write_rows
