@@ -44,6 +44,7 @@ def in_precision(contest, precision):
     return replace(contest, config=replace(contest.config, precision=precision))
 
 
+@pytest.mark.slow  # a process each that loads everything
 @pytest.mark.parametrize("system", [name for name in SYSTEMS if name != "plain"])
 @pytest.mark.parametrize(("precision", "first", "all_of_them"), [("bf16", 0.01, 0.03), ("fp32", 1e-5, 1e-4)])
 def test_every_system_sees_the_same_rows_and_has_the_same_losses(contest, plain, system, precision, first, all_of_them):
