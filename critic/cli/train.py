@@ -144,6 +144,9 @@ def evaluate(
     train: Annotated[
         Path | None, typer.Option(help="Training rows for the baselines majority label and tf-idf.")
     ] = None,
+    generator: Annotated[
+        str | None, typer.Option(help="Model with reflection tokens, which judges by them: a folder, a name, or demo.")
+    ] = None,
     engine: Annotated[str | None, typer.Option(help="vllm or transformers.", show_default="the best one")] = None,
     out: Annotated[
         Path | None,
@@ -157,6 +160,6 @@ def evaluate(
     from critic.evaluation.figures import report
     from critic.evaluation.run import Subjects, run_evaluation
 
-    subjects = Subjects(critic, base, train, engine)
+    subjects = Subjects(critic, base, train, engine, generator)
     found = run_evaluation(rows, subjects, out=out, seed=seed, say=lambda text: typer.echo(text, err=True))
     show_markdown(report(found, next(iter(found))) + "\n")

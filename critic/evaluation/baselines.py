@@ -1,7 +1,7 @@
-"""What a trained critic must beat: the most frequent label, tf-idf with logistic regression, the untrained base.
+"""What stands beside a trained critic: the most frequent label, tf-idf with logistic regression, other models.
 
 The first two read no language: what they get right, the data give away. The untrained base is asked with the words that
-a hosted teacher gets, so its figures say what prompting alone is worth.
+a hosted teacher gets, so its figures say what prompting alone is worth. A generator judges by its own tokens.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from functools import partial
 from typing import Any
 
 from critic.cases import Case, Labelled
-from critic.student.prompt import Prompt
+from critic.student.prompt import CHARACTERS_A_TOKEN, Limits, Prompt, cut
 from critic.teacher.forms import OWN, answers
 from selfrag.errors import UserError, VocabularyError, require
+from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment, Source
+from selfrag.reflection.labels import ISREL, ISSUP
+from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec, TextCodec
 
 PARTS: Mapping[str, Callable[[Case], str]] = {
@@ -164,3 +167,64 @@ class PromptedCodec:
             return replace(made, dropped=+dropped)  # without zeros: not every form shows the passage
         dropped = Counter({"task": len(asked) - room})
         return Prompt((*self.text.bos_ids, *asked[-room:]), options, +dropped)
+
+
+@dataclass(frozen=True)
+class GeneratorCodec:
+    """What `StudentCritic` asks a generator with: its own reflection tokens, read where training puts them (C.1).
+
+    Retrieve is due before the output, which a generator does not see; a passage stands before what precedes, as the one
+    in use. IsRel follows a passage, IsSup the output, IsUse all of it, with the most favourable tokens before them.
+    """
+
+    prompting: Prompting
+    limits: Limits = Limits(evidence=256, preceding=256, output=512, instruction=512)  # noqa: RUF009 - frozen value
+
+    @classmethod
+    def from_tokenizer(cls, tokenizer: Any) -> GeneratorCodec:
+        """For a Hugging Face tokenizer.
+
+        Raises:
+            VocabularyError: it lacks reflection tokens, or EOS.
+        """
+        return cls(Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer)))
+
+    @property
+    def eos_id(self) -> int:
+        """Ends an answer."""
+        return self.prompting.vocabulary.eos_id
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of the longest prompt with its label; 16 for the tokens around the parts."""
+        return len(self.prompting.prompt("x")) + self.limits.most + 16
+
+    def prompt(self, case: Case) -> Prompt:
+        """The training layout up to where the group's token is due."""
+        vocabulary, dropped = self.prompting.vocabulary, Counter[str]()
+        parts = {part: self._part(case, part, dropped) for part in ("instruction", "preceding", "output")}
+        codec, layout = self.prompting.codec, self.prompting.layout
+        ids = [*codec.bos_ids, *codec.encode(layout.before), *parts["instruction"], *codec.encode(layout.after)]
+        shown: list[int] = []
+        if case.evidence is not None:
+            evidence = self.prompting.evidence(case.evidence, self.limits.evidence)
+            dropped["evidence"] = evidence.dropped_tokens
+            shown = [vocabulary.retrieve[0], *evidence.ids]
+        relevant, supported = vocabulary.group(ISREL)[0], vocabulary.group(ISSUP)[0]
+        before = [vocabulary.retrieve[1], *parts["preceding"]] if parts["preceding"] else []
+        if case.group == "Retrieve":
+            ids += [*shown, relevant, *parts["preceding"]] if shown else before
+        elif case.group == "IsRel":
+            ids += [*before, *shown]
+        else:
+            lead = [*shown, relevant] if shown else [] if before else [vocabulary.retrieve[1]]
+            ids += [*before, *lead, *parts["output"]]
+            ids += [supported] if case.group == "IsUse" and shown else []
+        options = tuple((token,) for token in vocabulary.group(case.labels))
+        return Prompt(tuple(ids), options, +dropped)
+
+    def _part(self, case: Case, part: str, dropped: Counter[str]) -> list[int]:
+        limit: int = getattr(self.limits, part)
+        ids = self.prompting.codec.encode(getattr(case, part)[: CHARACTERS_A_TOKEN * 4 * limit])
+        dropped[part] = max(0, len(ids) - limit)
+        return cut(ids, limit, part)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from critic.cases import Case, Critic, Labelled, read_labelled, rows_file
-from critic.evaluation.baselines import MajorityCritic, PromptedCodec, TfidfCritic
+from critic.evaluation.baselines import GeneratorCodec, MajorityCritic, PromptedCodec, TfidfCritic
 from critic.evaluation.figures import Evaluation, compare, evaluate
 from critic.student.judge import StudentCritic, load_critic
 from retrieval.atomic import write_json, writing
@@ -29,6 +29,7 @@ CHUNK = 16
 run makes the same chunks, because a model's numbers may shift with what shares its batch."""
 
 PROMPTED = "untrained base, prompted"
+GENERATOR = "generator, by its tokens"
 MAJORITY = "majority label"
 TFIDF = "tf-idf + logistic regression"
 
@@ -46,10 +47,11 @@ class Subjects:
     base: str | Path | None = None  # its base checkpoint (likewise), asked with the teacher's prompt
     train: Path | None = None  # labelled rows, or a data folder, for the baselines that count
     engine: str | None = None  # of the models; None for the best one installed
+    generator: str | Path | None = None  # directory or hub name of a model with reflection tokens
 
     def __post_init__(self) -> None:
-        if self.critic is None and self.base is None and self.train is None:
-            raise UserError("nothing to evaluate: give a critic, a base model or training rows")
+        if self.critic is None and self.base is None and self.train is None and self.generator is None:
+            raise UserError("nothing to evaluate: give a critic, a generator, a base model or training rows")
 
     def folders(self) -> dict[str, Path]:
         """Folders of the models, fetched where they are named on the hub.
@@ -65,6 +67,8 @@ class Subjects:
             found["critic"] = resolve_critic(self.critic)
         if self.base is not None:
             found["base"] = resolve_model(self.base)
+        if self.generator is not None:
+            found["generator"] = resolve_model(self.generator)
         return found
 
 
@@ -148,15 +152,18 @@ def _models(subjects: Subjects) -> Iterator[tuple[str, Callable[[], StudentCriti
     if subjects.critic is not None:
         yield Path(subjects.critic).name, partial(load_critic, subjects.critic, subjects.engine)
     if subjects.base is not None:
-        yield PROMPTED, partial(_prompted, subjects.base, subjects.engine)
+        yield PROMPTED, partial(_otherwise, subjects.base, subjects.engine, PromptedCodec)
+    if subjects.generator is not None:
+        yield GENERATOR, partial(_otherwise, subjects.generator, subjects.engine, GeneratorCodec)
 
 
-def _prompted(base: str | Path, engine: str | None) -> StudentCritic:
+def _otherwise(model: str | Path, engine: str | None, kind: type[PromptedCodec | GeneratorCodec]) -> StudentCritic:
+    """A model that is no critic, asked in its own way."""
     from selfrag.engines.select import load_engine
     from selfrag.loading import load_tokenizer, resolve_model
 
-    directory = resolve_model(base)
-    codec = PromptedCodec.from_tokenizer(load_tokenizer(directory))
+    directory = resolve_model(model)
+    codec = kind.from_tokenizer(load_tokenizer(directory))
     return StudentCritic(load_engine(engine, directory, max_model_len=codec.max_length), codec, exact=True)
 
 

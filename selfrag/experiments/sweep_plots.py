@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -147,6 +147,9 @@ def plots_of(
         shares = {m: _curve(rows, points, m) for m in (*heads, "citation_precision", *further, "retrieval_rate")}
         words = {"words": _curve(rows, points, "words")}
         panels = [Panel("percent", shares), Panel("words an answer", words, percent=False)]
+        if axis == "threshold":  # Figure 3c
+            relative = {f"{head}, normalised": normalised(shares[head]) for head in heads}
+            panels.insert(1, Panel("percent of threshold 0", {**relative, "retrieval_rate": shares["retrieval_rate"]}))
         at = next((float(v) for v, name in points if name == base and isinstance(v, int | float)), None)
         files = [folder / f"{table.name}-{axis}.{ending}" for ending in ENDINGS]
         drawn += [plot_axis(table.name, axis, panels, path, base=at) for path in files]
@@ -162,6 +165,15 @@ def plots_of(
         files = [folder / f"{table.name}-pareto-{price}.{ending}" for ending in ENDINGS]
         drawn += [plot_pareto(table.name, labels, found, path, marked=marked) for path in files]
     return [path for path in drawn if path is not None]
+
+
+def normalised(curve: Curve) -> Curve:
+    """A curve as shares of its value at the lowest place, interval ends likewise; empty where that is 0."""
+    ordered = sorted(curve, key=lambda point: point[0])
+    whole = ordered[0][1].value if ordered else 0.0
+    if not whole > 0:
+        return ()
+    return [(at, replace(e, value=e.value / whole, low=e.low / whole, high=e.high / whole)) for at, e in ordered]
 
 
 def _curve(rows: Mapping[str, Row], series: Sequence[tuple[Any, str]], metric: str) -> Curve:

@@ -17,20 +17,29 @@ from hypothesis import strategies as st
 from studied import closed, executed, job, scripted, short
 from written import passages
 
+from retrieval.passage import Passage
 from selfrag.cli.main import main
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
 from selfrag.evaluation.comparison import Comparison, read_runs
-from selfrag.evaluation.intervals import NONE, bracketed
+from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.answers import FLUENCY, FROM_MEMORY, REPEATED, UNCITED, UNSEEN, repeated_bigrams
+from selfrag.evaluation.metrics.answers import (
+    FLUENCY,
+    FROM_MEMORY,
+    FROM_MEMORY_SUBSTRING,
+    REPEATED,
+    UNCITED,
+    UNSEEN,
+    repeated_bigrams,
+)
 from selfrag.evaluation.metrics.output import Output
 from selfrag.evaluation.metrics.registry import ratio
 from selfrag.evaluation.presets import preset
 from selfrag.experiments.ablations import Ablated, ablations, against_paper, write_ablation
 from selfrag.experiments.best_setting import Goal, Limit, choose, halves
 from selfrag.experiments.studies import study, write_answers
-from selfrag.experiments.sweep_plots import Panel, places_of, plot_axis, plot_pareto
+from selfrag.experiments.sweep_plots import Panel, normalised, places_of, plot_axis, plot_pareto
 from selfrag.experiments.sweeps import (
     Axis,
     Sweep,
@@ -138,6 +147,23 @@ def test_reliance_on_memory(text: str, memory: tuple[float, float], unseen: tupl
     assert FROM_MEMORY.part(replace(ITEM, answers=None), said) is None
     assert FROM_MEMORY.part(replace(ITEM, passages=()), said) is None
     assert FROM_MEMORY.part(ITEM, None) is None
+
+
+def test_memory_by_substrings_as_the_paper_says() -> None:
+    """`Ann` is no word of the passage but a part of `Annex`: from memory by words, not by substrings (C.1)."""
+    item = replace(ITEM, answers=("Ann",), passages=(Passage("d1", "The Annex.", ""),))
+    assert FROM_MEMORY.part(item, Output("Ann")) == (1.0, 1.0)
+    assert FROM_MEMORY_SUBSTRING.part(item, Output("Ann")) == (0.0, 1.0)
+    assert FROM_MEMORY_SUBSTRING.part(item, Output("ann")) == (0.0, 0.0)
+
+
+def test_accuracy_is_normalised_by_that_of_the_lowest_threshold() -> None:
+    curve = [(0.5, Estimate(0.3, 0.2, 0.4, 9)), (0.0, Estimate(0.6, 0.5, 0.7, 9))]
+    assert [(at, found.value, found.low) for at, found in normalised(curve)] == [
+        (0.0, 1.0, pytest.approx(5 / 6)),
+        (0.5, 0.5, pytest.approx(1 / 3)),
+    ]
+    assert list(normalised([(0.0, Estimate(0.0, 0.0, 0.0, 9))])) == list(normalised([])) == []
 
 
 def test_a_front_holds_what_nothing_beats() -> None:

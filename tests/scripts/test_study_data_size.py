@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,14 +35,14 @@ def loaded():
     return module
 
 
-@given(small=st.integers(1, 100), large=st.integers(1, 100), seed=st.integers(0, 9))
+@given(small=st.integers(1, 8), large=st.integers(1, 8), seed=st.integers(0, 9))
 def test_a_share_holds_every_smaller_one(small, large, seed):
     small, large = sorted((small, large))
     nested = loaded().nested
     few, many = nested(ROWS, small, seed), nested(ROWS, large, seed)
     assert many[: len(few)] == few
-    assert len(few) == -(-8 * small // 100)
-    assert sorted(row.id for row in nested(ROWS, 100, seed)) == [row.id for row in ROWS]
+    assert len(few) == small
+    assert sorted(row.id for row in nested(ROWS, 8, seed)) == [row.id for row in ROWS]
 
 
 def test_a_share_of_nothing_is_refused(tmp_path, capsys):
@@ -49,12 +50,22 @@ def test_a_share_of_nothing_is_refused(tmp_path, capsys):
     assert "give percents from 1 to 100" in capsys.readouterr().err
 
 
+def test_more_rows_than_there_are_is_refused(tmp_path, capsys):
+    write_rows(tmp_path / "rows.jsonl", ROWS)
+    assert loaded().main([str(tmp_path / "rows.jsonl"), "f", "--base=b", f"--out={tmp_path}", "--rows=9"]) == 2
+    assert "has 8 rows; give numbers from 1 to that" in capsys.readouterr().err
+
+
+def test_a_plain_row_is_instruction_and_output():
+    assert loaded().plain(ROWS[0]) == replace(ROWS[0], target=(Text("Ann"),))
+
+
 @pytest.mark.slow
 def test_two_shares_of_a_tiny_model(tmp_path):
     write_rows(tmp_path / "rows.jsonl", ROWS)
     (tmp_path / "short.jsonl").write_text("".join(json.dumps({"id": f"q{i}", **ITEM}) + "\n" for i in range(2)))
     base = tiny.save_llama(tmp_path / "base", reflection=False)
-    words = ["rows.jsonl", "short.jsonl", f"--base={base}", "--out=out", "--share=50", "--share=100"]
+    words = ["rows.jsonl", "short.jsonl", f"--base={base}", "--out=out", "--rows=4", "--rows=8", "--plain"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     for _ in range(2):
         done = subprocess.run(
@@ -66,6 +77,6 @@ def test_two_shares_of_a_tiny_model(tmp_path):
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        assert "rows-50" in done.stdout
-    assert len((tmp_path / "out" / "train" / "50" / "rows.jsonl").read_text().splitlines()) == 4
-    assert "rows-100" in (tmp_path / "out" / "table.md").read_text()
+        assert "plain-4" in done.stdout
+    assert len((tmp_path / "out" / "train" / "4" / "rows.jsonl").read_text().splitlines()) == 4
+    assert "rows-8" in (tmp_path / "out" / "table.md").read_text()

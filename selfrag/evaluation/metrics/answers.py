@@ -333,7 +333,8 @@ FLUENCY = (METRICS["words"], REPEATED)
 
 
 # Reliance on memory (appendix C.1 of the paper): an item counts if its answer is right; it is from memory if none of
-# the gold answers that it contains stands in a passage. The paper looks for substrings, this for normalised words.
+# the gold answers that it contains stands in a passage. The paper looks for substrings (`from_memory_substring`), the
+# others for normalised words.
 
 PUBLISHED_MEMORY: Mapping[str, float] = MappingProxyType(
     {"Self-RAG 7B": 0.02, "Alpaca 7B, 13B": 0.15, "Llama2-chat 13B": 0.18, "Alpaca 30B": 0.20}
@@ -344,6 +345,11 @@ PUBLISHED_MEMORY: Mapping[str, float] = MappingProxyType(
 def from_memory(item: Item, output: Output) -> Part | None:
     """Of the right answers, those that stand in no passage of the item; None without short answers or passages."""
     return _outside(item, output, item.passages)
+
+
+def from_memory_substring(item: Item, output: Output) -> Part | None:
+    """As `from_memory`, by exact substrings: what appendix C.1 says."""
+    return _outside(item, output, item.passages, lambda text, answers: any(answer in text for answer in answers))
 
 
 def unseen(item: Item, output: Output) -> Part | None:
@@ -357,15 +363,21 @@ def uncited(item: Item, output: Output) -> Part | None:
     return None if part is None else (part[0] * (not output.cited), part[0])
 
 
-def _outside(item: Item, output: Output, passages: tuple[Passage, ...]) -> Part | None:
+def _outside(
+    item: Item,
+    output: Output,
+    passages: tuple[Passage, ...],
+    holds: Callable[[str, Sequence[str]], bool] = contains_any,
+) -> Part | None:
     if not item.answers or not item.passages:
         return None
-    given = [answer for answer in item.answers if contains_any(output.text, [answer])]
-    held = any(contains_any(f"{passage.title} {passage.text}", given) for passage in passages)
+    given = [answer for answer in item.answers if holds(output.text, [answer])]
+    held = any(holds(f"{passage.title} {passage.text}", given) for passage in passages)
     return float(bool(given) and not held), float(bool(given))
 
 
 FROM_MEMORY = Metric("from_memory", from_memory, of_failure=None)
+FROM_MEMORY_SUBSTRING = Metric("from_memory_substring", from_memory_substring, of_failure=None)
 UNSEEN = Metric("unseen", unseen, of_failure=None)
 UNCITED = Metric("from_memory_uncited", uncited, of_failure=None)
-MEMORY = (FROM_MEMORY, UNSEEN, UNCITED)
+MEMORY = (FROM_MEMORY, FROM_MEMORY_SUBSTRING, UNSEEN, UNCITED)

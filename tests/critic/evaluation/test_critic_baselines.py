@@ -10,7 +10,7 @@ import tiny
 from student_cases import PASSAGE, labelled
 
 from critic.cases import GROUPS, Case, Labelled
-from critic.evaluation.baselines import MajorityCritic, PromptedCodec, TfidfCritic
+from critic.evaluation.baselines import GeneratorCodec, MajorityCritic, PromptedCodec, TfidfCritic
 from critic.student.judge import StudentCritic
 from retrieval.passage import Passage
 from selfrag.errors import MissingExtraError, UserError
@@ -54,6 +54,9 @@ def test_without_scikit_learn_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(MissingExtraError, match="eval"):
         TfidfCritic.fit(ROWS)
+
+
+SHOWN = f"[Retrieval]<paragraph>{PASSAGE.title}\n{PASSAGE.text}</paragraph>"
 
 
 def codec(max_length=2048):
@@ -127,3 +130,29 @@ def test_a_label_that_is_not_offered_has_no_probability(tmp_path):
         judged = critic.judge([Case("Retrieve", "Add 1 and 1."), Case("Retrieve", "Q?", "So.", "It is.", PASSAGE)])
     assert judged[0].probability("Continue to Use Evidence") == 0
     assert judged[1].probability("Continue to Use Evidence") > 0
+
+
+@pytest.mark.parametrize(
+    ("case", "asked"),
+    [
+        (Case("Retrieve", "Q?"), ""),
+        (Case("Retrieve", "Q?", "One.", "Two."), "[No Retrieval]One."),
+        (Case("Retrieve", "Q?", "One.", "Two.", PASSAGE), f"{SHOWN}[Relevant]One."),
+        (Case("IsRel", "Q?", evidence=PASSAGE), SHOWN),
+        (Case("IsSup", "Q?", "", "It is.", PASSAGE), f"{SHOWN}[Relevant]It is."),
+        (Case("IsSup", "Q?", "One.", "Two.", PASSAGE), f"[No Retrieval]One.{SHOWN}[Relevant]Two."),
+        (Case("IsUse", "Q?", "", "It is."), "[No Retrieval]It is."),
+        (Case("IsUse", "Q?", "", "It is.", PASSAGE), f"{SHOWN}[Relevant]It is.[Fully supported]"),
+    ],
+)
+def test_a_generator_is_asked_where_its_token_is_due(case, asked):
+    """C.1: the accuracy of the generator's own tokens, all four groups."""
+    tokenizer = tiny.byte_level_tokenizer()
+    made = GeneratorCodec.from_tokenizer(tokenizer).prompt(case)
+    assert tokenizer.decode(made.ids) == f"### Instruction:\nQ?\n\n### Response:\n{asked}"
+    assert [tokenizer.decode(option) for option in made.options] == list(case.labels.tokens)
+    long = GeneratorCodec.from_tokenizer(tokenizer)
+    words = "word " * 3000
+    cut = long.prompt(Case("IsUse", words, words, words, Passage("p", words)))
+    assert len(cut.ids) + 1 <= long.max_length
+    assert set(cut.dropped) == {"instruction", "preceding", "output", "evidence"}
