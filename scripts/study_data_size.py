@@ -1,7 +1,7 @@
 """How much the generator gains from more rows (the paper's figure 5): trains on nested shares of them, evaluates each.
 
     python scripts/study_data_size.py rows.jsonl --base BASE --out RUNS --limit 250 nq_dev.jsonl.gz fever.jsonl
-    python scripts/study_data_size.py rows.jsonl --base BASE --out RUNS --rows 5000 --rows 50000 --plain --judge true popqa=FILE asqa=FILE
+    python scripts/study_data_size.py rows.jsonl --base BASE --out RUNS --rows 5000 --rows 50000 --plain asqa=asqa.json
 
 A share is the first part of one seeded order of the rows, so that each holds the smaller ones. For every share it runs
 `selfrag train adapter`, `selfrag train merge` and `selfrag eval run`, each in a process of its own, and at the end
