@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from retrieval.checks import component
-from selfrag.cli.options import ASKED, WHAT, Choices, EngineName, Files, IndexName, Limit, Model, RetryFailed, quiet
+from selfrag.cli.options import ASKED, WHAT, Choices, EngineName, Files, IndexName, Limit, RetryFailed, quiet
 from selfrag.errors import UserError
 from selfrag.untrusted import printable
 
@@ -25,7 +25,14 @@ def run(
     system: Annotated[
         list[str] | None, typer.Option(help=f"by name, else {DEFAULT}; repeatable", rich_help_panel=WHAT)
     ] = None,
-    model: Model = "demo",
+    model: Annotated[
+        str,
+        typer.Option(
+            help="demo, a folder with a checkpoint, a name on the hub, or MODEL@URL of an OpenAI-compatible endpoint, "
+            "which runs base and rag",
+            rich_help_panel=WHAT,
+        ),
+    ] = "demo",
     name: Annotated[
         str | None,
         typer.Option(help="name of the run, with one system only; by default the system's name", rich_help_panel=WHAT),

@@ -24,7 +24,9 @@ from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.sessions import Serving
 from selfrag.engines.base import Engine
 from selfrag.errors import UserError, require
+from selfrag.evaluation.endpoint import NoEngine, Prompted, endpoint_system
 from selfrag.evaluation.items import Item
+from selfrag.evaluation.metrics.entailment import executor_of
 from selfrag.evaluation.metrics.output import Output, output_of
 from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.multiple_choice import Form
@@ -145,7 +147,8 @@ def answer(work: Work, serving: Serving, retriever: Retriever | None = None) -> 
     """
     before = time.perf_counter()
     decoders = (work.system.decoder(item, work.task) for item in work.items)
-    for event in drive(decoders, serving, retriever, max_live=MAX_LIVE):
+    services = work.system.services() if isinstance(work.system, Prompted) else {}
+    for event in drive(decoders, serving, retriever, max_live=MAX_LIVE, services=services):
         now = time.perf_counter()
         if isinstance(event, Broken):
             yield Finished(event.index, None, str(event.error), now - before)
@@ -442,7 +445,8 @@ def run_systems(
 
     Args:
         names: name of the run to the system it is (`selfrag.evaluation.systems.SYSTEMS`).
-        model: what answers.
+        model: what answers: a checkpoint, or `MODEL@URL` for a model behind an OpenAI-compatible endpoint, which runs
+            `selfrag.evaluation.endpoint.SYSTEMS`.
         files: what to run on.
         out: directory of the run directories.
         source: how the files were read, for the manifest.
@@ -463,35 +467,54 @@ def run_systems(
         raise UserError("no system to run; name at least one")
     for name in names:
         component("name", name)
-    path = resolve_model(model.model)
-    tokenizer = tokenizer_of(path)
-
-    live = retriever is not None
-    shared = {"model": model_files(path), "engine": engine_kind(model.engine)}
+    make, about, load = _answering(model, settings, live=retriever is not None)
     jobs = [
         Run(
-            named_system(kind, tokenizer, settings, live=live),
-            {"name": name, **shared},
+            make(kind, None),
+            {"name": name, **about},
             out / name,
             source or {},
             retry_failed,
             traces,
-            {f.name: system_of_task(kind, tokenizer, f.task, settings, live=live) for f in files if f.task.preset},
+            {f.name: make(kind, f.task) for f in files if f.task.preset},
         )
         for name, kind in names.items()
     ]
-    if cluster is None:
-        found = _here(jobs, model, path, files, retriever)
-    else:
-        found = _on(cluster, jobs, model, files, retriever)
+    found = _here(jobs, load, files, retriever) if cluster is None else _on(cluster, jobs, model, files, retriever)
     return dict(zip(names, found, strict=True))
 
 
+Make: TypeAlias = Callable[[str, Task | None], System]
+"""A system by its name, and as the protocol of a task has it."""
+
+
+def _answering(
+    model: Model, settings: Mapping[str, Any] | None, *, live: bool
+) -> tuple[Make, dict[str, Any], Callable[[], Any]]:
+    """How systems of a model are made, what tells the model from others, and what loads its engine."""
+    if "://" in model.model.partition("@")[2]:
+        if model.engine is not None or model.options:
+            raise UserError(f"{model.model} is asked by its endpoint; leave the engine and its settings out")
+        executor, _, about = executor_of(model.model)
+        identity = {"model": {"name": about["model"]}, "engine": "endpoint"}
+        return (lambda kind, task: endpoint_system(kind, executor, settings, task)), identity, NoEngine
+    path = resolve_model(model.model)
+    tokenizer = tokenizer_of(path)
+
+    def make(kind: str, task: Task | None) -> System:
+        if task is None:
+            return named_system(kind, tokenizer, settings, live=live)
+        return system_of_task(kind, tokenizer, task, settings, live=live)
+
+    identity = {"model": model_files(path), "engine": engine_kind(model.engine)}
+    return make, identity, functools.partial(model.load, path)
+
+
 def _here(
-    jobs: Sequence[Run], model: Model, path: Path, files: Sequence[TaskFile], retriever: Retriever | None
+    jobs: Sequence[Run], load: Callable[[], Any], files: Sequence[TaskFile], retriever: Retriever | None
 ) -> list[Counted]:
     """One system after the other in this process, on one engine that is loaded when it is needed."""
-    with on_demand(functools.partial(model.load, path)) as engine:
+    with on_demand(load) as engine:
         execute = answer_here(engine, retriever)
         return [run_all([job], files, execute, job.folder.name)[0] for job in jobs]
 
@@ -500,6 +523,8 @@ def _on(
     cluster: Cluster, jobs: Sequence[Run], model: Model, files: Sequence[TaskFile], retriever: Retriever | None
 ) -> list[Counted]:
     """All systems at once on a cluster, so that no actor waits for the end of another system."""
+    if any(isinstance(job.system, Prompted) for job in jobs):
+        raise UserError("an endpoint is asked from this machine; leave --ray out")
     with connect(cluster.address):
         return run_all(jobs, files, answer_on_ray(functools.partial(_open, model), cluster.actors, retriever))
 

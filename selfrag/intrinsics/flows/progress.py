@@ -204,6 +204,8 @@ class ChatWriter:
             raise UserError(f"{samples} samples at temperature 0 are one and the same; set temperature=0.7, say")
         request = self.request(progress)
         results = yield from counted(run, self._asked([request] * samples, run.engine))
+        if not self._is_here(run.engine):  # requests of the engine are counted as they go
+            run.usage = run.usage + _spent(results)
         state, texts, reason = progress.state(), list[str](), ""
         for result in results:
             if isinstance(result, Failed):
@@ -276,6 +278,12 @@ def _turns(progress: Progress) -> list[Turn]:
     """The turns as seen, up to the last user turn."""
     last = progress.seen.last("user")
     return [Turn(turn.role, turn.content) for turn in progress.seen.messages[: 0 if last is None else last + 1]]
+
+
+def _spent(results: Sequence[Completion | Failed]) -> Usage:
+    done = [one for one in results if isinstance(one, Completion)]
+    counts = ([one.prompt_tokens, one.cached_tokens, one.generated_tokens] for one in done)
+    return Usage(len(results), *map(sum, zip(*counts, strict=True)))
 
 
 def _completion(result: Any) -> Completion | Failed:
