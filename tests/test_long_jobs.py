@@ -49,6 +49,7 @@ def can_mount(place: Path) -> bool:
     return mounted
 
 
+@pytest.mark.slow
 def test_on_a_full_disk_a_job_says_so_in_one_line_and_ends_the_same_with_more_room(home: Path) -> None:
     if not can_mount(home / "mounted"):
         pytest.skip("file systems cannot be mounted here")

@@ -101,11 +101,15 @@ def test_the_licence_travels_along(wheel: Path) -> None:
     assert "Apache License" in archive.read(licence).decode()
 
 
+def alone() -> dict[str, str]:
+    """This environment without a path to the checkout."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
 def test_the_command_is_installed(clean: Path, tmp_path: Path) -> None:
-    shown = subprocess.run([clean / "selfrag", "--help"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert "ask" in shown.stdout
-    code = "import selfrag; print(selfrag.__file__)"
-    found = subprocess.run([clean / "python", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    options = {"cwd": tmp_path, "env": alone(), "capture_output": True, "text": True, "check": True}
+    assert "ask" in subprocess.run([clean / "selfrag", "--help"], **options).stdout
+    found = subprocess.run([clean / "python", "-c", "import selfrag; print(selfrag.__file__)"], **options)
     assert Path(found.stdout.strip()).is_relative_to(clean.parent)
 
 
@@ -152,6 +156,7 @@ def test_another_package_called_retrieval_is_refused(clean: Path, tmp_path: Path
     assert last.endswith("uninstall it and reinstall selfrag, or use a new environment.")
 
 
+@pytest.mark.slow
 def test_the_doctor_names_another_distribution_of_a_name(clean: Path, tmp_path: Path) -> None:
     info = tmp_path / "retrieval-0.0.1.dist-info"
     info.mkdir()
@@ -166,18 +171,16 @@ def test_the_doctor_names_another_distribution_of_a_name(clean: Path, tmp_path: 
 @pytest.mark.demo
 @pytest.mark.slow
 def test_the_demo_runs_from_the_wheel(clean: Path, tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [clean / "selfrag", "demo", "--engine", "transformers"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=tmp_path, env=alone(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert len(list((tmp_path / "traces").iterdir())) == 3
 
 
 @pytest.mark.demo
 def test_the_wheel_answers_a_question(clean: Path, tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [clean / "selfrag", "ask", "Who discovered radium?", "--segments", "1", "--json"]
-    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, cwd=tmp_path, env=alone(), capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     answer = json.loads(result.stdout)
     assert answer["text"]

@@ -94,7 +94,7 @@ pieces = st.one_of(
 )
 hostile = st.lists(pieces, max_size=12).map("".join)
 SETTINGS = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 
 

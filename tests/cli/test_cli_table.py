@@ -462,7 +462,8 @@ def ran(line: Line, world: Path) -> tuple[int, str, str]:
     """Exit code, output and errors of a command line in this process."""
     out, err = io.StringIO(), io.StringIO()
     main = critic if line.command.startswith("critic") else selfrag
-    (world / "out").mkdir()
+    shutil.rmtree(world / "out", ignore_errors=True)  # a server of Milvus may have written once more after the last
+    (world / "out").mkdir(exist_ok=True)
     signal.signal(signal.SIGALRM, _late)
     signal.alarm(SECONDS)
     try:
@@ -470,7 +471,6 @@ def ran(line: Line, world: Path) -> tuple[int, str, str]:
             code = main(given(line, world))
     finally:
         signal.alarm(0)
-        shutil.rmtree(world / "out", ignore_errors=True)
     return code, out.getvalue(), err.getvalue()
 
 

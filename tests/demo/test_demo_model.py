@@ -68,10 +68,8 @@ def have_only(given: str, cache: Path) -> None:
 MAKE = "from selfrag.demo.model import model_path; print(model_path())"
 
 
-@pytest.mark.parametrize(
-    ("capability", "threads", "given"),
-    [("default", "1", "assets"), pytest.param("avx2", "2", "models", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("capability", "threads", "given"), [("default", "1", "assets"), ("avx2", "2", "models")])
 def test_another_processor_makes_the_same_weights(tmp_path: Path, capability: str, threads: str, given: str) -> None:
     """From the downloaded file, or from the base, without the instructions that this machine may have."""
     have_only(given, tmp_path)

@@ -71,6 +71,7 @@ def test_a_trace_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.demo
+@pytest.mark.slow
 def test_systems_are_compared(tmp_path: Path) -> None:
     book = executed("compare_systems", tmp_path, ["print(type(draw(comparison)).__name__)"])
     table = said(book.cells[-4])
@@ -80,6 +81,7 @@ def test_systems_are_compared(tmp_path: Path) -> None:
 
 
 @pytest.mark.demo
+@pytest.mark.slow
 def test_a_toy_critic_learns(tmp_path: Path) -> None:
     right = re.search(r"(\d) of 8 right: .*\[", said(executed("toy_critic", tmp_path).cells[-2]))
     assert right is not None

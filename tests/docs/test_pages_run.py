@@ -27,7 +27,13 @@ PAGES = {
     for path in sorted(DOCS.rglob("*.md"))
     if "records" not in path.parts
 }
-RUN = [name for name, text in PAGES.items() if name not in ELSEWHERE and any(refresh_examples.runnable(text))]
+SLOW = {"tutorials/train-your-own.md", *(f"guides/{name}.md" for name in ("training", "scale", "dgen", "retrieval"))}
+"""Pages that train models and build indexes for minutes."""
+RUN = [
+    pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
+    for name, text in PAGES.items()
+    if name not in ELSEWHERE and any(refresh_examples.runnable(text))
+]
 
 
 @pytest.mark.demo

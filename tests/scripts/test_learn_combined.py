@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from learn_combined import Example, ablation, fit, left_out
+from learn_combined import Example, ablation, fit, left_out, main
 from selfrag.errors import UserError
 from selfrag.intrinsics.execution.learned import FEATURES, Weighing
-
-SCRIPT = Path(__file__).parents[2] / "scripts" / "learn_combined.py"
 
 
 def examples(count: int = 60) -> list[Example]:
@@ -40,7 +36,9 @@ def test_what_tells_labels_apart_gets_the_weight() -> None:
 
 
 @pytest.mark.engine
-def test_a_file_of_weights_is_written_and_a_second_run_asks_nothing(tmp_path: Path) -> None:
+def test_a_file_of_weights_is_written_and_a_second_run_asks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     import tiny
 
     model = tiny.save_llama(tmp_path / "model", context=512)
@@ -58,12 +56,14 @@ def test_a_file_of_weights_is_written_and_a_second_run_asks_nothing(tmp_path: Pa
     rows[0]["documents"] *= 2  # two passages: left out
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    command = [sys.executable, str(SCRIPT), "answerability", "--model", str(model), "--engine", "transformers"]
-    command += ["--rows", str(file), "--out", str(tmp_path / "out")]
-    first, second = (subprocess.run(command, capture_output=True, text=True, check=False) for _ in range(2))
-    assert first.returncode == 0, first.stderr
-    assert "11 of 12 rows are one text and one passage: a 2 good and 3 bad, b 3 good and 3 bad" in first.stdout
-    assert "11 of 11" in first.stderr
-    assert "11 of 11" not in second.stderr
-    assert first.stdout == second.stdout
+    words = ["answerability", "--model", str(model), "--engine", "transformers", "--rows", str(file)]
+    monkeypatch.setattr("sys.argv", ["learn_combined.py", *words, "--out", str(tmp_path / "out")])
+    assert main() == 0
+    first = capsys.readouterr()
+    assert main() == 0
+    second = capsys.readouterr()
+    assert "11 of 12 rows are one text and one passage: a 2 good and 3 bad, b 3 good and 3 bad" in first.out
+    assert "11 of 11" in first.err
+    assert "11 of 11" not in second.err
+    assert first.out == second.out
     assert Weighing.read(tmp_path / "out" / "combined.json").intrinsic == "answerability"

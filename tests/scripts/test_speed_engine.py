@@ -12,7 +12,7 @@ from selfrag.engines.vllm import VLLMConfig
 from speed.decoding import benchmark, markdown
 from speed.workload import FormSizes, Item, Sizes
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow]  # a benchmark, whole
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
 FORM = FormSizes(questions=3, repeats=2, rivals=2, ablated=2, rounds=1)

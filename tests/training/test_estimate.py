@@ -77,7 +77,7 @@ def deep(path, layers):
     return path
 
 
-@pytest.mark.parametrize("changes", [{}, {"method": "full"}, {"reach": Reach(last_layers=3)}])
+@pytest.mark.parametrize("changes", [{"method": "full"}, {"reach": Reach(last_layers=3)}])
 def test_real_steps_of_few_layers_tell_time_and_memory_of_all(tmp_path, changes):
     base, rows = deep(tmp_path / "base", 12), write(tmp_path / "rows.jsonl")
     settings = config(precision="fp32", **changes)

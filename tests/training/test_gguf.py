@@ -24,19 +24,19 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
 
 
 @pytest.mark.demo
-def test_the_demo_base_becomes_a_plain_checkpoint_whose_new_rows_start_well(tmp_path):
+def test_the_demo_base_becomes_a_plain_checkpoint_whose_new_rows_start_well():
     """Also the start of the reflection rows: above log-probability -8 where they are due (about -17 for mean rows)."""
     import torch
     from lettered import passage, row
 
-    from selfrag.demo.download import BASE_MODEL, fetch
+    from selfrag.demo.model import base_path
     from selfrag.training.model import load_trainee
     from selfrag.training.packing import pack
     from selfrag.training.rows import Group
     from selfrag.training.run import layout_for
     from selfrag.training.settings import TrainingConfig, Weighting
 
-    base = convert(fetch(BASE_MODEL) / next(iter(BASE_MODEL.files)), tmp_path / "base")
+    base = base_path()
     settings = json.loads((base / "config.json").read_text())
     assert "quantization_config" not in settings
     assert settings["vocab_size"] == 49152
