@@ -99,6 +99,12 @@ def ablate(
         list[Path] | None,
         typer.Option(help="run folder of another system on the same items, for reliance on memory; repeatable"),
     ] = None,
+    no_retriever: Annotated[
+        str | None, typer.Option("--no-retriever", help="model trained on the pairs alone: a further row")
+    ] = None,
+    no_critic: Annotated[
+        str | None, typer.Option("--no-critic", help="model trained with the first passage, no critique: a further row")
+    ] = None,
     model: Model = "demo",
     engine: EngineName = None,
     index: IndexName = None,
@@ -108,7 +114,7 @@ def ablate(
     redecode: Redecode = True,
     retry_failed: RetryFailed = False,
 ) -> None:
-    """Run the paper's inference ablations (Table 3a), the published code's policy, and reliance on memory (C.1)."""
+    """Run the paper's ablations (Table 3a), the published code's policy, and reliance on memory (C.1)."""
     from selfrag.evaluation.systems import parse_settings
     from selfrag.experiments.sweeps import based
 
@@ -126,17 +132,21 @@ def ablate(
 
     quiet()
     source = Source([Given.parse(one) for one in files], limit, seed, index, form=choices)
+    given = {"no-retriever": no_retriever, "no-critic": no_critic}
+    trained = {name: checkpoint for name, checkpoint in given.items() if checkpoint is not None}
     found = run(
         base,
         Answering(model, engine),
         source,
         out,
         baselines=baseline or [],
+        trained=trained,
         redecode=redecode,
         seed=seed,
         retry_failed=retry_failed,
     )
     about = {"model": model, "engine": engine, "source": source.settings(), "files": sources(found.studies)}
+    about |= {"trained": trained} if trained else {}
     memory = [", ".join(row) for row in reliance_rows(found.reliance)] if found.reliance else []
     heading = ["", "right answers that no passage holds, in percent:"] if memory else []
     beside = [", ".join(cells) for cells in (HEAD, *against_paper(found.comparison, found.studies))]

@@ -1,4 +1,7 @@
-"""Ablations at inference (the lower part of the paper's Table 3a), and reliance on memory beside other systems' runs.
+"""Ablations (the paper's Table 3a), and reliance on memory beside other systems' runs.
+
+Rows at inference change the policy of the model. Rows of training are models of their own, trained without passages or
+without reflection tokens (`scripts/make_baseline_rows.py`).
 
 Every row of the paper's table is below the whole on every task. A row that changes no answer can show no difference,
 so the number of changed answers stands beside each.
@@ -14,13 +17,13 @@ from typing import Any
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import decoding_dict
 from selfrag.errors import UserError
-from selfrag.evaluation.comparison import Comparison, Table, bootstrap
+from selfrag.evaluation.comparison import Comparison, Table, bootstrap, read_runs
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
 from selfrag.evaluation.metrics.answers import FLUENCY, FROM_MEMORY, MEMORY, PUBLISHED_MEMORY
 from selfrag.evaluation.metrics.output import OUTPUT, Output
 from selfrag.evaluation.metrics.registry import is_count
 from selfrag.evaluation.records import read_manifest, read_records
-from selfrag.evaluation.runner import Model, Source
+from selfrag.evaluation.runner import Model, Source, run_systems
 from selfrag.evaluation.tables import compact, csv_text, escape, markdown
 from selfrag.evaluation.task import SHORT, Task
 from selfrag.evaluation.task_files import TaskFile
@@ -46,11 +49,16 @@ from selfrag.experiments.sweeps import (
     system_runs,
     write_tables,
 )
+from selfrag.loading import resolve_model
 
 WHOLE = "selfrag"
 """Name of the policy that the others take something from."""
+TRAINED: Mapping[str, str] = {"no-retriever": "finetuned-rag", "no-critic": "sail"}
+"""Rows of training to the system that asks their models: each reads passages, as its published figures did."""
 PUBLISHED: Mapping[str, tuple[float | None, float | None, float | None]] = {
     WHOLE: (45.5, 73.5, 32.1),
+    "no-retriever": (43.6, 67.8, 31.0),
+    "no-critic": (42.6, 72.0, 18.1),
     "no-retrieval": (24.7, 73.0, None),
     "hard-constraints": (28.3, 72.6, None),
     "retrieve-top-1": (41.8, 73.1, 28.6),
@@ -100,6 +108,7 @@ def ablate(
     out: Path,
     *,
     baselines: Sequence[Path] = (),
+    trained: Mapping[str, str] | None = None,
     redecode: bool = True,
     seed: int = 0,
     retry_failed: bool = False,
@@ -108,19 +117,33 @@ def ablate(
 
     `changes` are fields of `Decoding` that differ from the paper's policy, or from that of a published task;
     `out/rows/NAME` becomes a run directory for each row, and `baselines` are those of other systems over the same
-    files.
+    files. `trained` has the checkpoints of rows of `TRAINED`.
 
     Raises:
-        UserError: the files, the model, a setting or a baseline cannot be used, or the folder holds another study.
+        UserError: the files, a model, a setting or a baseline cannot be used, or the folder holds another study.
     """
+    for checkpoint in (trained or {}).values():
+        resolve_model(checkpoint)
     files = [measured_by(file, (*FLUENCY, *MEMORY)) for file in source.load()]
     others = _named(baselines)
     theirs = {file.name: {name: _reliance(folder, file, seed) for name, folder in others.items()} for file in files}
     with opened(model) as ready:
         job = Study(ready.prompting, ready.identity, out, source.settings(), redecode, retry_failed=retry_failed)
         studies = [study(job, file, ablations(based(changes, file.task), file.task), ready.execute) for file in files]
-    write_answers(job, studies, out / "rows")
-    found = comparison(studies, system_runs(studies), seed)
+    folders = write_answers(job, studies, out / "rows")
+    runs = system_runs(studies)
+    if trained:
+        for name, checkpoint in trained.items():
+            run_systems(
+                {name: TRAINED[name]},
+                replace(model, model=checkpoint),
+                files,
+                out / "rows",
+                source=source.settings(),
+                retry_failed=retry_failed,
+            )
+        runs = read_runs([*folders, *(out / "rows" / name for name in trained)])
+    found = comparison(studies, runs, seed)
     reliance = {
         table.name: {row.system: row.figures.get(FROM_MEMORY.name) for row in table.rows} | theirs[table.name]
         for table, file in zip(found.tables, files, strict=True)
@@ -143,7 +166,7 @@ def _reliance(folder: Path, file: TaskFile, seed: int) -> Estimate | None:
 def _named(folders: Sequence[Path]) -> dict[str, Path]:
     """Runs by the name of their system, which is none of our rows."""
     known: dict[str, Path] = {}
-    ours = {setting.name for setting in ablations(Decoding(), SHORT)}
+    ours = {*TRAINED, *(setting.name for setting in ablations(Decoding(), SHORT))}
     for folder in folders:
         name = str(read_manifest(folder)["identity"].get("name", folder.name))
         if name in known or name in ours:
@@ -156,26 +179,27 @@ def against_paper(found: Comparison, studies: Sequence[FileStudy]) -> list[tuple
     """The paper's rows on every file and on average, in the order of `HEAD`; shares in percent."""
     rows: list[tuple[str, ...]] = []
     for name, published in PUBLISHED.items():
-        if name == WHOLE:
+        if name == WHOLE or name not in {row.system for row in found.tables[0].rows}:
             continue
         pairs = zip(published, PUBLISHED[WHOLE], strict=True)
         paper = ", ".join(f"{own - whole:+.1f}" for own, whole in pairs if own is not None and whole is not None)
         for table, one in zip(found.tables, studies, strict=True):
-            changed = f"{_changed(one, WHOLE, name)} of {len(one.file.items)}"
-            rows.append((name, table.name, changed, _difference(table, name), paper))
+            rows.append((name, table.name, _changed(one, WHOLE, name), _difference(table, name), paper))
         if found.average is not None:
             rows.append((name, found.average.name, NONE, _difference(found.average, name), paper))
     return rows
 
 
-def _changed(one: FileStudy, first: str, second: str) -> int:
-    """Items whose answer or citations differ between two settings, by their names."""
+def _changed(one: FileStudy, first: str, second: str) -> str:
+    """Items whose answer or citations differ between two settings, by their names; a dash for another model."""
 
     def said(outcome: Outcome) -> tuple[str, tuple[str, ...]] | None:
         return None if outcome.output is None else (outcome.output.text, outcome.output.cited)
 
+    if second not in one.outcomes:
+        return NONE
     pairs = zip(one.outcomes[first], one.outcomes[second], strict=True)
-    return sum(said(here) != said(there) for here, there in pairs)
+    return f"{sum(said(here) != said(there) for here, there in pairs)} of {len(one.file.items)}"
 
 
 def _difference(table: Table, name: str) -> str:
@@ -193,7 +217,7 @@ def write_ablation(found: Ablated, out: Path, about: Mapping[str, Any]) -> list[
     """
     whole = f"Model {model_name(about)}, {bases(found.studies)}."
     text = [
-        f"# Ablations at inference\n\n{escape(whole)} {spared(found.studies)}.\n",
+        f"# Ablations\n\n{escape(whole)} {spared(found.studies)}.\n",
         markdown(brief(found.comparison)),
         "## Against the paper\n",
         compact(HEAD, against_paper(found.comparison, found.studies)),

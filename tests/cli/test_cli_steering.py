@@ -95,8 +95,12 @@ def test_an_ablation_prints_the_published_rows_beside_ours(
 ) -> None:
     out = tmp_path / "study"
     command = ["ablate", *files, f"--out={out}", f"--model={tiny_llama}", "--engine=transformers", "--set=passages=2"]
-    assert main([*command, "--limit=3"]) == 0
+    trained = [f"--no-retriever={tiny_llama}", f"--no-critic={tiny_llama}"]
+    assert main([*command, "--limit=3", "--no-critic=/nowhere"]) == 2
+    assert not out.exists()
+    assert main([*command, "--limit=3", *trained]) == 0
     shown = capsys.readouterr().out
+    assert re.search(r"^no-critic, short, \N{EN DASH}, .*-2\.9, -1\.5, -14\.0$", shown, re.M)
     assert "right answers that no passage holds" in shown
     assert re.search(r"^no-retrieval, short, \d of 3, .*-20\.8, -0\.5$", shown, re.M)
     page = (out / "ablation.md").read_text()
