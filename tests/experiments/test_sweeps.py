@@ -36,7 +36,7 @@ from selfrag.evaluation.metrics.answers import (
 from selfrag.evaluation.metrics.output import Output
 from selfrag.evaluation.metrics.registry import ratio
 from selfrag.evaluation.presets import preset
-from selfrag.experiments.ablations import Ablated, ablations, against_paper, write_ablation
+from selfrag.experiments.ablations import TRAINED, Ablated, ablations, against_paper, write_ablation
 from selfrag.experiments.best_setting import Goal, Limit, choose, halves
 from selfrag.experiments.studies import study, write_answers
 from selfrag.experiments.sweep_plots import Panel, normalised, places_of, plot_axis, plot_pareto
@@ -379,9 +379,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "sweeps.md").read_text(e
 
 def test_the_page_lists_the_rows_there_are() -> None:
     table = PAGE.partition("## Ablations")[2]
-    assert re.findall(r"^\| `([\w-]+)` \|", table, flags=re.M) == [
-        setting.name for setting in ablations(Decoding(), short(1).task)
-    ]
+    whole, *others = (setting.name for setting in ablations(Decoding(), short(1).task))
+    assert re.findall(r"^\| `([\w-]+)` \|", table, flags=re.M) == [whole, *TRAINED, *others]
 
 
 def test_the_page_says_what_each_row_is_and_changes(tmp_path: Path) -> None:
