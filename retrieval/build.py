@@ -64,7 +64,7 @@ def build_index(
         language: of the words; see `index_passages`.
         vectors: files of vectors to take in place of encoding; see `index_passages`.
         batch_size: texts that go through the encoder at once.
-        progress: show a bar on stderr; None shows it on a terminal only.
+        progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
 
     Raises:
         UserError: a bad file or row (by file and line), a bad encoder, or a full disk.
@@ -118,7 +118,7 @@ def index_passages(
         vectors: files with the vectors of these passages by this encoder, in the same order; see `PublishedVectors`.
             The encoder then only reads queries.
         batch_size: texts that go through the encoder at once.
-        progress: show a bar on stderr; None shows it on a terminal only.
+        progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
         inputs: fingerprint of where the passages come from. Passages that an earlier call read from the same are not
             read again.
 

@@ -87,7 +87,7 @@ def add_passages(
         passages: in the order of their rows; no id may be in the index.
         encoder: the encoder of the index, or where to load it; None loads it from where it was at build time.
         batch_size: texts that go through the encoder at once.
-        progress: show a bar on stderr; None shows it on a terminal only.
+        progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
 
     Returns:
         The number of passages that were added.
@@ -163,7 +163,7 @@ def compact_index(
         kind: kind of search; see `index_passages`. None keeps it.
         storage: number format of the vectors; see `index_passages`. None keeps it.
         language: of the words; see `index_passages`. None keeps it.
-        progress: show a bar on stderr; None shows it on a terminal only.
+        progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
 
     Raises:
         UserError: no such index, no such kind, or another process that changes it.

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from retrieval.checks import number, whole
 from retrieval.errors import UserError, require
+from retrieval.progress import Progress
 from retrieval.vectors import FlatIndex, Hits, Mask, Matrix, faiss_threads
 
 KINDS = ("auto", "flat", "rabitq", "ivf")
@@ -82,14 +83,12 @@ def build_compressed(vectors: FlatIndex, factory: str, file: Path, *, progress: 
         vectors: all of them.
         factory: faiss's description.
         file: where to write.
-        progress: show a bar on stderr; None shows it on a terminal only.
+        progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
 
     Raises:
         MissingExtraError: faiss is not installed.
         UserError: faiss cannot make such an index of these vectors.
     """
-    from tqdm import tqdm
-
     faiss = require("faiss", extra="cpu")
     random = np.random.default_rng(0)
     most = max(len(vectors), 1 << 16)
@@ -105,9 +104,10 @@ def build_compressed(vectors: FlatIndex, factory: str, file: Path, *, progress: 
         if lists is not None:
             lists.cp.min_points_per_centroid = 1  # it only warns
         index.train(vectors.rows(np.sort(random.choice(len(vectors), sample, replace=False))))
-        starts = range(0, len(vectors), _BLOCK)
-        for start in tqdm(starts, "indexing", unit="block", disable=None if progress is None else not progress):
-            index.add(vectors.block(start, start + _BLOCK))
+        with Progress("indexing", "vector", len(vectors), show=progress) as bar:
+            for start in range(0, len(vectors), _BLOCK):
+                index.add(vectors.block(start, start + _BLOCK))
+                bar.advance(min(_BLOCK, len(vectors) - start))
     except (RuntimeError, AssertionError) as error:
         raise UserError(
             f"kind={factory!r:.80}: faiss cannot build it of {len(vectors)} vectors of {vectors.dim}: "

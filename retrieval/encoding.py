@@ -14,6 +14,7 @@ from retrieval.atomic import write_json, writing
 from retrieval.corpus import Corpus
 from retrieval.encoders import BlockEncoder, Encoder, Template, checked_encode
 from retrieval.errors import UserError
+from retrieval.progress import Progress
 from retrieval.published import PublishedVectors
 from retrieval.reading import read_json
 
@@ -113,16 +114,13 @@ def encode_corpus(
         journal: a small file beside it that says how many rows are safe.
         dtype: number format of the file, `float32` or `float16`.
         batch_size: texts that go through the encoder at once.
-        progress: show a bar on stderr; None shows it on a terminal only.
+        progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
         published: vectors to take in place of encoding.
 
     Raises:
         UserError: the disk is full, or the encoder returned nonsense. Finished blocks stay for the next call.
     """
-    from tqdm import tqdm
-
     matrix = GrowingMatrix(file, journal, len(corpus), encoder.card.dim, dtype)
-    disable = None if progress is None else not progress
     blocks = (
         [template.of_passage(passage) for passage in corpus[start : start + BLOCK_ROWS]]
         for start in range(matrix.done, len(corpus), BLOCK_ROWS)
@@ -133,7 +131,7 @@ def encode_corpus(
         encoded = encoder.encode_blocks(blocks, batch_size)
     else:
         encoded = (checked_encode(encoder, texts, batch_size) for texts in blocks)
-    with tqdm(total=len(corpus), initial=matrix.done, desc="encoding", unit="passage", disable=disable) as bar:
+    with Progress("encoding", "passage", len(corpus), matrix.done, show=progress) as bar:
         for vectors in encoded:
             matrix.append(vectors)
-            bar.update(len(vectors))
+            bar.advance(len(vectors))

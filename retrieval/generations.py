@@ -52,7 +52,7 @@ def publish_index(plan: IndexManifest, draft: Path, target: Path, progress: bool
         plan: what the segment holds.
         draft: its folder, with corpus and vectors.
         target: folder of the index.
-        progress: show a bar on stderr; None shows it on a terminal only.
+        progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
     """
     with writing(target):
         shutil.rmtree(draft / PARTS, ignore_errors=True)
@@ -82,7 +82,7 @@ def restructure(
         kind: another kind of search; None keeps it.
         storage: another number format of the vectors; None keeps it.
         language: another language of the words, `none` for no words; None keeps it.
-        progress: show a bar on stderr; None shows it on a terminal only.
+        progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
     """
     _, parts = open_parts(target)
     present = parts.vectors[0].dtype

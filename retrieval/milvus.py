@@ -23,6 +23,7 @@ from retrieval.encoding import BLOCK_ROWS
 from retrieval.errors import UserError, require
 from retrieval.manifests import record
 from retrieval.passage import Passage
+from retrieval.progress import Progress
 from retrieval.reading import user_path
 from retrieval.vectors import Matrix
 from retrieval.words import analyzer
@@ -274,16 +275,14 @@ class Collection:
         Args:
             blocks: rows, and a function that gives their vectors.
             total: number of rows, for the progress.
-            progress: show a bar on stderr; None shows it on a terminal only.
+            progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
 
         Returns:
             The number of passages that were written.
         """
-        from tqdm import tqdm
-
         analyze = analyzer(self.card.language).analyze if self.card.language else None
-        written, disable = 0, None if progress is None else not progress
-        with tqdm(total=total, desc=self._name, unit="passage", disable=disable) as bar:
+        written = 0
+        with Progress(self._name, "passage", total, show=progress) as bar:
             for rows, vectors_of in blocks:
                 there = self.get([row.passage.id for row in rows], ["digest"])
                 digests = [_digest(row) for row in rows]
@@ -294,7 +293,7 @@ class Collection:
                     with self._told():
                         self._client.upsert(self._name, entities, timeout=_ANSWERING)
                 written += len(new)
-                bar.update(len(rows))
+                bar.advance(len(rows))
         if written:
             with self._told():
                 self._client.flush(self._name)

@@ -35,7 +35,7 @@ def push_index(
         address: of the collection; see `Collection`.
         kind: of the vector index: `auto` lets Milvus choose, `flat` is exact, `ivf` is IVF with RaBitQ codes and int8
             vectors for rescoring (Milvus 2.6). None keeps it; a new collection is `auto`, or `flat` in a file.
-        progress: show a bar on stderr; None shows it on a terminal only.
+        progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
 
     Returns:
         The number of passages that were written, and of all passages of the collection.
@@ -85,7 +85,7 @@ def add_to_collection(
         passages: with unique ids.
         encoder: the encoder of the collection, or where to load it; None loads it from where it was.
         batch_size: texts that go through the encoder at once.
-        progress: show a bar on stderr; None shows it on a terminal only.
+        progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
 
     Returns:
         The number of passages that were added or replaced.

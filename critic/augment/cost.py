@@ -16,8 +16,8 @@ from critic.augment.sources import Source
 from critic.cases import Case
 from critic.pairs import Pair
 from retrieval.passage import Passage
+from retrieval.progress import duration
 from retrieval.splitting import SentenceFinder, Span
-from selfrag.progress import duration
 
 SAMPLE = 200
 """Pairs whose prompts are made to price a run."""

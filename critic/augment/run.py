@@ -29,6 +29,7 @@ from retrieval.atomic import locked_directory, write_json, write_text, writing
 from retrieval.checks import whole
 from retrieval.errors import UserError
 from retrieval.passage import Retriever
+from retrieval.progress import Progress
 from retrieval.reading import parse_json, read_json
 from retrieval.splitting import SentenceFinder, sentence_finder
 from selfrag.cluster import ERROR, WAVE, Actors, on_actors, require_ray
@@ -190,7 +191,7 @@ def augment_pairs(
         options: how; also part of the run's identity.
         inputs: names and fingerprints of the critic and the index, part of the identity too.
         shard: items a shard, part of the identity.
-        progress: show a bar with ETA on stderr; None shows it on a terminal only.
+        progress: show a bar with ETA on stderr; None shows a bar on a terminal, else plain lines.
 
     Returns:
         The manifest.
@@ -230,13 +231,10 @@ def augment_pairs(
 
 def _work(source: Source, shards: Path, execute: Execute, size: int, total: int | None, progress: bool | None) -> int:
     """Make every shard file that is missing; the number of shards."""
-    from tqdm import tqdm
-
     number = 0
     done = size * sum(1 for _ in shards.glob("[0-9]*.jsonl"))  # not part of the speed that the ETA goes by
     done = done if total is None else min(done, total)
-    disable = None if progress is None else not progress
-    with tqdm(total=total, initial=done, desc="augmenting", unit="pair", disable=disable, smoothing=0.05) as bar:
+    with Progress("augmenting", "pair", total, done, show=progress) as bar:
 
         def missing() -> Iterator[Shard]:
             nonlocal number
@@ -247,7 +245,7 @@ def _work(source: Source, shards: Path, execute: Execute, size: int, total: int 
 
         for shard, text in execute(missing()):
             write_text(_file(shards, shard.number), text)
-            bar.update(len(shard.items))
+            bar.advance(len(shard.items))
     return number
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from retrieval.errors import UserError
+from retrieval.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -254,12 +255,10 @@ def label(
         return before(asked)
     data = {"name": questions.name, "sha256": sha256(questions)}
     manifest = {"commit": commit(), "versions": versions(("selfrag", "httpx")), "questions": data, "url": url}
-    from tqdm import tqdm
-
-    with tqdm(total=len(asked), unit="case", disable=None) as bar:
+    with Progress("labelling", "case", len(asked)) as bar:
 
         def progress(done: int, total: int) -> None:
-            bar.update(done - bar.n)
+            bar.advance(done - bar.done)
 
         outcomes = label_questions(
             asked, teacher, out, limits=limits, manifest=manifest, before=before, progress=progress

@@ -20,6 +20,7 @@ from critic.evaluation.baselines import GeneratorCodec, MajorityCritic, Prompted
 from critic.evaluation.figures import Evaluation, compare, evaluate
 from critic.student.judge import StudentCritic, load_critic
 from retrieval.atomic import write_json, writing
+from retrieval.progress import Progress
 from selfrag.errors import UserError
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.runlog import Header, RunLog
@@ -175,16 +176,14 @@ def _asked(
     journal: RunLog | None,
     seed: int,
 ) -> Evaluation:
-    """The evaluation of a model, asked about those chunks only that are not known yet; shows a bar on a terminal."""
+    """The evaluation of a model, asked about those chunks only that are not known yet; shows its progress."""
     cases = [row.case for row in rows]
     parts = [cases[start : start + CHUNK] for start in range(0, len(cases), CHUNK)]
     missing = [number for number in range(len(parts)) if (name, number) not in chunks]
     if missing:
-        from tqdm import tqdm
-
         done = len(cases) - sum(len(parts[number]) for number in missing)
-        with opened() as critic, tqdm(total=len(cases), initial=done, unit="case", disable=None) as bar:
-            critic = replace(critic, progress=bar.update)
+        with opened() as critic, Progress("evaluation", "case", len(cases), done) as progress:
+            critic = replace(critic, progress=progress.advance)
             for number in missing:
                 judged = chunks[name, number] = _judged(critic, parts[number])
                 if journal is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -291,6 +292,7 @@ def quiet() -> None:
 
     utils.logging.set_verbosity_error()
     utils.logging.disable_progress_bar()
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # PEFT imports it wherever it is installed
     # Else it imports scikit-learn, for a second, for a kind of generation that nothing here uses.
     utils.is_sklearn_available = lambda: False
 

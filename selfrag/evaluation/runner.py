@@ -19,6 +19,7 @@ from retrieval.checks import component
 from retrieval.manifests import MANIFEST
 from retrieval.milvus import Collection, is_milvus
 from retrieval.passage import Passage, Retriever
+from retrieval.progress import Progress
 from selfrag.cluster import ERROR, Actors, connect, on_actors, require_ray
 from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.sessions import Serving
@@ -206,8 +207,6 @@ def run_all(jobs: Sequence[Run], files: Sequence[TaskFile], execute: Execute, la
         UserError: a folder holds another run or is being written, the disk is full, or the engine died; what was
             recorded is kept.
     """
-    from tqdm import tqdm
-
     with ExitStack() as held:
         open_files: list[_Open] = []
         results: list[Counted] = [{} for _ in jobs]
@@ -222,10 +221,10 @@ def run_all(jobs: Sequence[Run], files: Sequence[TaskFile], execute: Execute, la
         done = sum([one.start() for one in open_files])
         waiting = [one for one in open_files if one.pending]
         total = done + sum(len(one.pending) for one in waiting)
-        bar = held.enter_context(tqdm(total=total, initial=done, desc=label, unit="item", disable=None))
+        progress = held.enter_context(Progress(label, "item", total, done))
         for number, finished in execute([one.work for one in waiting]) if waiting else ():
             waiting[number].record(finished)
-            bar.update()
+            progress.advance()
     return results
 
 

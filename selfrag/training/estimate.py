@@ -29,8 +29,8 @@ import torch
 from transformers.utils import logging
 
 from retrieval.pretrained import load
+from retrieval.progress import duration
 from selfrag.errors import UserError
-from selfrag.progress import duration
 from selfrag.training.model import DTYPES, Trainee, chosen_precision
 from selfrag.training.packing import Pack, Step, pack, split
 from selfrag.training.rows import MASKED

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 import torch
 
+from retrieval.progress import Progress
 from selfrag.errors import UserError
-from selfrag.progress import Progress
 from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec
@@ -322,7 +322,7 @@ def _run(
     warmup = max(1, round(config.warmup * len(steps)))
     with (
         ThreadPoolExecutor(config.workers, initializer=torch.set_num_threads, initargs=(1,)) as pool,
-        Progress("training", "step", len(steps), done) as progress,
+        Progress("training", "step", len(steps), done, quiet=0) as progress,
     ):
         saved = time.monotonic()
         records = journal.records()

@@ -17,8 +17,8 @@ from torch.utils.data import Dataset, SequentialSampler
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from retrieval.atomic import writing
+from retrieval.progress import Progress
 from selfrag.errors import UserError, require
-from selfrag.progress import Progress
 from selfrag.training.journal import Journal
 from selfrag.training.loss import Tally, keeps_logits, measure, target_losses
 from selfrag.training.model import Trainee
@@ -380,7 +380,7 @@ class Record(TrainerCallback):  # type: ignore[misc]
         """Cut the log to where the run continues."""
         if self.journal is not None:
             self.journal.cut(state.global_step)
-            self._progress = Progress("training", "step", state.max_steps, state.global_step)
+            self._progress = Progress("training", "step", state.max_steps, state.global_step, quiet=0)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """New step, new sums; the merged weights follow the parameters, also after a resumption."""

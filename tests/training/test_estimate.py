@@ -9,9 +9,9 @@ import pytest
 from families import save_base
 from trained import config, write
 
+from retrieval.progress import duration
 from selfrag.errors import UserError
 from selfrag.loading import load_tokenizer
-from selfrag.progress import duration
 from selfrag.training.estimate import Estimate, Rate, estimate, measured_rate, read_shape, summary
 from selfrag.training.expansion import add_tokens
 from selfrag.training.model import load_trainee

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.passage import Passage
+from retrieval.progress import Progress
 from selfrag.errors import UserError
 from selfrag.evaluation.metrics.nli import (
     ALCE_JUDGE,
@@ -240,12 +241,10 @@ class Remembered:
 
     def entails(self, pairs: Sequence[Pair]) -> Verdicts:
         """Verdicts from the file, and from the judge for the others; equal pairs are asked once."""
-        from tqdm import tqdm
-
         keys = [hashlib.sha256(json.dumps(pair).encode("utf-8", "surrogatepass")).hexdigest() for pair in pairs]
         unknown = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in self._verdicts}
         waiting = list(unknown)
-        with self._log, tqdm(total=len(waiting), desc=self.name, unit="verdict", disable=None) as bar:
+        with self._log, Progress(self.name, "verdict", len(waiting)) as progress:
             for start in range(0, len(waiting), AT_ONCE):
                 chunk = waiting[start : start + AT_ONCE]
                 found = self.judge.entails([unknown[key] for key in chunk])
@@ -253,7 +252,7 @@ class Remembered:
                     if verdict is not None:
                         self._log.append({"pair": key, "entails": verdict})
                         self._verdicts[key] = verdict
-                bar.update(len(chunk))
+                progress.advance(len(chunk))
         return [self._verdicts.get(key) for key in keys]
 
     def _take(self, line: Mapping[str, Any]) -> None:

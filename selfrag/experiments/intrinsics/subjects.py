@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
+from retrieval.progress import Progress
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.catalog import codec_of, find
 from selfrag.intrinsics.contract import (
@@ -58,17 +58,13 @@ class Subject:
 
     def ask(self, intrinsic: str, states: Sequence[State]) -> list[Reflection]:
         """One reflection a state, in order; a request that failed is a reflection without findings."""
-        from tqdm import tqdm
-
         judge = self.judge(intrinsic)
         found: list[Reflection] = []
-        # In a file a line every half a minute says how far it is; a terminal has a bar.
-        every = 0.1 if sys.stderr.isatty() else 30.0
-        with tqdm(total=len(states), desc=f"{intrinsic}: {self.name}", unit="row", mininterval=every) as bar:
+        with Progress(f"{intrinsic}: {self.name}", "row", len(states), quiet=0) as progress:
             for start in range(0, len(states), self.chunk):
                 part = states[start : start + self.chunk]
                 found += judge.reflections(part)
-                bar.update(len(part))
+                progress.advance(len(part))
         return found
 
     def result(self, intrinsic: str, reflection: Reflection) -> Any:

@@ -16,6 +16,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from retrieval.progress import Progress
 from selfrag.decoding.answer import Answer, joint
 from selfrag.decoding.beam import decode
 from selfrag.decoding.driver import Answered, Broken, drive
@@ -38,7 +39,6 @@ from selfrag.experiments.self_interpretation.grid import (
 )
 from selfrag.intrinsics.contract import ChatPrompt, Executor, Message, Piece, Request, State, TextPrompt
 from selfrag.loading import load_tokenizer, resolve_model
-from selfrag.progress import Progress
 from selfrag.prompting import Prompting
 from selfrag.provenance import model_files
 from selfrag.reflection.labels import TOKENS
@@ -364,7 +364,7 @@ def record(
     bare = {"task": {"kind": KIND, "metrics": list(metrics)}, "items": len(ids)}
     shared = {**bare, "with_passages": sum(bool(item.passages) for item in questions.items), "data": questions.data}
     results = {}
-    with Progress(what, "reply", len(files) * len(ids)) as progress:
+    with Progress(what, "reply", len(files) * len(ids), quiet=0) as progress:
         for cell, test, settings in files:
             name = file_name(cell, test)
             directory.admit_entry(name, questions.path, {**shared, "cell": asdict(cell), **settings})

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from retrieval.progress import Progress
 from selfrag.errors import UserError, require
 from selfrag.intrinsics.contract import ChatPrompt
 from selfrag.intrinsics.rendering import Renderer
@@ -255,8 +256,6 @@ def option_examples(question: Question, renderer: Renderer) -> list[Example]:
 
 
 def _ask(questions: Sequence[Question], base_dir: Path, device: str) -> list[Answered]:
-    from tqdm import tqdm
-
     from selfrag.training.model import load_trainee
     from selfrag.training.settings import Lora, Reach
 
@@ -265,11 +264,11 @@ def _ask(questions: Sequence[Question], base_dir: Path, device: str) -> list[Ans
     renderer = Renderer.of(trainee.tokenizer)
     examples = [(number, one) for number, q in enumerate(questions) for one in option_examples(q, renderer)]
     values: list[list[float]] = [[] for _ in questions]
-    with tqdm(total=len(examples), desc="own answers", unit="option", disable=None) as bar:
+    with Progress("own answers", "option", len(examples)) as progress:
         for load in _loads(examples):
             for (number, _), value in zip(load, _means(trainee, [one for _, one in load]), strict=True):
                 values[number].append(value)
-            bar.update(len(load))
+            progress.advance(len(load))
     return [Answered(q.id, q, tuple(found)) for q, found in zip(questions, values, strict=True)]
 
 

@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 
 EVERY = 30.0
-"""Seconds between two plain lines; the first and the last piece of work always have one."""
+"""Seconds between two plain lines."""
 
 
 class Progress:
@@ -16,36 +16,51 @@ class Progress:
     Args:
         what: is done, such as `training`.
         unit: of the work, such as `step`.
-        total: units of the whole run.
+        total: units of the whole run; None if it is not known.
         done: units that were done before, when a run continues.
+        show: False for nothing, True for a bar wherever the output goes; None decides by where it goes.
+        quiet: seconds before the first plain line; a run that takes less has none. With 0 the first and the last piece
+            of work always have one.
     """
 
-    def __init__(self, what: str, unit: str, total: int, done: int = 0) -> None:
+    def __init__(
+        self,
+        what: str,
+        unit: str,
+        total: int | None,
+        done: int = 0,
+        *,
+        show: bool | None = None,
+        quiet: float = EVERY,
+    ) -> None:
         from tqdm import tqdm
 
-        self._bar = tqdm(total=total, initial=done, desc=what, unit=unit, disable=None)
-        self._what, self._unit, self._total, self._begun, self._done = what, unit, total, done, done
+        self._bar = tqdm(total=total, initial=done, desc=what, unit=unit, disable=None if show is None else not show)
+        self._what, self._unit, self._total, self._begun, self.done = what, unit, total, done, done
+        self._plain, self._quiet = show is None and bool(self._bar.disable), quiet
         self._started, self._told = time.monotonic(), -EVERY
 
     def advance(self, count: int = 1, note: str = "") -> None:
         """Tell that `count` more units are done; `note` says how it goes, such as the loss."""
-        self._done += count
-        if not self._bar.disable:
+        self.done += count
+        if not self._plain:
             self._bar.set_postfix_str(note, refresh=False)
             self._bar.update(count)
             return
         passed = time.monotonic() - self._started
-        if passed - self._told < EVERY and self._done < self._total:
+        if passed < self._quiet or (passed - self._told < EVERY and self.done != self._total):
             return
         self._told = passed
-        left = passed / max(1, self._done - self._begun) * (self._total - self._done)
-        said = [f"{self._what}: {self._unit} {self._done} of {self._total}", note, f"{duration(left)} left"]
+        said = [f"{self._what}: {self._unit} {self.done}", note]
+        if self._total is not None:
+            left = passed / max(1, self.done - self._begun) * (self._total - self.done)
+            said = [f"{said[0]} of {self._total}", note, f"{duration(left)} left"]
         sys.stderr.write(", ".join(part for part in said if part) + "\n")
         sys.stderr.flush()
 
     def skip(self, count: int) -> None:
         """Tell that `count` units were done before this run."""
-        self._begun, self._done = self._begun + count, self._done + count
+        self._begun, self.done = self._begun + count, self.done + count
         self._bar.update(count)
 
     def __enter__(self) -> Progress:

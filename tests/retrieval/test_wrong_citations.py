@@ -1,4 +1,4 @@
-"""What issue 23 found wrong: wrong citations of approximate indexes, unbounded work, and work done twice."""
+"""Faults that must not come back: wrong citations of approximate indexes, unbounded work, and work done twice."""
 
 import sys
 import time
