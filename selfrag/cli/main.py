@@ -31,7 +31,7 @@ COMMANDS = {
     "sweep": ("sweep:sweep", "Vary weights and thresholds: decode once, and re-rank the record for every setting."),
     "ablate": (
         "sweep:ablate",
-        "Run the paper's inference ablations (Table 3a), the published code's policy, and reliance on memory (C.1).",
+        "Run the paper's ablations (Table 3a), the published code's policy, and reliance on memory (C.1).",
     ),
     "index": ("index:app", "Build and search an index of your own documents."),
     "train": ("train:app", "Train a generator, an adapter or a critic, and make training data."),
