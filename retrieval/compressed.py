@@ -29,23 +29,15 @@ _EXACT_ROWS = 20_000  # so few allowed rows are compared one by one
 
 @dataclass(frozen=True, slots=True)
 class DenseCard:
-    """An approximate index, its settings and what they reach.
+    """An approximate index, its settings and what they reach."""
 
-    Attributes:
-        factory: faiss's description of it, such as `RR384,IVF4096,RaBitQfs`.
-        nprobe: lists that a search visits; 0 where there are none.
-        candidates: rows that a search scores exactly.
-        recall: mean share of the exact 10 best that it finds, over vectors as far from the passages as questions are.
-        recall_low: lower end of the 95% interval of `recall`.
-        queries: number of those vectors.
-    """
-
-    factory: str
-    nprobe: int
-    candidates: int
+    factory: str  # faiss's description of it, such as `RR384,IVF4096,RaBitQfs`
+    nprobe: int  # lists that a search visits; 0 where there are none
+    candidates: int  # rows that a search scores exactly
+    # mean share of the exact 10 best that it finds, over vectors as far from the passages as questions are
     recall: float
-    recall_low: float
-    queries: int
+    recall_low: float  # lower end of the 95% interval of `recall`
+    queries: int  # number of those vectors
 
     def __post_init__(self) -> None:
         whole("nprobe", self.nprobe, 0)

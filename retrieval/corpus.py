@@ -34,17 +34,11 @@ _COLUMNS = ("id", "title", "text")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a row comes from.
+    """Where a row comes from."""
 
-    Attributes:
-        source: the file.
-        number: line or row, from 1.
-        unit: `line` for text files, `row` for tables without lines.
-    """
-
-    source: str
-    number: int
-    unit: str = "line"
+    source: str  # the file
+    number: int  # line or row, from 1
+    unit: str = "line"  # `line` for text files, `row` for tables without lines
 
     def __str__(self) -> str:
         return f"{self.source}:{self.number}" if self.unit == "line" else f"{self.source}: {self.unit} {self.number}"
@@ -61,19 +55,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class CorpusManifest:
-    """What a corpus directory holds.
+    """What a corpus directory holds."""
 
-    Attributes:
-        passages: number of passages.
-        digest: of all ids, titles and texts in their order.
-        files: bytes by relative file name.
-        metadata: digest of the file of further columns; empty where there are none.
-    """
-
-    passages: int
-    digest: str
-    files: dict[str, int]
-    metadata: str = ""
+    passages: int  # number of passages
+    digest: str  # of all ids, titles and texts in their order
+    files: dict[str, int]  # bytes by relative file name
+    metadata: str = ""  # digest of the file of further columns; empty where there are none
 
     def __post_init__(self) -> None:
         whole("passages", self.passages)

@@ -25,19 +25,12 @@ _DEEPEST = 100  # elements of a page around a text that are looked at
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a document under one title.
+    """A part of a document under one title."""
 
-    Attributes:
-        title: path of headings, joined by ` > `, or the name of the document.
-        start: offset of its first character in the document, after the heading.
-        end: offset after its last.
-        metadata: further columns of its passages, such as `page`.
-    """
-
-    title: str
-    start: int
-    end: int
-    metadata: Mapping[str, Scalar] = field(default_factory=dict)
+    title: str  # path of headings, joined by ` > `, or the name of the document
+    start: int  # offset of its first character in the document, after the heading
+    end: int  # offset after its last
+    metadata: Mapping[str, Scalar] = field(default_factory=dict)  # further columns of its passages, such as `page`
 
 
 def document_names(paths: Sequence[Path]) -> list[str]:

@@ -23,27 +23,16 @@ from retrieval.reading import read_json, user_path
 
 @dataclass(frozen=True, slots=True)
 class EncoderCard:
-    """Identity and settings of an encoder, written into every index.
+    """Identity and settings of an encoder, written into every index."""
 
-    Attributes:
-        name: what to call it in a message.
-        fingerprint: differs for every encoder whose vectors differ.
-        dim: length of a vector, d.
-        pooling: how token vectors become one, such as `mean`.
-        normalized: vectors have length 1, so that the inner product is the cosine.
-        max_tokens: what is behind this many tokens of a text is not read; None if unknown.
-        source: directory or hub name to load it from again, or empty.
-        precision: number format of the weights. Vectors of one model in two formats can be compared.
-    """
-
-    name: str
-    fingerprint: str
-    dim: int
-    pooling: str = "custom"
-    normalized: bool = False
-    max_tokens: int | None = None
-    source: str = ""
-    precision: str = "float32"
+    name: str  # what to call it in a message
+    fingerprint: str  # differs for every encoder whose vectors differ
+    dim: int  # length of a vector, d
+    pooling: str = "custom"  # how token vectors become one, such as `mean`
+    normalized: bool = False  # vectors have length 1, so that the inner product is the cosine
+    max_tokens: int | None = None  # what is behind this many tokens of a text is not read; None if unknown
+    source: str = ""  # directory or hub name to load it from again, or empty
+    precision: str = "float32"  # number format of the weights. Vectors of one model in two formats can be compared.
 
     def __post_init__(self) -> None:
         whole("dim", self.dim)
@@ -126,17 +115,11 @@ _POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"
 
 @dataclass(frozen=True, slots=True)
 class EncoderSettings:
-    """How token vectors become a text vector.
+    """How token vectors become a text vector."""
 
-    Attributes:
-        pooling: `mean` over the tokens, or `cls` for the first.
-        normalize: scale vectors to length 1.
-        max_tokens: texts are cut at this many tokens; None for the model's own limit.
-    """
-
-    pooling: str = "mean"
-    normalize: bool = False
-    max_tokens: int | None = None
+    pooling: str = "mean"  # `mean` over the tokens, or `cls` for the first
+    normalize: bool = False  # scale vectors to length 1
+    max_tokens: int | None = None  # texts are cut at this many tokens; None for the model's own limit
 
     def __post_init__(self) -> None:
         choice("pooling", self.pooling, _POOLINGS.values())

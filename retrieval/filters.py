@@ -32,17 +32,11 @@ _LIST = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[^,"]*?)\s*(?:,|$)', re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A comparison of a column with values. A passage without a value in that column does not meet it.
+    """A comparison of a column with values. A passage without a value in that column does not meet it."""
 
-    Attributes:
-        column: `id`, `title`, or a column of the metadata.
-        operator: `=`, `!=`, `<`, `<=`, `>`, `>=` or `in`.
-        values: one value; any number for `in`.
-    """
-
-    column: str
-    operator: str
-    values: tuple[Scalar, ...]
+    column: str  # `id`, `title`, or a column of the metadata
+    operator: str  # `=`, `!=`, `<`, `<=`, `>`, `>=` or `in`
+    values: tuple[Scalar, ...]  # one value; any number for `in`
 
 
 def parse_condition(text: str) -> Condition:

@@ -16,16 +16,12 @@ _RRF_K = 5  # the textbook's 60 is worse on the development questions
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """How two rankings become one.
+    """How two rankings become one."""
 
-    Attributes:
-        method: `min-max` adds scores that are scaled to 0 to 1 in each ranking; `rrf` adds 1 / (5 + rank) (reciprocal
-            rank fusion, Cormack et al. 2009). A row that a ranking does not hold gets 0 from it.
-        weight: of the first ranking, from 0 to 1; the second has the rest.
-    """
-
+    # `min-max` adds scores that are scaled to 0 to 1 in each ranking; `rrf` adds 1 / (5 + rank) (reciprocal rank
+    # fusion, Cormack et al. 2009). A row that a ranking does not hold gets 0 from it.
     method: str = "min-max"
-    weight: float = 0.5
+    weight: float = 0.5  # of the first ranking, from 0 to 1; the second has the rest
 
     def __post_init__(self) -> None:
         choice("fusion", self.method, ["min-max", "rrf"])

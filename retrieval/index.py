@@ -57,43 +57,27 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class IndexManifest:
-    """How an index was made. A new one takes the place of the older at each change; files are never changed.
+    """How an index was made. A new one takes the place of the older at each change; files are never changed."""
 
-    Attributes:
-        passages: number of passages of the first segment, whose folder is that of the index.
-        corpus: digest of those passages.
-        encoder: the encoder that made the vectors.
-        template: how passages and queries became texts.
-        kind: kind of search that was asked for: `auto`, `flat`, `rabitq`, `ivf`, or a factory string of faiss.
-        metric: similarity of two vectors.
-        files: bytes by relative file name.
-        versions: of Python and of the libraries that made the numbers.
-        inputs: fingerprint of the files that the passages were read from; empty if unknown.
-        generation: counts the changes.
-        added: segments after the first, in the order of their rows.
-        removed: number of removed passages, whose rows are in `parts/GENERATION-removed.npy`.
-        dense: the approximate index of the first segment; None for exact search.
-        language: of the word index; empty where there is none.
-        checksums: of the files, blake2b by relative name; empty in older manifests.
-        digest: of all this but the encoder's name and source, as it was written; empty in older manifests.
-    """
-
-    passages: int
-    corpus: str
-    encoder: EncoderCard
-    template: Template
+    passages: int  # number of passages of the first segment, whose folder is that of the index
+    corpus: str  # digest of those passages
+    encoder: EncoderCard  # the encoder that made the vectors
+    template: Template  # how passages and queries became texts
+    # kind of search that was asked for: `auto`, `flat`, `rabitq`, `ivf`, or a factory string of faiss
     kind: str = "flat"
-    metric: str = "inner_product"
-    files: dict[str, int] = field(default_factory=dict)
+    metric: str = "inner_product"  # similarity of two vectors
+    files: dict[str, int] = field(default_factory=dict)  # bytes by relative file name
+    # of Python and of the libraries that made the numbers
     versions: dict[str, str] = field(default_factory=lambda: _versions())
-    inputs: str = ""
-    generation: int = 1
-    added: list[Segment] = field(default_factory=list)
-    removed: int = 0
-    dense: DenseCard | None = None
-    language: str = ""
+    inputs: str = ""  # fingerprint of the files that the passages were read from; empty if unknown
+    generation: int = 1  # counts the changes
+    added: list[Segment] = field(default_factory=list)  # segments after the first, in the order of their rows
+    removed: int = 0  # number of removed passages, whose rows are in `parts/GENERATION-removed.npy`
+    dense: DenseCard | None = None  # the approximate index of the first segment; None for exact search
+    language: str = ""  # of the word index; empty where there is none
+    # of the files, blake2b by relative name; empty in older manifests
     checksums: dict[str, str] = field(default_factory=dict)
-    digest: str = ""
+    digest: str = ""  # of all this but the encoder's name and source, as it was written; empty in older manifests
 
     def __post_init__(self) -> None:
         whole("passages", self.passages)
@@ -195,19 +179,12 @@ _CHECKED = 1 << 28  # bytes of an approximate index up to which every opening co
 
 @dataclass(frozen=True, slots=True)
 class OpenParts:
-    """The files of one generation, memory-mapped.
+    """The files of one generation, memory-mapped."""
 
-    Attributes:
-        corpus: passages of all segments; removed ones are still there.
-        vectors: of each segment.
-        index: searches all vectors.
-        words: searches all passages by words; None where the index has none.
-    """
-
-    corpus: Corpus
-    vectors: list[FlatIndex]
-    index: VectorIndex
-    words: WordIndex | None
+    corpus: Corpus  # passages of all segments; removed ones are still there
+    vectors: list[FlatIndex]  # of each segment
+    index: VectorIndex  # searches all vectors
+    words: WordIndex | None  # searches all passages by words; None where the index has none
 
 
 def open_index(

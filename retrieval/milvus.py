@@ -56,19 +56,12 @@ def is_milvus(name: str | Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CollectionCard:
-    """How the vectors and words of a collection were made; a property of the collection.
+    """How the vectors and words of a collection were made; a property of the collection."""
 
-    Attributes:
-        encoder: the encoder that made the vectors.
-        template: how passages and queries become texts.
-        language: of the stems and stop words; empty for no search by words.
-        kind: of the vector index: `auto`, `flat` or `ivf`.
-    """
-
-    encoder: EncoderCard
-    template: Template
-    language: str
-    kind: str
+    encoder: EncoderCard  # the encoder that made the vectors
+    template: Template  # how passages and queries become texts
+    language: str  # of the stems and stop words; empty for no search by words
+    kind: str  # of the vector index: `auto`, `flat` or `ivf`
 
     def __post_init__(self) -> None:
         choice("kind", self.kind, KINDS)

@@ -30,15 +30,10 @@ _SAVED = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 
 @dataclass(frozen=True, slots=True)
 class NumberFormat:
-    """A number format of weights, and why this one.
+    """A number format of weights, and why this one."""
 
-    Attributes:
-        name: `float32`, `bfloat16` or `float16`; `auto` leaves the choice to what loads the weights.
-        reason: in a few words.
-    """
-
-    name: str
-    reason: str
+    name: str  # `float32`, `bfloat16` or `float16`; `auto` leaves the choice to what loads the weights
+    reason: str  # in a few words
 
     def __str__(self) -> str:
         return f"{self.name} ({self.reason})"

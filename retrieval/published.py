@@ -121,18 +121,12 @@ class _Reader(_Unpickler):  # type: ignore[misc]
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A file of vectors.
+    """A file of vectors."""
 
-    Attributes:
-        path: the file.
-        rows: vectors in it.
-        dim: length of one.
-        blocks: from a row on, vectors [n, d] with their ids, where the file has ids.
-    """
-
-    path: Path
-    rows: int
-    dim: int
+    path: Path  # the file
+    rows: int  # vectors in it
+    dim: int  # length of one
+    # from a row on, vectors [n, d] with their ids, where the file has ids
     blocks: Callable[[int], Iterator[tuple[Ids | None, NDArray[Any]]]]
 
 

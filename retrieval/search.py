@@ -109,13 +109,9 @@ def different_texts(passages: Iterable[Passage], k: int) -> list[Passage]:
 
 
 class LocalRetriever(IndexRetriever):
-    """Search in the passages of an index on this machine.
+    """Search in the passages of an index on this machine."""
 
-    Attributes:
-        corpus: the passages, by row; those that were removed are still there, and are never found.
-    """
-
-    corpus: Corpus
+    corpus: Corpus  # the passages, by row; those that were removed are still there, and are never found
     _allowed: Mask | None = None
 
     def where(self, *conditions: Condition | str) -> Self:

@@ -28,17 +28,11 @@ _MOST = 100_000  # characters that a sentence finder gets at once; its memory gr
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """How documents become passages.
+    """How documents become passages."""
 
-    Attributes:
-        words: most words of a passage, >= 1. A longer sentence is cut between words.
-        overlap: sentences that a passage repeats from the one before, >= 0, as far as the budget allows.
-        sentences: `rules` for spaCy's rule-based sentencizer, or the name of an installed spaCy model.
-    """
-
-    words: int = 100
-    overlap: int = 1
-    sentences: str = "rules"
+    words: int = 100  # most words of a passage, >= 1. A longer sentence is cut between words.
+    overlap: int = 1  # sentences that a passage repeats from the one before, >= 0, as far as the budget allows
+    sentences: str = "rules"  # `rules` for spaCy's rule-based sentencizer, or the name of an installed spaCy model
 
     def __post_init__(self) -> None:
         whole("words", self.words)

@@ -24,14 +24,10 @@ _BLAS_QUERIES = 4  # from this many on BLAS is faster than faiss's own scan (mea
 
 
 class Hits(NamedTuple):
-    """Best rows of m queries.
+    """Best rows of m queries."""
 
-    Attributes:
-        scores: float32 [m, k], falling; inner products.
-        rows: int64 [m, k]; equal scores stand in the order of their rows. -1 where an approximate index found no more.
-    """
-
-    scores: Matrix
+    scores: Matrix  # float32 [m, k], falling; inner products
+    # int64 [m, k]; equal scores stand in the order of their rows. -1 where an approximate index found no more.
     rows: NDArray[np.int64]
 
     def query(self, number: int) -> Hits:

@@ -28,19 +28,12 @@ ERROR = "error"
 
 @dataclass(frozen=True, slots=True)
 class Actors:
-    """Who works.
+    """Who works."""
 
-    Attributes:
-        workers: actors at most.
-        num_cpus: of each.
-        num_gpus: of each.
-        wave: rows handed to Ray at once.
-    """
-
-    workers: int = 1
-    num_cpus: float = 1
-    num_gpus: float = 0
-    wave: int = WAVE
+    workers: int = 1  # actors at most
+    num_cpus: float = 1  # of each
+    num_gpus: float = 0  # of each
+    wave: int = WAVE  # rows handed to Ray at once
 
     def __post_init__(self) -> None:
         whole("workers", self.workers)

@@ -93,17 +93,12 @@ INSTRUCTION_LAYOUTS = {
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A passage as ids between its markers.
+    """A passage as ids between its markers."""
 
-    Attributes:
-        passage: what was tokenised.
-        ids: `<paragraph>` .. `</paragraph>`, markers included.
-        dropped_tokens: tokens of the body cut to fit the budget; 0 if whole. Text far beyond the budget is not
-            tokenised but counted as a token for four characters.
-    """
-
-    passage: Passage
-    ids: tuple[int, ...]
+    passage: Passage  # what was tokenised
+    ids: tuple[int, ...]  # `<paragraph>` .. `</paragraph>`, markers included.
+    # tokens of the body cut to fit the budget; 0 if whole. Text far beyond the budget is not tokenised but counted as a
+    # token for four characters.
     dropped_tokens: int = 0
 
 

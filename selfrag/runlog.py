@@ -21,19 +21,12 @@ from selfrag.jsonl import json_line, write_jsonl
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the first line of a log says, with the words for messages.
+    """What the first line of a log says, with the words for messages."""
 
-    Attributes:
-        format: name and version of the format.
-        lines: what its lines are, such as `replies`.
-        run: what made them, such as `a teacher`.
-        otherwise: what to do about a file of another run.
-    """
-
-    format: str
-    lines: str
-    run: str
-    otherwise: str
+    format: str  # name and version of the format
+    lines: str  # what its lines are, such as `replies`
+    run: str  # what made them, such as `a teacher`
+    otherwise: str  # what to do about a file of another run
 
 
 class RunLog:

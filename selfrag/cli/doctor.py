@@ -34,19 +34,12 @@ Status = Literal["ok", "note", "broken"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the doctor's report.
+    """One line of the doctor's report."""
 
-    Attributes:
-        subject: what was looked at.
-        detail: what was seen.
-        status: `broken` keeps something from working, `note` is worth knowing.
-        fix: what to do, a command to copy where there is one.
-    """
-
-    subject: str
-    detail: str
-    status: Status = "ok"
-    fix: str = ""
+    subject: str  # what was looked at
+    detail: str  # what was seen
+    status: Status = "ok"  # `broken` keeps something from working, `note` is worth knowing
+    fix: str = ""  # what to do, a command to copy where there is one
 
 
 def doctor(

@@ -62,17 +62,11 @@ def segment_range(node: Node, weights: Floats, policy: Decoding) -> tuple[Floats
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The highest scores [S] that are possible for a node.
+    """The highest scores [S] that are possible for a node."""
 
-    Attributes:
-        segment: of its segment.
-        path: of the path that ends with it.
-        answer: of an answer that begins with that path.
-    """
-
-    segment: Floats
-    path: Floats
-    answer: Floats
+    segment: Floats  # of its segment
+    path: Floats  # of the path that ends with it
+    answer: Floats  # of an answer that begins with that path
 
 
 def segment_limits(weights: Floats, policy: Decoding) -> tuple[Floats, Floats]:

@@ -19,16 +19,11 @@ from selfrag.reflection.labels import CRITIQUES
 
 @dataclass(slots=True)
 class _Tier:
-    """Reflectors of one cost.
+    """Reflectors of one cost."""
 
-    Attributes:
-        group: they judge together.
-        most: candidates that continue from here.
-        waiting: candidates that passed the earlier tiers and that this one has not judged.
-    """
-
-    group: tuple[ScoreTerm, ...]
-    most: int
+    group: tuple[ScoreTerm, ...]  # they judge together
+    most: int  # candidates that continue from here
+    # candidates that passed the earlier tiers and that this one has not judged
     waiting: list[Node] = field(default_factory=list)
 
 
@@ -145,19 +140,12 @@ Judging = Generator[Batch, list[Result], list[list[Judgment | None]]]
 
 @dataclass(slots=True)
 class Admitted:
-    """Result of the guardrails.
+    """Result of the guardrails."""
 
-    Attributes:
-        passages: evidence that is left.
-        abstained: whether the fixed abstention replaces the answer.
-        reasons: what each guardrail did.
-        judged: reflector and judgment, in the order asked.
-    """
-
-    passages: tuple[Passage, ...]
-    abstained: bool = False
-    reasons: list[str] = field(default_factory=list)
-    judged: list[tuple[str, Judgment]] = field(default_factory=list)
+    passages: tuple[Passage, ...]  # evidence that is left
+    abstained: bool = False  # whether the fixed abstention replaces the answer
+    reasons: list[str] = field(default_factory=list)  # what each guardrail did
+    judged: list[tuple[str, Judgment]] = field(default_factory=list)  # reflector and judgment, in the order asked
 
     def note(self, gate: Guardrail, judgment: Judgment | None, done: str) -> bool:
         """Record a judgment; whether it is below the gate's threshold."""

@@ -25,34 +25,21 @@ _GROUPS = {labels.role: labels for labels in (ISREL, ISSUP, ISUSE)}
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What there is to judge.
+    """What there is to judge."""
 
-    Attributes:
-        question: the last user turn, as asked.
-        history: turns before it.
-        passages: the evidence; empty without.
-        before: the answer so far.
-        text: the segment that follows; empty if nothing is written yet.
-    """
-
-    question: str
-    history: tuple[Turn, ...] = ()
-    passages: tuple[Passage, ...] = ()
-    before: str = ""
-    text: str = ""
+    question: str  # the last user turn, as asked
+    history: tuple[Turn, ...] = ()  # turns before it
+    passages: tuple[Passage, ...] = ()  # the evidence; empty without
+    before: str = ""  # the answer so far
+    text: str = ""  # the segment that follows; empty if nothing is written yet
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The judgments of one moment, one for each place in it; none at all means undefined.
+    """The judgments of one moment, one for each place in it; none at all means undefined."""
 
-    Attributes:
-        places: the judgments that are defined, all over one label set.
-        shares: how much each counts in their mean, above 0.
-    """
-
-    places: tuple[Judgment, ...] = ()
-    shares: tuple[float, ...] = ()
+    places: tuple[Judgment, ...] = ()  # the judgments that are defined, all over one label set
+    shares: tuple[float, ...] = ()  # how much each counts in their mean, above 0
 
     def mean(self, site: str, evidence: str | None) -> Judgment | None:
         """The mixture of the places; None without any."""

@@ -24,15 +24,10 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """Text must follow a JSON schema, match a pattern, or be one of some texts. Make one with a class method.
+    """Text must follow a JSON schema, match a pattern, or be one of some texts. Make one with a class method."""
 
-    Attributes:
-        form: what `text` is.
-        text: the schema as canonical JSON, the pattern, or the texts as a JSON list.
-    """
-
-    form: Form
-    text: str
+    form: Form  # what `text` is
+    text: str  # the schema as canonical JSON, the pattern, or the texts as a JSON list
 
     @classmethod
     def json(cls, schema: Mapping[str, Any]) -> Constraint:
@@ -134,15 +129,10 @@ class Retrieved:
 
 @dataclass(frozen=True, slots=True)
 class Consult:
-    """Ask a service beside the engine, such as a judge on another model. Gathered over all live decoders.
+    """Ask a service beside the engine, such as a judge on another model. Gathered over all live decoders."""
 
-    Attributes:
-        service: its name, as the driver knows it.
-        payload: what the service takes.
-    """
-
-    service: str
-    payload: Any
+    service: str  # its name, as the driver knows it
+    payload: Any  # what the service takes
 
 
 @dataclass(frozen=True, slots=True)

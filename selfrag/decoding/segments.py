@@ -30,24 +30,16 @@ Branch: TypeAlias = Literal["passage", "continue", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One generated segment, read.
+    """One generated segment, read."""
 
-    Attributes:
-        ids: generated ids without the boundary (a Retrieve token or EOS).
-        text_ids: `ids` without reflection tokens.
-        judgments: critique role to judgment, None where undefined.
-        boundary: distribution over Retrieve where the next decision is due; None if the answer ends there.
-        likelihood: geometric mean or product of the token probabilities in (0, 1]; 0 if switched off or nothing was
-            generated.
-        ended: nothing may follow (EOS, budget or context).
-    """
-
-    ids: tuple[int, ...]
-    text_ids: tuple[int, ...]
-    judgments: dict[Role, Judgment | None]
+    ids: tuple[int, ...]  # generated ids without the boundary (a Retrieve token or EOS)
+    text_ids: tuple[int, ...]  # `ids` without reflection tokens
+    judgments: dict[Role, Judgment | None]  # critique role to judgment, None where undefined
+    # distribution over Retrieve where the next decision is due; None if the answer ends there
     boundary: Judgment | None
+    # geometric mean or product of the token probabilities in (0, 1]; 0 if switched off or nothing was generated
     likelihood: float
-    ended: bool
+    ended: bool  # nothing may follow (EOS, budget or context)
 
 
 def judge(vocabulary: Vocabulary, labels: LabelSet, row: Row, site: str, evidence: str | None = None) -> Judgment:

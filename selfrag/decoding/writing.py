@@ -34,15 +34,10 @@ GAP = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The candidates of a step.
+    """The candidates of a step."""
 
-    Attributes:
-        usable: hypotheses of those that were written and can be used.
-        bounded: those that were given up, by node.
-    """
-
-    usable: list[Hypothesis]
-    bounded: Mapping[int, Candidate]
+    usable: list[Hypothesis]  # hypotheses of those that were written and can be used
+    bounded: Mapping[int, Candidate]  # those that were given up, by node
 
 
 def write(
@@ -122,38 +117,26 @@ def resume(tree: Tree, bounded: Mapping[int, Candidate]) -> Generator[Batch, lis
 
 @dataclass(slots=True)
 class _Step:
-    """The candidates of a step while they are written.
+    """The candidates of a step while they are written."""
 
-    Attributes:
-        tree: the question.
-        candidates: of the step.
-        depth: of the step.
-        best: path score of the best finished hypothesis, -inf without one.
-        ids: of the nodes.
-        scale: settings.
-        nodes: what is known of each candidate that has begun and has not ended: its scores are the highest that it can
-            reach.
-        answers: of each candidate that an answer may begin with, the highest score of such an answer.
-        usable: those that have ended, can be used, and have their score, each with its node.
-        grown: those that have ended and have their score, the usable ones among them.
-        given_up: those that were given up.
-        held: those that wait until the promising ones have ended; None before that is decided.
-        seen: what was there of each at the last news.
-    """
-
-    tree: Tree
-    candidates: Sequence[Candidate]
-    depth: int
-    best: float
-    ids: Sequence[int]
-    scale: _Scale
+    tree: Tree  # the question
+    candidates: Sequence[Candidate]  # of the step
+    depth: int  # of the step
+    best: float  # path score of the best finished hypothesis, -inf without one
+    ids: Sequence[int]  # of the nodes
+    scale: _Scale  # settings
+    # what is known of each candidate that has begun and has not ended: its scores are the highest that it can reach
     nodes: dict[int, Node] = field(default_factory=dict)
+    # of each candidate that an answer may begin with, the highest score of such an answer
     answers: dict[int, float] = field(default_factory=dict)
+    # those that have ended, can be used, and have their score, each with its node
     usable: dict[int, tuple[Node, Hypothesis]] = field(default_factory=dict)
+    # those that have ended and have their score, the usable ones among them
     grown: dict[int, tuple[Node, Hypothesis | None]] = field(default_factory=dict)
-    given_up: dict[int, Node] = field(default_factory=dict)
+    given_up: dict[int, Node] = field(default_factory=dict)  # those that were given up
+    # those that wait until the promising ones have ended; None before that is decided
     held: Collection[int] | None = None
-    seen: dict[int, Generated | Failed] = field(default_factory=dict)
+    seen: dict[int, Generated | Failed] = field(default_factory=dict)  # what was there of each at the last news
 
     def run(self) -> Generator[Race | Abort, list[Result], dict[int, Generated | Failed]]:
         """The results of the candidates that were not given up."""

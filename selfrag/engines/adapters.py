@@ -22,17 +22,11 @@ PLAIN_INITS = ("gaussian", "eva", "orthogonal", "mica", "lora_ga")
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """An adapter that vLLM can serve.
+    """An adapter that vLLM can serve."""
 
-    Attributes:
-        name: what requests call it.
-        path: directory with `adapter_config.json` and `adapter_model.safetensors`.
-        rank: largest rank of any of its matrices.
-    """
-
-    name: str
-    path: Path
-    rank: int
+    name: str  # what requests call it
+    path: Path  # directory with `adapter_config.json` and `adapter_model.safetensors`
+    rank: int  # largest rank of any of its matrices
 
 
 def read_adapter(name: str, path: str | Path) -> Adapter:
@@ -156,15 +150,10 @@ def dormant(adapter: str, prompt: Sequence[int], invocation: Sequence[int]) -> s
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The weights that compute the keys and values of a prompt.
+    """The weights that compute the keys and values of a prompt."""
 
-    Attributes:
-        adapter: name of the adapter, None for the base model.
-        start: position from which an activated LoRA acts, None for adapters that act everywhere.
-    """
-
-    adapter: str | None = None
-    start: int | None = None
+    adapter: str | None = None  # name of the adapter, None for the base model
+    start: int | None = None  # position from which an activated LoRA acts, None for adapters that act everywhere
 
     @property
     def key(self) -> str | None:

@@ -17,21 +17,13 @@ Ticket: TypeAlias = int
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an engine can take.
+    """What an engine can take."""
 
-    Attributes:
-        max_model_len: prompt and new tokens together.
-        vocab_size: ids are below this.
-        max_watch: most `watch_ids` of a request.
-        adapters: adapter names a request may ask for.
-        activated: those of them that are activated LoRA.
-    """
-
-    max_model_len: int
-    vocab_size: int
-    max_watch: int = 128
-    adapters: frozenset[str] = frozenset()
-    activated: frozenset[str] = frozenset()
+    max_model_len: int  # prompt and new tokens together
+    vocab_size: int  # ids are below this
+    max_watch: int = 128  # most `watch_ids` of a request
+    adapters: frozenset[str] = frozenset()  # adapter names a request may ask for
+    activated: frozenset[str] = frozenset()  # those of them that are activated LoRA
 
 
 class Engine(Protocol):

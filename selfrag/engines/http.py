@@ -211,17 +211,11 @@ HINT = "start it with `vllm serve MODEL` or correct the URL"
 
 
 class Client:
-    """Connections to one server. Use it from one event loop only.
+    """Connections to one server. Use it from one event loop only."""
 
-    Attributes:
-        model: served name of the base model; known after `discover`.
-        wire: the route that serves requests; known after `discover`.
-        limits: of the server; known after `discover`.
-    """
-
-    model: str
-    wire: Wire
-    limits: Limits
+    model: str  # served name of the base model; known after `discover`
+    wire: Wire  # the route that serves requests; known after `discover`
+    limits: Limits  # of the server; known after `discover`
 
     def __init__(self, config: HTTPConfig) -> None:
         import httpx

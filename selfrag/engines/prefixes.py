@@ -26,15 +26,10 @@ def common_length(one: Tokens, other: Tokens) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A prefix that several waiting prompts share.
+    """A prefix that several waiting prompts share."""
 
-    Attributes:
-        tokens: the prefix.
-        owner: position of the prompt that is charged for computing it; the others get it for free.
-    """
-
-    tokens: tuple[int, ...]
-    owner: int
+    tokens: tuple[int, ...]  # the prefix
+    owner: int  # position of the prompt that is charged for computing it; the others get it for free
 
 
 def shared_prefixes(prompts: Sequence[tuple[int, ...]], known: Sequence[int], minimum: int) -> list[Shared]:

@@ -23,16 +23,13 @@ FLOOR = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the model would write after a prompt.
+    """What the model would write after a prompt."""
 
-    Attributes:
-        token_ids: what greedy decoding emits, before stop ids, EOS and budget cut it; it must reach one of them.
-        rows: position to probabilities of watched ids there; an emitted watched id needs no entry (0.9).
-        logprobs: log-probability of each emitted id; those that are left out at the end get `unlike`.
-    """
-
+    # what greedy decoding emits, before stop ids, EOS and budget cut it; it must reach one of them
     token_ids: tuple[int, ...]
+    # position to probabilities of watched ids there; an emitted watched id needs no entry (0.9)
     rows: Mapping[int, Row] = field(default_factory=dict)
+    # log-probability of each emitted id; those that are left out at the end get `unlike`
     logprobs: Sequence[float] = ()
 
 
@@ -43,25 +40,16 @@ def unlike(position: int) -> float:
 
 @dataclass(slots=True)
 class ScriptedEngine:
-    """Serves `reply(request)`.
+    """Serves `reply(request)`."""
 
-    Attributes:
-        reply: from a request to what the model would write, or `Failed`.
-        eos_id: ends every generation.
-        limits: as of a real engine.
-        requests: everything submitted, in order.
-        batch: requests served in one step; fewer shows interleaving.
-        pace: tokens of a request in one step; None for all of them.
-        generated: tokens written so far, those of aborted requests among them.
-    """
-
-    reply: Callable[[Generate], Reply | Failed]
-    eos_id: int
+    reply: Callable[[Generate], Reply | Failed]  # from a request to what the model would write, or `Failed`
+    eos_id: int  # ends every generation
+    # as of a real engine
     limits: Limits = field(default_factory=lambda: Limits(max_model_len=4096, vocab_size=100_000))
-    batch: int = 1_000_000
-    pace: int | None = None
-    generated: int = 0
-    requests: list[Generate] = field(default_factory=list)
+    batch: int = 1_000_000  # requests served in one step; fewer shows interleaving
+    pace: int | None = None  # tokens of a request in one step; None for all of them
+    generated: int = 0  # tokens written so far, those of aborted requests among them
+    requests: list[Generate] = field(default_factory=list)  # everything submitted, in order
     aborted: list[Ticket] = field(default_factory=list)
     _waiting: dict[Ticket, Generate] = field(default_factory=dict)
     _running: dict[Ticket, tuple[Generated | Failed, int]] = field(

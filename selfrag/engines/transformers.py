@@ -26,29 +26,20 @@ from selfrag.errors import EngineError, UserError
 
 @dataclass(frozen=True, slots=True)
 class TransformersConfig:
-    """How to run a checkpoint under transformers.
+    """How to run a checkpoint under transformers."""
 
-    Attributes:
-        model: directory or hub name of a causal language model.
-        dtype: number format of the weights; `auto` is what the checkpoint was saved in, or float32 on a CPU without
-            instructions for that.
-        device: `auto` (CUDA where there is one), or a torch device.
-        max_batch: sequences that run together.
-        max_model_len: prompt and new tokens together; None is what the model was made for.
-        max_prefill_tokens: prompt tokens computed in one pass, padding included; bounds the memory of a pass.
-        prefix_cache_mib: memory for keys and values of earlier prompts; 0 shares only among waiting requests.
-        adapters: name to directory of LoRA adapters, plain or activated, that requests may ask for.
-        trust_remote_code: let Python code that a checkpoint brings run, with all your rights. Read it first.
-    """
-
-    model: str
+    model: str  # directory or hub name of a causal language model
+    # number format of the weights; `auto` is what the checkpoint was saved in, or float32 on a CPU without instructions
+    # for that
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    device: str = "auto"
-    max_batch: int = 32
-    max_model_len: int | None = None
-    max_prefill_tokens: int = 8192
-    prefix_cache_mib: int = 512
+    device: str = "auto"  # `auto` (CUDA where there is one), or a torch device
+    max_batch: int = 32  # sequences that run together
+    max_model_len: int | None = None  # prompt and new tokens together; None is what the model was made for
+    max_prefill_tokens: int = 8192  # prompt tokens computed in one pass, padding included; bounds the memory of a pass
+    prefix_cache_mib: int = 512  # memory for keys and values of earlier prompts; 0 shares only among waiting requests
+    # name to directory of LoRA adapters, plain or activated, that requests may ask for
     adapters: Mapping[str, str | Path] = field(default_factory=dict)
+    # let Python code that a checkpoint brings run, with all your rights. Read it first.
     trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
@@ -246,17 +237,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A prompt after its prefill.
+    """A prompt after its prefill."""
 
-    Attributes:
-        pieces: its keys and values.
-        logits: what comes next, [vocabulary].
-        cached: prompt tokens that were not computed for it.
-    """
-
-    pieces: tuple[Prefix, ...]
-    logits: Tensor
-    cached: int
+    pieces: tuple[Prefix, ...]  # its keys and values
+    logits: Tensor  # what comes next, [vocabulary]
+    cached: int  # prompt tokens that were not computed for it
 
 
 class Batch:

@@ -101,27 +101,17 @@ ATTENTION = {"full_attention", "sliding_attention"}
 
 @dataclass(slots=True)
 class LoadedModel:
-    """A model ready to run, with the facts an engine needs about it.
+    """A model ready to run, with the facts an engine needs about it."""
 
-    Attributes:
-        module: the causal language model.
-        device: where its inputs go.
-        max_model_len: longest sequence it takes.
-        vocab_size: rows of its input embedding.
-        eos_ids: ids that end every sequence.
-        adapters: names of the loaded LoRA adapters.
-        invocations: for each activated LoRA among them the tokens from which on it acts.
-        trust_remote_code: code of the checkpoint may run.
-    """
-
-    module: Any
-    device: torch.device
-    max_model_len: int
-    vocab_size: int
-    eos_ids: frozenset[int]
-    adapters: frozenset[str] = frozenset()
+    module: Any  # the causal language model
+    device: torch.device  # where its inputs go
+    max_model_len: int  # longest sequence it takes
+    vocab_size: int  # rows of its input embedding
+    eos_ids: frozenset[int]  # ids that end every sequence
+    adapters: frozenset[str] = frozenset()  # names of the loaded LoRA adapters
+    # for each activated LoRA among them the tokens from which on it acts
     invocations: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    trust_remote_code: bool = False
+    trust_remote_code: bool = False  # code of the checkpoint may run
     _name: str = ""
     _peft: Any = None
     _active: str | None = field(default=None)
@@ -350,13 +340,9 @@ SPARE_COLUMNS = 64
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """Keys and values of the first tokens of one sequence.
+    """Keys and values of the first tokens of one sequence."""
 
-    Attributes:
-        layers: for each layer the keys and the values, [heads, tokens, head size].
-    """
-
-    layers: tuple[tuple[Tensor, Tensor], ...]
+    layers: tuple[tuple[Tensor, Tensor], ...]  # for each layer the keys and the values, [heads, tokens, head size]
 
     def __len__(self) -> int:
         return int(self.layers[0][0].shape[1])

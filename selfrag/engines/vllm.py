@@ -118,36 +118,25 @@ MAX_LORAS_IN_A_BATCH = 8
 
 @dataclass(frozen=True, slots=True)
 class VLLMConfig:
-    """How to load a model into vLLM. None leaves a choice to the platform.
+    """How to load a model into vLLM. None leaves a choice to the platform."""
 
-    Attributes:
-        model: checkpoint directory, or a name on the model hub.
-        max_model_len: longest prompt and answer together; the model's own limit by default.
-        dtype: `auto` is what the checkpoint was saved in, or float32 on a CPU without instructions for that.
-        max_num_seqs: sequences computed at once; 64 on a CPU, vLLM's own default on a GPU.
-        kv_cache_gib: memory for keys and values, in GiB; 2 on a CPU, what `gpu_memory_utilization` leaves on a GPU.
-        enable_prefix_caching: share the computed prefix of prompts.
-        tensor_parallel_size: GPUs among which each layer is split.
-        gpu_memory_utilization: share of a GPU's memory that vLLM may take.
-        adapters: name to directory of the LoRA adapters that requests may ask for.
-        seed: of vLLM; greedy decoding does not depend on it.
-        enforce_eager: no graph compilation; True on a CPU (a minute of loading for 4% speed), False on a GPU.
-        trust_remote_code: let Python code that a checkpoint brings run, with all your rights. Read it first.
-        engine_args: further arguments of vLLM's `EngineArgs`; they win over everything above.
-    """
-
-    model: str
-    max_model_len: int | None = None
-    dtype: str = "auto"
-    max_num_seqs: int | None = None
+    model: str  # checkpoint directory, or a name on the model hub
+    max_model_len: int | None = None  # longest prompt and answer together; the model's own limit by default
+    dtype: str = "auto"  # `auto` is what the checkpoint was saved in, or float32 on a CPU without instructions for that
+    max_num_seqs: int | None = None  # sequences computed at once; 64 on a CPU, vLLM's own default on a GPU
+    # memory for keys and values, in GiB; 2 on a CPU, what `gpu_memory_utilization` leaves on a GPU
     kv_cache_gib: float | None = None
-    enable_prefix_caching: bool = True
-    tensor_parallel_size: int = 1
-    gpu_memory_utilization: float = 0.9
+    enable_prefix_caching: bool = True  # share the computed prefix of prompts
+    tensor_parallel_size: int = 1  # GPUs among which each layer is split
+    gpu_memory_utilization: float = 0.9  # share of a GPU's memory that vLLM may take
+    # name to directory of the LoRA adapters that requests may ask for
     adapters: Mapping[str, str] = field(default_factory=dict)
-    seed: int = 0
+    seed: int = 0  # of vLLM; greedy decoding does not depend on it
+    # no graph compilation; True on a CPU (a minute of loading for 4% speed), False on a GPU
     enforce_eager: bool | None = None
+    # let Python code that a checkpoint brings run, with all your rights. Read it first.
     trust_remote_code: bool = False
+    # further arguments of vLLM's `EngineArgs`; they win over everything above
     engine_args: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -101,18 +101,13 @@ def _entry(token: object, value: object) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A route that serves requests.
+    """A route that serves requests."""
 
-    Attributes:
-        route: path below the server's address.
-        body: JSON of a request: the request, checked against the limits before; served name of the model or adapter;
-            a request id, never used before; the server's longest context.
-        rows: entries of `choices[0]`, a position each.
-    """
-
-    route: str
+    route: str  # path below the server's address
+    # JSON of a request: the request, checked against the limits before; served name of the model or adapter; a request
+    # id, never used before; the server's longest context
     body: Callable[[Generate, str, str, int], dict[str, Any]]
-    rows: Callable[[Mapping[str, Any]], list[Any]]
+    rows: Callable[[Mapping[str, Any]], list[Any]]  # entries of `choices[0]`, a position each
 
     def parse(self, content: bytes, request: Generate) -> Generated:
         """Our result for a reply to `request`.

@@ -38,19 +38,12 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """One value of a group.
+    """One value of a group."""
 
-    Attributes:
-        name: what people read and write, such as `Fully supported`.
-        value: desirability; a group's score is the expectation of this value.
-        token: the token string a model emits for it; the written form for labels that are no reflection tokens.
-        kind: only normal labels have a value that counts.
-    """
-
-    name: str
-    value: float
-    token: str
-    kind: Kind = Kind.NORMAL
+    name: str  # what people read and write, such as `Fully supported`
+    value: float  # desirability; a group's score is the expectation of this value
+    token: str  # the token string a model emits for it; the written form for labels that are no reflection tokens
+    kind: Kind = Kind.NORMAL  # only normal labels have a value that counts
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -39,42 +39,25 @@ def _is_web(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A segment as it is sent.
+    """A segment as it is sent."""
 
-    Attributes:
-        text: what follows the text sent before.
-        annotations: citations of this segment, with offsets into the whole text.
-        cited: the passage of each.
-        sources: passages that are cited for the first time.
-        described: the segment for the `selfrag` object.
-    """
-
-    text: str
-    annotations: list[dict[str, Any]]
-    cited: list[Passage]
-    sources: list[Passage]
-    described: dict[str, Any]
+    text: str  # what follows the text sent before
+    annotations: list[dict[str, Any]]  # citations of this segment, with offsets into the whole text
+    cited: list[Passage]  # the passage of each
+    sources: list[Passage]  # passages that are cited for the first time
+    described: dict[str, Any]  # the segment for the `selfrag` object
 
 
 @dataclass(slots=True)
 class Writer:
-    """Writes segments one after the other, as `Answer.cited_text` does for a whole answer.
+    """Writes segments one after the other, as `Answer.cited_text` does for a whole answer."""
 
-    Attributes:
-        style: how the text cites.
-        text: what has been written.
-        sources: cited passages in the order of their numbers.
-        annotations: citations, with offsets.
-        cited: the passage of each.
-        segments: what was written, for the `selfrag` object.
-    """
-
-    style: CitationStyle
-    text: str = ""
-    sources: list[Passage] = field(default_factory=list)
-    annotations: list[dict[str, Any]] = field(default_factory=list)
-    cited: list[Passage] = field(default_factory=list)
-    segments: list[dict[str, Any]] = field(default_factory=list)
+    style: CitationStyle  # how the text cites
+    text: str = ""  # what has been written
+    sources: list[Passage] = field(default_factory=list)  # cited passages in the order of their numbers
+    annotations: list[dict[str, Any]] = field(default_factory=list)  # citations, with offsets
+    cited: list[Passage] = field(default_factory=list)  # the passage of each
+    segments: list[dict[str, Any]] = field(default_factory=list)  # what was written, for the `selfrag` object
     _end: int = 0
     _numbers: dict[tuple[str, str, str], int] = field(default_factory=dict)
 

@@ -22,25 +22,15 @@ from selfrag.serving.store import AnswerStore
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a server needs to start, here or in a replica; picklable.
+    """What a server needs to start, here or in a replica; picklable."""
 
-    Attributes:
-        load: loads the model.
-        name: of the model, as clients say it.
-        keep: SQLite file of kept answers; None keeps them in memory, each replica its own.
-        capacity: how much a server takes on.
-        style: how text cites, unless a request says it.
-        events: whether sources are sent as Open WebUI's events, unless a request says it.
-        keys: API keys.
-    """
-
-    load: Callable[[], Answering]
-    name: str = "selfrag"
-    keep: Path | None = None
-    capacity: Capacity = field(default_factory=Capacity)
-    style: CitationStyle = "brackets"
-    events: bool = False
-    keys: Sequence[str] = field(default=(), repr=False)
+    load: Callable[[], Answering]  # loads the model
+    name: str = "selfrag"  # of the model, as clients say it
+    keep: Path | None = None  # SQLite file of kept answers; None keeps them in memory, each replica its own
+    capacity: Capacity = field(default_factory=Capacity)  # how much a server takes on
+    style: CitationStyle = "brackets"  # how text cites, unless a request says it
+    events: bool = False  # whether sources are sent as Open WebUI's events, unless a request says it
+    keys: Sequence[str] = field(default=(), repr=False)  # API keys
 
     def app(self) -> FastAPI:
         """The application with its model loaded.
@@ -55,19 +45,12 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """Where replicas run.
+    """Where replicas run."""
 
-    Attributes:
-        address: of the cluster; `local` starts one on this machine, `auto` finds the one that it belongs to.
-        count: replicas.
-        num_cpus: CPUs of each.
-        num_gpus: GPUs of each.
-    """
-
-    address: str
-    count: int = 1
-    num_cpus: float = 1
-    num_gpus: float = 0
+    address: str  # of the cluster; `local` starts one on this machine, `auto` finds the one that it belongs to
+    count: int = 1  # replicas
+    num_cpus: float = 1  # CPUs of each
+    num_gpus: float = 0  # GPUs of each
 
     def __post_init__(self) -> None:
         whole("replicas", self.count)

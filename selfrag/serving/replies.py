@@ -42,19 +42,12 @@ class Reply(Protocol):
 
 @dataclass(slots=True)
 class ChatReply:
-    """A chat completion.
+    """A chat completion."""
 
-    Attributes:
-        model: name of the model.
-        style: how the text cites.
-        events: whether sources are also sent as Open WebUI's events.
-        include_usage: whether the last chunk of a stream tells the cost.
-    """
-
-    model: str
-    style: CitationStyle
-    events: bool = False
-    include_usage: bool = False
+    model: str  # name of the model
+    style: CitationStyle  # how the text cites
+    events: bool = False  # whether sources are also sent as Open WebUI's events
+    include_usage: bool = False  # whether the last chunk of a stream tells the cost
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
     _writer: Writer = field(init=False)

@@ -23,15 +23,10 @@ BUDGET = {
 
 @dataclass(slots=True)
 class ServedSearchTags:
-    """What `Service` asks, of a `SearchTagModel`.
+    """What `Service` asks, of a `SearchTagModel`."""
 
-    Attributes:
-        model: answers.
-        defaults: settings of its budget, as requests name them.
-    """
-
-    model: SearchTagModel
-    defaults: Decoding
+    model: SearchTagModel  # answers
+    defaults: Decoding  # settings of its budget, as requests name them
 
     @classmethod
     def of(cls, model: SearchTagModel) -> ServedSearchTags:

@@ -14,6 +14,8 @@ from trained import ROWS, config, write
 from selfrag.errors import UserError
 from speed.training import SYSTEMS, Contest, Measured, measure, table
 
+pytestmark = pytest.mark.slow  # a benchmark: each measurement is a process that loads everything
+
 
 @pytest.fixture(scope="module")
 def contest(tmp_path_factory):
@@ -44,7 +46,6 @@ def in_precision(contest, precision):
     return replace(contest, config=replace(contest.config, precision=precision))
 
 
-@pytest.mark.slow  # a process each that loads everything
 @pytest.mark.parametrize("system", [name for name in SYSTEMS if name != "plain"])
 @pytest.mark.parametrize(("precision", "first", "all_of_them"), [("bf16", 0.01, 0.03), ("fp32", 1e-5, 1e-4)])
 def test_every_system_sees_the_same_rows_and_has_the_same_losses(contest, plain, system, precision, first, all_of_them):
@@ -58,7 +59,6 @@ def test_every_system_sees_the_same_rows_and_has_the_same_losses(contest, plain,
     assert found.speed > 0
 
 
-@pytest.mark.slow  # three processes that load everything
 @pytest.mark.parametrize("system", ["plain", "trl"])
 def test_smaller_batches_of_the_others_do_not_change_their_losses(contest, plain, system):
     if system == "trl":
