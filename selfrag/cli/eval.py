@@ -84,7 +84,11 @@ def intrinsics(
         str | None, typer.Option(help="prompts of the adapters, such as granite-3.2; needed for published ones")
     ] = None,
     judge: Annotated[
-        str | None, typer.Option(help="judge of entailment for citations, such as true or nli:MODEL")
+        str | None, typer.Option(help="judge of entailment for citations and flows, such as true or nli:MODEL")
+    ] = None,
+    rival: Annotated[
+        str | None,
+        typer.Option(help="measure another model by prompts, too: MODEL@URL of an endpoint, or a checkpoint"),
     ] = None,
     seed: Annotated[int, typer.Option(help="seed of samples and intervals")] = 0,
     out: Annotated[
@@ -98,7 +102,7 @@ def intrinsics(
 
     parts = tuple(only) if only else PARTS[:-1]
     executions = tuple(execution or ())
-    measured = (parts, engine, limit, flows, shots, executions, seed, dialect, judge)
+    measured = (parts, engine, limit, flows, shots, executions, seed, dialect, judge, rival)
     settings = Settings(model, data, adapters, corpus, *measured)
     for section in evaluate(settings, out):
         for table in section.tables:

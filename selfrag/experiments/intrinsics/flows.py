@@ -12,6 +12,7 @@ from retrieval.passage import Passage, Retriever
 from selfrag.decoding.answer import Answer
 from selfrag.errors import UserError, require
 from selfrag.evaluation.intervals import NONE
+from selfrag.evaluation.metrics.alce import Entails, as_sentences, premise
 from selfrag.evaluation.metrics.classification import (
     ANSWERABLE,
     UNANSWERABLE,
@@ -183,20 +184,26 @@ FLOWS_HEAD = (
 
 
 def evaluate_flows(
-    followups: Sequence[Turn], retriever: Retriever, writer: Writer, subject: Subject, engine: Any, seed: int
+    followups: Sequence[Turn],
+    retriever: Retriever,
+    writer: Writer,
+    subject: Subject,
+    engine: Any,
+    seed: int,
+    entails: Entails | None = None,
 ) -> Section:
     """Run the paper's flows.
 
     A question counts as answerable if the flow retrieved one of its passages. It counts as answered if the text does
     not say that it does not know. Faithfulness is the mean over sentences by the subject's own hallucination
-    detection, not RAGAS.
+    detection; with a judge it is the share of sentences that the passages entail, as RAGAS counts statements.
     """
     rewrite, answerable = (IntrinsicReflector(subject.judge(kind.name)) for kind in (QueryRewrite, Answerability))
     lines, figures, items = [], dict[str, Any](), list[dict[str, Any]]()
     for name in NAMES:
         flow = named(name, writer, rewrite=rewrite, answerability=answerable, k=PASSAGES)
         answers = run(flow, [one.state for one in followups], engine, retriever)
-        outcomes = _outcomes(followups, answers, subject)
+        outcomes = _outcomes(followups, answers, subject, entails)
         known = [one for one in outcomes if one is not None]
         failed = len(outcomes) - len(known)
         found = joint_figures(known, seed=seed) if known else None
@@ -220,7 +227,8 @@ def evaluate_flows(
         tuple(lines),
         (
             "Answerable: one of the question's passages was retrieved",
-            "Faithfulness by this library's hallucination detection, not RAGAS; unknown where it could not say",
+            f"Faithfulness by {'this' if entails is None else 'a judge of entailment, not by this'} library's"
+            " hallucination detection; unknown where it could not say",
             "Failed: nothing was written; such a question is in no other figure of the flow",
         ),
     )
@@ -240,7 +248,9 @@ def evaluate_flows(
     return Section(FLOWS_PART, tables, figures, tuple(items))
 
 
-def _outcomes(followups: Sequence[Turn], answers: Sequence[Any], subject: Subject) -> list[Outcome | None]:
+def _outcomes(
+    followups: Sequence[Turn], answers: Sequence[Any], subject: Subject, entails: Entails | None = None
+) -> list[Outcome | None]:
     """What became of each question; None where the flow failed: who writes nothing has not abstained."""
     facts: list[tuple[bool, bool] | None] = []
     asked: list[State] = []
@@ -253,11 +263,19 @@ def _outcomes(followups: Sequence[Turn], answers: Sequence[Any], subject: Subjec
         facts.append((bool(one.relevant & {passage.id for passage in shown}), answered))
         if answered:
             asked.append(State((*one.state.messages, Message("assistant", answer.text)), shown))
-    found = iter(subject.ask("hallucination_detection", asked))
-    return [
-        None if fact is None else Outcome(*fact, _faithfulness(subject, next(found)) if fact[1] else None)
-        for fact in facts
-    ]
+    if entails is None:
+        found = iter([_faithfulness(subject, one) for one in subject.ask("hallucination_detection", asked)])
+    else:
+        found = iter([_entailed(state, entails) for state in asked])
+    return [None if fact is None else Outcome(*fact, next(found) if fact[1] else None) for fact in facts]
+
+
+def _entailed(state: State, entails: Entails) -> float | None:
+    """Share of the sentences of the last turn that the passages together entail."""
+    together = "\n".join(map(premise, state.passages))
+    verdicts = entails([(together, sentence) for sentence in as_sentences(state.messages[-1].content)])
+    known = [verdict for verdict in verdicts if verdict is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _shown(answer: Answer) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from retrieval.atomic import write_json, write_text
 from selfrag.errors import UserError, VocabularyError, require
 from selfrag.evaluation.metrics.alce import Entails
-from selfrag.evaluation.metrics.entailment import load_entailment, remembered
+from selfrag.evaluation.metrics.entailment import executor_of, load_entailment, remembered
 from selfrag.experiments.intrinsics.calibration import UNCERTAINTY_PART, evaluate_certainty
 from selfrag.experiments.intrinsics.flows import (
     BM25,
@@ -84,7 +84,8 @@ class Settings:
     seed: int = 0  # of samples and intervals
     # of the adapters; None is the default dialect, and refuses adapters whose prompts nobody knows
     dialect: str | None = None
-    judge: str | None = None  # of entailment, for citations, as `load_entailment`; None leaves it out
+    judge: str | None = None  # of entailment, for citations and flows, as `load_entailment`; None leaves it out
+    rival: str | None = None  # another model asked by prompts, `MODEL@URL` or a checkpoint; None leaves it out
 
     def __post_init__(self) -> None:
         if unknown := [one for one in self.parts if one not in PARTS]:
@@ -97,8 +98,10 @@ class Settings:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UserError(f"{name}={value}: give a number of at least {least}")
-        if self.judge is not None and CITATIONS_PART not in self.parts:
-            raise UserError(f"--judge is for {CITATIONS_PART}; measure it, or leave the judge out")
+        of = {"judge": (CITATIONS_PART, FLOWS_PART), "rival": ROWS, "corpus": (REWRITE_PART, FLOWS_PART)}
+        for name, parts in of.items():
+            if getattr(self, name) is not None and not set(parts) & set(self.parts):
+                raise UserError(f"--{name} is for {', '.join(parts)}; measure one of them, or leave it out")
         if self.corpus is None and FLOWS_PART in self.parts:
             raise UserError("flows search: give --corpus FOLDER")
 
@@ -121,14 +124,14 @@ def evaluate(settings: Settings, out: Path | None = None) -> list[Section]:
         if {REWRITE_PART, FLOWS_PART} & set(settings.parts)
         else ([], None)
     )
-    judge = _judge(settings, out)
+    beside = _Beside(_judge(settings, out), _rival(settings))
     answers = _answers(settings, out) if UNCERTAINTY_PART in settings.parts else []
     with ExitStack() as stack:
         library = stack.enter_context(
             Library.from_pretrained(settings.model, engine=settings.engine, adapters=adapters, dialect=settings.dialect)
         )
         for name in settings.parts:
-            sections.append(_part(name, settings, library, rows.get(name, []), answers, followups, judge))
+            sections.append(_part(name, settings, library, rows.get(name, []), answers, followups, beside))
             if out is not None:
                 write(settings, sections, out, library)
     return sections
@@ -158,15 +161,17 @@ def _part(
     rows: list[Labelled],
     answers: list[Answered],
     followups: tuple[list[Turn], Any],
-    judge: Entails | None,
+    beside: _Beside,
 ) -> Section:
     seed = settings.seed
     train = _rows(settings, name, "train") if name in ROWS else []
     subjects = _subjects(name, settings, library, train)
+    if beside.rival is not None and name in ROWS:
+        subjects.append(beside.rival)
     if name in LABELLED:
         return LABELLED[name](rows, subjects, train, seed)
     if name == CITATIONS_PART:
-        return evaluate_citations(rows, subjects, train, seed, judge)
+        return evaluate_citations(rows, subjects, train, seed, beside.entails)
     found, search = followups
     if name == REWRITE_PART:
         return evaluate_rewrite(rows, found, None if search is None else search.ids, subjects, seed)
@@ -175,7 +180,8 @@ def _part(
     if search is None:
         raise UserError("flows search: give --corpus FOLDER")
     engine: Any = getattr(library.executor, "engine", None)
-    return evaluate_flows(sample(found, settings.flows), search, _writer(settings, library), subjects[0], engine, seed)
+    asked, writer = sample(found, settings.flows), _writer(settings, library)
+    return evaluate_flows(asked, search, writer, subjects[0], engine, seed, beside.entails)
 
 
 def _writer(settings: Settings, library: Library) -> Writer:
@@ -259,6 +265,21 @@ def _share_right(settings: Settings) -> float | None:
             total = sum(facts["questions"].values())
             return float(sum(facts["own_accuracy"][one] * n for one, n in facts["questions"].items()) / total)
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """Models beside the one that is measured."""
+
+    entails: Entails | None  # decides on entailment
+    rival: Subject | None  # asked by the same prompts as the base
+
+
+def _rival(settings: Settings) -> Subject | None:
+    if settings.rival is None:
+        return None
+    executor, name, _ = executor_of(settings.rival)
+    return Subject(f"rival {name}", executor)
 
 
 def _judge(settings: Settings, out: Path | None) -> Entails | None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from chat_server import ChatServer, said
 from intrinsic_rows import MAKERS, asked
 from oracle import Deaf, First, Oracle
 
@@ -353,7 +354,7 @@ def test_the_judges_can_be_chosen_and_a_file_sees_how_far_they_are(data, chat_ll
     command = ["eval", "intrinsics", "--model", str(chat_llama), "--data", str(data), "--engine", "transformers"]
     command += ["--limit", "3", "--out", str(tmp_path), "--only", "hallucination_detection"]
     assert main([*command, "--execution", "overlap"]) == 0
-    assert "hallucination_detection: overlap: 100%" in capsys.readouterr().err  # not a terminal
+    assert "hallucination_detection: overlap: row 3 of 3" in capsys.readouterr().err  # not a terminal
     figures = json.loads((tmp_path / "figures.json").read_text())["figures"]["hallucination_detection"]
     assert set(figures) == {"majority", "overlap"}
     assert {"responses", "auc", "sentences", "d"} == set(figures["overlap"])  # over all rows, and of data set d
@@ -374,6 +375,30 @@ def test_an_adapter_without_a_card_is_asked_in_the_dialect_that_is_named(data, c
     assert main([*command, "--dialect", "granite-3.2", "--out", str(tmp_path / "out")]) == 0
     figures = json.loads((tmp_path / "out" / "figures.json").read_text())
     assert figures["manifest"]["settings"]["dialect"] == "granite-3.2"
+
+
+@pytest.mark.engine
+def test_a_rival_behind_an_endpoint_is_measured_beside_the_model(data, chat_llama, tmp_path):
+    tokens = [("answerable", {"answerable": -0.1, "unanswerable": -2.5})]
+    with ChatServer(lambda body: said("answerable", tokens if body.get("logprobs") else None)) as server:
+        command = ["eval", "intrinsics", "--model", str(chat_llama), "--data", str(data), "--engine", "transformers"]
+        command += ["--only", "answerability", "--execution", "overlap", "--limit", "4", "--out", str(tmp_path)]
+        assert main([*command, "--rival", f"mixtral@{server.url}/v1"]) == 0
+        assert {body["model"] for body in server.bodies} == {"mixtral"}
+    figures = json.loads((tmp_path / "figures.json").read_text())["figures"]["answerability"]
+    assert set(figures) == {"majority", "overlap", "rival mixtral"}
+    assert figures["rival mixtral"]["all rows"]["classes"]["answerable"]["recall"]["value"] == 1.0
+
+
+def test_a_judge_of_entailment_says_how_faithful_a_flow_is():
+    turn = Turn("q", State((Message("user", "Q?"),)), "Q?", frozenset({"p"}), standalone=True)
+    answer = taken("Q?", "Goethe wrote it. It is long.", (Passage("p", "Goethe.", "Faust"),))
+
+    def entails(pairs):
+        assert {premise for premise, _ in pairs} == {"Title: Faust\nGoethe."}
+        return ["Goethe" in claim for _, claim in pairs]
+
+    assert _outcomes([turn], [answer], None, entails) == [Outcome(True, True, 0.5)]
 
 
 def test_only_an_adapter_is_asked_in_its_dialect():
@@ -414,6 +439,7 @@ def test_flows_search_and_abstain(data, chat_llama, adapters, tmp_path, capsys):
         (["--adapters", "."], "holds no adapter"),
         (["--corpus", "."], "has no corpus.jsonl"),
         (["--judge", "oracle:x", "--only", "citation_generation"], "unknown judge 'oracle:x'"),
+        (["--rival", "m@http://127.0.0.1:9/v1", "--only", "uncertainty"], "--rival is for"),
     ],
 )
 def test_bad_input_is_one_line(arguments, said, data, chat_llama, tmp_path, capsys, monkeypatch):
