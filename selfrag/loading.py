@@ -193,7 +193,7 @@ def load_index(name_or_path: str | Path, encoder: str | None = None, mode: str |
     from retrieval.index import open_index
 
     if is_milvus(name_or_path):
-        from retrieval.milvus_search import open_milvus
+        from retrieval.milvus_index import open_milvus
 
         return open_milvus(name_or_path, index_encoder(name_or_path, encoder), mode=mode)
     directory = index_directory(name_or_path)

@@ -18,7 +18,7 @@ from retrieval.corpus import Corpus
 from retrieval.encoders import Encoder, EncoderCard, load_encoder
 from retrieval.index import CORPUS, IndexManifest, load_manifest
 from retrieval.milvus import FORM, Collection, is_milvus
-from retrieval.milvus_change import add_to_collection, push_index, remove_from_collection
+from retrieval.milvus_index import add_to_collection, push_index, remove_from_collection
 from retrieval.published import export_index
 from retrieval.readers import read_files
 from retrieval.splitting import Splitting, sentence_finder

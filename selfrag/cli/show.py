@@ -10,7 +10,7 @@ import typer
 from retrieval.atomic import write_text
 from retrieval.reading import read_whole
 from selfrag.errors import UserError
-from selfrag.viewer.page import traces_page
+from selfrag.viewer import traces_page
 
 
 def show(

@@ -31,7 +31,7 @@ from selfrag.jsonl import read_jsonl
 from selfrag.pages import COLOURS, document, picked_out, slug, style_sheet, svg, visible
 from selfrag.plotting import FORMATS, encoded, save
 from selfrag.reflection.labels import CRITIQUES, Role
-from selfrag.viewer.page import traces_page
+from selfrag.viewer import traces_page
 
 ITEMS = 50
 """Items of each file that are shown, unless the caller says otherwise."""
@@ -321,7 +321,7 @@ def render(report: Report, viewer: str = "") -> str:
 
     Args:
         report: what it shows.
-        viewer: file beside it that `selfrag.viewer.page.traces_page` made of `traces_of(report)`; empty for no links.
+        viewer: file beside it that `selfrag.viewer.traces_page` made of `traces_of(report)`; empty for no links.
 
     Raises:
         MissingExtraError: matplotlib is not installed.

@@ -41,7 +41,7 @@ from selfrag.serving.requests import (
 )
 from selfrag.serving.service import Service
 from selfrag.untrusted import printable
-from selfrag.viewer.page import served_page
+from selfrag.viewer import served_page
 
 LOG = logging.getLogger("selfrag.serving")
 OPEN = ("/", "/health")

@@ -16,8 +16,7 @@ from selfrag.cluster import connect
 from selfrag.errors import UserError, require
 from selfrag.serving.app import create_app
 from selfrag.serving.citations import CitationStyle
-from selfrag.serving.service import Answering, Capacity, Service
-from selfrag.serving.store import AnswerStore
+from selfrag.serving.service import Answering, AnswerStore, Capacity, Service
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ from retrieval.corpus import Place, Row
 from retrieval.filters import Condition
 from retrieval.fusion import Fusion
 from retrieval.milvus import Collection, is_milvus
-from retrieval.milvus_change import add_to_collection, push_index, remove_from_collection
-from retrieval.milvus_search import open_milvus
+from retrieval.milvus_index import add_to_collection, open_milvus, push_index, remove_from_collection
 from selfrag.cli.index import app
 from selfrag.cli.main import main
 from selfrag.loading import load_retriever
@@ -277,11 +276,11 @@ def test_a_collection_of_somebody_else_is_left_alone(tmp_path, index):
 ADD = """
 import sys, time
 import numpy as np
-import retrieval.milvus_change
+import retrieval.milvus_index
 from retrieval import Passage
 from retrieval.encoders import EncoderCard
 
-retrieval.milvus_change.BLOCK_ROWS = 10
+retrieval.milvus_index.BLOCK_ROWS = 10
 address, pause = sys.argv[1], float(sys.argv[2])
 
 class Slow:
@@ -293,7 +292,7 @@ class Slow:
         return np.array([[len(text) * n % 13 for n in range(8)] for text in texts], np.float32)
 
 passages = [Passage(str(n), "text " * (n % 17 + 1) + str(n)) for n in range(100)]
-retrieval.milvus_change.add_to_collection(address, passages, encoder=Slow(), progress=False)
+retrieval.milvus_index.add_to_collection(address, passages, encoder=Slow(), progress=False)
 """
 
 
@@ -304,7 +303,7 @@ def test_an_addition_that_was_killed_goes_on(tmp_path, make_encoder):
     command = [
         sys.executable,
         "-c",
-        "from retrieval.milvus_change import push_index; import sys; push_index(*sys.argv[1:])",
+        "from retrieval.milvus_index import push_index; import sys; push_index(*sys.argv[1:])",
     ]
     subprocess.run([*command, tmp_path / "index", address], cwd=ROOT, check=True)
     command = [sys.executable, "-c", ADD, address]

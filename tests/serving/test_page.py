@@ -31,7 +31,7 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.rescore import rescore
 from selfrag.decoding.trace import Trace, decoding_dict
 from selfrag.reflection.weights import Weights
-from selfrag.viewer.page import traces_page
+from selfrag.viewer import traces_page
 
 Serve = Callable[..., Running]
 checked = settings(
