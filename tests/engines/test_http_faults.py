@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-import socket
-import threading
 import time
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from loopback import Answering, Loopback
 from pump import serve
 
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated
@@ -21,13 +18,11 @@ from selfrag.errors import EngineError
 MODELS = {"data": [{"id": "tiny", "root": "tiny", "max_model_len": 64}, {"id": "lora", "parent": "tiny"}]}
 
 
-class Server(ThreadingHTTPServer):
+class Server(Loopback):
     """Answers like `vllm serve`; the first prompt id of a request chooses the fault."""
 
-    daemon_threads = True
-
     def __init__(self, port=0):
-        super().__init__(("127.0.0.1", port), Handler)
+        self.handler = Handler
         self.models = MODELS
         self.key = None
         self.seen = Counter()
@@ -37,45 +32,11 @@ class Server(ThreadingHTTPServer):
         self.now = self.most = 0
         self.delay = 0.0
         self.refusal = None
-        self.connections = set()
-        self.lock = threading.Lock()
-        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-    def stop(self):
-        self.shutdown()
-        self.server_close()
-        for connection in list(self.connections):  # a handler continues answering on the connections it has
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+        super().__init__(port)
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class Handler(Answering):
     server: Server
-
-    def log_message(self, *args):
-        pass
-
-    def setup(self):
-        super().setup()
-        self.server.connections.add(self.connection)
-
-    def finish(self):
-        self.server.connections.discard(self.connection)
-        with contextlib.suppress(OSError):
-            super().finish()
-
-    def answer(self, status, content, **headers):
-        content = content if isinstance(content, bytes) else json.dumps(content).encode()
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(content)), **headers}.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.end_headers()
-        self.wfile.write(content)
 
     def do_GET(self):
         if self.server.key and self.headers.get("Authorization") != f"Bearer {self.server.key}":

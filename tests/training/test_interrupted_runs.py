@@ -9,16 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
-from trained import config
+from trained import config, interrupted
 
 from selfrag.errors import UserError
 from selfrag.training.job import trained
-from selfrag.training.journal import Journal
 from selfrag.training.run import rows_of, train
 from selfrag.training.scale import fit_scaled
 from selfrag.training.settings import Scale
@@ -27,7 +25,7 @@ SCALED = Path(__file__).with_name("scaled.py")
 LOOPED = """
 import sys; sys.path.insert(0, {here!r})
 from pathlib import Path
-from trained import config
+from trained import config, interrupted
 from selfrag.training.run import train
 train(Path({rows!r}), Path({base!r}), Path({out!r}), config(epochs=40, checkpoint_steps=3))
 """
@@ -35,22 +33,6 @@ train(Path({rows!r}), Path({base!r}), Path({out!r}), config(epochs=40, checkpoin
 
 def log(run_dir):
     return [json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()]
-
-
-@contextmanager
-def interrupted(monkeypatch, step):
-    """Ctrl-C after the record of this step."""
-    original = Journal.log
-
-    def log_and_stop(self, record):
-        original(self, record)
-        if record["step"] == step:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "log", log_and_stop)
-        with pytest.raises(KeyboardInterrupt):
-            yield
 
 
 def killed_after(line, run_dir, steps):

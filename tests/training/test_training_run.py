@@ -8,10 +8,9 @@ import re
 import pytest
 import torch
 from lettered import row
-from trained import ROWS, config, write
+from trained import ROWS, config, interrupted, write
 
 from selfrag.errors import UserError
-from selfrag.training.journal import Journal
 from selfrag.training.run import train
 from selfrag.training.settings import Lora
 
@@ -43,17 +42,8 @@ def test_a_killed_run_goes_on_to_the_same_result(base_dir, rows, tmp_path, monke
     settings = config(checkpoint_steps=2)
     whole = train(rows, base_dir, tmp_path / "whole", settings)
 
-    original = Journal.log
-
-    def interrupted(self, record):
-        original(self, record)
-        if record["step"] == killed_at:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "log", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            train(rows, base_dir, tmp_path / "killed", settings)
+    with interrupted(monkeypatch, killed_at):
+        train(rows, base_dir, tmp_path / "killed", settings)
     resumed = train(rows, base_dir, tmp_path / "killed", settings)
 
     expected = state(whole)

@@ -8,11 +8,10 @@ from dataclasses import replace
 import pytest
 import tiny
 import torch
-from trained import ROWS, config, write
+from trained import ROWS, config, interrupted, write
 
 from selfrag.errors import UserError
 from selfrag.training.job import Job, run, trained
-from selfrag.training.journal import Journal
 from selfrag.training.run import Prepared, rows_of
 from selfrag.training.settings import Lora, Reach, Scale
 from selfrag.training.validation import held_out, improved
@@ -81,17 +80,8 @@ def test_a_run_that_gets_worse_stops_and_keeps_its_best(base_dir, tmp_path, monk
     )
     made = prepare(tmp_path, settings)
     if killed_at is not None:
-        original = Journal.log
-
-        def interrupted(self, record):
-            original(self, record)
-            if record["step"] == killed_at:
-                raise KeyboardInterrupt
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Journal, "log", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                trained(made, base_dir, tmp_path / "run", settings, scale)
+        with interrupted(monkeypatch, killed_at):
+            trained(made, base_dir, tmp_path / "run", settings, scale)
     trainee = trained(made, base_dir, tmp_path / "run", settings, scale).trainee
 
     records = log(tmp_path / "run")

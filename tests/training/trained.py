@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from lettered import passage, row
 
 from selfrag.reflection.labels import GROUPS
+from selfrag.training.journal import Journal
 from selfrag.training.rows import Row, write_rows
 from selfrag.training.settings import Lora, TrainingConfig
 
@@ -40,3 +44,19 @@ def config(**changes: object) -> TrainingConfig:
     settings: dict[str, object] = {"lora": Lora(rank=4, alpha=8), "step_tokens": 300, "epochs": 4, "seed": 3}
     settings["precision"] = "bf16"
     return TrainingConfig(**{**settings, **changes})  # type: ignore[arg-type]
+
+
+@contextmanager
+def interrupted(monkeypatch: pytest.MonkeyPatch, step: int) -> Iterator[None]:
+    """Ctrl-C after the record of this step."""
+    original = Journal.log
+
+    def log_and_stop(self, record):
+        original(self, record)
+        if record["step"] == step:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "log", log_and_stop)
+        with pytest.raises(KeyboardInterrupt):
+            yield

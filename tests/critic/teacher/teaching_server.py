@@ -6,16 +6,14 @@ instruction that begins with `!fault` makes the server misbehave for that item.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
 import re
-import socket
-import threading
 import time
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from loopback import Answering, Loopback
 
 from critic.cases import Case, Question
 
@@ -24,14 +22,13 @@ ONCE = re.compile(r"!once_(\w+)")
 ALWAYS = re.compile(r"!(\w+)")
 
 
-class TeachingServer(ThreadingHTTPServer):
+class TeachingServer(Loopback):
     """Knows `choice`, `schema` and `logprobs`; what it does not know it refuses, or ignores."""
 
-    daemon_threads = True
     request_queue_size = 128
 
     def __init__(self, port=0):
-        super().__init__(("127.0.0.1", port), Handler)
+        self.handler = Handler
         self.knows = {"choice", "schema", "logprobs"}
         self.refuses = True
         self.new_limit_name = False
@@ -45,48 +42,13 @@ class TeachingServer(ThreadingHTTPServer):
         self.seen = Counter()
         self.started = []
         self.now = self.most = 0
-        self.lock = threading.Lock()
-        self.connections = set()
-        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        super().__init__(port)
 
     def handle_error(self, request, client_address):
         pass
 
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_address[1]}"
 
-    def stop(self):
-        self.shutdown()
-        self.server_close()
-        for connection in list(self.connections):
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *args):
-        pass
-
-    def setup(self):
-        super().setup()
-        self.server.connections.add(self.connection)
-
-    def finish(self):
-        self.server.connections.discard(self.connection)
-        with contextlib.suppress(OSError):
-            super().finish()
-
-    def answer(self, status, content, **headers):
-        content = content if isinstance(content, bytes) else json.dumps(content).encode()
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(content)), **headers}.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.end_headers()
-        self.wfile.write(content)
-
+class Handler(Answering):
     def do_POST(self):
         sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         server = self.server

@@ -1,0 +1,59 @@
+"""A real HTTP server on the loopback that tests give answers to, and that ends with all its connections."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class Loopback(ThreadingHTTPServer):
+    """Begins to serve when it is made; `handler` answers."""
+
+    daemon_threads = True
+    handler: type[Answering]
+
+    def __init__(self, port=0):
+        super().__init__(("127.0.0.1", port), self.handler)
+        self.connections = set()
+        self.lock = threading.Lock()
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def stop(self):
+        self.shutdown()
+        self.server_close()
+        for connection in list(self.connections):  # a handler continues answering on the connections it has
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+class Answering(BaseHTTPRequestHandler):
+    """Keeps connections open and notes them."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args):
+        pass
+
+    def setup(self):
+        super().setup()
+        self.server.connections.add(self.connection)
+
+    def finish(self):
+        self.server.connections.discard(self.connection)
+        with contextlib.suppress(OSError):
+            super().finish()
+
+    def answer(self, status, content, **headers):
+        content = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(content)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(content)
