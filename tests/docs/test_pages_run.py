@@ -27,7 +27,10 @@ PAGES = {
     for path in sorted(DOCS.rglob("*.md"))
     if "records" not in path.parts
 }
-SLOW = {"tutorials/train-your-own.md", *(f"guides/{name}.md" for name in ("training", "scale", "dgen", "retrieval"))}
+SLOW = {
+    "tutorials/train-your-own.md",
+    *(f"guides/{name}.md" for name in ("training", "scale", "dgen", "retrieval", "documents")),
+}
 """Pages that train models and build indexes for minutes."""
 RUN = [
     pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
