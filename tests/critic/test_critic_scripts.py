@@ -83,4 +83,4 @@ def test_baselines_are_measured_without_a_model(data: Path, tmp_path: Path, monk
     assert "## Accuracy, all rows" in capsys.readouterr().out
     assert json.loads(out.read_text())["critics"].keys() == {"tf-idf + logistic regression", "majority label"}
     assert run("eval_critic", monkeypatch, "--rows", data / "dev" / "critic.jsonl") == 2
-    assert capsys.readouterr().err == "nothing to evaluate: give a critic, a base model or training rows\n"
+    assert capsys.readouterr().err == "nothing to evaluate: give a critic, a generator, a base model or training rows\n"

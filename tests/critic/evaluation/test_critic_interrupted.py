@@ -110,7 +110,7 @@ def world(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "datetime", Noon)
     monkeypatch.setattr("time.perf_counter", lambda: float(next(ticks)))
     monkeypatch.setattr(run, "load_critic", partial(world.load, "critic"))
-    monkeypatch.setattr(run, "_prompted", partial(world.load, "base"))
+    monkeypatch.setattr(run, "_otherwise", lambda model, engine, _: world.load("base", model, engine))
     return world
 
 
