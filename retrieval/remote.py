@@ -17,6 +17,45 @@ _MOST = 64 << 20
 """Bytes of a reply."""
 
 
+def shown(address: str) -> str:
+    """An address as messages show it, without a password."""
+    return address.rpartition("@")[2][:120]
+
+
+def answered(client: httpx.Client, method: str, address: str, *, hint: str = "", **request: Any) -> dict[str, Any]:
+    """The JSON object that a search server answers.
+
+    Args:
+        client: asks it.
+        method: of HTTP.
+        address: of the server; what `params` adds to it is not printed.
+        hint: what to do where the answer is no JSON.
+        request: further arguments of `httpx.Client.stream`.
+
+    Raises:
+        UserError: it cannot be reached, refuses, or answers something else or too much.
+    """
+    name = shown(address)
+    try:
+        with client.stream(method, address, **request) as reply:
+            content = bytearray()
+            for part in reply.iter_bytes():
+                content += part
+                if len(content) > _MOST:
+                    raise UserError(f"{name} answered more than {_MOST:,} bytes")
+    except httpx.HTTPError as error:
+        raise UserError(f"{name} cannot be searched: {type(error).__name__}") from error
+    if reply.status_code != 200:
+        raise UserError(f"{name} answered {reply.status_code}: {content[:200].decode(errors='replace')}")
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{name} did not answer in JSON{hint}") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{name} answered {type(found).__name__}, not an object")
+    return found
+
+
 class RemoteRetriever:
     """Search by a server. Safe to call from many threads.
 
@@ -60,28 +99,10 @@ class RemoteRetriever:
 
     @property
     def _shown(self) -> str:
-        return self._url.rpartition("@")[2][:120]  # a password is not printed
+        return shown(self._url)
 
     def _asked(self, body: dict[str, Any]) -> dict[str, Any]:
-        try:
-            with self._client.stream("POST", self._url, json=body) as reply:
-                content = bytearray()
-                for part in reply.iter_bytes():
-                    content += part
-                    if len(content) > _MOST:
-                        raise UserError(f"{self._shown} answered more than {_MOST:,} bytes")
-        except httpx.HTTPError as error:
-            raise UserError(f"{self._shown} cannot be searched: {error or type(error).__name__}") from error
-        if reply.status_code != 200:
-            said = content[:200].decode(errors="replace")
-            raise UserError(f"{self._shown} answered {reply.status_code}: {said}")
-        try:
-            found = json.loads(content)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{self._shown} did not answer in JSON") from error
-        if not isinstance(found, dict):
-            raise UserError(f"{self._shown} answered {type(found).__name__}, not an object")
-        return found
+        return answered(self._client, "POST", self._url, json=body)
 
     def _passage(self, given: Any) -> Passage:
         """A passage of `{"document": {"contents": ..}, "score": ..}`; the first line of the contents is the title."""

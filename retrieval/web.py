@@ -7,7 +7,6 @@ and no script of them is run.
 from __future__ import annotations
 
 import ipaddress
-import json
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +24,7 @@ from retrieval.checks import number, web_address, whole
 from retrieval.documents import read_document
 from retrieval.errors import UserError
 from retrieval.passage import Passage
+from retrieval.remote import answered
 from retrieval.splitting import Splitting, sentence_finder
 
 GOOGLE = "https://www.googleapis.com/customsearch/v1"
@@ -109,30 +109,15 @@ class WebRetriever:
             ]
 
     def _searxng(self, address: str, query: str, k: int) -> list[Hit]:
-        found = self._asked(address, {"q": query, "format": "json"}).get("results", [])
+        asked, hint = {"q": query, "format": "json"}, "; SearXNG needs json among its formats"
+        found = answered(self._client, "GET", address, params=asked, hint=hint).get("results", [])
         return _hits(found, k, url="url", snippet="content")
 
     def _google(self, address: str, own: Mapping[str, str], query: str, k: int) -> list[Hit]:
         # Ten is the API's most, and a search without results has no list.
-        found = self._asked(address, {**own, "q": query, "num": str(min(10, k))}).get("items", [])
+        asked = {**own, "q": query, "num": str(min(10, k))}
+        found = answered(self._client, "GET", address, params=asked).get("items", [])
         return _hits(found, k, url="link", snippet="snippet")
-
-    def _asked(self, address: str, fields: Mapping[str, str]) -> dict[str, Any]:
-        shown = address.rpartition("@")[2][:120]  # neither a password nor a key is printed
-        try:
-            with self._client.stream("GET", address, params=dict(fields)) as reply:
-                content = _limited(reply)
-        except httpx.HTTPError as error:
-            raise UserError(f"{shown} cannot be searched: {type(error).__name__}") from error
-        if reply.status_code != 200:
-            raise UserError(f"{shown} answered {reply.status_code}: {content[:200].decode(errors='replace')}")
-        try:
-            given = json.loads(content)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{shown} did not answer in JSON; SearXNG needs json among its formats") from error
-        if not isinstance(given, dict):
-            raise UserError(f"{shown} answered {type(given).__name__}, not an object")
-        return given
 
     def _passages(self, hit: Hit) -> list[Passage]:
         found = self._read(hit) if self._pages else []

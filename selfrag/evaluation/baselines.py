@@ -116,6 +116,10 @@ PASSAGES = "Use these passages to answer the question.\n\n"
 QUESTION = "Question: "
 
 
+UNTUNED = {"base": 0, "rag": 1, "rag-1": 1, "rag-5": 5}
+"""Passages that an untuned baseline reads, by its name; `rag` has the number of a published task's protocol."""
+
+
 @dataclass(frozen=True, slots=True)
 class Untuned:
     """Baseline (i): base model, the first `passages` of the item in the prompt."""

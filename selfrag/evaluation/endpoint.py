@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from retrieval.checks import whole
@@ -17,17 +16,14 @@ from selfrag.decoding.requests import Generate
 from selfrag.decoding.sessions import Finished, Ticket
 from selfrag.decoding.tree import Decoder
 from selfrag.errors import DecodingError, UserError
-from selfrag.evaluation.baselines import PASSAGES, QUESTION
+from selfrag.evaluation.baselines import PASSAGES, QUESTION, UNTUNED
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.multiple_choice import choices
-from selfrag.evaluation.presets import Given
+from selfrag.evaluation.presets import documents
 from selfrag.evaluation.task import Task
 from selfrag.intrinsics.contract import ChatPrompt, Executor, Message, Request, State
 from selfrag.intrinsics.flows import ChatWriter, Flow, Write
 from selfrag.intrinsics.flows.progress import Progress
-
-SYSTEMS = {"base": 0, "rag": 1, "rag-1": 1, "rag-5": 5}
-"""Systems that an endpoint can run, and how many passages they read; `rag` has the protocol's number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +93,9 @@ def endpoint_system(
     Raises:
         UserError: a system that needs a checkpoint, or an unknown setting.
     """
-    if name not in SYSTEMS:
-        raise UserError(f"{name} needs a checkpoint; an endpoint runs {', '.join(SYSTEMS)}")
-    given = Given.marked(Path(), task.preset) if task is not None and task.preset else None
-    count = SYSTEMS[name]
-    if name == "rag" and given is not None and given.preset is not None:
-        count = given.preset.protocol(given.protocol).documents
+    if name not in UNTUNED:
+        raise UserError(f"{name} needs a checkpoint; an endpoint runs {', '.join(UNTUNED)}")
+    count = documents(task) if name == "rag" and task is not None else UNTUNED[name]
     fields = {"passages": count, **(settings or {})}
     if unknown := sorted(set(fields) - {"passages", "passage_words"}):
         raise UserError(f"--set {unknown[0]}: a system behind an endpoint has passages and passage_words")

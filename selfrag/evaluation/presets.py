@@ -262,3 +262,9 @@ def in_full(preset: Preset) -> str:
             f"  decoding: {policy if how.decoding else 'none; for systems without reflection tokens'}",
         ]
     return "\n".join(lines)
+
+
+def documents(task: Task) -> int:
+    """Passages that retrieval baselines read: as the protocol of a published task says, else one."""
+    given = Given.marked(Path(), task.preset)
+    return 1 if given.preset is None else given.preset.protocol(given.protocol).documents

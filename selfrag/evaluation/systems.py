@@ -17,10 +17,10 @@ from selfrag.decoding.search_tags import PROFILES, Budget, Searcher, decode_tags
 from selfrag.decoding.trace import decoding_dict
 from selfrag.decoding.tree import Decoder
 from selfrag.errors import DecodingError, UserError
-from selfrag.evaluation.baselines import FineTuned, Untuned
+from selfrag.evaluation.baselines import UNTUNED, FineTuned, Untuned
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.multiple_choice import choices
-from selfrag.evaluation.presets import Given
+from selfrag.evaluation.presets import Given, documents
 from selfrag.evaluation.task import SET_BY_TASK, Task
 from selfrag.plugins import names, registered
 from selfrag.prompting import INSTRUCTION_LAYOUTS, Chat, Prompting
@@ -144,7 +144,6 @@ SYSTEMS: dict[str, Role] = {AS_PUBLISHED: "selfrag", **BY_PROTOCOL, **ROLES}
 """`ROLES` and the systems that no comparison needs twice."""
 GROUP = "selfrag.systems"
 """Entry points of other packages: each names a function of a tokenizer and of settings that gives a `System`."""
-_UNTUNED = {"base": 0, "rag": 1, "rag-1": 1, "rag-5": 5}
 _FINETUNED = {"finetuned": 0, "finetuned-rag": 1, "sail": 1}
 _MODES: dict[str, Literal["adaptive", "always", "never"]] = {
     AS_PUBLISHED: "adaptive",
@@ -159,7 +158,7 @@ def known_systems() -> dict[str, str]:
     own = {
         AS_PUBLISHED: "segment beam search; a published task under its protocol's policy",
         **{f"selfrag-{mode}": f"segment beam search, retrieval {mode}" for mode in ("adaptive", "always", "never")},
-        **{name: f"the chat template with {count} passages" for name, count in _UNTUNED.items()},
+        **{name: f"the chat template with {count} passages" for name, count in UNTUNED.items()},
         **{name: f"the training layout with {count} passages, no reflection" for name, count in _FINETUNED.items()},
         **dict.fromkeys(PROFILES, "a model that searches by tags, with a budget of its own"),
     }
@@ -179,12 +178,12 @@ def named_system(name: str, tokenizer: Any, settings: Mapping[str, Any] | None =
     """
     given = dict(settings or {})
     codec = HFTextCodec(tokenizer)
-    if name in _UNTUNED:
+    if name in UNTUNED:
         if tokenizer.eos_token_id is None:
             raise UserError("the tokenizer has no EOS token; set tokenizer.eos_token first")
         if (layout := given.pop("layout", None)) is not None:
             choice("layout", layout, tuple(INSTRUCTION_LAYOUTS))
-        passages, longest = _counts(given, _UNTUNED[name])
+        passages, longest = _counts(given, UNTUNED[name])
         chat = Chat.of(tokenizer, codec, layout=layout)
         return Untuned(codec, chat, int(tokenizer.eos_token_id), passages, longest)
     if name in PROFILES:
@@ -216,7 +215,7 @@ def system_of_task(
     if given.preset is None or name not in {*_MODES, *BY_PROTOCOL}:
         return named_system(name, tokenizer, settings, live=live)
     if name in BY_PROTOCOL:
-        published: dict[str, Any] = {"passages": given.preset.protocol(given.protocol).documents}
+        published: dict[str, Any] = {"passages": documents(task)}
     else:
         published = given.preset.settings(given.protocol)
     if name != AS_PUBLISHED:

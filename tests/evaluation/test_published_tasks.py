@@ -13,6 +13,7 @@ import pytest
 import tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from table5 import CHOOSE, CITE, CLAIM
 
 from list_questions.rows import make_list_questions
 from list_questions.statements import RELATIONS
@@ -139,21 +140,6 @@ def test_choices_that_are_numbered_become_letters(tmp_path: Path) -> None:
     assert one(tmp_path, "arc-challenge", "official").instruction == f"{lead}\n\n### Input:\n{asked}\nD: "
 
 
-CLAIM = (
-    "Is the following statement correct or not? Say true if it's correct; otherwise, say false. Don't capitalize or add"
-    ' periods, just say "true" or "false".'
-)
-CHOOSE = (
-    "Given four answer candidates, A, B, C and D, choose the best answer choice. Please answer with the capitalized"
-    " alphabet only, without adding any extra phrase or period."
-)
-CITE = (
-    "Instruction: Write an accurate, engaging, and concise answer for the given question using only the provided search"
-    " results (some of which might be irrelevant) and cite them properly. Use an unbiased and journalistic tone. Always"
-    " cite for any factual claim. When citing several search results, use [1][2][3]. Cite at least one document and at"
-    " most three documents in each sentence. If multiple documents support the sentence, only cite a minimum sufficient"
-    " subset of the documents."
-)
 LIST = "Answer the following question with a list of all correct answers, separated by commas."
 OPTIONS = "\nA: Ice\nB: The sun\nC: Snow"
 ANN = "[1] Ann\nAnn is a painter.\n\n"

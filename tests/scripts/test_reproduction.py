@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from table5 import CHOOSE, CITE, CLAIM
 
 from reproduction.prompts import prompt, shown
 from reproduction.steps import (
@@ -135,21 +136,6 @@ def test_the_script_from_end_to_end_on_a_tiny_model(tiny_llama: Path, tmp_path: 
     assert said in markdown(row("selfrag-7b"), checks)
 
 
-CLAIM = (
-    "Is the following statement correct or not? Say true if it's correct; otherwise, say false. Don't capitalize or add"
-    ' periods, just say "true" or "false".'
-)
-CHOOSE = (
-    "Given four answer candidates, A, B, C and D, choose the best answer choice. Please answer with the capitalized"
-    " alphabet only, without adding any extra phrase or period."
-)
-CITE = (
-    "Instruction: Write an accurate, engaging, and concise answer for the given question using only the provided search"
-    " results (some of which might be irrelevant) and cite them properly. Use an unbiased and journalistic tone. Always"
-    " cite for any factual claim. When citing several search results, use [1][2][3]. Cite at least one document and at"
-    " most three documents in each sentence. If multiple documents support the sentence, only cite a minimum sufficient"
-    " subset of the documents."
-)
 AMBIGUOUS = (
     "Answer the following question. The question may be ambiguous and have multiple correct answers, and in that case,"
     " you have to provide a long-form answer including all correct answers."
