@@ -445,7 +445,7 @@ def run_systems(
     Args:
         names: name of the run to the system it is (`selfrag.evaluation.systems.SYSTEMS`).
         model: what answers: a checkpoint, or `MODEL@URL` for a model behind an OpenAI-compatible endpoint, which runs
-            `selfrag.evaluation.endpoint.SYSTEMS`.
+            `selfrag.evaluation.baselines.UNTUNED`.
         files: what to run on.
         out: directory of the run directories.
         source: how the files were read, for the manifest.
