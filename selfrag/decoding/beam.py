@@ -11,6 +11,7 @@ from itertools import takewhile
 
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, segments_of
+from selfrag.decoding.bounds import segment_limits
 from selfrag.decoding.candidates import Candidate, Hypothesis, candidate_of
 from selfrag.decoding.cascade import Admitted, admit, judge_candidates, route
 from selfrag.decoding.policy import Action, Decoding
@@ -56,6 +57,8 @@ def decode(
     """
     tree = Tree(question, prompting, policy, None if passages is None else tuple(passages))
     tree.query, tree.history, tree.critics = query, tuple(history), _named(policy, critics)
+    if policy.prunes:
+        tree.limits = segment_limits(policy.term_weights, policy)
     prompt = prompting.prompt(question, history=history)
     boundary = yield from start_boundary(tree, prompt)
     live = [Hypothesis(ROOT, prompt, boundary)]

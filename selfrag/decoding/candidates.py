@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 from retrieval.passage import Passage
 from selfrag.decoding.policy import Action
-from selfrag.decoding.reflectors import REPLACEABLE
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated, Result
 from selfrag.decoding.segments import Branch, Reading, applicable, judge, read
 from selfrag.decoding.trace import UNUSABLE, Node, Status
 from selfrag.decoding.tree import Batch, Tree, ask
 from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import CRITIQUES, LabelSet, Role
+from selfrag.reflection.labels import LabelSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +71,6 @@ def candidate_of(tree: Tree, parent: Hypothesis, action: Action, passage: Passag
     return Candidate(parent, branch, passage, request, dropped)
 
 
-def forced_roles(tree: Tree) -> frozenset[Role]:
-    """Roles of the model's own critiques that must be defined."""
-    if tree.policy.undefined == "force":
-        return frozenset(labels.role for labels in CRITIQUES) - tree.policy.replaced.keys()
-    always = {Role.RELEVANCE} if tree.policy.undefined == "zero" else set()
-    return (tree.policy.constrained | always) - tree.policy.replaced.keys()
-
-
 def read_candidate(tree: Tree, candidate: Candidate, result: Generated | Failed) -> Reading | None:
     """What a candidate wrote; None if its request failed."""
     if isinstance(result, Failed):
@@ -91,7 +82,7 @@ def read_candidate(tree: Tree, candidate: Candidate, result: Generated | Failed)
         site=candidate.site,
         evidence=candidate.evidence,
         likelihood=tree.policy.likelihood,
-        forced=forced_roles(tree),
+        forced=tree.policy.forced,
         cut_id=tree.prompting.vocabulary.retrieve[0] if _cuts(tree, candidate) else None,
     )
 
@@ -103,8 +94,7 @@ def _cuts(tree: Tree, candidate: Candidate) -> bool:
 
 def unread(tree: Tree, candidate: Candidate, reading: Reading) -> list[LabelSet]:
     """Critiques that must be defined and are not, because the segment was cut."""
-    forced = forced_roles(tree)
-    due = [labels for labels in applicable(candidate.branch) if labels.role in forced]
+    due = [labels for labels in applicable(candidate.branch) if labels.role in tree.policy.forced]
     return [labels for labels in due if reading.judgments[labels.role] is None]
 
 
@@ -155,7 +145,7 @@ def grow(
     node.text = tree.prompting.codec.decode(reading.text_ids)
     node.token_ids, node.text_ids, node.finish = reading.ids, reading.text_ids, str(result.finish)
     node.likelihood = reading.likelihood
-    node.judgments = {role: found for role, found in reading.judgments.items() if role not in policy.replaced}
+    node.judgments = {role: found for role, found in reading.judgments.items() if role in policy.own}
     spent = parent.spent + (len(result.token_ids) if reading.ended else len(reading.ids) + 1)
     node.boundary, node.ended = reading.boundary, reading.ended or spent >= policy.answer_tokens
     tree.score(node)
@@ -164,7 +154,7 @@ def grow(
         node.status = Status.EMPTY
     elif not blank and reading.text_ids in parent.texts:
         node.status = Status.DUPLICATE
-    elif not policy.allows(node.judgments, REPLACEABLE - policy.replaced.keys()):
+    elif not policy.allows(node.judgments, policy.own):
         node.status = Status.FORBIDDEN
     if node.status in UNUSABLE:
         return node, None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from itertools import accumulate as running
 from itertools import groupby
 from typing import Any, Literal, get_args, get_type_hints
@@ -60,7 +61,7 @@ def check_names(names: Iterable[str]) -> None:
             raise unknown_name("setting", name, known, "`python -m pydoc selfrag.Decoding`")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Decoding:
     """How to decode. The defaults are the paper's; `Decoding.official` has the published code's formulas.
 
@@ -211,12 +212,17 @@ class Decoding:
         """Whether candidates are given up by their bounds."""
         return self.branch_and_bound and not self.reflectors
 
-    @property
+    @cached_property
     def terms(self) -> tuple[str, ...]:
         """Names of the terms of the segment score: the three critiques, then each reflector with a term of its own."""
         return (*TOKEN_TERMS, *(part.reflector for part in self.reflectors if part.replaces is None))
 
-    @property
+    @cached_property
+    def term_weights(self) -> tuple[float, ...]:
+        """Weights of `terms`."""
+        return self.weights.row(self.terms)
+
+    @cached_property
     def replaced(self) -> Mapping[Role, str]:
         """Critique to the reflector that stands in for the model's own token."""
         return {part.replaces: part.reflector for part in self.reflectors if part.replaces is not None}
@@ -236,10 +242,17 @@ class Decoding:
         rooms = [self.room(cost) or candidates for cost, _ in self.tiers(costs)]
         return list(running(rooms, min))
 
-    @property
-    def constrained(self) -> frozenset[Role]:
-        """Roles that a hard constraint looks at."""
-        return frozenset(Role(role) for role in (*self.require, *self.forbid))
+    @cached_property
+    def own(self) -> frozenset[Role]:
+        """Roles that the model's own critiques are asked for: no reflector stands in for them."""
+        return REPLACEABLE - self.replaced.keys()
+
+    @cached_property
+    def forced(self) -> frozenset[Role]:
+        """Roles of the model's own critiques that must be defined."""
+        constrained = frozenset(Role(role) for role in (*self.require, *self.forbid))
+        always = {Role.RELEVANCE} if self.undefined == "zero" else set()
+        return self.own & (REPLACEABLE if self.undefined == "force" else constrained | always)
 
     def allows(self, judgments: Mapping[Role, Judgment | None], roles: Collection[Role] = REPLACEABLE) -> bool:
         """Whether a segment with these critiques meets the hard constraints on `roles`.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reflectors import ScoreTerm
-from selfrag.decoding.segments import Floats, Undefined, critique_scores, group_scores, path_score
+from selfrag.decoding.segments import Floats, Undefined, critique_score, group_scores, path_score
 from selfrag.decoding.trace import ROOT, UNUSABLE, Node, Status, Trace, check_generated
 from selfrag.decoding.unseen import Unseen
 from selfrag.errors import UserError
@@ -178,7 +178,9 @@ def replay(trace: Trace, weights: Settings) -> Replay:
 
 
 def _critique(scores: Floats, matrix: Floats, undefined: Undefined) -> Floats:
-    return np.ascontiguousarray(critique_scores(scores, matrix, undefined).T)
+    columns = list(np.ascontiguousarray(matrix.T))
+    found = [critique_score(row, columns, undefined) for row in scores.tolist()]
+    return np.array(found).reshape(len(scores), len(matrix))
 
 
 def rescore(trace: Trace, weights: Weights | None = None, threshold: float | None = None) -> tuple[Trace, bool]:

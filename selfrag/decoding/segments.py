@@ -21,7 +21,7 @@ from selfrag.decoding.requests import Finish, Generated
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import CRITIQUES, ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet, Role
 from selfrag.reflection.vocabulary import Vocabulary
-from selfrag.reflection.weights import TOKEN_TERMS, Weights
+from selfrag.reflection.weights import TOKEN_TERMS
 
 Row: TypeAlias = NDArray[np.float32]
 Branch: TypeAlias = Literal["passage", "continue", "none"]
@@ -49,7 +49,14 @@ def judge(vocabulary: Vocabulary, labels: LabelSet, row: Row, site: str, evidenc
 
 def applicable(branch: Branch) -> tuple[LabelSet, ...]:
     """Critiques that can be made: IsRel is due after a new passage, IsSup where there is one, IsUse always."""
-    return {"passage": CRITIQUES, "continue": (ISSUP, ISUSE), "none": (ISUSE,)}[branch]
+    return _APPLICABLE[branch]
+
+
+_APPLICABLE: Mapping[Branch, tuple[LabelSet, ...]] = {
+    "passage": CRITIQUES,
+    "continue": (ISSUP, ISUSE),
+    "none": (ISUSE,),
+}
 
 
 def geometric_mean(logprobs: tuple[float, ...]) -> float:
@@ -82,14 +89,16 @@ def read(
         cut_id: the segment ends before the first of these ids, critiques and likelihood are of the whole completion;
             None where the completion is the segment.
     """
-    emitted = generated.token_ids
+    emitted, roles = generated.token_ids, vocabulary.roles
     body = emitted[:-1] if generated.finish in (Finish.STOP, Finish.EOS) else emitted
     cut = emitted.index(cut_id) if cut_id in emitted else None
     end = cut if cut is not None else len(body)  # of the segment; nothing stands there if its budget ran out
+    first: dict[Role, int] = {}
+    for i in [i for i, token in enumerate(body) if token in roles]:
+        first.setdefault(roles[body[i]], i)
     judgments: dict[Role, Judgment | None] = {labels.role: None for labels in CRITIQUES}
     for labels in applicable(branch):
-        ids = vocabulary.group(labels)
-        position = next((i for i, token in enumerate(body) if token in ids), None)
+        position = first.get(labels.role)
         if labels.role == Role.RELEVANCE and position != 0:
             position = 0 if labels.role in forced and emitted else None
         if position is None and labels.role in forced and end < len(emitted):
@@ -129,56 +138,51 @@ def group_scores(
     judgments: Mapping[Role, Judgment | None],
     joined: Mapping[str, Judgment | None] = NOTHING,
     terms: Sequence[str] = TOKEN_TERMS,
-) -> Floats:
-    """Normalised scores of the terms: isrel, issup, isuse, joined reflectors; NaN where undefined. Shape [T]."""
+) -> list[float]:
+    """Normalised scores of the T terms: isrel, issup, isuse, joined reflectors; NaN where undefined."""
     found = [judgments.get(labels.role) for labels in CRITIQUES]
     found += [joined.get(name) for name in terms[len(CRITIQUES) :]]
-    return np.array([np.nan if judgment is None else judgment.score for judgment in found])
+    return [math.nan if judgment is None else judgment.score for judgment in found]
 
 
-def critique_scores(scores: Floats, weights: Floats, undefined: Undefined) -> Floats:
-    """Weighted critique term S of Eq. 4 for every setting and candidate.
+def critique_score(scores: Sequence[float], weights: Sequence[Score], undefined: Undefined) -> Score:
+    """Weighted critique term S of Eq. 4.
 
     With `skip` the weights of the defined groups are scaled up to the sum of all weights. A missing critique then
     neither rewards nor punishes a candidate; with `zero` (and after `force`, where one could not be made) an
     undefined group adds 0. Without any defined group the term is 0.
 
     Args:
-        scores: [N, T] group scores, NaN where undefined.
-        weights: [S, T] weights.
+        scores: of the T groups, NaN where undefined.
+        weights: of the T groups; numbers, or arrays of as many settings.
         undefined: the policy.
-
-    Returns:
-        [S, N].
     """
-    defined = ~np.isnan(scores)
-    total = _weigh(np.where(defined, scores, 0.0), weights)
-    if undefined != "skip" or defined.all():
+    # No matrix product: its rounding depends on the shapes, and ties would break.
+    total, present, every = 0 * weights[0], 0 * weights[0], 0 * weights[0]
+    complete = True
+    for score, weight in zip(scores, weights, strict=True):
+        every = every + abs(weight)
+        if score != score:
+            complete = False
+        else:
+            total, present = total + weight * score, present + abs(weight)
+    if undefined != "skip" or complete:
         return total
-    present = _weigh(defined.astype(np.float64), np.abs(weights))
-    every = np.abs(weights).sum(axis=1, keepdims=True)
-    scaled: Floats = total * np.divide(every, present, out=np.ones_like(total), where=present > 0)
+    scaled: Score = total * (every / (present + (present == 0)))  # where nothing is present, the total is 0
     return scaled
-
-
-def _weigh(values: Floats, weights: Floats) -> Floats:
-    """[N, T] and [S, T] to [S, N]. No matrix product: its rounding depends on the shapes, and ties would break."""
-    total: Floats = reduce(operator.add, (weights[:, i : i + 1] * values[:, i] for i in range(values.shape[1])))
-    return total
 
 
 def segment_score(
     likelihood: float,
     judgments: Mapping[Role, Judgment | None],
-    weights: Weights,
+    weights: Sequence[float],
     undefined: Undefined = "skip",
     *,
     joined: Mapping[str, Judgment | None] = NOTHING,
     terms: Sequence[str] = TOKEN_TERMS,
 ) -> float:
     """Score of one candidate: p(y_t|x,d,y_<t) + sum_G w_G s_G, joined reflectors among the groups."""
-    scores = group_scores(judgments, joined, terms)[None, :]
-    return likelihood + float(critique_scores(scores, np.array([weights.row(terms)]), undefined)[0, 0])
+    return likelihood + critique_score(group_scores(judgments, joined, terms), weights, undefined)
 
 
 def path_score(segment_scores: Sequence[Score], accumulate: Accumulate) -> Score:

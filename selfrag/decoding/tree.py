@@ -79,6 +79,7 @@ class Tree:
     history: tuple[Turn, ...] = ()  # turns before the question
     critics: Mapping[str, Critic] = field(default_factory=dict)  # by name
     asked: dict[Asked, Verdict] = field(default_factory=dict)
+    limits: tuple[float, float] = (0.0, 0.0)  # lowest and highest score of any segment, where candidates are given up
 
     def trace(self, best: int | None, options: tuple[str, ...] = ()) -> Trace:
         """What has been recorded so far."""
@@ -91,7 +92,7 @@ class Tree:
         node.score = segment_score(
             node.likelihood,
             node.judgments,
-            policy.weights,
+            policy.term_weights,
             policy.undefined,
             joined=node.joined,
             terms=policy.terms,

@@ -24,9 +24,10 @@ class Unseen:
 
     def __init__(self, trace: Trace, weights: Floats, segment: Floats) -> None:
         """Take a record, weights [S, T], and segment scores [N, S], in which those of given-up nodes are filled in."""
-        self._trace, self._weights, self._segment = trace, weights, segment
-        self._prunes = trace.decoding.prunes
-        self._limits = segment_limits(weights, trace.decoding) if self._prunes else (segment, segment)
+        self._trace, self._segment = trace, segment
+        self._prunes, columns = trace.decoding.prunes, list(weights.T)
+        self._limits = segment_limits(columns, trace.decoding) if self._prunes else (segment, segment)
+        self._ranges: dict[int, tuple[Floats, Floats]] = {}  # of given-up nodes
         self._given_up: dict[int, list[int]] = {}  # by parent
         self._step: list[tuple[int, Bools]] = []  # given-up candidates of the step, and where their parent was kept
         decided = [decision.after for decision in trace.decisions]
@@ -36,7 +37,8 @@ class Unseen:
         for node in trace.nodes:
             if node.status is Status.BOUNDED:
                 self._given_up.setdefault(node.parent, []).append(node.id)
-                segment[node.id] = segment_range(node, weights, trace.decoding)[1]
+                self._ranges[node.id] = segment_range(node, columns, trace.decoding)
+                segment[node.id] = self._ranges[node.id][1]
 
     def fill(self, path: Floats) -> None:
         """Set the path scores of given-up nodes to their bounds."""
@@ -85,13 +87,14 @@ class Unseen:
 
     def harmless(self, best: Floats) -> Bools:
         """Where nothing that is not in the record reaches the best path score [S]."""
-        nothing: Bools = self.missed == -np.inf
-        return nothing | below(np.where(nothing, 0.0, self.missed), best)
+        nothing = self.missed == -np.inf
+        found: Bools = nothing | below(np.where(nothing, 0.0, self.missed), best)
+        return found
 
     def _miss(self, where: Bools, score: Floats) -> None:
         self.missed = np.maximum(self.missed, np.where(where, score, -np.inf))
 
-    def _compute(self, number: int) -> Bounds:
-        node, trace = self._trace.nodes[number], self._trace
+    def _compute(self, number: int) -> Bounds[Floats]:
+        node, trace, own = self._trace.nodes[number], self._trace, self._segment[number]
         before = [self._segment[one.id] for one in trace.path(node.parent) if one.text.strip() or one.parent == ROOT]
-        return bounds(node, before, self._weights, trace.decoding, self._limits)
+        return bounds(node, self._ranges.get(number, (own, own)), before, trace.decoding, self._limits)

@@ -11,18 +11,17 @@ from functools import partial
 
 import numpy as np
 
-from selfrag.decoding.bounds import Bounds, below, bounds, highest_likelihood, segment_limits
+from selfrag.decoding.bounds import Bounds, below, bounds, highest_likelihood, segment_range
 from selfrag.decoding.candidates import (
     Candidate,
     Hypothesis,
-    forced_roles,
     grow,
     grown,
     read_candidate,
     unread,
 )
 from selfrag.decoding.requests import Failed, Generated, Result, has_ended
-from selfrag.decoding.segments import Floats, judge
+from selfrag.decoding.segments import judge
 from selfrag.decoding.trace import ROOT, Node, Status
 from selfrag.decoding.tree import Abort, Batch, Race, Tree, ask, race
 from selfrag.reflection.judgment import Judgment
@@ -57,7 +56,7 @@ def write(
     if not tree.policy.prunes or len(candidates) < 2:
         results = dict(enumerate((yield from ask(tree, [one.request for one in candidates]))))
     else:
-        step = _Step(tree, candidates, depth, best, ids, _Scale.of(tree))
+        step = _Step(tree, candidates, depth, best, ids)
         results = yield from step.run()
         given_up, done = step.given_up, step.grown
     left = [i for i in range(len(candidates)) if i not in given_up and i not in done]
@@ -80,27 +79,14 @@ def cannot_win(tree: Tree, live: Sequence[Hypothesis], best: float) -> bool:
     """Whether no answer that begins with one of these hypotheses scores as high as `best`."""
     if not tree.policy.prunes:
         return False
-    scale = _Scale.of(tree)
-    return all(below(scale.bounds(tree.nodes[one.node]).answer, best)[0] for one in live)
+    return all(below(_highest(tree, tree.nodes[one.node]).answer, best) for one in live)
 
 
-@dataclass(slots=True)
-class _Scale:
-    """The settings of a question as `bounds` takes them."""
-
-    tree: Tree
-    weights: Floats
-    limits: tuple[Floats, Floats]
-
-    @classmethod
-    def of(cls, tree: Tree) -> _Scale:
-        weights = np.array([tree.policy.weights.vector])
-        return cls(tree, weights, segment_limits(weights, tree.policy))
-
-    def bounds(self, node: Node) -> Bounds:
-        """The highest scores of a node, each of shape [1]."""
-        before = [np.array([score]) for score in self.tree.scores(node.parent)]
-        return bounds(node, before, self.weights, self.tree.policy, self.limits)
+def _highest(tree: Tree, node: Node) -> Bounds[float]:
+    """The highest scores of a node."""
+    policy, own = tree.policy, (node.score, node.score)
+    segment = segment_range(node, policy.term_weights, policy) if node.status is Status.BOUNDED else own
+    return bounds(node, segment, tree.scores(node.parent), policy, tree.limits)
 
 
 def resume(tree: Tree, bounded: Mapping[int, Candidate]) -> Generator[Batch, list[Result], list[Hypothesis]]:
@@ -124,7 +110,6 @@ class _Step:
     depth: int  # of the step
     best: float  # path score of the best finished hypothesis, -inf without one
     ids: Sequence[int]  # of the nodes
-    scale: _Scale  # settings
     # what is known of each candidate that has begun and has not ended: its scores are the highest that it can reach
     nodes: dict[int, Node] = field(default_factory=dict)
     # of each candidate that an answer may begin with, the highest score of such an answer
@@ -182,7 +167,7 @@ class _Step:
         if hypothesis is not None:
             self.usable[i] = node, hypothesis
             if not self._over(node):
-                self.answers[i] = float(self.scale.bounds(node).answer[0])
+                self.answers[i] = _highest(self.tree, node).answer
 
     def _give_up(self) -> None:
         """Give up the candidates that are not allowed, or are ruled out by those that have ended."""
@@ -215,18 +200,17 @@ class _Step:
         node.dropped_tokens, node.token_ids = one.dropped_tokens, begun.token_ids
         node.likelihood = highest_likelihood(policy, begun.token_logprobs, one.request.max_tokens)
         node.judgments = {Role.RELEVANCE: self._relevance(one, begun)}
+        found = _highest(self.tree, node)
+        node.score, node.path_score, self.answers[i] = float(found.segment), float(found.path), float(found.answer)
         if not policy.allows(node.judgments, node.judgments.keys()):
-            node.status, node.finish = Status.FORBIDDEN, "its IsRel is not allowed"
-        found = self.scale.bounds(node)
-        node.score, node.path_score = float(found.segment[0]), float(found.path[0])
-        self.answers[i] = float(found.answer[0])
+            node.status, node.finish, self.answers[i] = Status.FORBIDDEN, "its IsRel is not allowed", -np.inf
         return node
 
     def _relevance(self, one: Candidate, begun: Generated) -> Judgment | None:
         """IsRel as it will be read of the whole segment: it is due at the first token, or nowhere."""
         vocabulary = self.tree.prompting.vocabulary
         written = begun.token_ids[0] in vocabulary.group(ISREL)
-        if one.branch != "passage" or not (written or Role.RELEVANCE in forced_roles(self.tree)):
+        if one.branch != "passage" or not (written or Role.RELEVANCE in self.tree.policy.forced):
             return None
         return judge(vocabulary, ISREL, begun.watched[0], one.site, one.evidence)
 

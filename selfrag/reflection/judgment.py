@@ -66,15 +66,15 @@ class Judgment:
         """
         if len(logprobs) != len(labels):
             raise ValueError(f"{labels.role}: {len(logprobs)} log-probabilities for {len(labels)} labels")
-        if any(math.isnan(value) or value > 1e-3 for value in logprobs):
-            raise ValueError(f"{labels.role}: not log-probabilities: {list(logprobs)}")
         top = max(logprobs)
+        if top > 1e-3 or any(map(math.isnan, logprobs)):
+            raise ValueError(f"{labels.role}: not log-probabilities: {list(logprobs)}")
         if top == -math.inf:
             raise ValueError(f"{labels.role}: no label has any probability")
         raw = [math.exp(value - top) for value in logprobs]
         mass = math.fsum(raw)
         coverage = min(1.0, mass * math.exp(top))
-        return cls(labels, site, tuple(value / mass for value in raw), coverage, source, evidence)
+        return cls(labels, site, tuple([value / mass for value in raw]), coverage, source, evidence)
 
     @property
     def role(self) -> Role:
@@ -102,15 +102,11 @@ class Judgment:
         Labels without a value (`NA`, `unanswerable`) leave the expectation. NaN where they have all the probability;
         ask `defined` first.
         """
-        counted = [
-            (p, label.value)
-            for p, label in zip(self.distribution, self.labels, strict=True)
-            if label.kind is Kind.NORMAL
-        ]
-        total = math.fsum(p * value for p, value in counted)
-        if len(counted) == len(self.labels):
+        counted, distribution, values = self.labels.counted, self.distribution, self.labels.values
+        total = math.fsum([distribution[i] * values[i] for i in counted])
+        if len(counted) == len(values):
             return total
-        mass = math.fsum(p for p, _ in counted)
+        mass = math.fsum([distribution[i] for i in counted])
         return total / mass if mass > 0 else math.nan
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 from selfrag.errors import UserError
 
@@ -46,7 +47,7 @@ class Label:
     kind: Kind = Kind.NORMAL  # only normal labels have a value that counts
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class LabelSet:
     """The labels among which one judgment distributes its probability."""
 
@@ -62,20 +63,25 @@ class LabelSet:
     def __len__(self) -> int:
         return len(self.labels)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Label names in their fixed order."""
         return tuple(label.name for label in self.labels)
 
-    @property
+    @cached_property
     def values(self) -> tuple[float, ...]:
         """Desirability values in the order of `names`."""
         return tuple(label.value for label in self.labels)
 
-    @property
+    @cached_property
     def tokens(self) -> tuple[str, ...]:
         """Token strings in the order of `names`."""
         return tuple(label.token for label in self.labels)
+
+    @cached_property
+    def counted(self) -> tuple[int, ...]:
+        """Positions of the labels with a value that counts."""
+        return tuple(i for i, label in enumerate(self.labels) if label.kind is Kind.NORMAL)
 
     def index(self, name: str) -> int:
         """Position of a label; upper and lower case do not matter.

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Any
 
 from selfrag.errors import VocabularyError
-from selfrag.reflection.labels import CRITIQUES, GROUPS, PARAGRAPH_CLOSE, PARAGRAPH_OPEN, RETRIEVE, TOKENS, LabelSet
+from selfrag.reflection.labels import (
+    CRITIQUES,
+    GROUPS,
+    PARAGRAPH_CLOSE,
+    PARAGRAPH_OPEN,
+    RETRIEVE,
+    TOKENS,
+    LabelSet,
+    Role,
+)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Vocabulary:
     """Reflection tokens as single, distinct token ids.
 
@@ -55,24 +66,24 @@ class Vocabulary:
 
     def group(self, labels: LabelSet) -> tuple[int, ...]:
         """Ids of a group, in the order of its labels."""
-        return tuple(self.ids[token] for token in labels.tokens)
+        return tuple([self.ids[token] for token in labels.tokens])
 
-    @property
+    @cached_property
     def watch(self) -> tuple[int, ...]:
         """Ids whose log-probability is read at every step: all labels of all groups, group after group."""
         return tuple(token_id for labels in GROUPS for token_id in self.group(labels))
 
-    @property
+    @cached_property
     def retrieve(self) -> tuple[int, ...]:
         """Ids of the Retrieve group: where one of them is due, a segment ends."""
         return self.group(RETRIEVE)
 
-    @property
+    @cached_property
     def critiques(self) -> frozenset[int]:
         """Ids of IsRel, IsSup and IsUse."""
         return frozenset(token_id for labels in CRITIQUES for token_id in self.group(labels))
 
-    @property
+    @cached_property
     def control(self) -> frozenset[int]:
         """Everything that is not text: the 15 reflection tokens and EOS."""
         return frozenset(self.ids.values()) | {self.eos_id}
@@ -87,16 +98,22 @@ class Vocabulary:
         """Id of the token after a passage."""
         return self.ids[PARAGRAPH_CLOSE]
 
+    @cached_property
+    def roles(self) -> Mapping[int, Role]:
+        """Group of each id in `watch`."""
+        return {token_id: labels.role for labels in GROUPS for token_id in self.group(labels)}
+
     def columns(self, labels: LabelSet) -> slice:
         """Columns of a group in a matrix whose columns follow `watch`."""
-        start = 0
-        for other in GROUPS:
-            if other.role == labels.role:
-                return slice(start, start + len(other))
-            start += len(other)
-        raise VocabularyError(f"{labels.role} is not a group of reflection tokens")
+        if labels.role not in _COLUMNS:
+            raise VocabularyError(f"{labels.role} is not a group of reflection tokens")
+        return _COLUMNS[labels.role]
 
     def text_ids(self, ids: Sequence[int]) -> list[int]:
         """`ids` without reflection tokens and EOS."""
         control = self.control
         return [token_id for token_id in ids if token_id not in control]
+
+
+_ENDS = tuple(accumulate(map(len, GROUPS)))
+_COLUMNS = {labels.role: slice(end - len(labels), end) for labels, end in zip(GROUPS, _ENDS, strict=True)}

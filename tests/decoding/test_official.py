@@ -51,7 +51,7 @@ def test_an_unemitted_critique_counts_zero() -> None:
     relevant = Judgment.from_logprobs(ISREL, [math.log(0.9), math.log(0.1)], site="")
     useful = Judgment.from_logprobs(ISUSE, [-math.inf, -math.inf, -math.inf, 0.0, -math.inf], site="")
     given = {Role.RELEVANCE: relevant, Role.SUPPORT: None, Role.UTILITY: useful}
-    assert segment_score(0.0, given, Decoding().weights, LONG.undefined) == pytest.approx(1.15)
+    assert segment_score(0.0, given, Decoding().weights.vector, LONG.undefined) == pytest.approx(1.15)
 
 
 def test_relevance_is_read_at_the_first_position_whatever_stands_there() -> None:

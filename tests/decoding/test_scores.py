@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from written import run
 
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.segments import critique_scores, group_scores, path_score, segment_score
+from selfrag.decoding.segments import critique_score, group_scores, path_score, segment_score
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, LabelSet, Role
 from selfrag.reflection.weights import Weights
@@ -33,8 +34,8 @@ def test_worked_score_of_the_reference() -> None:
     assert group_scores(WORKED) == pytest.approx([0.9, 0.75, 0.575])
     likelihood = math.exp((-0.2 - 0.4 - 0.6) / 3)
     assert likelihood == pytest.approx(0.6703, abs=5e-5)
-    assert segment_score(likelihood, WORKED, Weights()) == pytest.approx(2.6078, abs=5e-5)
-    assert segment_score(likelihood, WORKED, Weights(isuse=1)) == pytest.approx(2.8953, abs=5e-5)
+    assert segment_score(likelihood, WORKED, Weights().vector) == pytest.approx(2.6078, abs=5e-5)
+    assert segment_score(likelihood, WORKED, Weights(isuse=1).vector) == pytest.approx(2.8953, abs=5e-5)
 
 
 def test_worked_score_through_the_decoder() -> None:
@@ -50,30 +51,23 @@ def test_group_probabilities_are_renormalised() -> None:
     assert half.coverage == pytest.approx(0.5)
 
 
-SKIPPED = np.array([[0.9, np.nan, 0.5]])
-
-
-def test_skip_scales_the_weights_of_the_defined_groups_up() -> None:
-    assert critique_scores(SKIPPED, np.array([[1, 1, 0.5]]), "skip") == pytest.approx(np.array([[1.9167]]), abs=5e-5)
-
-
-@pytest.mark.parametrize("undefined", ["zero", "force"])
-def test_zero_counts_an_undefined_critique_as_nothing(undefined: str) -> None:
-    assert critique_scores(SKIPPED, np.array([[1, 1, 0.5]]), undefined) == pytest.approx(np.array([[1.15]]))
+@pytest.mark.parametrize(("undefined", "score"), [("skip", 1.9167), ("zero", 1.15), ("force", 1.15)])
+def test_skip_scales_the_weights_of_the_defined_groups_up_and_zero_counts_nothing(undefined: Any, score: float) -> None:
+    assert critique_score([0.9, math.nan, 0.5], (1, 1, 0.5), undefined) == pytest.approx(score, abs=5e-5)
 
 
 def test_skip_never_blows_up_with_weights_of_both_signs() -> None:
     """Weights 1 and -0.99 nearly cancel; the scale must follow their sizes, not their sum."""
-    (score,) = critique_scores(np.array([[1.0, 1.0, np.nan]]), np.array([[1.0, -0.99, 0.5]]), "skip")[0]
+    score = critique_score([1.0, 1.0, math.nan], (1.0, -0.99, 0.5), "skip")
     assert score == pytest.approx(0.01 * 2.49 / 1.99)
 
 
 def test_a_candidate_without_any_critique_is_worth_its_likelihood() -> None:
-    assert segment_score(0.7, {}, Weights()) == pytest.approx(0.7)
+    assert segment_score(0.7, {}, Weights().vector) == pytest.approx(0.7)
 
 
 def test_an_undefined_critique_is_skipped_unless_told_otherwise() -> None:
-    assert segment_score(0.0, {Role.RELEVANCE: WORKED[Role.RELEVANCE]}, Weights()) == pytest.approx(0.9 * 2.5)
+    assert segment_score(0.0, {Role.RELEVANCE: WORKED[Role.RELEVANCE]}, Weights().vector) == pytest.approx(0.9 * 2.5)
 
 
 def test_scores_of_many_settings_are_bit_equal_to_one_at_a_time() -> None:
@@ -81,9 +75,9 @@ def test_scores_of_many_settings_are_bit_equal_to_one_at_a_time() -> None:
     scores = random.random((40, 3))
     scores[random.random((40, 3)) < 0.3] = np.nan
     weights = random.normal(size=(50, 3))
-    together = critique_scores(scores, weights, "skip")
-    alone = [[critique_scores(scores[[n]], weights[[s]], "skip")[0, 0] for n in range(40)] for s in range(50)]
-    assert (together == np.array(alone)).all()
+    for row in scores.tolist():
+        together = critique_score(row, list(weights.T), "skip")
+        assert together.tolist() == [critique_score(row, one, "skip") for one in weights.tolist()]
 
 
 @pytest.mark.parametrize(("accumulate", "value"), [("mean", 2.0), ("sum", 6.0), ("product", 6.0)])
