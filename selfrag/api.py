@@ -178,7 +178,7 @@ class SelfRAG:
             UserError: a wrong option, or the one question failed.
         """
         asked = self._asked(question, evidence, flow, rewrite_scope, options)
-        return asked.answers([*drive(asked.decoders, self.engine, self._search, services=asked.services)])
+        return asked.answers(drive(asked.decoders, self.engine, self._search, services=asked.services))
 
     @overload
     async def agenerate(

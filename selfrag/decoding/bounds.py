@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import reduce
 from itertools import product
-from typing import Any, Generic, NamedTuple, cast
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
@@ -17,8 +16,6 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.segments import Score, applicable, critique_score, path_score
 from selfrag.decoding.trace import Node, Status
 from selfrag.reflection.labels import CRITIQUES
-
-lower, higher = cast("tuple[Any, Any]", (np.minimum, np.maximum))  # of two numbers, or elementwise of arrays
 
 MARGIN = 1e-6
 """By how much, relative to its size, a bound must be below a score: more than the rounding of both."""
@@ -56,7 +53,15 @@ def segment_range(node: Node, weights: Sequence[Score], policy: Decoding) -> tup
             choices.append((math.nan if judgment is None else judgment.score,))
     # The score is linear in the critiques that are defined, so its extremes are at their ends.
     corners = [critique_score(corner, weights, policy.undefined) for corner in product(*choices)]
-    return reduce(lower, corners), reduce(higher, corners) + node.likelihood
+    low, high = _extremes(corners)
+    return low, high + node.likelihood
+
+
+def _extremes(scores: Sequence[Score]) -> tuple[Any, Any]:
+    """The lowest and the highest score; elementwise of arrays."""
+    if isinstance(scores[0], np.ndarray):
+        return np.min(scores, axis=0), np.max(scores, axis=0)
+    return min(scores), max(scores)
 
 
 class Bounds(NamedTuple, Generic[Score]):
@@ -98,14 +103,14 @@ def bounds(
     ends = [path_score([*earlier, low], policy.accumulate), path_score([*earlier, high], policy.accumulate)]
     if before and not node.text.strip():
         ends.append(path_score(before, policy.accumulate))
-    path: Score = reduce(higher, ends)
+    path = _extremes(ends)[1]
     left = policy.max_segments - node.depth
     if left == 0:
         return Bounds(high, path, path)
     steps, most, ends = [*earlier, high], limits[1], [path]
     if policy.accumulate == "product":  # of two negative ones, too
-        steps = [*map(abs, earlier), higher(abs(low), abs(high))]
-        most = higher(abs(limits[0]), abs(most))
+        steps = [*map(abs, earlier), _extremes([abs(low), abs(high)])[1]]
+        most = _extremes([abs(limits[0]), abs(most)])[1]
         ends.append(path_score(steps, "product"))
     ends.append(path_score(steps + [most] * left, policy.accumulate))
-    return Bounds(high, path, reduce(higher, ends))
+    return Bounds(high, path, _extremes(ends)[1])

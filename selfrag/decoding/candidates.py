@@ -60,7 +60,7 @@ def candidate_of(tree: Tree, parent: Hypothesis, action: Action, passage: Passag
         if branch == "continue" and policy.history == "text+passages":
             ids = (keep,)  # the passage already stands in the prefix
         else:
-            evidence = tree.prompting.evidence(passage, policy.passage_tokens)
+            evidence = tree.evidence(passage)
             ids, dropped = (retrieval, *evidence.ids), evidence.dropped_tokens
     request = Generate(
         prompt_ids=(*parent.prefix, *ids),

@@ -27,7 +27,7 @@ from selfrag.decoding.requests import (
 from selfrag.decoding.segments import judge, path_score, segment_score
 from selfrag.decoding.trace import ROOT, Decision, Node, Trace
 from selfrag.errors import DecodingError, SearchError
-from selfrag.prompting import Prompting, Turn
+from selfrag.prompting import Evidence, Prompting, Turn
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, RETRIEVE
 
@@ -79,12 +79,20 @@ class Tree:
     history: tuple[Turn, ...] = ()  # turns before the question
     critics: Mapping[str, Critic] = field(default_factory=dict)  # by name
     asked: dict[Asked, Verdict] = field(default_factory=dict)
+    encoded: dict[tuple[str, str], Evidence] = field(default_factory=dict)  # by title and text
     limits: tuple[float, float] = (0.0, 0.0)  # lowest and highest score of any segment, where candidates are given up
 
     def trace(self, best: int | None, options: tuple[str, ...] = ()) -> Trace:
         """What has been recorded so far."""
         costs = {part.reflector: self.critics[part.reflector].cost for part in self.policy.reflectors}
         return Trace(self.question, self.policy, tuple(self.nodes), tuple(self.decisions), best, options, costs)
+
+    def evidence(self, passage: Passage) -> Evidence:
+        """A passage as ids; tokenised once for the whole question."""
+        key = passage.title, passage.text
+        if key not in self.encoded:
+            self.encoded[key] = self.prompting.evidence(passage, self.policy.passage_tokens)
+        return self.encoded[key]
 
     def score(self, node: Node) -> None:
         """Set the segment and path score of a node from what has been judged so far."""
@@ -282,7 +290,7 @@ def shortlisted(
     requests = [
         Generate((*prefix, vocabulary.retrieve[0], *evidence.ids), 1, watch_ids=vocabulary.watch)
         for prefix, passages in searches
-        for evidence in (tree.prompting.evidence(passage, policy.passage_tokens) for passage in passages)
+        for evidence in map(tree.evidence, passages)
     ]
     results = iter((yield from ask(tree, requests)))
     found = []

@@ -201,7 +201,7 @@ class _Step:
         node.likelihood = highest_likelihood(policy, begun.token_logprobs, one.request.max_tokens)
         node.judgments = {Role.RELEVANCE: self._relevance(one, begun)}
         found = _highest(self.tree, node)
-        node.score, node.path_score, self.answers[i] = float(found.segment), float(found.path), float(found.answer)
+        node.score, node.path_score, self.answers[i] = found
         if not policy.allows(node.judgments, node.judgments.keys()):
             node.status, node.finish, self.answers[i] = Status.FORBIDDEN, "its IsRel is not allowed", -np.inf
         return node
