@@ -37,7 +37,8 @@ def rows(
     given: Annotated[
         list[str],
         typer.Argument(
-            help="FORMAT=FILE, repeatable; formats: squad2, mtrag, mtrag_rewrite, ragtruth, mmlu, alce, longbench_cite",
+            help="FORMAT=FILE, repeatable; formats: squad2, mtrag, mtrag_rewrite, ragtruth, mmlu, run, alce,"
+            " longbench_cite",
             metavar="FORMAT=FILE",
         ),
     ],
@@ -84,12 +85,24 @@ def intrinsics(
         str | None, typer.Option(help="prompts of the adapters, such as granite-3.2; needed for published ones")
     ] = None,
     judge: Annotated[
-        str | None, typer.Option(help="judge of entailment for citations and flows, such as true or nli:MODEL")
+        str | None, typer.Option(help="judge of entailment for citations and answers, such as true or nli:MODEL")
+    ] = None,
+    grader: Annotated[
+        str | None,
+        typer.Option(
+            help="chat model, MODEL@URL or a checkpoint, that grades: support of citations, answers, 'I don't know'"
+        ),
     ] = None,
     rival: Annotated[
         str | None,
         typer.Option(help="measure another model by prompts, too: MODEL@URL of an endpoint, or a checkpoint"),
     ] = None,
+    index: Annotated[
+        str | None, typer.Option(help="search this index instead of --corpus by words; with the ids of the judgments")
+    ] = None,
+    answers: Annotated[
+        int, typer.Option(min=0, help="write answers after rewrites to so many questions (tables 5 to 7)")
+    ] = 0,
     seed: Annotated[int, typer.Option(help="seed of samples and intervals")] = 0,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="folder of the report, figures, items and diagram")
@@ -102,7 +115,7 @@ def intrinsics(
 
     parts = tuple(only) if only else PARTS[:-1]
     executions = tuple(execution or ())
-    measured = (parts, engine, limit, flows, shots, executions, seed, dialect, judge, rival)
+    measured = (parts, engine, limit, flows, shots, executions, seed, dialect, judge, grader, rival, index, answers)
     settings = Settings(model, data, adapters, corpus, *measured)
     for section in evaluate(settings, out):
         for table in section.tables:

@@ -13,74 +13,84 @@ from selfrag.evaluation.metrics.calibration import calibration_error
 from selfrag.training.intrinsics.certainty import (
     Answered,
     Calibrator,
+    Question,
     certainty_rows,
+    confidences,
     decile,
     facts,
     fit,
+    of_other_data_sets,
     out_of_fold,
     parse_question,
-    top_probability,
+    parse_row,
 )
 
 
-def drawn(count, temperature, seed=0):
-    """Log-probabilities of four options, and answers drawn from them softened by `temperature`: too sure above 1."""
+def answered(logprobs, right, dataset="x"):
+    questions = (Question(f"{dataset}{n}", dataset, "Q?", ("a", "b", "c", "d"), one) for n, one in enumerate(right))
+    return [Answered(one.id, one, tuple(row)) for one, row in zip(questions, logprobs, strict=True)]
+
+
+def drawn(count, temperature, seed=0, dataset="x"):
+    """Answers whose right options are drawn from their probabilities softened by `temperature`: too sure above 1."""
     random = np.random.default_rng(seed)
     logprobs = np.log(random.dirichlet([0.6] * 4, count))
     softened = np.exp(logprobs / temperature)
     softened /= softened.sum(axis=1, keepdims=True)
     right = [int(random.choice(4, p=row)) for row in softened]
-    return logprobs.tolist(), right
+    return answered(logprobs.tolist(), right, dataset)
 
 
-def correct(logprobs, right):
-    return [float(int(np.argmax(row)) == one) for row, one in zip(logprobs, right, strict=True)]
+def correct(answers):
+    return [float(one.is_right) for one in answers]
 
 
 def test_the_temperature_that_made_the_answers_is_found():
-    logprobs, right = drawn(4000, 2.5)
-    found = fit(logprobs, right, isotonic=False)
+    answers = drawn(4000, 2.5)
+    found = fit(answers, isotonic=False)
     assert found.temperature == pytest.approx(2.5, rel=0.1)
-    before = calibration_error(top_probability(logprobs, 1.0).tolist(), correct(logprobs, right)).value
-    after = calibration_error(found(logprobs).tolist(), correct(logprobs, right)).value
+    before = calibration_error(confidences(answers).tolist(), correct(answers)).value
+    after = calibration_error(found(answers).tolist(), correct(answers)).value
     assert before > 0.15
     assert after < 0.04
 
 
 def test_isotonic_steps_rise_and_stay_between_zero_and_one():
-    logprobs, right = drawn(500, 1.7, seed=2)
-    found = fit(logprobs, right)
+    answers = drawn(500, 1.7, seed=2)
+    found = fit(answers)
     assert list(found.accuracy) == sorted(found.accuracy)
-    certainties = found(logprobs)
+    certainties = found(answers)
     assert ((certainties >= 0) & (certainties <= 1)).all()
-    assert calibration_error(certainties.tolist(), correct(logprobs, right)).value < 0.06
+    assert calibration_error(certainties.tolist(), correct(answers)).value < 0.06
 
 
 def test_out_of_fold_certainties_do_not_come_from_their_own_answers():
     """Pure noise: a calibrator fitted on its own rows would look informed, one of other rows may not."""
     random = np.random.default_rng(3)
     logprobs = np.log(random.dirichlet([1.0] * 4, 400)).tolist()
-    right = random.integers(0, 4, 400).tolist()
-    found = out_of_fold(logprobs, right, ["x"] * 400)
-    hits = np.array(correct(logprobs, right))
+    answers = answered(logprobs, random.integers(0, 4, 400).tolist())
+    found = out_of_fold(answers)
+    hits = np.array(correct(answers))
     assert abs(np.corrcoef(found, hits)[0, 1]) < 0.15
     assert found.mean() == pytest.approx(hits.mean(), abs=0.05)
 
 
 def test_each_data_set_has_its_own_calibrator():
-    easy, easy_right = drawn(300, 0.7, seed=4)
-    hard, _ = drawn(300, 1.0, seed=5)
-    wrong = [int(np.argmin(row)) for row in hard]  # never right
-    found = out_of_fold(easy + hard, easy_right + wrong, ["easy"] * 300 + ["hard"] * 300)
+    easy, hard = drawn(300, 0.7, seed=4, dataset="easy"), drawn(300, 1.0, seed=5)
+    rows = [one.logprobs for one in hard]
+    hard = answered(rows, [int(np.argmin(row)) for row in rows], "hard")  # never right
+    found = out_of_fold(easy + hard)
     assert found[:300].mean() > 0.5
     assert found[300:].max() < 0.05
 
 
 def test_too_few_questions_are_refused():
     with pytest.raises(UserError, match="too few"):
-        fit([[0.0, -1.0]] * 3, [0] * 3)
+        fit(drawn(3, 1.0))
     with pytest.raises(UserError, match="tiny: 50 questions are too few"):
-        out_of_fold([[0.0, -1.0]] * 50, [0] * 50, ["tiny"] * 50)
+        out_of_fold(drawn(50, 1.0, dataset="tiny"))
+    with pytest.raises(UserError, match="options and written answers"):
+        fit([*drawn(10, 1.0), written(0, 1.0, True)])
 
 
 def test_deciles_have_their_borders_below():
@@ -90,7 +100,37 @@ def test_deciles_have_their_borders_below():
 def test_a_calibrator_maps_between_its_borders():
     given = Calibrator(1.0, (0.4, 0.8), (0.2, 0.6))
     logprobs = [[math.log(0.6), math.log(0.4)], [math.log(0.99), math.log(0.01)]]
-    assert given(logprobs).tolist() == pytest.approx([0.4, 0.6])
+    assert given(answered(logprobs, [0, 0])).tolist() == pytest.approx([0.4, 0.6])
+
+
+def written(number, score, right, dataset="nq"):
+    asked = {"id": f"{dataset}{number}", "conversation": [{"role": "user", "content": f"Q{number}?"}]}
+    documents = [{"doc_id": "p", "title": "Goethe", "text": "He wrote it."}]
+    said = {"dataset": dataset, "documents": documents, "answer": "Goethe", "score": score, "right": right}
+    return parse_row(asked | said)
+
+
+def test_written_answers_are_calibrated_by_their_score_and_keep_their_passages():
+    # A score of 2 is right three times of four, one of 1 once of four.
+    answers = [written(n, 1.0 + n % 2, (n // 2) % 4 != 0 if n % 2 else (n // 2) % 4 == 0) for n in range(160)]
+    assert of_other_data_sets(answers) == [None] * 160  # there is no other data set
+    after, before, *_ = certainty_rows(answers)
+    assert [one.text for one in after.state.passages] == ["He wrote it."]
+    assert after.state.messages[-1].content == "Goethe"
+    assert [one.role for one in before.state.messages] == ["user"]
+    found = fit(answers)(answers)
+    assert found[:2].tolist() == pytest.approx([0.25, 0.75])
+    other = [written(n, 1.0 + n % 2, True, "trivia") for n in range(20)]
+    unseen = of_other_data_sets([*answers, *other])
+    assert unseen[160:162] == pytest.approx([0.25, 0.75])  # as nq taught it
+    assert unseen[0] == unseen[1] == 1.0  # as trivia taught it
+
+
+@pytest.mark.parametrize(("changes", "said"), [({"score": "high"}, "'score'"), ({"right": 1}, "'right'")])
+def test_a_written_answer_needs_a_score_and_a_verdict(changes, said):
+    row = {"id": "1", "dataset": "d", "conversation": [{"role": "user", "content": "Q?"}], "answer": "A", "score": 1.0}
+    with pytest.raises(UserError, match=said):
+        parse_row(row | {"right": True} | changes)
 
 
 def test_rows_say_what_the_model_answered_and_how_certain_that_is():

@@ -19,6 +19,7 @@ from typing import Any
 from retrieval.passage import Passage
 from retrieval.progress import Progress
 from selfrag.errors import UserError
+from selfrag.evaluation.metrics.grading import LEAST, Grader, judgments
 from selfrag.evaluation.metrics.nli import (
     ALCE_JUDGE,
     ClassifierEntailment,
@@ -64,7 +65,7 @@ class JudgeEntailment:
     name: str  # what reports call it
     about: Mapping[str, Any]  # what decides the model's answers, for manifests
     threshold: float = 0.5  # least probability of `yes` among the two answers
-    min_coverage: float = 0.1  # least probability on the two answers together; below, there is no verdict
+    min_coverage: float = LEAST  # least probability on the two answers together; below, there is no verdict
 
     def identity(self) -> Mapping[str, Any]:
         """Kind, model, question and limits."""
@@ -73,14 +74,8 @@ class JudgeEntailment:
 
     def entails(self, pairs: Sequence[Pair]) -> Verdicts:
         """None where the request failed, or what came back was neither answer."""
-        requests = [CODEC.encode(_state(pair)) for pair in pairs]
-        return list(map(self._verdict, requests, self.executor.run(requests)))
-
-    def _verdict(self, request: Request, result: Completion | Failed) -> bool | None:
-        judgment = None if isinstance(result, Failed) else CODEC.decode(request, result).findings[0].judgment
-        if judgment is None or judgment.coverage < self.min_coverage:
-            return None
-        return judgment.distribution[0] >= self.threshold
+        found = judgments(self.executor, CODEC, list(map(_state, pairs)), self.min_coverage)
+        return [None if one is None else one.distribution[0] >= self.threshold for one in found]
 
 
 @dataclass(frozen=True)
@@ -147,6 +142,12 @@ def load_entailment(spec: str) -> Entailment:
 def _prompted(rest: str) -> Entailment:
     executor, name, about = executor_of(rest)
     return JudgeEntailment(executor, f"judge {name}", about)
+
+
+def load_grader(spec: str) -> Grader:
+    """A chat model that grades, `MODEL` or `MODEL@URL` as in `executor_of`, with its errors."""
+    executor, name, _ = executor_of(spec)
+    return Grader(executor, name)
 
 
 def executor_of(spec: str) -> tuple[Executor, str, dict[str, Any]]:

@@ -23,7 +23,7 @@ from selfrag.evaluation.normalisation import lifted
 from selfrag.intrinsics.sentences import rules
 from selfrag.intrinsics.state import same_question
 from selfrag.jsonl import write_jsonl
-from selfrag.training.intrinsics.certainty import parse_question
+from selfrag.training.intrinsics.certainty import parse_row
 from selfrag.training.intrinsics.rows import STEMS, parser
 from selfrag.training.public_rows import Raw, UnusableError, identifier, objects, raw_rows, text, value
 
@@ -116,12 +116,14 @@ _MARK = re.compile(r"^\|user\|:\s*")
 def _mtrag_rewrite(raw: Raw, path: Path) -> Iterator[Row]:
     """MT-RAG's rewritten questions: `retrieval_tasks/DOMAIN/DOMAIN_rewrite.jsonl`, with `qrels/dev.tsv` beside it.
 
-    {"_id": "..<::>2", "text": "|user|: What .. ?"}; conversations are those of `generation_tasks/reference.jsonl`.
+    {"_id": "..<::>2", "text": "|user|: What .. ?"}; conversations and right answers are those of
+    `generation_tasks/reference.jsonl`.
     """
     key = identifier(raw.record, "_id")
-    conversation = _conversations(path.parent.parent.parent / "generation_tasks" / "reference.jsonl").get(key)
-    if conversation is None:
+    task = _tasks(path.parent.parent.parent / "generation_tasks" / "reference.jsonl").get(key)
+    if task is None:
         raise UnusableError("a question without a generation task")
+    conversation = _turns(task)
     rewrite = _MARK.sub("", text(raw.record, "text")).strip()
     yield {
         "id": key,
@@ -130,12 +132,13 @@ def _mtrag_rewrite(raw: Raw, path: Path) -> Iterator[Row]:
         "rewrite": rewrite,
         "changed": not same_question(conversation[-1]["content"], rewrite),
         "relevant": sorted(_judgments(path.parent / "qrels" / "dev.tsv").get(key, ())),
+        "answers": [text(one, "text") for one in objects(task, "targets")],
     }
 
 
 @cache
-def _conversations(path: Path) -> dict[str, list[dict[str, str]]]:
-    return {identifier(raw.record, "task_id"): _turns(raw.record) for raw in raw_rows(path)}
+def _tasks(path: Path) -> dict[str, Mapping[str, Any]]:
+    return {identifier(raw.record, "task_id"): raw.record for raw in raw_rows(path)}
 
 
 @cache
@@ -295,6 +298,35 @@ def _contexts(path: Path) -> dict[str, Mapping[str, Any]]:
     return {identifier(raw.record, "idx"): raw.record for raw in raw_rows(path)}
 
 
+def _run(raw: Raw, path: Path) -> Iterator[Row]:
+    """A model's own short answers: a file of records of `selfrag eval run --traces`, scored by `contains`.
+
+    {"id": "..", "text": "..", "scores": {"contains": [1.0, 1.0], ..}, "trace": {"best": 4, "nodes": [..], ..}, ..}
+    """
+    scored = value(raw.record, "scores")
+    if raw.record.get("error") or not text(raw.record, "text").strip():
+        raise UnusableError("an item without an answer")
+    if "contains" not in scored:
+        raise UnusableError("an answer that `contains` does not score")
+    try:
+        trace = raw.record["trace"]
+        nodes, best, question = trace["nodes"], trace["best"], trace["question"]
+        passages = {p["id"]: p for decision in trace["decisions"] for p in decision["passages"]}
+        documents = [{"doc_id": key, "title": p["title"], "text": p["text"]} for key, p in passages.items()]
+        score, right = nodes[best]["path_score"], scored["contains"][0] == 1.0
+    except (KeyError, TypeError, IndexError) as error:
+        raise UserError(f"no trace of an answer ({error!r:.60}); run with --traces") from error
+    yield {
+        "id": identifier(raw.record, "id"),
+        "dataset": path.name.partition(".")[0],
+        "conversation": _user(question),
+        "documents": documents,
+        "answer": raw.record["text"],
+        "score": score,
+        "right": right,
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Benchmark:
     """One kind of public file."""
@@ -311,6 +343,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     Benchmark("mtrag_rewrite", "query_rewrite", _mtrag_rewrite),
     Benchmark("ragtruth", "hallucination_detection", _ragtruth),
     Benchmark("mmlu", "uncertainty", _mmlu),
+    Benchmark("run", "uncertainty", _run),
     Benchmark("alce", "citation_generation", _alce, "data"),
     Benchmark("longbench_cite", "citation_generation", _longbench),
 )
@@ -392,7 +425,7 @@ def read_benchmark(form: Benchmark, path: Path, part: str, skipped: Counter[str]
     Raises:
         UserError: the file, one beside it, or a record cannot be read; names the record.
     """
-    check = parse_question if form.intrinsic == "uncertainty" else parser(form.intrinsic)
+    check: Callable[[Row], object] = parse_row if form.intrinsic == "uncertainty" else parser(form.intrinsic)
     for raw in _csv(path) if path.suffix == ".csv" else raw_rows(path, form.split):
         with raw.blamed():
             try:

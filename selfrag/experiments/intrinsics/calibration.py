@@ -16,23 +16,29 @@ from selfrag.experiments.report_tables import Section, Table, percent, share
 from selfrag.intrinsics.contract import ChatPrompt, Completion, Failed, Request, Slot
 from selfrag.intrinsics.sentences import last_query
 from selfrag.intrinsics.state import Message, State
-from selfrag.training.intrinsics.certainty import Answered, Question, conversation, top_probability
+from selfrag.training.intrinsics.certainty import Answered, Own, Question, confidences, of_other_data_sets
 
 UNCERTAINTY_PART = "uncertainty"
 UNCERTAINTY_HEAD = ("system", "ECE of the decile", "of the expectation", "adaptive bins", "Brier", "AUC", "undefined")
 
 
 def evaluate_certainty(
-    answers: Sequence[Answered], subjects: Sequence[Subject], share_right: float | None, seed: int
+    answers: Sequence[Own], subjects: Sequence[Subject], share_right: float | None, seed: int
 ) -> Section:
     """Measure every subject on the model's own answers, after the answer and before it, in all and by data set.
 
     `answers` are of the base model, held out; `share_right` is how often it was right in training, for the baseline
-    that always says that.
+    that always says that. Another baseline is a calibrator of the other data sets, as for a task that nobody has
+    calibrated.
     """
     right = [float(one.is_right) for one in answers]
     constant = sum(right) / len(right) if share_right is None else share_right
-    own = top_probability([one.logprobs for one in answers], 1.0).tolist()
+    chosen = [one for one in answers if isinstance(one, Answered)]
+    own = [c if isinstance(a, Answered) else None for a, c in zip(answers, confidences(answers).tolist(), strict=True)]
+    base = {
+        "base: probability of its answer": own,
+        "base: calibrated on the other data sets": of_other_data_sets(answers),
+    }
     tables, diagrams = list[Table](), dict[str, tuple[Bin, ...]]()
     figures: dict[str, dict[str, Any]] = {}
     items: list[dict[str, Any]] = [
@@ -42,9 +48,8 @@ def evaluate_certainty(
         lines, sets = [], []
         systems: dict[str, tuple[Sequence[float | None], Sequence[float | None]]] = {
             "always the training accuracy": ([constant] * len(answers),) * 2,
-            "base: probability of its answer": (own, own),
-        }
-        states = [State(conversation(one, after=moment == "after")) for one in answers]
+        } | {name: (values, values) for name, values in base.items() if set(values) != {None}}
+        states = [one.state(after=moment == "after") for one in answers]
         for subject in subjects:
             results = ask(subject, UNCERTAINTY_PART, states)
             systems[subject.name] = [one.decile for one in results], [one.certainty for one in results]
@@ -64,14 +69,14 @@ def evaluate_certainty(
         title = f"Certainty, {moment} the answer ({len(answers)} questions, {accuracy:.1f}% right)"
         tables.append(Table(title, UNCERTAINTY_HEAD, tuple(lines)))
         if sets:
-            title = f"Calibration by data set, {moment} the answer ({len({a.question.dataset for a in answers})} sets)"
+            title = f"Calibration by data set, {moment} the answer ({len({a.dataset for a in answers})} sets)"
             tables.append(Table(title, ("system", "mean ECE", "largest", "of"), tuple(sets)))
     paper = published_table("MMLU, section 3.2", ("mean ECE", "largest"), PUBLISHED["calibration"], digits=3)
     notes = ("AUC: how often a right answer is given more certainty than a wrong one; 0.5 is chance",)
     tables[0] = Table(tables[0].title, UNCERTAINTY_HEAD, tables[0].rows, notes)
     adapted = [one for one in subjects if one.adapters.get(UNCERTAINTY_PART)]
-    if adapted:
-        shown, found = _accuracy([one.question for one in answers], adapted, seed)
+    if adapted and chosen:
+        shown, found = _accuracy([one.question for one in chosen], adapted, seed)
         tables.append(shown)
         for system, values in found.items():
             figures.setdefault(system, {})["accuracy"] = values
@@ -100,13 +105,13 @@ def _certainty_line(
 
 
 def _by_data_set(
-    answers: Sequence[Answered], right: Sequence[float], deciles: Sequence[float | None], seed: int
+    answers: Sequence[Own], right: Sequence[float], deciles: Sequence[float | None], seed: int
 ) -> dict[str, float]:
     """Expected calibration error of each data set that has a defined certainty (section 3.2 of the paper)."""
     members: dict[str, list[tuple[float, float]]] = {}
     for answered, truth, decile in zip(answers, right, deciles, strict=True):
         if decile is not None:
-            members.setdefault(answered.question.dataset, []).append((decile, truth))
+            members.setdefault(answered.dataset, []).append((decile, truth))
     return {name: calibration_error(*zip(*pairs, strict=True), seed=seed).value for name, pairs in members.items()}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,9 @@ from selfrag.evaluation.metrics.classification import (
     Outcome,
     joint_figures,
 )
+from selfrag.evaluation.metrics.grading import Grader
 from selfrag.evaluation.normalisation import abstains
-from selfrag.experiments.intrinsics.subjects import PUBLISHED, Subject
+from selfrag.experiments.intrinsics.subjects import ALONE, PUBLISHED, Beside, Subject
 from selfrag.experiments.report_tables import Section, Table, given, percent
 from selfrag.intrinsics.answerability import Answerability
 from selfrag.intrinsics.flows.flow import NAMES, named, run
@@ -94,12 +95,26 @@ def read_passages(corpus: Path) -> dict[str, Passage]:
     return {one.id: one for one in read_jsonl(texts, _passage)}
 
 
-def judged_turns(rows: Sequence[Labelled], passages: Mapping[str, Passage]) -> list[Turn]:
-    """Rows of rewrites of which some relevant passage is known; people leave a question alone that stands alone."""
+def judged_turns(rows: Sequence[Labelled], passages: Mapping[str, Passage] | None) -> list[Turn]:
+    """Rows of rewrites of which some relevant passage is known; people leave a question alone that stands alone.
+
+    `passages` are those that are searched, by id; None takes the rows at their word.
+    """
     return [
-        Turn(row.id, row.state, row.text or "", known, same_question(row.state.query or "", row.text or ""))
+        Turn(
+            row.id, row.state, row.text or "", known, same_question(row.state.query or "", row.text or ""), row.answers
+        )
         for row in rows
-        if (known := row.relevant & passages.keys())
+        if (known := row.relevant if passages is None else row.relevant & passages.keys())
+    ]
+
+
+def unanswerable_turns(rows: Sequence[Labelled]) -> list[Turn]:
+    """Questions of MT-RAG that its whole corpus does not answer, as its rows of answerability label them."""
+    return [
+        Turn(row.id, replace(row.state, passages=()), row.state.query or "", frozenset(), False)
+        for row in rows
+        if row.source == "mtrag/unanswerable"
     ]
 
 
@@ -190,20 +205,21 @@ def evaluate_flows(
     subject: Subject,
     engine: Any,
     seed: int,
-    entails: Entails | None = None,
+    beside: Beside = ALONE,
 ) -> Section:
     """Run the paper's flows.
 
     A question counts as answerable if the flow retrieved one of its passages. It counts as answered if the text does
-    not say that it does not know. Faithfulness is the mean over sentences by the subject's own hallucination
-    detection; with a judge it is the share of sentences that the passages entail, as RAGAS counts statements.
+    not say that it does not know, by its words or by a grader. Faithfulness is the mean over sentences by the subject's
+    own hallucination detection; with a judge it is the share of sentences that the passages entail, as RAGAS counts
+    statements.
     """
     rewrite, answerable = (IntrinsicReflector(subject.judge(kind.name)) for kind in (QueryRewrite, Answerability))
     lines, figures, items = [], dict[str, Any](), list[dict[str, Any]]()
     for name in NAMES:
         flow = named(name, writer, rewrite=rewrite, answerability=answerable, k=PASSAGES)
         answers = run(flow, [one.state for one in followups], engine, retriever)
-        outcomes = _outcomes(followups, answers, subject, entails)
+        outcomes = _outcomes(followups, answers, subject, beside)
         known = [one for one in outcomes if one is not None]
         failed = len(outcomes) - len(known)
         found = joint_figures(known, seed=seed) if known else None
@@ -227,8 +243,9 @@ def evaluate_flows(
         tuple(lines),
         (
             "Answerable: one of the question's passages was retrieved",
-            f"Faithfulness by {'this' if entails is None else 'a judge of entailment, not by this'} library's"
+            f"Faithfulness by {'this' if beside.entails is None else 'a judge of entailment, not by this'} library's"
             " hallucination detection; unknown where it could not say",
+            f"That an answer says it does not know is decided by {'a grader' if beside.grader else 'its words'}",
             "Failed: nothing was written; such a question is in no other figure of the flow",
         ),
     )
@@ -249,25 +266,45 @@ def evaluate_flows(
 
 
 def _outcomes(
-    followups: Sequence[Turn], answers: Sequence[Any], subject: Subject, entails: Entails | None = None
+    followups: Sequence[Turn], answers: Sequence[Answer | UserError], subject: Subject, beside: Beside
 ) -> list[Outcome | None]:
     """What became of each question; None where the flow failed: who writes nothing has not abstained."""
-    facts: list[tuple[bool, bool] | None] = []
-    asked: list[State] = []
-    for one, answer in zip(followups, answers, strict=True):
-        if not isinstance(answer, Answer):
-            facts.append(None)
+    states = answered(followups, answers)
+    silent = iter(_abstained([state for state in states if state is not None], beside.grader))
+    kinds = [None if state is None else next(silent) for state in states]
+    asked = [state for state, kind in zip(states, kinds, strict=True) if state is not None and kind is False]
+    found = iter(faithfulness(asked, subject, beside.entails))
+    outcomes: list[Outcome | None] = []
+    for one, state, kind in zip(followups, states, kinds, strict=True):
+        if state is None:
+            outcomes.append(None)
             continue
-        shown = _shown(answer)
-        answered = not abstains(answer.text)
-        facts.append((bool(one.relevant & {passage.id for passage in shown}), answered))
-        if answered:
-            asked.append(State((*one.state.messages, Message("assistant", answer.text)), shown))
+        known = bool(one.relevant & {passage.id for passage in state.passages})
+        outcomes.append(Outcome(known, not kind, None if kind else next(found)))
+    return outcomes
+
+
+def answered(turns: Sequence[Turn], answers: Sequence[Answer | UserError]) -> list[State | None]:
+    """Each conversation with its answer and the passages it was written from; None where nothing was written."""
+    return [
+        State((*one.state.messages, Message("assistant", answer.text)), _shown(answer))
+        if isinstance(answer, Answer)
+        else None
+        for one, answer in zip(turns, answers, strict=True)
+    ]
+
+
+def _abstained(states: Sequence[State], grader: Grader | None) -> list[bool]:
+    """Whether each answer says that it does not know: by a grader, and by its words where that did not say."""
+    graded = [None] * len(states) if grader is None else grader.abstained(states)
+    return [abstains(s.response or "") if one is None else one for s, one in zip(states, graded, strict=True)]
+
+
+def faithfulness(states: Sequence[State], subject: Subject, entails: Entails | None) -> list[float | None]:
+    """Faithfulness of each last turn to its passages (0 to 1), by a judge of entailment or by the subject itself."""
     if entails is None:
-        found = iter([_faithfulness(subject, one) for one in subject.ask("hallucination_detection", asked)])
-    else:
-        found = iter([_entailed(state, entails) for state in asked])
-    return [None if fact is None else Outcome(*fact, next(found) if fact[1] else None) for fact in facts]
+        return [_faithfulness(subject, one) for one in subject.ask("hallucination_detection", states)]
+    return [_entailed(state, entails) for state in states]
 
 
 def _entailed(state: State, entails: Entails) -> float | None:
@@ -328,7 +365,3 @@ class BM25:
             [self._passages[int(at)].with_score(float(score)) for at, score in zip(row, values, strict=True)]
             for row, values in zip(places, scores, strict=True)
         ]
-
-    def ids(self, queries: Sequence[str], k: int) -> list[list[str]]:
-        """The same as ids."""
-        return [[passage.id for passage in row] for row in self(queries, k)]

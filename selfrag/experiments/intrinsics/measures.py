@@ -1,16 +1,16 @@
-"""Four intrinsics on labelled rows, beside baselines and published figures (tables 2 to 4, 8 to 10, 12, 13)."""
+"""Three intrinsics on labelled rows, beside baselines and published figures (tables 8 to 10, 12, 13)."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from selfrag.evaluation.intervals import NONE, Estimate, mean, pooled_auc
-from selfrag.evaluation.metrics.alce import CitedSentence, Entails, cites, premise
-from selfrag.evaluation.metrics.answers import exact_match, token_f1
-from selfrag.evaluation.metrics.citations import Cited, by_passage, by_sentence, ndcg_at, pair_figures, recall_at
+from selfrag.evaluation.intervals import Estimate, mean, pooled_auc
+from selfrag.evaluation.metrics.alce import CitedSentence, Cites, Entails, cites, premise
+from selfrag.evaluation.metrics.citations import Cited, by_passage, by_sentence, pair_figures
 from selfrag.evaluation.metrics.classification import (
     ANSWERABLE,
     FAITHFUL,
@@ -20,15 +20,16 @@ from selfrag.evaluation.metrics.classification import (
     classification,
     detection,
 )
+from selfrag.evaluation.metrics.grading import Grader
 from selfrag.evaluation.metrics.registry import harmonic
 from selfrag.evaluation.normalisation import normalise
-from selfrag.experiments.intrinsics.flows import FOLLOW_UP, Turn
-from selfrag.experiments.intrinsics.subjects import PUBLISHED, Subject
+from selfrag.experiments.intrinsics.subjects import ALONE, PUBLISHED, Beside, Subject
 from selfrag.experiments.report_tables import Section, Table, given, percent, share
 from selfrag.intrinsics.catalog import find
 from selfrag.intrinsics.contract import Codec, Reflection, Request
 from selfrag.intrinsics.labels import FAITHFULNESS, in_set
-from selfrag.intrinsics.state import State, same_question, search_query
+from selfrag.intrinsics.sentences import merged
+from selfrag.intrinsics.state import Site, State
 from selfrag.training.intrinsics.rows import WORSE, Labelled, badness, gold_of, without_evidence
 
 ANSWERABILITY_PART = "answerability"
@@ -113,12 +114,13 @@ def evaluate_citations(
     subjects: Sequence[Subject],
     train: Sequence[Labelled],
     seed: int,
-    entails: Entails | None = None,
+    beside: Beside = ALONE,
 ) -> Section:
     """Measure every subject, the first sentence of the passages, and the one with most words in common.
 
-    With a judge also by entailment (section 6.2 of the paper): ALCE's recall and precision of citations, which are
-    lifted to their passages, beside those of the rows themselves.
+    With a judge also by entailment (section 6.2.1 of the paper): ALCE's recall and precision of citations, which are
+    lifted to their passages, beside those of the rows themselves. With a grader by the three grades of LongBench-Cite
+    (section 6.2.2).
     """
     del train
     codec: Codec = find(CITATIONS_PART).default_codec()
@@ -128,7 +130,7 @@ def evaluate_citations(
     given_by = {name: [cite(request) for request in requests] for name, cite in BASELINES.items()}
     gone = [one for row in rows if (one := without_evidence(row)) is not None]
     bare = [codec.encode(row.state) for row in gone]
-    cites = {name: [_cites(cite(request), request) for request in bare] for name, cite in BASELINES.items()}
+    again_by = {name: [_cites(cite(request), request) for request in bare] for name, cite in BASELINES.items()}
     undefined = dict.fromkeys(given_by, 0)
     for subject in subjects:
         codec = subject.codec(CITATIONS_PART)  # a dialect splits sentences in its own way
@@ -140,7 +142,7 @@ def evaluate_citations(
             len(request.sites) for one, request in zip(found, requests, strict=True) if not one.findings
         )
         again = subject.ask(CITATIONS_PART, [row.state for row in gone])
-        cites[subject.name] = [
+        again_by[subject.name] = [
             _cites(_cited(one, request), request, one) for one, request in zip(again, bare, strict=True)
         ]
     lines, figures = [], {}
@@ -149,7 +151,7 @@ def evaluate_citations(
             pair_figures([by(one) for one in gold[system]], [by(one) for one in cited], seed=seed)
             for by in (by_sentence, by_passage)
         )
-        nothing = mean([float(one is False) for sentences in cites[system] for one in sentences], seed=seed)
+        nothing = mean([float(one is False) for sentences in again_by[system] for one in sentences], seed=seed)
         cells = [percent(one) for by in (by_s, by_p) for one in (by.recall, by.precision, by.f1)]
         lines.append((system, *cells, str(undefined[system]), percent(nothing)))
         figures[system] = {
@@ -172,55 +174,82 @@ def evaluate_citations(
             f" ({len(gone)} responses)",
         ),
     )
+    annotated = {"the rows themselves": (asked["first sentence"], gold["first sentence"])}
+    systems = annotated | {system: (asked[system], cited) for system, cited in given_by.items()}
     judged: list[Table] = []
-    if entails is not None:
-        annotated = {"the rows themselves": (asked["first sentence"], gold["first sentence"])}
-        systems = annotated | {system: (asked[system], cited) for system, cited in given_by.items()}
-        judged, values = _by_entailment(rows, systems, entails, seed)
-        for system, found_by_part in values.items():
-            figures.setdefault(system, {})["entailment"] = found_by_part
+    for name, judge in {"entailment": _passages_by(beside.entails), "grades": _snippets_by(beside.grader)}.items():
+        if judge is not None:
+            scored = {system: judge(rows, *cited) for system, cited in systems.items()}
+            tables, values = _by_judge(name, rows, scored, seed)
+            judged += tables
+            for system, found_by_part in values.items():
+                figures.setdefault(system, {})[name] = found_by_part
     alce = published_table("Table 12, ALCE", ("R", "P", "F1"), PUBLISHED["citations_alce"])
     f1 = {system: [one[2] for one in values] for system, values in PUBLISHED["citations_longbench"].items()}
     long = published_table("Table 13, LongBench-Cite, F1", ("Chat", "MultifieldQA", "HotpotQA", "GovReport"), f1)
     return Section(CITATIONS_PART, (own, *judged, alce, long), figures, items)
 
 
-def _by_entailment(
-    rows: Sequence[Labelled],
-    systems: Mapping[str, tuple[Sequence[Request], Sequence[Sequence[Cited]]]],
-    entails: Entails,
-    seed: int,
+Judge: TypeAlias = Callable[[Sequence[Labelled], Sequence[Request], Sequence[Sequence[Cited]]], list[Cites | None]]
+"""Figures of each row, of what was asked and cited for it."""
+JUDGED = {
+    "entailment": "F1 of the two means, as Table 12; a citation of a sentence counts as one of its passage",
+    "grades": "LongBench-Cite: full, partial or no support; F1 is the mean of the responses' own, as Table 13",
+}
+
+
+def _passages_by(entails: Entails | None) -> Judge | None:
+    """ALCE's figures, citations lifted to their passages."""
+    if entails is None:
+        return None
+    return lambda rows, requests, cited: cites(
+        [
+            _cited_sentences(request, own, lambda at, row=row: premise(row.state.passages[at.passage or 0]))  # type: ignore[misc]
+            for row, request, own in zip(rows, requests, cited, strict=True)
+        ],
+        entails,
+    )
+
+
+def _snippets_by(grader: Grader | None) -> Judge | None:
+    """LongBench-Cite's figures; neighbouring sentences that are cited together are one snippet."""
+    if grader is None:
+        return None
+    return lambda rows, requests, cited: grader.cites(
+        [row.state.query or "" for row in rows],
+        [_cited_sentences(request, own, lambda at: at.text) for request, own in zip(requests, cited, strict=True)],
+    )
+
+
+def _cited_sentences(request: Request, cited: Sequence[Cited], text: Callable[[Site], str]) -> list[CitedSentence]:
+    found = []
+    for number, site in enumerate(request.sites):
+        spans = merged(request.state, [request.sources[one.evidence] for one in cited if one.sentence == number])
+        found.append(CitedSentence(site.text, tuple(dict.fromkeys(map(text, spans)))))
+    return found
+
+
+def _by_judge(
+    name: str, rows: Sequence[Labelled], scored: Mapping[str, Sequence[Cites | None]], seed: int
 ) -> tuple[list[Table], dict[str, Any]]:
-    """ALCE's figures of each system and data set, citations lifted to passages."""
-    scored = {
-        system: cites(list(map(_cited_sentences, rows, requests, cited)), entails)
-        for system, (requests, cited) in systems.items()
-    }
+    """Tables of a judge in `JUDGED`, and figures by system and data set."""
     tables, figures = [], dict[str, Any]()
     for part, members in _parts(rows).items():
         lines = []
         for system, every in scored.items():
             known = [one for at in members if (one := every[at]) is not None]
-            recall, precision = (
-                mean(values, seed=seed) for values in ([o.recall for o in known], [o.precision for o in known])
+            recall, precision, own = (
+                mean(values, seed=seed)
+                for values in ([o.recall for o in known], [o.precision for o in known], [o.f1 for o in known])
             )
-            f1 = harmonic(recall.value, precision.value) if known else None
-            shown = NONE if f1 is None else f"{100 * f1:.1f}"
-            lines.append((system, percent(recall), percent(precision), shown, str(len(members) - len(known))))
-            found = {"recall": recall.as_dict(), "precision": precision.as_dict(), "f1": f1}
+            pooled = replace(own, value=harmonic(recall.value, precision.value), low=math.nan, high=math.nan)
+            f1 = own if name == "grades" else pooled
+            lines.append((system, *map(percent, (recall, precision, f1)), str(len(members) - len(known))))
+            found = {"recall": recall.as_dict(), "precision": precision.as_dict(), "f1": f1.value if known else None}
             figures.setdefault(system, {})[part] = found
         head = ("system", "recall", "precision", "F1", "undefined")
-        note = "F1 of the two means, as Table 12; a citation of a sentence counts as one of its passage"
-        tables.append(Table(f"Citations by entailment, {part} ({len(members)})", head, tuple(lines), (note,)))
+        tables.append(Table(f"Citations by {name}, {part} ({len(members)})", head, tuple(lines), (JUDGED[name],)))
     return tables, figures
-
-
-def _cited_sentences(row: Labelled, request: Request, cited: Sequence[Cited]) -> list[CitedSentence]:
-    passages = [
-        dict.fromkeys(premise(row.state.passages[int(one.passage)]) for one in cited if one.sentence == number)
-        for number in range(len(request.sites))
-    ]
-    return [CitedSentence(site.text, tuple(own)) for site, own in zip(request.sites, passages, strict=True)]
 
 
 def _citations_gold(rows: Sequence[Labelled], requests: Sequence[Request]) -> list[list[Cited]]:
@@ -374,117 +403,3 @@ def _hallucination_line(
     over_sentences = percent(sentences.accuracy), percent(sentences.macro_f1)
     line = (system, *_cells(found.classes[HALLUCINATED]), kept, share(under), *over_sentences, str(found.undefined))
     return line, {"responses": found.as_dict(), "auc": under.as_dict(), "sentences": sentences.as_dict()}
-
-
-REWRITE_PART = "query_rewrite"
-DEPTHS = (5, 10, 20)
-Search: TypeAlias = Callable[[Sequence[str], int], Sequence[Sequence[str]]]
-"""Ids of the best passages for each query."""
-
-
-def evaluate_rewrite(
-    rows: Sequence[Labelled], followups: Sequence[Turn], search: Search | None, subjects: Sequence[Subject], seed: int
-) -> Section:
-    """Measure every subject, the original question and the gold rewrite.
-
-    `rows` are conversations with human rewrites, and `followups` questions with known passages, for which `search`
-    searches.
-    """
-    written = {"no rewrite": [row.state.query or "" for row in rows]}
-    defined = {"no rewrite": len(rows)}
-    for subject in subjects:
-        results = ask(subject, REWRITE_PART, [row.state for row in rows])
-        written[subject.name] = [one.text for one in results]
-        defined[subject.name] = sum(one.defined for one in results)
-    lines = []
-    figures: dict[str, dict[str, Any]] = {}
-    for system, texts in written.items():
-        found = _against_people(rows, texts, seed)
-        undefined = {"undefined": len(rows) - defined[system]}
-        figures[system] = undefined | {name: one.as_dict() for name, one in found.items()}
-        lines.append((system, *map(percent, found.values()), str(len(rows) - defined[system])))
-    head = ("system", "exact match", "word F1", "left alone as people did", "rewritten as people did", "undefined")
-    alone = sum(same_question(row.state.query or "", row.text or "") for row in rows)
-    tables = [
-        Table(
-            f"Rewrites against people's ({len(rows)}, of which people left {alone} alone)",
-            head,
-            tuple(lines),
-            ("Where a model wrote no rewrite, the original question stands and is counted as such",),
-        )
-    ]
-    items: list[dict[str, Any]] = [
-        {"id": row.id, "gold": row.text, **{system: texts[at] for system, texts in written.items()}}
-        for at, row in enumerate(rows)
-    ]
-    if followups and search is not None:
-        more, values, records = _retrieval(followups, search, subjects, seed)
-        tables += more
-        for system, found_by_part in values.items():
-            figures.setdefault(system, {})["retrieval"] = found_by_part
-        items += records
-    depths = [f"R@{k}" for k in DEPTHS]
-    paper = PUBLISHED["recall"].items()
-    tables += [published_table(f"tables 2 to 4, MT-RAG, {part}", depths, found, 2) for part, found in paper]
-    return Section(REWRITE_PART, tuple(tables), figures, tuple(items))
-
-
-def _against_people(rows: Sequence[Labelled], texts: Sequence[str], seed: int) -> dict[str, Estimate]:
-    gold = [row.text or "" for row in rows]
-    original = [row.state.query or "" for row in rows]
-    alone = [same_question(one, other) for one, other in zip(original, gold, strict=True)]
-    kept = [same_question(one, other) for one, other in zip(original, texts, strict=True)]
-    return {
-        "exact_match": mean([exact_match(t, [g]) for t, g in zip(texts, gold, strict=True)], seed=seed),
-        "word_f1": mean([token_f1(t, [g]) for t, g in zip(texts, gold, strict=True)], seed=seed),
-        "left_alone": mean([float(k) for k, a in zip(kept, alone, strict=True) if a], seed=seed),
-        "rewritten": mean([float(not k) for k, a in zip(kept, alone, strict=True) if not a], seed=seed),
-    }
-
-
-def _retrieval(
-    followups: Sequence[Turn], search: Search, subjects: Sequence[Subject], seed: int
-) -> tuple[list[Table], dict[str, Any], list[dict[str, Any]]]:
-    queries: dict[str, list[str]] = {"no rewrite": [one.state.query or "" for one in followups]}
-    for subject in subjects:
-        written = [one.text for one in ask(subject, REWRITE_PART, [turn.state for turn in followups])]
-        queries[subject.name] = written
-        queries[f"{subject.name} after the question"] = [
-            search_query(asked, text) for asked, text in zip(queries["no rewrite"], written, strict=True)
-        ]
-    queries["gold rewrite"] = [one.gold for one in followups]
-    rankings = {system: search(texts, max(DEPTHS)) for system, texts in queries.items()}
-    parts = {
-        "full": list(range(len(followups))),
-        "non-standalone": [at for at, one in enumerate(followups) if not one.standalone],
-        "standalone": [at for at, one in enumerate(followups) if one.standalone],
-    }
-    tables, figures = [], dict[str, Any]()
-    for part, members in parts.items():
-        lines = []
-        for system, ranked in rankings.items():
-            found = _figures([followups[at] for at in members], [ranked[at] for at in members], seed)
-            figures.setdefault(system, {})[part] = {name: one.as_dict() for name, one in found.items()}
-            lines.append((system, *map(share, found.values())))
-        head = ("system", *(f"R@{k}" for k in DEPTHS), "nDCG@10")
-        tables.append(Table(f"Retrieval with the rewrite, {part} ({len(members)})", head, tuple(lines)))
-    if any(one.id.endswith(FOLLOW_UP) for one in followups):
-        note = "Follow-ups made from questions that name their passage's title; the question itself is the gold rewrite"
-        tables[0] = Table(tables[0].title, tables[0].head, tables[0].rows, (note,))
-    records = [
-        {"id": one.id, "gold": one.gold, "relevant": sorted(one.relevant), **{s: q[at] for s, q in queries.items()}}
-        for at, one in enumerate(followups)
-    ]
-    return tables, figures, records
-
-
-def _figures(followups: Sequence[Turn], ranked: Sequence[Sequence[str]], seed: int) -> Mapping[str, Estimate]:
-    def over(score: Callable[[Turn, Sequence[str]], float | None]) -> Estimate:
-        values = [score(one, ranking) for one, ranking in zip(followups, ranked, strict=True)]
-        return mean([value for value in values if value is not None], seed=seed)
-
-    found = {
-        f"recall@{k}": over(lambda one, ranking, k=k: recall_at(ranking, one.relevant, k))  # type: ignore[misc]
-        for k in DEPTHS
-    }
-    return found | {"ndcg@10": over(lambda one, ranking: ndcg_at(ranking, dict.fromkeys(one.relevant, 1.0), 10))}

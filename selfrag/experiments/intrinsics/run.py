@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from retrieval.atomic import write_json, write_text
+from retrieval.passage import Passage, Retriever
 from selfrag.errors import UserError, VocabularyError, require
 from selfrag.evaluation.metrics.alce import Entails
-from selfrag.evaluation.metrics.entailment import executor_of, load_entailment, remembered
+from selfrag.evaluation.metrics.entailment import executor_of, load_entailment, load_grader, remembered
 from selfrag.experiments.intrinsics.calibration import UNCERTAINTY_PART, evaluate_certainty
 from selfrag.experiments.intrinsics.flows import (
     BM25,
@@ -25,18 +26,18 @@ from selfrag.experiments.intrinsics.flows import (
     read_passages,
     sample,
     turns,
+    unanswerable_turns,
 )
 from selfrag.experiments.intrinsics.measures import (
     ANSWERABILITY_PART,
     CITATIONS_PART,
     HALLUCINATION_PART,
-    REWRITE_PART,
     evaluate_answerability,
     evaluate_citations,
     evaluate_hallucination,
-    evaluate_rewrite,
 )
-from selfrag.experiments.intrinsics.subjects import ADAPTED, PROMPTED, UNTRAINED, Subject, worked
+from selfrag.experiments.intrinsics.rewriting import REWRITE_PART, Writing, evaluate_rewrite
+from selfrag.experiments.intrinsics.subjects import ADAPTED, PROMPTED, UNTRAINED, Beside, Subject, worked
 from selfrag.experiments.report_tables import Section, markdown
 from selfrag.intrinsics.answerability import Answerability
 from selfrag.intrinsics.catalog import dialects, find
@@ -45,8 +46,8 @@ from selfrag.intrinsics.execution.choose import EXECUTIONS, checked
 from selfrag.intrinsics.flows.progress import ChatWriter, SelfRAGWriter, Writer
 from selfrag.intrinsics.hallucination_detection import HallucinationDetection
 from selfrag.intrinsics.model_library import Library
-from selfrag.loading import shipped_adapters
-from selfrag.training.intrinsics.certainty import Answered, own_answers, read_questions
+from selfrag.loading import load_retriever, shipped_adapters
+from selfrag.training.intrinsics.certainty import Own, own_answers, read_questions
 from selfrag.training.intrinsics.job import ADAPTER, RUN, teachable
 from selfrag.training.intrinsics.rows import STEMS, Labelled, find_file, read_labelled
 
@@ -84,8 +85,12 @@ class Settings:
     seed: int = 0  # of samples and intervals
     # of the adapters; None is the default dialect, and refuses adapters whose prompts nobody knows
     dialect: str | None = None
-    judge: str | None = None  # of entailment, for citations and flows, as `load_entailment`; None leaves it out
+    judge: str | None = None  # of entailment, for citations and answers, as `load_entailment`; None leaves it out
+    grader: str | None = None  # a chat model that grades citations and answers, as `load_grader`; None leaves it out
     rival: str | None = None  # another model asked by prompts, `MODEL@URL` or a checkpoint; None leaves it out
+    # searched in place of `corpus` by words, as `load_retriever`; its passages have the ids of the judgments
+    index: str | None = None
+    answers: int = 0  # questions that are answered after rewrites
 
     def __post_init__(self) -> None:
         if unknown := [one for one in self.parts if one not in PARTS]:
@@ -94,16 +99,18 @@ class Settings:
             checked(name)
         if self.dialect is not None and self.dialect not in dialects():
             raise UserError(f"unknown dialect {self.dialect!r:.60}; known: {', '.join(dialects())}")
-        for name, least in (("limit", 1), ("flows", 1), ("shots", 0)):
+        for name, least in (("limit", 1), ("flows", 1), ("shots", 0), ("answers", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UserError(f"{name}={value}: give a number of at least {least}")
-        of = {"judge": (CITATIONS_PART, FLOWS_PART), "rival": ROWS, "corpus": (REWRITE_PART, FLOWS_PART)}
-        for name, parts in of.items():
-            if getattr(self, name) is not None and not set(parts) & set(self.parts):
+        searching = (REWRITE_PART, FLOWS_PART)
+        answering = (CITATIONS_PART, *searching)
+        of = {"judge": answering, "grader": answering, "rival": ROWS, "corpus": searching, "index": searching}
+        for name, parts in {**of, "answers": (REWRITE_PART,)}.items():
+            if getattr(self, name) and not set(parts) & set(self.parts):
                 raise UserError(f"--{name} is for {', '.join(parts)}; measure one of them, or leave it out")
-        if self.corpus is None and FLOWS_PART in self.parts:
-            raise UserError("flows search: give --corpus FOLDER")
+        if self.corpus is None and self.index is None and (FLOWS_PART in self.parts or self.answers):
+            raise UserError(f"{'flows' if FLOWS_PART in self.parts else 'answers'} search: give --corpus FOLDER")
 
 
 def evaluate(settings: Settings, out: Path | None = None) -> list[Section]:
@@ -119,12 +126,9 @@ def evaluate(settings: Settings, out: Path | None = None) -> list[Section]:
     sections: list[Section] = []
     rows = {name: _rows(settings, name, "dev") for name in settings.parts if name in ROWS}
     adapters = found_adapters(settings.adapters) if settings.adapters is not None else None
-    followups = (
-        _followups(settings, rows.get(REWRITE_PART, []))
-        if {REWRITE_PART, FLOWS_PART} & set(settings.parts)
-        else ([], None)
-    )
-    beside = _Beside(_judge(settings, out), _rival(settings))
+    followups = _followups(settings) if {REWRITE_PART, FLOWS_PART} & set(settings.parts) else ([], None)
+    grader = None if settings.grader is None else load_grader(settings.grader)
+    beside = Beside(_judge(settings, out), grader, _rival(settings))
     answers = _answers(settings, out) if UNCERTAINTY_PART in settings.parts else []
     with ExitStack() as stack:
         library = stack.enter_context(
@@ -159,9 +163,9 @@ def _part(
     settings: Settings,
     library: Library,
     rows: list[Labelled],
-    answers: list[Answered],
-    followups: tuple[list[Turn], Any],
-    beside: _Beside,
+    answers: list[Own],
+    followups: tuple[list[Turn], Retriever | None],
+    beside: Beside,
 ) -> Section:
     seed = settings.seed
     train = _rows(settings, name, "train") if name in ROWS else []
@@ -171,17 +175,22 @@ def _part(
     if name in LABELLED:
         return LABELLED[name](rows, subjects, train, seed)
     if name == CITATIONS_PART:
-        return evaluate_citations(rows, subjects, train, seed, beside.entails)
+        return evaluate_citations(rows, subjects, train, seed, beside)
     found, search = followups
+    engine: Any = getattr(library.executor, "engine", None)
     if name == REWRITE_PART:
-        return evaluate_rewrite(rows, found, None if search is None else search.ids, subjects, seed)
+        writing = None
+        if settings.answers:
+            judge = _subjects(FLOWS_PART, settings, library, [])[0]
+            writing = Writing(_writer(settings, library), engine, judge, settings.answers)
+        judged = [one for one in found if one.relevant]
+        return evaluate_rewrite(rows, judged, search, subjects, seed, writing, beside)
     if name == UNCERTAINTY_PART:
         return evaluate_certainty(answers, subjects, _share_right(settings), seed)
     if search is None:
         raise UserError("flows search: give --corpus FOLDER")
-    engine: Any = getattr(library.executor, "engine", None)
     asked, writer = sample(found, settings.flows), _writer(settings, library)
-    return evaluate_flows(asked, search, writer, subjects[0], engine, seed, beside.entails)
+    return evaluate_flows(asked, search, writer, subjects[0], engine, seed, beside)
 
 
 def _writer(settings: Settings, library: Library) -> Writer:
@@ -231,7 +240,7 @@ def _defaults(library: Library) -> dict[str, Execution]:
     return {name: method for name, method in found.items() if method is not None}
 
 
-def _answers(settings: Settings, out: Path | None) -> list[Answered]:
+def _answers(settings: Settings, out: Path | None) -> list[Own]:
     """The base model's own answers, before an engine takes the memory."""
     from tempfile import TemporaryDirectory
 
@@ -267,14 +276,6 @@ def _share_right(settings: Settings) -> float | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Beside:
-    """Models beside the one that is measured."""
-
-    entails: Entails | None  # decides on entailment
-    rival: Subject | None  # asked by the same prompts as the base
-
-
 def _rival(settings: Settings) -> Subject | None:
     if settings.rival is None:
         return None
@@ -293,14 +294,27 @@ def _judge(settings: Settings, out: Path | None) -> Entails | None:
     return remembered(judge, out).entails
 
 
-def _followups(settings: Settings, rows: Sequence[Labelled]) -> tuple[list[Turn], Any]:
-    if settings.corpus is None:
+def _followups(settings: Settings) -> tuple[list[Turn], Retriever | None]:
+    """Questions with known passages, of rows that name them or made from a collection, and what searches for them."""
+    if settings.corpus is None and settings.index is None:
         return [], None
-    if any(row.relevant for row in rows):
-        passages = read_passages(settings.corpus)
-        return judged_turns(rows, passages), BM25(list(passages.values()))
-    collection = read_collection(settings.corpus, "dev")
-    return sample(turns(collection), settings.limit), BM25(list(collection.passages.values()))
+    searched = load_retriever(settings.index, demo=False)
+    known = find_file(REWRITE_PART, settings.data, "dev")
+    rows = [] if known is None else _rows(settings, REWRITE_PART, "dev")
+    passages: Mapping[str, Passage] | None = None
+    if settings.corpus is None or any(row.relevant for row in rows):
+        passages = None if settings.corpus is None else read_passages(settings.corpus)
+        found = judged_turns(rows, passages)
+        if not found:
+            raise UserError(
+                f"no row of {known or settings.data} names a passage that is there; give a --corpus with judgments"
+            )
+        asked = find_file(ANSWERABILITY_PART, settings.data, "dev")
+        found += [] if asked is None else unanswerable_turns(read_labelled(asked, ANSWERABILITY_PART))
+    else:
+        collection = read_collection(settings.corpus, "dev")
+        passages, found = collection.passages, sample(turns(collection), settings.limit)
+    return found, searched or BM25(list((passages or {}).values()))
 
 
 def _rows(settings: Settings, name: str, part: str) -> list[Labelled]:

@@ -9,6 +9,8 @@ from importlib.resources import files
 from typing import Any
 
 from retrieval.progress import Progress
+from selfrag.evaluation.metrics.alce import Entails
+from selfrag.evaluation.metrics.grading import Grader
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.catalog import codec_of, find
 from selfrag.intrinsics.contract import (
@@ -70,6 +72,18 @@ class Subject:
     def result(self, intrinsic: str, reflection: Reflection) -> Any:
         """The typed result, as the public interface gives it."""
         return self.judge(intrinsic).result(reflection)
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Models beside the one that is measured."""
+
+    entails: Entails | None = None  # decides on entailment
+    grader: Grader | None = None  # grades
+    rival: Subject | None = None  # asked by the same prompts as the base
+
+
+ALONE = Beside()
 
 
 @dataclass(frozen=True)

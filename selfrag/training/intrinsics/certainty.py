@@ -1,7 +1,8 @@
 """Rows of the uncertainty adapter: a model's own answers, and how often it is right by a calibrator out of fold.
 
 After Thermometer (arXiv 2403.08819), which the paper's uncertainty adapter imitates: calibrate the base model's answers
-afterwards, without changing them, then teach an adapter what the calibrator says.
+afterwards, without changing them, then teach an adapter what the calibrator says. The answers are options of multiple
+choice, or were written from passages and recorded.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,7 +23,7 @@ from selfrag.intrinsics.contract import ChatPrompt
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.intrinsics.state import Message, State
 from selfrag.jsonl import read_identified, write_jsonl
-from selfrag.training.intrinsics.rows import CERTAINTIES, Labelled
+from selfrag.training.intrinsics.rows import CERTAINTIES, Labelled, state_of
 from selfrag.training.rows import MASKED, Example, Group
 
 if TYPE_CHECKING:
@@ -33,121 +34,14 @@ Floats: TypeAlias = NDArray[np.float64]
 FOLDS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Calibrator:
-    """A fitted calibrator."""
-
-    temperature: float  # the options' log-probabilities are divided by it
-    confidence: tuple[float, ...] = ()  # borders of the isotonic steps, rising [n]; empty for temperature alone
-    accuracy: tuple[float, ...] = ()  # the share of right answers there [n]
-
-    def __call__(self, logprobs: Sequence[Sequence[float]]) -> Floats:
-        """Certainty that the most probable option is right, for each question [n]."""
-        found = top_probability(logprobs, self.temperature)
-        return np.interp(found, self.confidence, self.accuracy) if self.confidence else found
-
-
-def fit(logprobs: Sequence[Sequence[float]], right: Sequence[int], *, isotonic: bool = True) -> Calibrator:
-    """Fit one calibrator on all rows.
-
-    Args:
-        logprobs: of each question's options.
-        right: index of the right option of each.
-        isotonic: map what the temperature leaves through a rising step function.
-
-    Raises:
-        UserError: too few rows.
-        MissingExtraError: scikit-learn or scipy is not installed.
-    """
-    if len(logprobs) < FOLDS:
-        raise UserError(f"{len(logprobs)} questions are too few to calibrate on; give at least {FOLDS}")
-    temperature = _temperature(logprobs, right)
-    if not isotonic:
-        return Calibrator(temperature)
-    correct = [float(int(np.argmax(row)) == one) for row, one in zip(logprobs, right, strict=True)]
-    return Calibrator(temperature, *isotonic_steps(top_probability(logprobs, temperature), correct))
-
-
-def isotonic_steps(values: Floats, correct: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Borders of the steps of isotonic regression, rising [n], and the share of right answers there [n].
-
-    Raises:
-        MissingExtraError: scikit-learn is not installed.
-    """
-    require("sklearn", extra="eval")
-    from sklearn.isotonic import IsotonicRegression
-
-    fitted = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(values, correct)
-    return tuple(fitted.X_thresholds_.tolist()), tuple(fitted.y_thresholds_.tolist())
-
-
-def out_of_fold(
-    logprobs: Sequence[Sequence[float]],
-    right: Sequence[int],
-    groups: Sequence[str],
-    *,
-    isotonic: bool = True,
-    folds: int = FOLDS,
-    seed: int = 0,
-) -> Floats:
-    """Certainty of each question [n] by a calibrator that has not seen it.
-
-    Args:
-        logprobs: of each question's options.
-        right: index of the right option of each.
-        groups: data set of each question; each has its own calibrator, because models err differently on each.
-        isotonic: as `fit`.
-        folds: parts of a data set; each is judged by a calibrator of the others.
-        seed: of the parts.
-
-    Raises:
-        UserError: a data set is too small.
-    """
-    result = np.zeros(len(logprobs))
-    for group in sorted(set(groups)):
-        members = np.array([i for i, one in enumerate(groups) if one == group])
-        if len(members) < folds * FOLDS:
-            raise UserError(f"{group}: {len(members)} questions are too few for {folds} folds; give {folds * FOLDS}")
-        order = np.random.default_rng(seed).permutation(members)
-        for part in np.array_split(order, folds):
-            held = set(part.tolist())
-            others = [i for i in members.tolist() if i not in held]
-            fitted = fit([logprobs[i] for i in others], [right[i] for i in others], isotonic=isotonic)
-            result[part] = fitted([logprobs[i] for i in part])
-    return result
-
-
-def top_probability(logprobs: Sequence[Sequence[float]], temperature: float) -> Floats:
-    """Probability of each question's most probable option after dividing log-probabilities by `temperature` [n]."""
-    return np.array([_softmax(row, temperature).max() for row in logprobs])
-
-
 def decile(certainty: float) -> int:
     """0 to 9; digit d means (5 + 10 d) percent."""
     return min(9, max(0, int(certainty * 10)))
 
 
-def _temperature(logprobs: Sequence[Sequence[float]], right: Sequence[int]) -> float:
-    """The temperature under which the right options are most probable (Guo et al., arXiv 1706.04599)."""
-    require("scipy", extra="eval")
-    from scipy.optimize import minimize_scalar
-
-    def loss(log_temperature: float) -> float:
-        chances = [_softmax(row, np.exp(log_temperature))[one] for row, one in zip(logprobs, right, strict=True)]
-        return -float(np.mean(np.log(np.maximum(chances, 1e-12))))
-
-    return float(np.exp(minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded").x))
-
-
-def _softmax(row: Sequence[float], temperature: float) -> Floats:
-    scaled = np.asarray(row, dtype=np.float64) / temperature
-    shares: Floats = np.exp(scaled - scaled.max())
-    return np.asarray(shares / shares.sum())
-
-
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One row."""
+    """A multiple choice, which the model is asked."""
 
     id: str  # unique in its file
     dataset: str  # where it is from
@@ -156,16 +50,56 @@ class Question:
     right: int  # index of the right one
 
 
-def read_questions(path: str | Path) -> list[Question]:
-    """Read a JSONL file (`.gz` allowed): id, dataset, question, options and label, which is a letter.
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An answer that the model has written, and whether it was right."""
+
+    id: str  # unique in its file
+    dataset: str  # where it is from
+    given: State  # conversation and passages that it was written from
+    text: str  # of the answer
+    score: float  # what is calibrated, such as the path score of its trace; higher is more certain
+    is_right: bool
+
+    @property
+    def question(self) -> str:
+        """The last user turn."""
+        return self.given.query or ""
+
+    def state(self, *, after: bool) -> State:
+        """Conversation and passages, with the answer where the certainty is asked for afterwards."""
+        said = (Message("assistant", self.text),) if after else ()
+        return replace(self.given, messages=(*self.given.messages, *said))
+
+
+def read_questions(path: str | Path) -> list[Question | Written]:
+    """Read a JSONL file (`.gz` allowed) of rows as `parse_row` takes them.
 
     Raises:
         UserError: the file cannot be read, or a line is no such row, by `file:line`.
     """
-    return list(read_identified(path, parse_question))
+    return list(read_identified(path, parse_row))
 
 
-def unseen(questions: list[Question], seen: Collection[str]) -> list[Question]:
+def parse_row(record: dict[str, Any]) -> Question | Written:
+    """A multiple choice as `parse_question`, or an answer: id, dataset, conversation, documents, answer, score, right.
+
+    Raises:
+        UserError: a field is missing or of the wrong type.
+    """
+    if "answer" not in record:
+        return parse_question(record)
+    for key in ("id", "dataset", "answer"):
+        _filled(record, key)
+    score, right = record.get("score"), record.get("right")
+    if isinstance(score, bool) or not isinstance(score, int | float) or not np.isfinite(score):
+        raise UserError(f"'score' must be a number, not {score!r:.80}")
+    if not isinstance(right, bool):
+        raise UserError(f"'right' must be true or false, not {right!r:.80}")
+    return Written(record["id"], record["dataset"], state_of(record, "user"), record["answer"], float(score), right)
+
+
+def unseen(questions: list[Question | Written], seen: Collection[str]) -> list[Question | Written]:
     """Questions none of `seen` contains; a model is too sure of what it was trained on."""
     known = [" ".join(text.casefold().split()) for text in seen]
     joined = "\n".join(known)
@@ -179,8 +113,7 @@ def parse_question(record: Mapping[str, Any]) -> Question:
         UserError: a field is missing or of the wrong type, two options are not different, or the label names none.
     """
     for key in ("id", "dataset", "question", "label"):
-        if not isinstance(record.get(key), str) or not record[key].strip():
-            raise UserError(f"{key!r} must be text that is not empty, not {record.get(key)!r:.80}")
+        _filled(record, key)
     options = record.get("options")
     if not isinstance(options, list) or not all(isinstance(one, str) and one.strip() for one in options):
         raise UserError("'options' must be a list of texts that are not empty")
@@ -193,6 +126,11 @@ def parse_question(record: Mapping[str, Any]) -> Question:
         raise UserError(f"label {record['label']!r} names none of the {len(stripped)} options; write A, B, ...")
     right = distinct.index(stripped[letters.index(record["label"])])
     return Question(record["id"], record["dataset"], record["question"], distinct, right)
+
+
+def _filled(record: Mapping[str, Any], key: str) -> None:
+    if not isinstance(record.get(key), str) or not record[key].strip():
+        raise UserError(f"{key!r} must be text that is not empty, not {record.get(key)!r:.80}")
 
 
 LOAD_TOKENS = 4096
@@ -218,12 +156,147 @@ class Answered:
         """Whether it is the right one."""
         return self.chosen == self.question.right
 
+    @property
+    def dataset(self) -> str:
+        """Where the question is from."""
+        return self.question.dataset
 
-def own_answers(questions: Sequence[Question], base_dir: Path, kept: Path, *, device: str = "cpu") -> list[Answered]:
-    """The model's answers, from `kept` if it holds those of this model and these questions.
+    def state(self, *, after: bool) -> State:
+        """The question, and the model's answer to it where the certainty is asked for afterwards."""
+        said = (Message("assistant", self.question.options[self.chosen]),) if after else ()
+        return State((Message("user", self.question.question), *said))
+
+
+Own: TypeAlias = Answered | Written
+"""A model's own answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrator:
+    """A fitted calibrator."""
+
+    temperature: float  # the options' log-probabilities are divided by it
+    confidence: tuple[float, ...] = ()  # borders of the isotonic steps, rising [n]; empty for temperature alone
+    accuracy: tuple[float, ...] = ()  # the share of right answers there [n]
+
+    def __call__(self, answers: Sequence[Own]) -> Floats:
+        """Certainty that each answer is right [n]."""
+        found = confidences(answers, self.temperature)
+        return np.interp(found, self.confidence, self.accuracy) if self.confidence else found
+
+
+def fit(answers: Sequence[Own], *, isotonic: bool = True) -> Calibrator:
+    """Fit one calibrator on answers of one kind.
 
     Args:
-        questions: distinct ids.
+        answers: of one model.
+        isotonic: map what the temperature leaves through a rising step function; scores of written answers always are.
+
+    Raises:
+        UserError: too few answers, or of both kinds.
+        MissingExtraError: scikit-learn or scipy is not installed.
+    """
+    if len(answers) < FOLDS:
+        raise UserError(f"{len(answers)} questions are too few to calibrate on; give at least {FOLDS}")
+    chosen = [one for one in answers if isinstance(one, Answered)]
+    if chosen and len(chosen) < len(answers):
+        raise UserError("a data set holds options and written answers; give each kind a name of its own")
+    temperature = _temperature(chosen) if chosen else 1.0
+    if chosen and not isotonic:
+        return Calibrator(temperature)
+    return Calibrator(
+        temperature, *isotonic_steps(confidences(answers, temperature), [one.is_right for one in answers])
+    )
+
+
+def isotonic_steps(values: Floats, correct: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Borders of the steps of isotonic regression, rising [n], and the share of right answers there [n].
+
+    Raises:
+        MissingExtraError: scikit-learn is not installed.
+    """
+    require("sklearn", extra="eval")
+    from sklearn.isotonic import IsotonicRegression
+
+    fitted = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(values, correct)
+    return tuple(fitted.X_thresholds_.tolist()), tuple(fitted.y_thresholds_.tolist())
+
+
+def out_of_fold(answers: Sequence[Own], *, isotonic: bool = True, folds: int = FOLDS, seed: int = 0) -> Floats:
+    """Certainty of each answer [n] by a calibrator of its data set that has not seen it.
+
+    Each data set has its own calibrator, because models err differently on each.
+
+    Args:
+        answers: of one model, several data sets.
+        isotonic: as `fit`.
+        folds: parts of a data set; each is judged by a calibrator of the others.
+        seed: of the parts.
+
+    Raises:
+        UserError: a data set is too small.
+    """
+    result = np.zeros(len(answers))
+    for name, members in _by_data_set(answers).items():
+        if len(members) < folds * FOLDS:
+            raise UserError(f"{name}: {len(members)} questions are too few for {folds} folds; give {folds * FOLDS}")
+        order = np.random.default_rng(seed).permutation(members)
+        for part in np.array_split(order, folds):
+            held = set(part.tolist())
+            fitted = fit([answers[at] for at in members if at not in held], isotonic=isotonic)
+            result[part] = fitted([answers[at] for at in part])
+    return result
+
+
+def of_other_data_sets(answers: Sequence[Own]) -> list[float | None]:
+    """Certainty of each answer by a calibrator of all other data sets: what is known of a task that nobody calibrated.
+
+    None where fewer than `FOLDS` answers of the same kind are in other data sets.
+    """
+    result: list[float | None] = [None] * len(answers)
+    for name, members in _by_data_set(answers).items():
+        kind = type(answers[members[0]])
+        others = [one for one in answers if one.dataset != name and type(one) is kind]
+        if len(others) >= FOLDS:
+            for at, value in zip(members, fit(others)([answers[at] for at in members]).tolist(), strict=True):
+                result[at] = value
+    return result
+
+
+def _by_data_set(answers: Sequence[Own]) -> dict[str, list[int]]:
+    """Places of the answers to each data set, by name."""
+    names = sorted({one.dataset for one in answers})
+    return {name: [at for at, one in enumerate(answers) if one.dataset == name] for name in names}
+
+
+def confidences(answers: Sequence[Own], temperature: float = 1.0) -> Floats:
+    """What is calibrated [n]: the most probable option's probability at `temperature`, or a written answer's score."""
+    return np.array([_softmax(a.logprobs, temperature).max() if isinstance(a, Answered) else a.score for a in answers])
+
+
+def _temperature(answers: Sequence[Answered]) -> float:
+    """The temperature under which the right options are most probable (Guo et al., arXiv 1706.04599)."""
+    require("scipy", extra="eval")
+    from scipy.optimize import minimize_scalar
+
+    def loss(log_temperature: float) -> float:
+        chances = [_softmax(one.logprobs, np.exp(log_temperature))[one.question.right] for one in answers]
+        return -float(np.mean(np.log(np.maximum(chances, 1e-12))))
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded").x))
+
+
+def _softmax(row: Sequence[float], temperature: float) -> Floats:
+    scaled = np.asarray(row, dtype=np.float64) / temperature
+    shares: Floats = np.exp(scaled - scaled.max())
+    return np.asarray(shares / shares.sum())
+
+
+def own_answers(rows: Sequence[Question | Written], base_dir: Path, kept: Path, *, device: str = "cpu") -> list[Own]:
+    """The model's answers, from `kept` if it holds those of this model and these questions; written ones as they are.
+
+    Args:
+        rows: distinct ids.
         base_dir: checkpoint of the model.
         kept: file to write, or to read.
         device: where to compute.
@@ -233,15 +306,19 @@ def own_answers(questions: Sequence[Question], base_dir: Path, kept: Path, *, de
     """
     from selfrag.training.journal import fingerprint
 
+    written: list[Own] = [one for one in rows if isinstance(one, Written)]
+    questions = [one for one in rows if isinstance(one, Question)]
+    if not questions:
+        return written
     content = json.dumps([asdict(one) for one in questions], ensure_ascii=False, sort_keys=True)
     key = hashlib.sha256((fingerprint(*sorted(base_dir.glob("*.safetensors"))) + content).encode()).hexdigest()
     if kept.exists():
         found = {one.id: one for one in read_identified(kept, _Kept.parse)}
         if all(one.key == key for one in found.values()) and len(found) == len(questions):
-            return [Answered(one.id, one, found[one.id].logprobs) for one in questions]
+            return [*(Answered(one.id, one, found[one.id].logprobs) for one in questions), *written]
     made = _ask(questions, base_dir, device)
     write_jsonl(kept, ({"id": one.id, "key": key, "logprobs": one.logprobs} for one in made))
-    return made
+    return [*made, *written]
 
 
 def option_examples(question: Question, renderer: Renderer) -> list[Example]:
@@ -311,15 +388,8 @@ class _Kept:
             raise UserError(f"no answer of a model: {error!r}; delete the file and start again") from error
 
 
-def conversation(answered: Answered, *, after: bool) -> tuple[Message, ...]:
-    """The question, and the model's answer to it where the certainty is asked for afterwards."""
-    question = Message("user", answered.question.question)
-    said = Message("assistant", answered.question.options[answered.chosen])
-    return (question, said) if after else (question,)
-
-
 def certainty_rows(
-    answers: Sequence[Answered], *, isotonic: bool = True, before: bool = True, seed: int = 0
+    answers: Sequence[Own], *, isotonic: bool = True, before: bool = True, seed: int = 0
 ) -> list[Labelled]:
     """Rows with calibrated deciles; each question is judged by a calibrator that has not seen it.
 
@@ -332,34 +402,23 @@ def certainty_rows(
     Raises:
         UserError: a data set is too small to calibrate on.
     """
-    certainties = out_of_fold(
-        [one.logprobs for one in answers],
-        [one.question.right for one in answers],
-        [one.question.dataset for one in answers],
-        isotonic=isotonic,
-        seed=seed,
-    )
+    certainties = out_of_fold(answers, isotonic=isotonic, seed=seed)
     rows = []
     for answered, certainty in zip(answers, certainties.tolist(), strict=True):
         label = CERTAINTIES[decile(certainty)]
         for moment in ("after", "before") if before else ("after",):
-            state = State(conversation(answered, after=moment == "after"))
-            group = answered.question.question
+            state = answered.state(after=moment == "after")
+            group = answered.state(after=False).query or ""
             rows.append(Labelled(f"{answered.id}/{moment}", f"{moment}/{label}", group, state, label=label))
     return rows
 
 
-def facts(answers: Sequence[Answered], rows: Sequence[Labelled], *, isotonic: bool = True) -> dict[str, Any]:
+def facts(answers: Sequence[Own], rows: Sequence[Labelled], *, isotonic: bool = True) -> dict[str, Any]:
     """How often the model was right and what calibrates it, by data set; how often each decile was given."""
-    names = sorted({one.question.dataset for one in answers})
-    sets = {name: [one for one in answers if one.question.dataset == name] for name in names}
-    fitted = {
-        name: fit([a.logprobs for a in found], [a.question.right for a in found], isotonic=isotonic)
-        for name, found in sets.items()
-    }
+    sets = {name: [answers[at] for at in members] for name, members in _by_data_set(answers).items()}
     return {
         "own_accuracy": {name: sum(a.is_right for a in found) / len(found) for name, found in sets.items()},
         "questions": {name: len(found) for name, found in sets.items()},
-        "calibrators": {name: asdict(calibrator) for name, calibrator in fitted.items()},
+        "calibrators": {name: asdict(fit(found, isotonic=isotonic)) for name, found in sets.items()},
         "deciles": {name: sum(row.label == name for row in rows) for name in CERTAINTIES},
     }

@@ -37,6 +37,7 @@ class Labelled:
     # stretches of the last message, each with the passage's index and the stretch of it
     citations: tuple[tuple[Span, int, Span], ...] | None = None
     relevant: frozenset[str] = frozenset()  # ids of passages of a corpus that answer the question, where they are known
+    answers: tuple[str, ...] = ()  # right answers to the question, where they are known
 
 
 Parse: TypeAlias = Callable[[dict[str, Any]], Labelled]
@@ -73,27 +74,24 @@ def _rewrite(record: dict[str, Any]) -> Labelled:
     text, changed = _text(record, "rewrite"), record.get("changed")
     if not isinstance(changed, bool):
         raise UserError(f"'changed' must be true or false, not {changed!r}")
-    state = _state(record, "user")
+    state = state_of(record, "user")
     kind = "changed" if changed else "unchanged"
-    known = record.get("relevant") or []
-    if not isinstance(known, list) or not all(isinstance(one, str) for one in known):
-        raise UserError(f"'relevant' must be a list of ids of passages, not {known!r:.80}")
-    found = frozenset(known)
-    return Labelled(
-        _text(record, "id"), _source(record, kind), state.messages[0].content, state, text=text, relevant=found
-    )
+    relevant, answers = _texts(record, "relevant"), _texts(record, "answers")
+    group = state.messages[0].content
+    source, found = _source(record, kind), frozenset(relevant)
+    return Labelled(_text(record, "id"), source, group, state, text=text, relevant=found, answers=answers)
 
 
 def _answerability(record: dict[str, Any]) -> Labelled:
     label = _text(record, "label")
     if label not in ("answerable", "unanswerable"):
         raise UserError(f"unknown label {label!r}; known: answerable, unanswerable")
-    state = _state(record, "user")
+    state = state_of(record, "user")
     return Labelled(_text(record, "id"), _source(record, label), _passages(state), state, label=label)
 
 
 def _hallucination(record: dict[str, Any]) -> Labelled:
-    state = _state(record, "assistant")
+    state = state_of(record, "assistant")
     level = record.get("label_level")
     if level not in ("sentence", "response"):
         raise UserError(f"'label_level' must be sentence or response, not {level!r}")
@@ -126,7 +124,7 @@ def badness(label: str) -> int:
 
 
 def _citations(record: dict[str, Any]) -> Labelled:
-    state = _state(record, "assistant")
+    state = state_of(record, "assistant")
     index = {passage.id: number for number, passage in enumerate(state.passages)}
     found = []
     for one in _list(record, "citations"):
@@ -141,7 +139,7 @@ def _citations(record: dict[str, Any]) -> Labelled:
 
 
 def _certainty(record: dict[str, Any]) -> Labelled:
-    state = _state(record, "user", "assistant")
+    state = state_of(record, "user", "assistant")
     moment = "after" if state.messages[-1].role == "assistant" else "before"
     label = _text(record, "certainty")
     if label not in CERTAINTIES:
@@ -167,7 +165,12 @@ PARSERS: Mapping[str, Parse] = {
 """Rows of `uncertainty` are made from a model's own answers; see `own_answers`."""
 
 
-def _state(record: Mapping[str, Any], *last: str) -> State:
+def state_of(record: Mapping[str, Any], *last: str) -> State:
+    """Conversation and documents of a row, whose last turn is of one of the roles `last`.
+
+    Raises:
+        UserError: they are not what a row has.
+    """
     documents = record.get("documents") or []
     if not isinstance(documents, list):
         raise UserError(f"'documents' must be a list, not {type(documents).__name__}")
@@ -190,6 +193,14 @@ def _list(record: Mapping[str, Any], key: str) -> list[Any]:
     if not isinstance(value, list):
         raise UserError(f"{key!r} must be a list, not {type(value).__name__}")
     return value
+
+
+def _texts(record: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    """A list of texts, which may be missing."""
+    known = record.get(key) or []
+    if not isinstance(known, list) or not all(isinstance(one, str) for one in known):
+        raise UserError(f"{key!r} must be a list of texts, not {known!r:.80}")
+    return tuple(known)
 
 
 def _span(record: Any, begin: str, end: str, length: int) -> Span:

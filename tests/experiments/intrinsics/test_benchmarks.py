@@ -141,6 +141,7 @@ def test_rewrites_of_mtrag_with_their_passages(tmp_path):
     out = made(tmp_path, f"mtrag_rewrite={file}")
     first, second = read_labelled(out / "query_rewrite_dev.jsonl", "query_rewrite")
     assert (first.text, first.source, first.relevant) == ("Who wrote Faust?", "mtrag clapnq/changed", {"d1"})
+    assert first.answers == ("Goethe.",)
     assert (second.source, second.relevant) == ("mtrag clapnq/unchanged", frozenset())
 
 
@@ -181,6 +182,22 @@ def test_cited_answers(tmp_path):
     assert long.state.passages[0].text[first:last] == "By Goethe."
 
 
+RECORD = {
+    "id": "q1", "text": "Goethe", "error": None, "scores": {"contains": [1.0, 1.0]},
+    "trace": {"question": "Who?", "best": 0, "nodes": [{"path_score": 2.5}],
+              "decisions": [{"passages": [{"id": "p", "title": "Faust", "text": "By Goethe."}]}]},
+}  # fmt: skip
+
+
+def test_answers_of_a_run_are_rows_of_uncertainty(tmp_path, capsys):
+    records = [RECORD, RECORD | {"id": "q2", "error": "gone"}, RECORD | {"id": "q3", "scores": {"rouge_l": [0, 1]}}]
+    out = made(tmp_path, f"run={lines(tmp_path / 'nq_dev.jsonl', records)}", part="train")
+    (row,) = read_questions(out / "uncertainty_train.jsonl")
+    assert (row.id, row.dataset, row.text, row.score, row.is_right) == ("q1", "nq_dev", "Goethe", 2.5, True)
+    assert [one.text for one in row.given.passages] == ["By Goethe."]
+    assert "an item without an answer: 1; an answer that `contains` does not score: 1" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("given", "record", "said"),
     [
@@ -192,6 +209,7 @@ def test_cited_answers(tmp_path):
         ("mmlu", MMLU | {"answer": 9}, "label 'J' names none of the 4 options"),
         ("squad2", HUB | {"context": 3}, "'context' must be text"),
         ("alce", {"data": 1}, "no 'docs' in a row"),
+        ("run", RECORD | {"trace": None}, "run with --traces"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, capsys, given, record, said):

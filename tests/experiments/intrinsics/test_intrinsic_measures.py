@@ -15,6 +15,7 @@ from oracle import Deaf, First, Oracle
 from retrieval.passage import Passage
 from selfrag.cli.main import main
 from selfrag.errors import DecodingError, UserError
+from selfrag.evaluation.metrics.alce import Cites
 from selfrag.evaluation.metrics.classification import Outcome
 from selfrag.experiments.intrinsics.calibration import evaluate_certainty
 from selfrag.experiments.intrinsics.flows import (
@@ -28,16 +29,17 @@ from selfrag.experiments.intrinsics.flows import (
     sample,
     title_in,
     turns,
+    unanswerable_turns,
     with_pronoun,
 )
 from selfrag.experiments.intrinsics.measures import (
     evaluate_answerability,
     evaluate_citations,
     evaluate_hallucination,
-    evaluate_rewrite,
 )
+from selfrag.experiments.intrinsics.rewriting import evaluate_rewrite
 from selfrag.experiments.intrinsics.run import Settings
-from selfrag.experiments.intrinsics.subjects import FewShot, Subject, worked
+from selfrag.experiments.intrinsics.subjects import ALONE, Beside, FewShot, Subject, worked
 from selfrag.experiments.report_tables import Table, markdown
 from selfrag.intrinsics.flows.progress import taken
 from selfrag.intrinsics.state import Message, State
@@ -171,7 +173,7 @@ def test_citations_by_entailment_are_of_passages():
     def entails(pairs):  # the passage says who, and nothing else
         return ["Goethe" in claim for _, claim in pairs]
 
-    found = evaluate_citations(known, subjects(name), [], 0, entails).figures
+    found = evaluate_citations(known, subjects(name), [], 0, Beside(entails)).figures
     for system in ("the rows themselves", "adapter"):
         figures = found[system]["entailment"]["all rows"]
         assert (figures["recall"]["value"], figures["precision"]["value"]) == (0.5, 1.0)  # one sentence of two
@@ -236,7 +238,7 @@ def test_rewrites_against_people_and_by_what_they_find():
 
     search = BM25(list(COLLECTION.passages.values()))
     given = [Subject("adapter", Both(name, rows(name)), {name: "x"}), Subject("untrained", First())]
-    section = evaluate_rewrite(rows(name), followups, search.ids, given, 0)
+    section = evaluate_rewrite(rows(name), followups, search, given, 0)
     found = section.figures
     assert value(found, "adapter", "exact_match") == 1.0
     assert value(found, "no rewrite", "exact_match") == 0.0
@@ -263,8 +265,8 @@ def test_rows_that_name_their_passages_are_searched_in_a_corpus_of_beir(tmp_path
 
 def test_bm25_ranks_by_words():
     search = BM25(list(COLLECTION.passages.values()))
-    assert search.ids(["Where is Weimar?", "Spree"], 2)[0][0] == "p1"
-    assert search.ids([], 2) == []
+    assert search(["Where is Weimar?", "Spree"], 2)[0][0].id == "p1"
+    assert search([], 2) == []
     assert len(search(["Spree"], 99)[0]) == 3
 
 
@@ -305,7 +307,7 @@ def test_a_flow_that_wrote_nothing_has_not_abstained():
 
     turn = Turn("q", State((Message("user", "Q?"),)), "Q?", frozenset({"p"}), standalone=True)
     said = taken("Q?", "I don't know the answer", ())
-    assert _outcomes([turn, turn], [DecodingError("nothing"), said], Silent()) == [None, Outcome(False, False)]
+    assert _outcomes([turn, turn], [DecodingError("nothing"), said], Silent(), ALONE) == [None, Outcome(False, False)]
 
 
 @pytest.fixture(scope="module")
@@ -398,7 +400,43 @@ def test_a_judge_of_entailment_says_how_faithful_a_flow_is():
         assert {premise for premise, _ in pairs} == {"Title: Faust\nGoethe."}
         return ["Goethe" in claim for _, claim in pairs]
 
-    assert _outcomes([turn], [answer], None, entails) == [Outcome(True, True, 0.5)]
+    assert _outcomes([turn], [answer], None, Beside(entails)) == [Outcome(True, True, 0.5)]
+
+    class Judge:
+        def abstained(self, states):
+            assert [state.response for state in states] == [answer.text] * 2
+            return [True, None]  # where it does not say, the words decide
+
+    graded = _outcomes([turn, turn], [answer, answer], None, Beside(entails, Judge()))
+    assert graded == [Outcome(True, False), Outcome(True, True, 0.5)]
+
+
+def test_a_question_that_the_corpus_does_not_answer_is_unanswerable_whatever_is_found():
+    record = MAKERS["answerability"][1](1)
+    found = unanswerable_turns([parser("answerability")(record | {"dataset": one}) for one in ("mtrag", "squad2")])
+    assert [(one.state.query, one.state.passages, one.relevant) for one in found] == [
+        ("Who wrote part 1?", (), frozenset())
+    ]
+
+
+def test_snippets_of_neighbouring_sentences_are_graded_as_one():
+    name = "citation_generation"
+    record = MAKERS[name][1](0)
+    text = record["documents"][0]["text"]
+    whole = {"response_begin": 0, "response_end": 5, "doc_id": "d1", "doc_begin": 0, "doc_end": len(text)}
+    row = parser(name)(record | {"citations": [whole]})
+
+    class Judge:
+        def cites(self, questions, responses):
+            assert questions == ["Who wrote it?"]
+            if responses[0][0].passages and len(responses[0][0].passages[0]) == len(text):
+                return [Cites(1.0, 0.5)]
+            return [None]
+
+    section = evaluate_citations([row], [], [], 0, Beside(grader=Judge()))
+    figures = section.figures["the rows themselves"]["grades"]["all rows"]
+    assert (figures["recall"]["value"], figures["f1"]) == (1.0, pytest.approx(2 / 3))
+    assert section.figures["first sentence"]["grades"]["all rows"]["f1"] is None
 
 
 def test_only_an_adapter_is_asked_in_its_dialect():
@@ -424,6 +462,30 @@ def test_flows_search_and_abstain(data, chat_llama, adapters, tmp_path, capsys):
     assert "Flows (4 questions, 5 passages)" in capsys.readouterr().out
     items = json.loads((tmp_path / "out" / "items.json").read_text())["flows"]
     assert len(items) == 16
+    tokens = [("unknown", {"unknown": -0.1, "answer": -2.5})]
+    with ChatServer(lambda body: said("unknown", tokens if body.get("logprobs") else None)) as server:
+        again = [*command, "--grader", f"m@{server.url}/v1", "--out", str(tmp_path / "graded")]
+        assert main(again) == 0
+    graded = json.loads((tmp_path / "graded" / "items.json").read_text())["flows"]
+    assert not any(one["answered"] for one in graded)
+    assert "decided by a grader" in capsys.readouterr().out
+    rewriting = [
+        "--only",
+        "query_rewrite",
+        "--execution",
+        "prompt",
+        "--answers",
+        "2",
+        "--out",
+        str(tmp_path / "answers"),
+    ]
+    assert main([one for one in command if one not in ("--only", "flows", "--flows", "4")] + rewriting) == 0
+    assert "Answers after rewrites, full (2)" in capsys.readouterr().out
+    found = json.loads((tmp_path / "answers" / "items.json").read_text())["query_rewrite"]
+    assert {one["searched by"] for one in found if "searched by" in one} == {
+        "no rewrite", "untrained", "untrained after the question", "prompted", "prompted after the question",
+        "gold rewrite",
+    }  # fmt: skip
     assert {one["flow"] for one in items} == {"none", "qr", "ad", "qr+ad"}
     assert all(one["error"] is None for one in items)
 
@@ -438,6 +500,8 @@ def test_flows_search_and_abstain(data, chat_llama, adapters, tmp_path, capsys):
         (["--data", "nowhere"], "nowhere has no"),
         (["--adapters", "."], "holds no adapter"),
         (["--corpus", "."], "has no corpus.jsonl"),
+        (["--answers", "2", "--only", "query_rewrite"], "answers search: give --corpus FOLDER"),
+        (["--grader", "m@nowhere", "--only", "uncertainty"], "--grader is for"),
         (["--judge", "oracle:x", "--only", "citation_generation"], "unknown judge 'oracle:x'"),
         (["--rival", "m@http://127.0.0.1:9/v1", "--only", "uncertainty"], "--rival is for"),
     ],

@@ -1,0 +1,142 @@
+"""A chat model that grades with one label: answers that know nothing, support of citations, quality of answers.
+
+The grades are those of MT-RAG's judge of "I don't know" (arXiv 2501.03468), of LongBench-Cite (arXiv 2409.02897) and
+of RAD-Bench (arXiv 2409.12558), with which the intrinsics paper measures (sections 2.2.2, 6.2.2 and 7.1). The questions
+are ours: the benchmarks' own prompts have other words, and write an analysis after the grade.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from retrieval.passage import Passage
+from selfrag.evaluation.metrics.alce import CitedSentence, Cites
+from selfrag.intrinsics.chat import LabelCodec
+from selfrag.intrinsics.contract import Executor, Failed
+from selfrag.intrinsics.sentences import judged_turn
+from selfrag.intrinsics.state import Message, State
+from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.labels import Label, LabelSet, Role
+
+LEAST = 0.1
+"""Least probability on the labels together; below it, nothing was graded."""
+STATEMENTS = 40
+"""Sentences of a response that LongBench-Cite reads."""
+
+_NOTHING = LabelSet(
+    Role.ANSWERABLE,
+    (Label("unknown", 1.0, "unknown"), Label("partly", 0.5, "partly"), Label("answer", 0.0, "answer")),
+)
+ABSTENTION = LabelCodec(
+    "abstention",
+    _NOTHING,
+    "Does the last message of the assistant answer the user, or does it say that it does not know the answer? Reply"
+    " with one word: unknown if it gives no answer at all, partly if it gives some of an answer, or else answer.",
+    judged_turn,
+    documents=False,
+)
+SUPPORT = LabelCodec(
+    "support",
+    LabelSet(Role.SUPPORT, (Label("fully", 1.0, "fully"), Label("partly", 0.5, "partly"), Label("none", 0.0, "none"))),
+    "How far do the documents alone support the last message of the assistant? Reply with one word: fully if most of"
+    " what it says stands there in nearly the same way, partly if more than half of it does, or else none.",
+    judged_turn,
+)
+RELEVANCE = LabelCodec(
+    "relevance",
+    LabelSet(Role.RELEVANCE, (Label("relevant", 1.0, "relevant"), Label("irrelevant", 0.0, "irrelevant"))),
+    "Do the documents support any key point of the last message of the assistant? Reply with one word: relevant or"
+    " irrelevant.",
+    judged_turn,
+)
+NEED = LabelCodec(
+    "need",
+    LabelSet(Role.CITATION, (Label("yes", 1.0, "yes"), Label("no", 0.0, "no"))),
+    "The sentence is one of the assistant's answer, which was written from a document. Does it state a fact of the"
+    " document, for which a source should be cited? Reply no if it introduces, leads over, sums up or concludes from"
+    " what was said before. Reply with one word: yes or no.",
+    judged_turn,
+    arguments=("sentence",),
+)
+QUALITY = LabelCodec(
+    "quality",
+    LabelSet(Role.UTILITY, tuple(Label(str(n), (n - 1) / 9, f"{n:02d}") for n in range(1, 11))),
+    "Rate the last message of the assistant from 01 to 10: is it faithful to the documents and the conversation, does"
+    " it answer the question, and does it say all that the reference answer says? Reply with two digits.",
+    judged_turn,
+    arguments=("reference",),
+)
+
+
+def judgments(
+    executor: Executor, codec: LabelCodec, states: Sequence[State], least: float = LEAST
+) -> list[Judgment | None]:
+    """One judgment a state; None where the request failed, or less than `least` of the probability is on labels."""
+    requests = [codec.encode(state) for state in states]
+    found = []
+    for request, done in zip(requests, executor.run(requests), strict=True):
+        judgment = None if isinstance(done, Failed) else codec.decode(request, done).findings[0].judgment
+        found.append(None if judgment is None or judgment.coverage < least else judgment)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Grader:
+    """A chat model that gives the value of the most probable grade; None where there is none."""
+
+    executor: Executor  # runs the model
+    name: str  # what reports call it
+
+    def abstained(self, states: Sequence[State]) -> list[bool | None]:
+        """Whether the last turn says that it does not know; a part of an answer is an answer, as in MT-RAG."""
+        return [None if one is None else one == 1.0 for one in self._grades(ABSTENTION, states)]
+
+    def quality(self, states: Sequence[State], references: Sequence[str]) -> list[float | None]:
+        """RAD-Bench's ten grades of the last turn, as 0 to 1 [n], given a right answer to each question [n]."""
+        asked = [replace(one, arguments={"reference": two}) for one, two in zip(states, references, strict=True)]
+        return self._grades(QUALITY, asked)
+
+    def cites(self, questions: Sequence[str], responses: Sequence[Sequence[CitedSentence]]) -> list[Cites | None]:
+        """Citation recall and precision of LongBench-Cite, response by response.
+
+        A sentence counts 1, 0.5 or 0 if all that it cites together supports it fully, partly or not; one that cites
+        nothing counts 1 unless it needs a citation. A citation counts if it is relevant to its sentence. Without
+        sentences recall is 0, without citations precision. None where a grade is missing.
+        """
+        support, need, relevance = list[State](), list[State](), list[State]()
+        kept = [response[:STATEMENTS] for response in responses]
+        for question, response in zip(questions, kept, strict=True):
+            answer = _state(question, " ".join(one.text for one in response))
+            for one in response:
+                support += [_state(question, one.text, "\n\n".join(one.passages))] if one.passages else []
+                need += [] if one.passages else [replace(answer, arguments={"sentence": one.text})]
+                relevance += [_state(question, one.text, snippet) for snippet in one.passages]
+        supported, needed, relevant = (
+            iter(self._grades(codec, states))
+            for codec, states in ((SUPPORT, support), (NEED, need), (RELEVANCE, relevance))
+        )
+        found: list[Cites | None] = []
+        for response in kept:
+            recalled = [next(supported) if one.passages else _not(next(needed)) for one in response]
+            precise = [next(relevant) for one in response for _ in one.passages]
+            known = [one for one in (*recalled, *precise) if one is not None]
+            whole = len(known) == len(recalled) + len(precise)
+            found.append(Cites(_mean(known[: len(recalled)]), _mean(known[len(recalled) :])) if whole else None)
+        return found
+
+    def _grades(self, codec: LabelCodec, states: Sequence[State]) -> list[float | None]:
+        return [None if one is None else one.mode for one in judgments(self.executor, codec, states)]
+
+
+def _state(question: str, said: str, *snippets: str) -> State:
+    passages = tuple(Passage(f"s{number}", text, "") for number, text in enumerate(snippets))
+    return State((Message("user", question), Message("assistant", said)), passages)
+
+
+def _not(value: float | None) -> float | None:
+    return None if value is None else 1 - value
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
