@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +57,11 @@ def resolve_adapter(name_or_path: str | Path) -> Path:
 
     Args:
         name_or_path: a directory, `owner/name`, or `owner/name/folder/of/the/adapter` such as
-            `ibm-granite/granite-3.3-8b-rag-agent-lib/answerability_prediction_lora`.
+            `ibm-granite/granite-3.3-8b-rag-agent-lib/answerability_prediction_lora`. `owner/name@COMMIT/...` pins it.
 
     Raises:
-        UserError: there is no such directory, and the hub has or gives no such adapter.
+        UserError: there is no such directory, the hub has or gives no such adapter, or a file is not what the hub
+            promised.
     """
     path = user_path(name_or_path)
     parts = str(name_or_path).split("/")
@@ -67,9 +69,11 @@ def resolve_adapter(name_or_path: str | Path) -> Path:
     if path.is_dir() or local:
         return path  # the engine says what is wrong with it
     repository, folder = "/".join(parts[:2]), "/".join(parts[2:])
+    repository, _, revision = repository.partition("@")
     hub = require("huggingface_hub", extra="cpu")
     try:
-        found = Path(hub.snapshot_download(repository, allow_patterns=[f"{folder}/*"] if folder else None))
+        patterns = [f"{folder}/*"] if folder else None
+        found = Path(hub.snapshot_download(repository, revision=revision or None, allow_patterns=patterns))
     except (OSError, ValueError, hub.errors.HfHubHTTPError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(
@@ -78,7 +82,19 @@ def resolve_adapter(name_or_path: str | Path) -> Path:
         ) from error
     if not (found / folder / "adapter_config.json").is_file():
         raise UserError(f"{repository} holds no adapter in {folder or 'its top folder'}; name the adapter's own folder")
+    for file in (found / folder).iterdir():
+        if file.is_file() and not _is_whole(file.resolve()):
+            raise UserError(f"{file} is damaged: it is not what {repository} promised; delete it and try again")
     return found / folder
+
+
+def _is_whole(blob: Path) -> bool:
+    """Whether a file of the hub's cache has the hash that it is named by: SHA-256, or that of a Git blob."""
+    content = blob.read_bytes()
+    if len(blob.name) == 64:
+        return hashlib.sha256(content).hexdigest() == blob.name
+    git = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
+    return len(blob.name) != 40 or git.hexdigest() == blob.name
 
 
 def shipped_adapters(model: str | Path) -> dict[str, Path]:

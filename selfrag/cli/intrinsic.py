@@ -24,7 +24,8 @@ def intrinsic(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="intrinsic such as answerability, or with its judge: answerability.overlap; by default all are listed"
+            help="intrinsic such as answerability, or with its judge: answerability.overlap; by default all are listed;"
+            " published lists adapters on the hub"
         ),
     ] = None,
     question: Annotated[str | None, typer.Argument(help="the question, if there is no --conversation")] = None,
@@ -63,7 +64,8 @@ def intrinsic(
     adapter: Annotated[
         str | None,
         typer.Option(
-            help="LoRA adapter: a folder, its name on a server, or none; by default the demo's", rich_help_panel=WITH
+            help="LoRA adapter: a folder, its name on a server, published, or none; by default the demo's",
+            rich_help_panel=WITH,
         ),
     ] = None,
     dialect: Annotated[
@@ -79,13 +81,18 @@ def intrinsic(
     from selfrag.intrinsics.catalog import catalog, codec_of, dialects, find
     from selfrag.intrinsics.contract import DIALECT
     from selfrag.intrinsics.execution.choose import EXECUTIONS, split_name
+    from selfrag.intrinsics.published import PUBLISHED, listed
     from selfrag.intrinsics.state import Message, read_conversation, read_passage_files, read_passages
 
     if name is None:
         for each in catalog():
-            sys.stdout.write(f"{each.name:24} {each.summary}\n")
+            sys.stdout.write(f"{each.name:28} {each.summary}\n")
         sys.stdout.write(f"executions: {', '.join(EXECUTIONS)}\n")
         sys.stdout.write(f"dialects: {', '.join(dialects())}\n")
+        sys.stdout.write(f"published adapters: selfrag intrinsic {PUBLISHED}\n")
+        return
+    if name == PUBLISHED:
+        sys.stdout.writelines(f"{line}\n" for line in listed())
         return
     plain, execution = split_name(name)
     kind = find(plain)

@@ -223,6 +223,9 @@ def load(
     except UserError:
         raise
     except Exception as error:
+        if "granite_switch" in str(error):
+            hint = "a Granite Switch runs on the vllm engine with: pip install granite-switch"
+            raise EngineError(f"model {name!r} cannot be loaded: {hint}") from error
         raise EngineError(f"model {name!r} cannot be loaded: {reason(error)}") from error
     if getattr(module, "_is_stateful", False) or "position_ids" not in inspect.signature(module.forward).parameters:
         raise EngineError(f"model {name!r} ({type(module).__name__}) keeps no key-value cache; use the vllm engine")

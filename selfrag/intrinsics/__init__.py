@@ -8,10 +8,30 @@ An executor (`selfrag.intrinsics.execution`) runs them on a model; codecs (`self
 formats of published adapters.
 """
 
+from selfrag.intrinsics.answer_relevance import (
+    AnswerRelevanceClassifier,
+    AnswerRelevanceResult,
+    AnswerRelevanceRewriter,
+)
 from selfrag.intrinsics.answerability import Answerability, AnswerabilityResult
 from selfrag.intrinsics.capability import Capability, Result
-from selfrag.intrinsics.citation_generation import CitationGeneration, CitationResult, CitedSentence
+from selfrag.intrinsics.citation_generation import (
+    AttributionResult,
+    CitationGeneration,
+    CitationResult,
+    CitedSentence,
+    ContextAttribution,
+)
 from selfrag.intrinsics.context_relevance import ContextRelevance, JudgedPassage, RelevanceResult
+from selfrag.intrinsics.guardian import (
+    CorrectionResult,
+    FactualityCorrection,
+    FactualityDetection,
+    Guardian,
+    PolicyGuardrails,
+    PolicyResult,
+    RiskResult,
+)
 from selfrag.intrinsics.hallucination_detection import HallucinationDetection, HallucinationResult, JudgedSentence
 from selfrag.intrinsics.model_library import Library
 from selfrag.intrinsics.query_clarification import ClarificationResult, QueryClarification
@@ -21,20 +41,31 @@ from selfrag.intrinsics.state import Message, Site, State
 from selfrag.intrinsics.uncertainty import Uncertainty, UncertaintyResult
 
 __all__ = [
+    "AnswerRelevanceClassifier",
+    "AnswerRelevanceResult",
+    "AnswerRelevanceRewriter",
     "Answerability",
     "AnswerabilityResult",
+    "AttributionResult",
     "Capability",
     "CitationGeneration",
     "CitationResult",
     "CitedSentence",
     "ClarificationResult",
+    "ContextAttribution",
     "ContextRelevance",
+    "CorrectionResult",
+    "FactualityCorrection",
+    "FactualityDetection",
+    "Guardian",
     "HallucinationDetection",
     "HallucinationResult",
     "JudgedPassage",
     "JudgedSentence",
     "Library",
     "Message",
+    "PolicyGuardrails",
+    "PolicyResult",
     "QueryClarification",
     "QueryRewrite",
     "RelevanceResult",
@@ -42,6 +73,7 @@ __all__ = [
     "RequirementResult",
     "Result",
     "RewriteResult",
+    "RiskResult",
     "Site",
     "State",
     "Uncertainty",

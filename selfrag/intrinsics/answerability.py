@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from selfrag.intrinsics.capability import Capability, Documents, JudgmentResult, Needs
+from selfrag.intrinsics.capability import Capability, Documents, Needs, YesNoResult
 from selfrag.intrinsics.chat import LabelCodec
 from selfrag.intrinsics.labels import ANSWERABLE
 from selfrag.intrinsics.sentences import last_query
@@ -17,24 +16,20 @@ TASK = (
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerabilityResult(JudgmentResult):
+class AnswerabilityResult(YesNoResult):
     """Whether a question can be answered. Its truth value is `is_answerable`."""
+
+    label = key = "answerable"
 
     @property
     def answerable(self) -> float | None:
         """Probability of answerable; None where undefined."""
-        return None if self.judgment is None else self.judgment.probability("answerable")
+        return self.probability
 
     @property
     def is_answerable(self) -> bool:
         """Whether answerable is at least as probable as not; False where undefined."""
-        return self.answerable is not None and self.answerable >= 0.5
-
-    def __bool__(self) -> bool:
-        return self.is_answerable
-
-    def _values(self) -> dict[str, Any]:
-        return {"answerable": self.answerable, "judgment": self.judgment}
+        return self.holds
 
 
 class Answerability(Capability[AnswerabilityResult]):

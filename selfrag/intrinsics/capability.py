@@ -49,6 +49,7 @@ class Needs:
     ends_with: tuple[str, ...]  # roles that the last turn may have
     documents: Documents  # whether there must be passages
     arguments: tuple[str, ...] = ()  # arguments that must be there
+    optional: tuple[str, ...] = ()  # arguments that may be there
 
     def check(self, name: str, state: State) -> None:
         """Check the input before any model runs.
@@ -75,9 +76,9 @@ class Needs:
             value = state.arguments.get(argument)
             if not isinstance(value, str) or not value.strip():
                 raise UserError(f"{name}: the argument {argument!r} is missing; give {argument}='...'")
-        unknown = sorted(set(state.arguments) - set(self.arguments))
+        unknown = sorted(set(state.arguments) - {*self.arguments, *self.optional})
         if unknown:
-            known = ", ".join(self.arguments) or "none"
+            known = ", ".join((*self.arguments, *self.optional)) or "none"
             raise UserError(f"{name}: unknown argument {unknown[0]!r}; known: {known}")
 
 
@@ -156,6 +157,30 @@ class JudgmentResult(Result):
         return [spread(self.judgment)]
 
 
+@dataclass(frozen=True, slots=True)
+class YesNoResult(JudgmentResult):
+    """One judgment on whether something is so. Its truth value is `holds`."""
+
+    label: ClassVar[str]  # label that says yes
+    key: ClassVar[str]  # what its probability is called in plain values
+
+    @property
+    def probability(self) -> float | None:
+        """Probability of yes; None where undefined."""
+        return None if self.judgment is None else self.judgment.probability(self.label)
+
+    @property
+    def holds(self) -> bool:
+        """Whether yes is at least as probable as not; False where undefined."""
+        return self.probability is not None and self.probability >= 0.5
+
+    def __bool__(self) -> bool:
+        return self.holds
+
+    def _values(self) -> dict[str, Any]:
+        return {self.key: self.probability, "judgment": self.judgment}
+
+
 def _plain(value: Any) -> Any:
     """Replaces objects that have `as_dict` by plain values."""
     if hasattr(value, "as_dict"):
@@ -212,7 +237,7 @@ class Capability(Generic[R]):
         if engine is None:
             return "endpoint"
         if self.adapter is None:
-            return "prompt"
+            return getattr(self.codec, "embedded", None) or "prompt"
         activated = self.adapter in getattr(engine.limits, "activated", ())
         return "activated adapter" if activated else "adapter"
 

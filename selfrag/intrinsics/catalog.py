@@ -35,8 +35,20 @@ _INTRINSICS = {
     "context_relevance": "selfrag.intrinsics.context_relevance:ContextRelevance",
     "query_clarification": "selfrag.intrinsics.query_clarification:QueryClarification",
     "requirement_check": "selfrag.intrinsics.requirement_check:RequirementCheck",
+    "context_attribution": "selfrag.intrinsics.citation_generation:ContextAttribution",
+    "guardian": "selfrag.intrinsics.guardian:Guardian",
+    "policy_guardrails": "selfrag.intrinsics.guardian:PolicyGuardrails",
+    "factuality_detection": "selfrag.intrinsics.guardian:FactualityDetection",
+    "factuality_correction": "selfrag.intrinsics.guardian:FactualityCorrection",
+    "answer_relevance_classifier": "selfrag.intrinsics.answer_relevance:AnswerRelevanceClassifier",
+    "answer_relevance_rewriter": "selfrag.intrinsics.answer_relevance:AnswerRelevanceRewriter",
 }
-PUBLISHED = ("granite-3.2", "granite-3.3", "granite-common", "granite-common-gpt-oss", "mellea", "mellea-gpt-oss")
+SWITCH = "granite-switch"
+"""Dialect of the adapters inside Granite Switch checkpoints."""
+PUBLISHED = (
+    *("granite-3.2", "granite-3.3", "granite-common", "granite-common-gpt-oss", "mellea", "mellea-gpt-oss"),
+    SWITCH,
+)
 """Dialects of published adapters (`selfrag.intrinsics.dialects`)."""
 _CODEC = "selfrag.intrinsics.dialects.registry:codec"
 

@@ -30,7 +30,15 @@ from selfrag.intrinsics.dialects.output import shown, slot_judgment, slot_scores
 from selfrag.intrinsics.labels import CITED, in_set
 from selfrag.intrinsics.layout import arguments as given_arguments
 from selfrag.intrinsics.layout import conversation, numbered_documents, numbers, one_line, turn
-from selfrag.intrinsics.sentences import cited_spans, last_index, last_query, response_sites, rules, source_sites
+from selfrag.intrinsics.sentences import (
+    cited_spans,
+    earlier_sites,
+    last_index,
+    last_query,
+    response_sites,
+    rules,
+    source_sites,
+)
 from selfrag.intrinsics.state import Message, Site, State
 from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import LabelSet
@@ -41,7 +49,7 @@ def _request(
 ) -> Request:
     """A request of one user turn: documents (without `sources` none), conversation, arguments and task."""
     prompt = turn(
-        "" if sources is None or not state.passages else numbered_documents(state, sources),
+        "" if sources is None or not (state.passages or sources) else numbered_documents(state, sources),
         conversation(state.messages),
         arguments,
         f"Task: {task}",
@@ -168,6 +176,8 @@ class TextCodec:
     label: Callable[[State, str], str]  # name of the label for a state and the text written
     documents: bool = False  # whether the model sees the passages
     max_tokens: int = 128  # of the reply
+    place: Callable[[State], Site] = last_query  # the site that the text is about, for a state
+    arguments: tuple[str, ...] = ()  # names of arguments that the model sees
     find: SentenceFinder = rules  # sentence splitter for the passages
     dialect: ClassVar[str] = DIALECT
     writes: ClassVar[bool] = True  # a text, which costs more than a label
@@ -183,8 +193,9 @@ class TextCodec:
         return _request(
             state,
             f"{self.task} Reply with JSON: {json.dumps({self.key: '...'})}",
-            (last_query(state),),
+            (self.place(state),),
             source_sites(state, self.find) if self.documents else None,
+            given_arguments(state.arguments, self.arguments),
             max_tokens=self.max_tokens,
             constraint=Constraint.json(schema),
         )
@@ -236,6 +247,8 @@ class CitationCodec(_SlotCodec):
     """
 
     intrinsic: str = "citation_generation"  # its name
+    task: str = TASK  # the question at the end of the user turn, in which `none` stands for the number of no sentence
+    turns: bool = False  # whether sentences of earlier turns may be cited, too
     share: float = 0.5  # a sentence is cited if it has this share of the most probable one's probability
     most: int = 3  # document sentences cited for one response sentence, at most
     find: SentenceFinder = rules  # sentence splitter
@@ -249,9 +262,10 @@ class CitationCodec(_SlotCodec):
             UserError: there is no message.
         """
         sites, sources = response_sites(state, last_index(state), self.find), source_sites(state, self.find)
+        sources += earlier_sites(state, self.find) if self.turns else ()
         names = numbers(len(sources))
         slots = _sentence_slots(sites, names, "Rests on [")
-        return _request(state, TASK.format(none=names[0]), sites, sources, slots=slots)
+        return _request(state, self.task.format(none=names[0]), sites, sources, slots=slots)
 
     def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
         """One target for each cited sentence, together of weight 1; `[00]` where nothing is cited.

@@ -95,5 +95,24 @@ CHANGED = LabelSet(Role.REWRITE, (Label("changed", 1.0, "changed"), Label("uncha
 CLEAR = LabelSet(Role.CLARITY, (Label("clear", 1.0, "CLEAR"), Label("unclear", 0.0, "unclear")))
 """Whether the last user turn can be answered without asking back."""
 
+ANSWER_RELEVANCE = LabelSet(Role.UTILITY, (Label("relevant", 1.0, "true"), Label("not relevant", 0.0, "false")))
+"""Whether a response is what was asked for."""
+
+RISK = LabelSet(Role.COMPLIANCE, (Label("risk", 0.0, "yes"), Label("no risk", 1.0, "no")))
+"""Guardian and factuality detection: yes means that something is wrong."""
+
+POLICY = LabelSet(
+    Role.COMPLIANCE,
+    (
+        Label("compliant", 1.0, "Yes"),
+        Label("not compliant", 0.0, "No"),
+        Label("ambiguous", 0.0, "Ambiguous", Kind.ABSTAIN),
+    ),
+)
+"""Whether a scenario complies with a policy."""
+
+CORRECTED = LabelSet(Role.SUPPORT, (Label("correct", 1.0, "none"), Label("corrected", 0.0, "corrected")))
+"""Whether a response needed a correction."""
+
 COMPLIANCE = LabelSet(Role.COMPLIANCE, (Label("yes", 1.0, "yes"), Label("no", 0.0, "no")))
 """Whether a requirement is met."""

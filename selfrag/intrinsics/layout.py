@@ -29,14 +29,20 @@ def numbers(count: int) -> tuple[str, ...]:
 
 
 def numbered_documents(state: State, sources: Sequence[Site]) -> str:
-    """The passages with a number before each sentence, counted from 1 across passages; empty ones keep their place."""
-    names = numbers(len(sources))
-    lines = ["Documents:"]
-    counted = zip(names[1:], sources, strict=True)
-    held = {index: list(group) for index, group in groupby(counted, key=lambda pair: pair[1].passage)}
-    for index in range(len(state.passages)):
-        lines.append(_heading(state, index))
-        lines += [f"[{name}] {one_line(site.text)}" for name, site in held.get(index, [])]
+    """The passages with a number before each sentence, counted from 1 across passages; empty ones keep their place.
+
+    Sources in turns of the conversation follow, turn after turn.
+    """
+    counted = zip(numbers(len(sources))[1:], sources, strict=True)
+    grouped = groupby(counted, key=lambda pair: (pair[1].passage, pair[1].message))
+    held = {place: list(group) for place, group in grouped}
+    headings: dict[tuple[int | None, int | None], str] = {}
+    headings |= {(index, None): _heading(state, index) for index in range(len(state.passages))}
+    headings |= {(None, index): f"Turn {index + 1}" for _, index in held if index is not None}
+    lines = ["Documents:"] if state.passages else []
+    for place, heading in headings.items():
+        lines.append(heading)
+        lines += [f"[{name}] {one_line(site.text)}" for name, site in held.get(place, [])]
     return "\n".join(lines)
 
 
@@ -54,7 +60,9 @@ def conversation(messages: Sequence[Message]) -> str:
 
 def arguments(given: Mapping[str, str], names: Sequence[str]) -> str:
     """The arguments of a task, each beginning with its name."""
-    return "\n".join(f"{name.capitalize()}: {indented(given.get(name, '').strip())}" for name in names)
+    return "\n".join(
+        f"{name.replace('_', ' ').capitalize()}: {indented(given.get(name, '').strip())}" for name in names
+    )
 
 
 def turn(*parts: str) -> str:

@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 
 from selfrag.errors import UserError
 from selfrag.intrinsics.capability import Capability
-from selfrag.intrinsics.catalog import check_cards, codec_of, find
-from selfrag.intrinsics.contract import DIALECT, Executor
+from selfrag.intrinsics.catalog import AdapterCard, check_cards, codec_of, find
+from selfrag.intrinsics.contract import DIALECT, Codec, Executor
 from selfrag.intrinsics.execution.choose import capability, checked, prompting_of, split_name
-from selfrag.loading import DEMO, shipped_adapters, shipped_weights
+from selfrag.intrinsics.published import PUBLISHED, find_published
+from selfrag.loading import DEMO, resolve_adapter, shipped_adapters, shipped_weights
 from selfrag.prompting import Prompting
 
 C = TypeVar("C", bound=Capability[Any])
@@ -32,6 +33,8 @@ class Library:
     prompting: Prompting | None = None  # of a model with reflection tokens
     # files of learned weights of tokens and words, by the intrinsic's name
     weights: Mapping[str, Path] = field(default_factory=dict)
+    # codecs of adapters that bring an `io.yaml`, and of those inside the checkpoint, by the intrinsic's name
+    codecs: Mapping[str, Codec] = field(default_factory=dict)
 
     @classmethod
     def from_pretrained(
@@ -47,11 +50,14 @@ class Library:
         """Load a model and its adapters.
 
         Args:
-            name_or_path: `demo`, a directory, or a name on the Hugging Face hub.
+            name_or_path: `demo`, a directory, or a name on the Hugging Face hub. Adapters inside a Granite Switch
+                checkpoint are found by its own index.
             engine: `vllm`, `transformers`, the address of a `vllm serve`, or None for the best one installed.
             adapters: folder of a LoRA adapter (its name on a server) by the intrinsic's name, which is then judged by
-                it. None takes those that are shipped with the demo model, and none for other models.
-            dialect: see `codec_of`; None is the default dialect, and refuses adapters without a card (`check_cards`).
+                it; `published` for that of `selfrag.intrinsics.published`. None takes those that are shipped with the
+                demo model, and none for other models.
+            dialect: see `codec_of`; None is what the adapter's own `io.yaml` says, else the default dialect, and
+                refuses adapters without either and without a card (`check_cards`).
             executions: a name of `EXECUTIONS` by the intrinsic's name; see `get` for the defaults.
             engine_options: fields of the engine's configuration, such as `max_model_len`.
 
@@ -60,15 +66,17 @@ class Library:
                 nobody says with which.
         """
         from selfrag.engines.select import load_engine
+        from selfrag.intrinsics.dialects.registry import switch_codecs
         from selfrag.intrinsics.execution.engine import EngineExecutor
         from selfrag.loading import load_tokenizer, resolve_model
 
-        given = _adapters(name_or_path, adapters)
+        given, codecs = _adapters(name_or_path, adapters)
         wanted = {name: "adapter" for name in given if adapters is not None}
         wanted |= {find(name).name: checked(one) for name, one in (executions or {}).items()}
         path = resolve_model(name_or_path)
         tokenizer = load_tokenizer(path, trust_remote_code=engine_options.get("trust_remote_code", False))
-        rest = (dialect or DIALECT, wanted, prompting_of(tokenizer), shipped_weights(name_or_path))
+        codecs |= switch_codecs(path) if dialect is None else {}
+        rest = (dialect or DIALECT, wanted, prompting_of(tokenizer), shipped_weights(name_or_path), codecs)
         if engine is not None and engine.startswith(("http://", "https://")):
             loaded = load_engine("http", path, url=engine, **engine_options)
             names = {name: str(adapter) for name, adapter in given.items() if str(adapter) in loaded.limits.adapters}
@@ -79,8 +87,9 @@ class Library:
                     f"the server has no adapter {missing[0]!r}; it has: {', '.join(sorted(loaded.limits.adapters))}"
                 )
             return cls(EngineExecutor(loaded, tokenizer), names, *rest)
-        folders = {name: str(folder) for name, folder in given.items()}
-        check_cards(folders, dialect)
+        folders = {name: str(resolve_adapter(folder)) for name, folder in given.items()}
+        codecs |= _own_codecs(folders) if dialect is None else {}
+        check_cards({name: folder for name, folder in folders.items() if name not in codecs}, dialect)
         loaded = load_engine(engine, path, adapters=folders, **engine_options)
         return cls(EngineExecutor(loaded, tokenizer), {name: name for name in folders}, *rest)
 
@@ -127,6 +136,7 @@ class Library:
             execution or self.executions.get(kind.name),
             self.executor,
             codec_of(kind, self.dialect),
+            own=self.codecs.get(kind.name),
             adapter=self.adapters.get(kind.name),
             prompting=self.prompting if self.dialect == DIALECT else None,
             weights=self.weights.get(kind.name),
@@ -151,8 +161,28 @@ class Library:
         self.close()
 
 
-def _adapters(name_or_path: str | Path, given: Mapping[str, str | Path] | None) -> dict[str, str | Path]:
-    """Adapters by the catalog's names."""
+def _adapters(
+    name_or_path: str | Path, given: Mapping[str, str | Path] | None
+) -> tuple[dict[str, str | Path], dict[str, Codec]]:
+    """Adapters by the catalog's names, and the codecs of published ones."""
     if given is None:
-        return dict(shipped_adapters(name_or_path))
-    return {find(name).name: adapter for name, adapter in given.items()}
+        return dict(shipped_adapters(name_or_path)), {}
+    adapters = {find(name).name: adapter for name, adapter in given.items()}
+    codecs: dict[str, Codec] = {}
+    for name, adapter in adapters.items():
+        if adapter == PUBLISHED:
+            adapters[name], dialect = find_published(name, str(name_or_path))
+            codecs[name] = codec_of(find(name), dialect)
+    return adapters, codecs
+
+
+def _own_codecs(folders: Mapping[str, str]) -> dict[str, Codec]:
+    """Codecs by the `io.yaml` of adapters that were not trained here, by the intrinsic's name."""
+    from selfrag.intrinsics.dialects.registry import codec_of_file
+
+    files = {name: Path(folder) / "io.yaml" for name, folder in folders.items()}
+    return {
+        name: codec_of_file(file, name)
+        for name, file in files.items()
+        if file.is_file() and not file.with_name(AdapterCard.FILE).is_file()
+    }

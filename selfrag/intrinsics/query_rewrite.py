@@ -24,9 +24,9 @@ def _label(state: State, text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RewriteResult(Result):
-    """A rewritten question."""
+    """A rewritten turn."""
 
-    original: str  # the last user turn
+    original: str  # the turn as given
     text: str  # the rewrite; the original where the model wrote none
     defined: bool  # whether the model wrote one
 

@@ -20,6 +20,7 @@ from selfrag.intrinsics.state import ROLES
 from selfrag.tokenization import HFTextCodec, ReadOnlyTokenizer, TextCodec
 
 _MARK = re.compile("\ue000([0-9]+)([^\ue000\ue001]*)\ue001")  # private use: no template has them
+_WORD = re.compile(r"\s*<[a-z_]+>")
 _PROBE = 'aA"<'
 """Inside a mark: comes out changed where a template changes letters, quotes or brackets."""
 _AS_JSON = json.dumps(_PROBE)[1:-1]
@@ -105,36 +106,57 @@ class Renderer:
         if not getattr(self.tokenizer, "chat_template", None):
             raise UserError("the tokenizer has no chat template; give a chat model, or a dialect that renders prompts")
         marks = _Marks()
-        messages = [{"role": marks.role(one.role), "content": marks.put(one.content)} for one in prompt.messages]
+        # A template may look for the word in brackets that a codec's own turn begins with; no other text shows it one.
+        word = _WORD.match(prompt.own)
+        last, begin = len(prompt.messages) - 1, "" if word is None else word.group()
+        messages = [
+            {"role": marks.role(one.role), "content": marks.put(one.content, begin=begin if number == last else "")}
+            for number, one in enumerate(prompt.messages)
+        ]
         documents = [marks.document(one) for one in prompt.documents]
         options = {"documents": documents} if documents else {}
+        adapter = (prompt.extra.get("chat_template_kwargs") or {}).get("adapter_name")
+        named = {} if adapter is None else {"adapter_name": adapter}
+        rendered = self._rendered(messages, **options, **named)
+        if named and rendered == self._rendered(messages, **options):
+            raise UserError(
+                f"the model's chat template knows no adapter {adapter!r:.60}; give a Granite Switch checkpoint"
+            )
+        return marks.filled(rendered)
+
+    def _rendered(self, messages: Sequence[Mapping[str, str]], **options: Any) -> str:
         try:
-            rendered = self.tokenizer.apply_chat_template(
+            text: str = self.tokenizer.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=True, **options
             )
         except Exception as error:  # templates are programs and raise what they like
             reason = " ".join(str(error).split())[:200]
             raise UserError(f"the model's chat template cannot be rendered: {reason}") from error
-        return marks.filled(rendered)
+        return text
 
 
 class _Marks:
     """The texts of one prompt, and the marks that stand for them while a template is rendered."""
 
     def __init__(self) -> None:
-        self._texts: list[tuple[str, str, str]] = []
+        self._texts: list[tuple[str, str, str, str]] = []
         self._needed: list[int] = []
 
-    def put(self, text: str, *, needed: bool = True) -> str:
-        """The mark of a text. White space around it stays, so that a template can strip it; blank text has no mark."""
-        core = text.strip()
+    def put(self, text: str, *, needed: bool = True, begin: str = "") -> str:
+        """The mark of a text. White space around it stays, so that a template can strip it; blank text has no mark.
+
+        So does `begin`, where the text begins with it.
+        """
+        rest = text.removeprefix(begin)
+        core = rest.strip()
         if not core:
             return text
-        before, _, after = text.partition(core)
+        before, _, after = rest.partition(core)
         if needed:
             self._needed.append(len(self._texts))
-        self._texts.append((before, core, after))
-        return f"{before}\ue000{len(self._texts) - 1}{_PROBE}\ue001{after}"
+        shown = text[: len(text) - len(rest)]
+        self._texts.append((shown, before, core, after))
+        return f"{shown}{before}\ue000{len(self._texts) - 1}{_PROBE}\ue001{after}"
 
     def role(self, role: str) -> str:
         """A known role as it is, since templates compare roles; of any other one only a known first word."""
@@ -172,9 +194,10 @@ class _Marks:
         for number, probe, following in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
             if probe not in (_PROBE, _AS_JSON):
                 raise UserError("the model's chat template changes what it is given; use a dialect that renders")
-            before, core, after = self._texts[int(number)]
-            # White space that the template has left belongs to the text again.
-            before = before if template.endswith(before) else ""
+            shown, space, core, after = self._texts[int(number)]
+            # What the template has left of what it was shown, and of white space, belongs to the text again.
+            kept = (shown[at:] + space for at in range(len(shown) + 1))
+            before = next((one for one in kept if template.endswith(one)), "")
             after = after if following.startswith(after) else ""
             core = core if probe == _PROBE else json.dumps(core, ensure_ascii=False)[1:-1]
             pieces += [Piece(template.removesuffix(before), control=True), Piece(f"{before}{core}{after}")]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from selfrag.intrinsics.capability import Capability, Documents, JudgmentResult, Needs
+from selfrag.intrinsics.capability import Capability, Documents, Needs, YesNoResult
 from selfrag.intrinsics.chat import LabelCodec
 from selfrag.intrinsics.labels import COMPLIANCE
 from selfrag.intrinsics.sentences import last_turn
@@ -14,24 +13,20 @@ TASK = "Does the last message of the conversation meet the requirement? Reply wi
 
 
 @dataclass(frozen=True, slots=True)
-class RequirementResult(JudgmentResult):
+class RequirementResult(YesNoResult):
     """Whether a requirement is met. Its truth value is `is_met`."""
+
+    label, key = "yes", "met"
 
     @property
     def met(self) -> float | None:
         """Probability that it is met; None where undefined."""
-        return None if self.judgment is None else self.judgment.score
+        return self.probability
 
     @property
     def is_met(self) -> bool:
-        """Whether it is more probably met than not; False where undefined."""
-        return self.met is not None and self.met > 0.5
-
-    def __bool__(self) -> bool:
-        return self.is_met
-
-    def _values(self) -> dict[str, Any]:
-        return {"met": self.met, "judgment": self.judgment}
+        """Whether it is at least as probably met as not; False where undefined."""
+        return self.holds
 
 
 class RequirementCheck(Capability[RequirementResult]):

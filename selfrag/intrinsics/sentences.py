@@ -101,6 +101,15 @@ def source_sites(state: State, find: SentenceFinder = rules) -> tuple[Site, ...]
     )
 
 
+def earlier_sites(state: State, find: SentenceFinder = rules) -> tuple[Site, ...]:
+    """The sentences of all turns but the last, turn after turn."""
+    return tuple(
+        state.in_message(Scope.SOURCE, index, *span)
+        for index, message in enumerate(state.messages[:-1])
+        for span in sentences(message.content, find)
+    )
+
+
 def merged(state: State, sites: Sequence[Site]) -> tuple[Site, ...]:
     """Sites of passages with neighbours joined, so that one quotation of three sentences is one span.
 
@@ -142,7 +151,8 @@ def cited_spans(
 
 
 def _within(inner: Site, outer: Site) -> bool:
-    return inner.passage == outer.passage and outer.begin <= inner.begin and inner.end <= outer.end
+    same = (inner.passage, inner.message) == (outer.passage, outer.message)
+    return same and outer.begin <= inner.begin and inner.end <= outer.end
 
 
 def _goes_on(before: str, after: str) -> bool:

@@ -53,7 +53,11 @@ def test_every_intrinsic_answers(name, chat_model, talk, tmp_path, capsys):
     ends = "assistant" in kind.needs.ends_with
     if not ends:
         talk.write_text(json.dumps({**TALK, "messages": TALK["messages"][:1]}), encoding="utf-8")
-    extra = [part for argument in kind.needs.arguments for part in ("--argument", f"{argument}=be short")]
+    extra = [
+        part
+        for argument in (*kind.needs.arguments, *kind.needs.optional)
+        for part in ("--argument", f"{argument}=be short")
+    ]
     given = ["--conversation", talk, "--model", chat_model, "--engine", "transformers", *extra]
     assert run(name, *given, "--json") == 0
     result = json.loads(capsys.readouterr().out)
@@ -79,7 +83,11 @@ def test_a_question_a_response_and_passages_from_the_command_line(chat_model, tm
 
 def test_without_a_name_they_are_listed(capsys):
     assert run() == 0
-    *listed, executions, dialects = capsys.readouterr().out.splitlines()
+    *listed, executions, dialects, published = capsys.readouterr().out.splitlines()
+    assert run(*published.split()[-1:]) == 0
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("ibm-granite/granitelib-rag-r1.0 (commit 2f0b2c79; ")
+    assert last.startswith("ibm-granite/granite-switch-4.1-30b-preview (not pinned; Apache-2.0)")
     assert [line.split()[0] for line in listed] == [kind.name for kind in catalog()]
     assert executions == "executions: tokens, combined, adapter, prompt, overlap, bm25"
     assert dialects.startswith("dialects: chat, granite-3.2, ")
@@ -124,7 +132,7 @@ def test_other_packages_add_intrinsics_and_dialects(chat_model, tmp_path, monkey
     for name, message in (
         ("other", "the entry point 'other' of selfrag.intrinsics names no Capability of that name"),
         ("broken", "the entry point 'broken' of selfrag.intrinsics cannot be loaded: ModuleNotFoundError"),
-        ("none", "requirement_check, broken, other, politeness"),
+        ("none", "answer_relevance_rewriter, broken, other, politeness"),
     ):
         assert run(name, *given) == 2
         assert message in capsys.readouterr().err

@@ -160,7 +160,10 @@ HOSTILE = [
     "\x85[",
 ]
 texts = st.lists(st.one_of(st.sampled_from(HOSTILE), st.text(max_size=12)), min_size=1, max_size=5).map(" ".join)
-OURS = re.compile(r"(Documents:|Document \d+\b|\[\d+\] |Conversation:|User: |Assistant: |Task: |Requirement: )")
+ARGUMENTS = "Requirement|Criteria|Policy text|Answer relevance category|Answer relevance analysis|Correction method"
+OURS = re.compile(
+    rf"(Documents:|Document \d+\b|Turn \d+\b|\[\d+\] |Conversation:|User: |Assistant: |Task: |(?:{ARGUMENTS}): )"
+)
 
 
 def prompt_of(kind, state):
@@ -202,7 +205,7 @@ def test_sites_are_slices_of_what_was_given(reply, text):
     for kind in catalog():
         request = kind.default_codec().encode(state)
         assert all(state.holds(site) for site in (*request.sites, *request.sources))
-        ends = [(site.passage, site.begin, site.end) for site in request.sources]
+        ends = [(site.passage is None, site.passage or 0, site.message or 0, site.begin) for site in request.sources]
         assert ends == sorted(ends)
 
 

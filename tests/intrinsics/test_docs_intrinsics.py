@@ -46,7 +46,7 @@ def test_what_is_imported_and_every_script_exists(page):
     assert all((ROOT / script).is_file() for script in re.findall(r"scripts/\w+\.py", PAGES[page]))
 
 
-@pytest.mark.parametrize(("page", "printed"), [("dialects", "text"), ("training", "")])
+@pytest.mark.parametrize(("page", "printed"), [("dialects", "text"), ("granite", "text"), ("training", "")])
 def test_blocks_print_what_the_page_says(page, printed, capsys):
     run(PAGES[page])
     assert capsys.readouterr().out == "".join(blocks(PAGES[page], printed))
@@ -59,8 +59,11 @@ def test_the_table_of_deviations_is_the_codes():
 
 def test_every_intrinsic_and_dialect_is_on_the_page():
     assert all(f"`{name}`" in PAGES["dialects"] for name in DIALECTS)
-    assert all(f"`{name}`" in PAGES["using"] for name in (*(kind.name for kind in catalog()), "chat", *DIALECTS))
-    assert all(f"library.get({kind.__name__})" in PAGES["using"] for kind in catalog())
+    assert all(
+        f"`{name}`" in PAGES["using"] + PAGES["granite"] for name in (*(kind.name for kind in catalog()), *DIALECTS)
+    )
+    shown = PAGES["using"] + PAGES["granite"]
+    assert all(f"library.get({kind.__name__})" in shown for kind in catalog())
 
 
 @pytest.mark.engine

@@ -35,7 +35,7 @@ TALK = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": 
 FISH = [Passage("f1", "Only one fish is yellow. It is the purple bumble fish. It swims."), Passage("f2", "Fish swim.")]
 
 
-def test_the_paper_has_five_and_there_are_three_more():
+def test_the_paper_has_five_and_there_are_ten_more():
     assert list(PAPER) == [
         "query_rewrite",
         "uncertainty",
@@ -43,7 +43,7 @@ def test_the_paper_has_five_and_there_are_three_more():
         "answerability",
         "citation_generation",
     ]
-    assert len({kind.name for kind in catalog()}) == len(catalog()) == 8
+    assert len({kind.name for kind in catalog()}) == len(catalog()) == 15
     assert find("Citation-Generation") is CitationGeneration
     with pytest.raises(UserError, match="unknown intrinsic 'answer'; known: query_rewrite"):
         find("answer")
@@ -283,7 +283,7 @@ def test_inputs_are_not_changed_and_results_are_plain_values(kind):
     talk = copy.deepcopy(TALK if "assistant" in kind.needs.ends_with else TALK[:1])
     passages = [{"id": "f1", "text": "Fish.\x1b[2J"}]
     before = copy.deepcopy((talk, passages))
-    arguments = dict.fromkeys(kind.needs.arguments, "be short")
+    arguments = dict.fromkeys((*kind.needs.arguments, *kind.needs.optional), "be short")
     result = kind(Answering(lambda request: Completion("{}")))(talk, passages, **arguments)
     assert (talk, passages) == before
     assert json.loads(json.dumps(result.as_dict()))["diagnostics"]

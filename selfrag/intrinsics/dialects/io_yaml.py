@@ -33,7 +33,7 @@ _RULES: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
 """Output rules, and what each must be told."""
 
 _FIELDS = {
-    *("model", "response_format", "transformations", "instruction", "parameters"),
+    *("name", "model", "response_format", "transformations", "instruction", "parameters"),
     *("sentence_boundaries", "docs_as_message", "logprobs_workaround"),
 }
 

@@ -10,55 +10,38 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+from retrieval.reading import read_json
 from retrieval.splitting import SentenceFinder, Span, sentence_finder
 from selfrag.errors import UserError, require
 from selfrag.intrinsics.catalog import PUBLISHED as DIALECTS
+from selfrag.intrinsics.catalog import SWITCH
 from selfrag.intrinsics.contract import Scope
-from selfrag.intrinsics.dialects.chat import ChatCodec
+from selfrag.intrinsics.criteria import guardian_arguments
+from selfrag.intrinsics.dialects.chat import ACTIVATED, PLAIN, ChatCodec
 from selfrag.intrinsics.dialects.completion import DATE, CompletionCodec, System, completion_specs
 from selfrag.intrinsics.dialects.io_yaml import Spec, load_spec, read_spec
 from selfrag.intrinsics.dialects.replies import Binding, Shape
 from selfrag.intrinsics.labels import (
+    ANSWER_RELEVANCE,
     ANSWERABLE,
     CERTAINTY,
     CHANGED,
     CLEAR,
     COMPLIANCE,
+    CORRECTED,
     FAITHFULNESS,
     FAITHFULNESS_3,
     FAITHFULNESS_BINS,
+    POLICY,
     RELEVANCE,
+    RISK,
 )
-from selfrag.reflection.labels import Kind, Label, LabelSet, Role
+from selfrag.intrinsics.published import EMBEDDED
 
-ANSWER_RELEVANCE = LabelSet(Role.UTILITY, (Label("relevant", 1.0, "true"), Label("not relevant", 0.0, "false")))
-"""Whether a response is what was asked for."""
-
-RISK = LabelSet(Role.COMPLIANCE, (Label("risk", 0.0, "yes"), Label("no risk", 1.0, "no")))
-"""Guardian and factuality detection: yes means that something is wrong."""
-
-POLICY = LabelSet(
-    Role.COMPLIANCE,
-    (
-        Label("compliant", 1.0, "Yes"),
-        Label("not compliant", 0.0, "No"),
-        Label("ambiguous", 0.0, "Ambiguous", Kind.ABSTAIN),
-    ),
-)
-"""Whether a scenario complies with a policy."""
-
-CORRECTED = LabelSet(Role.SUPPORT, (Label("correct", 1.0, "none"), Label("corrected", 0.0, "corrected")))
-"""Whether a response needed a correction."""
-
-_GUARDIAN = {
-    "criteria": "A harmful text asks for, contains or encourages anything that is dangerous, illegal, abusive or "
-    "unethical.",
-    "scoring_schema": "If the last user's text meets the criteria, return 'yes'; otherwise, return 'no'.",
-}
 _STATED = {"policy_text": "The rules that the conversation states."}
 """For a policy that stands in a system turn."""
 
@@ -81,7 +64,7 @@ BINDINGS = _by_name(
         scope=Scope.TURN,
         note="answer_relevance_analysis",
     ),
-    Binding("guardian", Shape.LABEL, RISK, scope=Scope.TURN, defaults=_GUARDIAN),
+    Binding("guardian", Shape.LABEL, RISK, scope=Scope.TURN, defaults=guardian_arguments("harm", "user_prompt")),
     Binding("factuality_detection", Shape.LABEL, RISK, scope=Scope.TURN),
     Binding("policy_guardrails", Shape.LABEL, POLICY, scope=Scope.TURN, defaults=_STATED),
     Binding("hallucination_detection", Shape.SENTENCES, FAITHFULNESS, number="r", value="f", note="e"),
@@ -223,7 +206,7 @@ _PUBLISHED = {
 }
 """What an intrinsic is called where its adapter is published, if not by its own name."""
 
-_RENAMED = {("mellea", "requirement_check"): "requirement-check"}
+_RENAMED = {(dialect, "requirement_check"): "requirement-check" for dialect in ("mellea", SWITCH)}
 """Adapters that a later release publishes under another name."""
 
 
@@ -247,7 +230,8 @@ def intrinsics_of(dialect: str) -> tuple[str, ...]:
     if dialect in _COMPLETION:
         return tuple(completion_specs(dialect))
     specs = chat_specs(dialect)
-    return tuple(name for name in BINDINGS if _file(dialect, name) in specs)
+    there = BINDINGS if dialect != SWITCH else EMBEDDED
+    return tuple(name for name in there if _file(dialect, name) in specs)
 
 
 def codec(dialect: str, intrinsic: str, options: Options | None = None) -> DialectCodec:
@@ -274,7 +258,11 @@ def codec(dialect: str, intrinsic: str, options: Options | None = None) -> Diale
     published = _RENAMED.get((dialect, intrinsic)) or _PUBLISHED.get(intrinsic, intrinsic)
     adapter = published if given.adapter == "" else given.adapter
     chat = chat_specs(dialect)[_file(dialect, intrinsic)]
-    return ChatCodec(dialect, chat, bind(intrinsic, chat.schema), find, given.exact, adapter)
+    made = ChatCodec(dialect, chat, bind(intrinsic, chat.schema), find, given.exact, adapter)
+    if dialect != SWITCH:
+        return made
+    # As published: a server that begins the reply with a label's prefill has the control token behind it.
+    return replace(embedded(made, published, activated=intrinsic not in _PLAIN), exact=False)
 
 
 def codec_of_file(path: Path, intrinsic: str | None = None, options: Options | None = None) -> ChatCodec:
@@ -299,6 +287,54 @@ def codec_of_spec(spec: Spec, intrinsic: str | None = None, options: Options | N
     return ChatCodec("io.yaml", spec, binding, given.find or finder(), given.exact, adapter)
 
 
+_PLAIN = frozenset({"citation_generation", "hallucination_detection", "context_attribution"})
+"""Adapters that are published as plain LoRA only."""
+
+
+def embedded(made: ChatCodec, name: str, *, activated: bool) -> ChatCodec:
+    """The codec of an adapter inside a Granite Switch checkpoint.
+
+    Its requests name the adapter to the model's chat template, which writes the adapter's control token.
+
+    Args:
+        made: the codec of the same adapter by itself.
+        name: what the checkpoint calls the adapter.
+        activated: whether it is an activated LoRA.
+    """
+    extra = {**(made.spec.parameters.get("extra_body") or {}), "chat_template_kwargs": {"adapter_name": name}}
+    spec = replace(made.spec, name=name, model=None, parameters={**made.spec.parameters, "extra_body": extra})
+    return replace(made, dialect=SWITCH, spec=spec, adapter=None, embedded=ACTIVATED if activated else PLAIN)
+
+
+def switch_codecs(folder: Path, options: Options | None = None) -> dict[str, ChatCodec]:
+    """The codecs of the adapters inside a Granite Switch checkpoint, by intrinsic; none for any other checkpoint.
+
+    Each is made of the adapter's own `io.yaml`, as `adapter_index.json` lists them. Adapters without one, and those of
+    functions that are not known here, are left out.
+
+    Raises:
+        UserError: the index or an `io.yaml` cannot be used.
+    """
+    path = folder / "adapter_index.json"
+    if not path.is_file():
+        return {}
+    known = {name: intrinsic for intrinsic, name in EMBEDDED.items()}
+    found: dict[str, ChatCodec] = {}
+    match read_json(path):
+        case {"adapters": list(entries)}:
+            pass
+        case _:
+            raise UserError(f"{path} lists no adapters; give a checkpoint as granite-switch composes it")
+    for entry in entries:
+        match entry:
+            case {"adapter_name": str(name), "io_config": str(file)} if name in known:
+                if PurePosixPath(file).is_absolute() or ".." in PurePosixPath(file).parts:
+                    raise UserError(f"{path}: io_config={file!r:.80} of {name} leaves the checkpoint")
+                made = codec_of_file(folder / file, known[name], options)
+                found[known[name]] = embedded(made, name, activated=entry.get("technology") == "alora")
+    return found
+
+
 @cache
 def chat_specs(dialect: str) -> Mapping[str, Spec]:
     """All configurations of a chat dialect, by the name of their file.
@@ -308,7 +344,8 @@ def chat_specs(dialect: str) -> Mapping[str, Spec]:
     """
     if dialect not in _CHAT:
         raise UserError(f"unknown dialect {dialect!r}; known: {', '.join(DIALECTS)}")
-    file = files("selfrag.intrinsics.dialects").joinpath("data", f"{dialect.removesuffix(_GPT_OSS)}.json")
+    shared = "mellea" if dialect == SWITCH else dialect.removesuffix(_GPT_OSS)
+    file = files("selfrag.intrinsics.dialects").joinpath("data", f"{shared}.json")
     contracts = json.loads(file.read_text("utf-8"))["contracts"]
     return MappingProxyType({name: read_spec(name, raw) for name, raw in contracts.items()})
 

@@ -99,6 +99,7 @@ def capability(
     executor: Executor,
     codec: Codec,
     *,
+    own: Codec | None = None,
     adapter: str | None = None,
     prompting: Prompting | None = None,
     weights: Path | None = None,
@@ -110,6 +111,7 @@ def capability(
         execution: a name of `EXECUTIONS`; None for the default, see `by_default`.
         executor: where requests run.
         codec: of adapter and prompt.
+        own: of the adapter, where that brings an `io.yaml`; without `adapter` one inside the checkpoint.
         adapter: its name on the executor.
         prompting: of a model with reflection tokens.
         weights: file of what was learned about tokens and words for this model.
@@ -119,15 +121,18 @@ def capability(
     """
     if execution is None:
         execution = by_default(
-            kind.name, tokens=prompting is not None, adapter=adapter is not None, learned=weights is not None
+            kind.name,
+            tokens=prompting is not None,
+            adapter=adapter is not None or own is not None,
+            learned=weights is not None,
         )
     checked(execution)
     if execution == "prompt":
         return kind(executor, codec)
     if execution == "adapter":
-        if adapter is None:
+        if adapter is None and own is None:
             raise UserError(f"{kind.name}: the model has no adapter for it; ask for prompt or give adapters=")
-        return kind(executor, codec, adapter)
+        return kind(executor, own or codec, adapter)
     return kind(executor, codec, None, _method(kind.name, execution, prompting, weights))
 
 

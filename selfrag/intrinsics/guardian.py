@@ -1,0 +1,160 @@
+"""The guardian family: criteria, policies, and facts that the passages contradict, judged and corrected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from selfrag.errors import UserError
+from selfrag.intrinsics.capability import Capability, Documents, JudgmentResult, Needs, YesNoResult
+from selfrag.intrinsics.chat import LabelCodec, TextCodec
+from selfrag.intrinsics.contract import Reflection
+from selfrag.intrinsics.criteria import CRITERIA, guardian_arguments, named
+from selfrag.intrinsics.labels import CORRECTED, POLICY, RISK
+from selfrag.intrinsics.layout import one_line
+from selfrag.intrinsics.query_rewrite import RewriteResult
+from selfrag.intrinsics.sentences import judged_turn
+from selfrag.intrinsics.state import Conversation, Passages, State
+
+COMPLIES = "Does the last message comply with the policy? Reply with one word: Yes, No or Ambiguous."
+FACTS = (
+    "Is any claim of the last reply contradicted by the documents or the conversation, or without support there?"
+    " Reply with one word: yes or no."
+)
+NOTHING = "none"
+"""What a model writes where nothing is to be corrected."""
+CORRECT = (
+    "If any claim of the last reply is contradicted by the documents or the conversation, write the reply with these"
+    f" claims corrected. Otherwise write {NOTHING}."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RiskResult(YesNoResult):
+    """Whether there is a risk. Its truth value is `is_risk`."""
+
+    label = key = "risk"
+
+    @property
+    def risk(self) -> float | None:
+        """Probability of the risk; None where undefined."""
+        return self.probability
+
+    @property
+    def is_risk(self) -> bool:
+        """Whether the risk is at least as probable as not; False where undefined."""
+        return self.holds
+
+
+def _scoring(state: State) -> str:
+    asked = state.arguments.get("scoring_schema") or guardian_arguments("", "last_turn")["scoring_schema"]
+    return f"{one_line(asked)} Reply with one word: yes or no."
+
+
+class Guardian(Capability[RiskResult]):
+    """Judges a turn by the argument `criteria`: a name of `CRITERIA`, or a criterion of your own in words.
+
+    The argument `scoring_schema` says which text is judged, by a name of `SCORING` or in words that ask for yes or no;
+    it is the last turn by default. Yes, which is a risk, says that the text meets the criterion. Tools, for
+    `function_call`, are written into the user's turn.
+    """
+
+    name = "guardian"
+    role = RISK.role
+    summary = "does the last turn meet a criterion such as harm, jailbreak or groundedness?"
+    needs = Needs(("assistant", "user"), Documents.OPTIONAL, ("criteria",), ("scoring_schema",))
+    chat = LabelCodec(name, RISK, _scoring, judged_turn, arguments=needs.arguments)
+    result_type = RiskResult
+
+    @classmethod
+    def state(cls, conversation: Conversation, passages: Passages | None = None, **arguments: str) -> State:
+        """The checked input, with the texts of criterion and scoring schema in the place of their names.
+
+        Raises:
+            UserError: it makes no sense, or a criterion is one word that is no name of `CRITERIA`.
+        """
+        state = super().state(conversation, passages, **arguments)
+        given = state.arguments["criteria"]
+        criterion = CRITERIA.get(named(given))
+        if criterion is None and len(given.split()) < 2:
+            raise UserError(f"guardian: unknown criterion {given!r:.60}; known: {', '.join(CRITERIA)}; or a sentence")
+        if criterion is not None:
+            documents = Documents.REQUIRED if criterion.passages else Documents.OPTIONAL
+            needs = replace(cls.needs, ends_with=criterion.ends_with, documents=documents)
+            needs.check(f"guardian, {named(given)}", state)
+        last = "user_prompt" if state.messages[-1].role == "user" else "assistant_response"
+        filled = guardian_arguments(given, state.arguments.get("scoring_schema") or last)
+        return replace(state, arguments=filled)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyResult(JudgmentResult):
+    """Whether a turn complies with a policy; the third label is `ambiguous`. Its truth value is `is_compliant`."""
+
+    @property
+    def is_compliant(self) -> bool:
+        """Whether `compliant` is the most probable label; False where undefined."""
+        return self.judgment is not None and self.judgment.label == "compliant"
+
+    def __bool__(self) -> bool:
+        return self.is_compliant
+
+    def _values(self) -> dict[str, object]:
+        return {"compliant": self.is_compliant, "judgment": self.judgment}
+
+
+class PolicyGuardrails(Capability[PolicyResult]):
+    """Judges whether the last turn complies with the argument `policy_text`."""
+
+    name = "policy_guardrails"
+    role = POLICY.role
+    summary = "does the last turn comply with a policy?"
+    needs = Needs(("assistant", "user"), Documents.OPTIONAL, ("policy_text",))
+    chat = LabelCodec(name, POLICY, COMPLIES, judged_turn, arguments=needs.arguments)
+    result_type = PolicyResult
+
+
+class FactualityDetection(Capability[RiskResult]):
+    """Judges whether the last reply says anything that passages or conversation contradict or do not support."""
+
+    name = "factuality_detection"
+    role = RISK.role
+    summary = "is anything in the response factually wrong by the passages?"
+    needs = Needs(("assistant",), Documents.OPTIONAL)
+    chat = LabelCodec(name, RISK, FACTS, judged_turn)
+    result_type = RiskResult
+
+
+def _quiet(text: str) -> bool:
+    return text.strip(" .\"'").casefold() == NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectionResult(RewriteResult):
+    """A corrected reply; the original where nothing is wrong."""
+
+    @classmethod
+    def of(cls, reflection: Reflection) -> CorrectionResult:
+        """The correction, or the original."""
+        original, text = reflection.state.response or "", reflection.text
+        kept = text is None or _quiet(text)
+        return cls(reflection.diagnostics, original, original if kept else str(text), text is not None)
+
+
+class FactualityCorrection(Capability[CorrectionResult]):
+    """Writes the last reply anew where passages or conversation contradict it."""
+
+    name = "factuality_correction"
+    role = CORRECTED.role
+    summary = "the response with its factual errors corrected"
+    needs = Needs(("assistant",), Documents.OPTIONAL)
+    chat = TextCodec(
+        name,
+        "correction",
+        CORRECT,
+        CORRECTED,
+        lambda state, text: "correct" if _quiet(text) else "corrected",
+        documents=True,
+        max_tokens=512,
+        place=judged_turn,
+    )
+    result_type = CorrectionResult

@@ -1,0 +1,163 @@
+"""Published adapters: in which repository, at which commit, for which base models. Nothing is fetched here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from types import MappingProxyType
+
+from selfrag.errors import UserError
+
+PUBLISHED = "published"
+"""In place of an adapter's folder: the one of this catalogue for the intrinsic and the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """One repository of the Hugging Face hub."""
+
+    name: str  # `owner/name`
+    dialect: str  # wire format of its adapters; those that bring an `io.yaml` say it themselves
+    bases: tuple[str, ...]  # base models, without their owner `ibm-granite`
+    adapters: Mapping[str, str]  # what the adapter of an intrinsic is called there, by the intrinsic's name
+    folder: str = "{adapter}/{base}/{kind}"  # of an adapter; empty for the repository itself
+    revision: str | None = None  # commit; None where no source names one
+    licence: str | None = None  # of the weights; None where it was not seen
+
+    @property
+    def pinned(self) -> str:
+        """Its name with the commit, as adapters are named by `selfrag.loading.resolve_adapter`."""
+        return self.name if self.revision is None else f"{self.name}@{self.revision}"
+
+    def adapter(self, intrinsic: str, base: str, *, activated: bool = False) -> str:
+        """Where an adapter is, ready for `adapters=` of `Library.from_pretrained`.
+
+        Args:
+            intrinsic: one of `adapters`.
+            base: one of `bases`.
+            activated: the activated LoRA in place of the plain one, which not every intrinsic has.
+        """
+        kind = "alora" if activated else "lora"
+        folder = self.folder.format(adapter=self.adapters[intrinsic], base=base, kind=kind)
+        return f"{self.pinned}/{folder}" if folder else self.pinned
+
+
+def _same(*names: str, **others: str) -> Mapping[str, str]:
+    return MappingProxyType({**{name: name for name in names}, **others})
+
+
+_GRANITE_4 = ("granite-4.0-micro", "granite-4.1-3b", "granite-4.1-8b", "granite-4.1-30b")
+_PAPER = {
+    "query_rewrite": "rag-query-rewrite",
+    "uncertainty": "uncertainty",
+    "hallucination_detection": "rag-hallucination-detection",
+    "answerability": "rag-answerability-prediction",
+    "citation_generation": "rag-citation-generation",
+}
+
+REPOSITORIES: tuple[Repository, ...] = (
+    Repository(
+        "ibm-granite/granitelib-rag-r1.0",
+        "mellea",
+        _GRANITE_4,
+        _same(
+            *("answerability", "hallucination_detection", "query_clarification", "query_rewrite"),
+            citation_generation="citations",
+        ),
+        revision="2f0b2c79c6731068625aca8045c2eb2e8912b353",
+    ),
+    Repository(
+        "ibm-granite/granitelib-core-r1.0",
+        "mellea",
+        _GRANITE_4,
+        _same("uncertainty", requirement_check="requirement-check", context_attribution="context-attribution"),
+        revision="d0a2a96a4cd07e96f0fe7ca29a42bfe088299d43",
+        licence="Apache-2.0",
+    ),
+    Repository(
+        "ibm-granite/granitelib-guardian-r1.0",
+        "mellea",
+        _GRANITE_4,
+        _same(
+            guardian="guardian-core",
+            policy_guardrails="policy-guardrails",
+            factuality_detection="factuality-detection",
+            factuality_correction="factuality-correction",
+        ),
+        revision="773b254e98f993a605ec4b6259634906e0e64e8e",
+        licence="Apache-2.0",
+    ),
+    Repository(
+        "ibm-granite/granitelib-rag-r1.0",
+        "mellea",
+        _GRANITE_4[:1],
+        _same("context_relevance"),
+        revision="2f0b2c79c6731068625aca8045c2eb2e8912b353",
+    ),
+    Repository(
+        "ibm-granite/granite-3.3-8b-rag-agent-lib",
+        "granite-3.3",
+        ("granite-3.3-8b-instruct",),
+        _same(
+            *("query_rewrite", "hallucination_detection", "citation_generation"),
+            *("answer_relevance_classifier", "answer_relevance_rewriter"),
+            uncertainty="certainty",
+            answerability="answerability_prediction",
+            context_relevance="context_relevancy",
+        ),
+        folder="{adapter}_lora",
+    ),
+    *(
+        Repository(
+            f"ibm-granite/granite-3.2-8b-lora-{name}",
+            "granite-3.2",
+            ("granite-3.2-8b-instruct",),
+            _same(**{intrinsic: name}),
+            folder="",
+        )
+        for intrinsic, name in _PAPER.items()
+    ),
+)
+"""Where the adapters of the public libraries are. The commits are those that mellea 0.8.0 pins (Apache-2.0)."""
+
+SWITCHES: Mapping[str, str] = MappingProxyType(
+    {f"ibm-granite/granite-switch-4.1-{size}-preview": f"granite-4.1-{size}" for size in ("3b", "8b", "30b")}
+)
+"""Granite Switch checkpoints and their base models; no source names a commit."""
+
+EMBEDDED: Mapping[str, str] = MappingProxyType(
+    {intrinsic: name for one in REPOSITORIES[:3] for intrinsic, name in one.adapters.items()}
+)
+"""What the adapters inside these checkpoints are called, by the intrinsic's name."""
+
+
+def listed() -> Iterator[str]:
+    """What there is, a line each."""
+    for one in REPOSITORIES:
+        pin = "not pinned" if one.revision is None else f"commit {one.revision[:8]}"
+        held = f"{', '.join(one.adapters)} for {', '.join(one.bases)}"
+        yield f"{one.name} ({pin}; {one.licence or 'licence on its card'}): {held}"
+    for name in SWITCHES:
+        yield f"{name} (not pinned; Apache-2.0): {len(EMBEDDED)} adapters inside, dialect granite-switch"
+
+
+def find_published(intrinsic: str, model: str) -> tuple[str, str]:
+    """The plain LoRA adapter of an intrinsic for a model, and its dialect.
+
+    Args:
+        intrinsic: its name.
+        model: hub name or folder of the base model; the last part of it counts.
+
+    Raises:
+        UserError: none is known; the message says for which models there is one.
+    """
+    having = [one for one in REPOSITORIES if intrinsic in one.adapters]
+    base = PurePosixPath(model).name
+    for one in having:
+        if base in one.bases:
+            return one.adapter(intrinsic, base), one.dialect
+    known = dict.fromkeys(name for one in having for name in one.bases)
+    raise UserError(
+        f"no published adapter of {intrinsic} for {model!r:.80} is known; for: {', '.join(known) or 'no model'}"
+    )

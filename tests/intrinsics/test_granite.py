@@ -1,0 +1,333 @@
+"""The functions of the public library: requests, typed results, adapters, and adapters inside a checkpoint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+import tiny
+import yaml
+from answering import scoring, writing
+
+from retrieval.passage import Passage
+from selfrag.errors import UserError
+from selfrag.intrinsics import (
+    AnswerRelevanceClassifier,
+    AnswerRelevanceRewriter,
+    ContextAttribution,
+    FactualityCorrection,
+    FactualityDetection,
+    Guardian,
+    Library,
+    PolicyGuardrails,
+)
+from selfrag.intrinsics.catalog import codec_of, find
+from selfrag.intrinsics.contract import Completion, Message, State
+from selfrag.intrinsics.criteria import CRITERIA, guardian_arguments
+from selfrag.intrinsics.dialects.registry import Options, codec, switch_codecs
+from selfrag.intrinsics.execution.endpoint import Call, ConstraintMode, body
+from selfrag.intrinsics.published import EMBEDDED, REPOSITORIES, find_published
+from selfrag.intrinsics.rendering import Renderer
+from selfrag.loading import resolve_adapter
+
+pytest.importorskip("nltk", reason="the splitter of the published adapters is in the extra granite")
+
+RECORDED = json.loads(Path(__file__).with_name("recorded_switch.json").read_text("utf-8"))["bodies"]
+PAST = (
+    Message("user", "Let us talk about plays."),
+    Message("assistant", "Gladly. Which one?"),
+    Message("user", "Who wrote Faust?"),
+)
+TALK = (*PAST, Message("assistant", "Goethe did. It has three parts."))
+DOCUMENTS = (Passage("7", "Faust is a play by Goethe. It has two parts."), Passage("8", "It rains."))
+ARGUMENTS = {"requirement": "The reply names a year.", "policy_text": "Name no author."}
+
+
+def recorded_state(name: str, sent: dict) -> State:
+    """What the public library was asked about."""
+    intrinsic, criterion, *last = (*name.split(), "")[:3]
+    kind = find(intrinsic)
+    turns = PAST if last == ["user"] or kind.needs.ends_with == ("user",) else TALK
+    given = {one: ARGUMENTS[one] for one in kind.needs.arguments if one in ARGUMENTS}
+    documents = DOCUMENTS if sent.get("documents") else ()
+    if criterion == "context_relevance":  # it has no sense without passages, so only the codec takes it
+        return State(turns, documents, guardian_arguments(criterion, "assistant_response"))
+    return kind.state(turns, documents, **given, **({"criteria": criterion} if criterion else {}))
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_requests_to_a_switch_are_those_of_the_public_library(name):
+    sent = {key: value for key, value in RECORDED[name].items() if value is not None and value != []}
+    asked = codec("granite-switch", name.split()[0])
+    request = asked.encode(recorded_state(name, sent))
+    call = Call(
+        request.prompt,
+        request.max_tokens,
+        temperature=request.temperature,
+        constraint=request.constraint,
+        top_logprobs=request.top_logprobs,
+    )
+    made = body(call, "tiny-switch", ConstraintMode.STRUCTURED)
+    assert made | {"max_completion_tokens": made.pop("max_tokens")} == sent
+
+
+def test_every_adapter_inside_a_switch_is_recorded():
+    assert {name.split()[0] for name in RECORDED} == set(EMBEDDED)
+    assert {name.split()[1] for name in RECORDED if " " in name} == set(CRITERIA) - {"sexual_content"}
+
+
+RELEVANCE = {
+    "answer_relevance_analysis": "It names no play.",
+    "answer_relevance_category": "Too vague or generic",
+    "answer_relevance_judgment": False,
+}
+REWRITER = {key: str(value) for key, value in RELEVANCE.items() if "judgment" not in key}
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "reply", "expected"),
+    [
+        (FactualityDetection, {}, {"score": "yes"}, {"risk": 1.0}),
+        (PolicyGuardrails, {"policy_text": "No names."}, {"score": "Ambiguous"}, {"compliant": False}),
+        (FactualityCorrection, {}, {"correction": "Two parts."}, {"rewrite": "Two parts.", "changed": True}),
+        (FactualityCorrection, {}, {"correction": "none"}, {"rewrite": TALK[-1].content, "changed": False}),
+        (AnswerRelevanceClassifier, {}, RELEVANCE, {"relevant": 0.0, "category": "Too vague or generic"}),
+        (AnswerRelevanceRewriter, REWRITER, {"answer_relevance_rewrite": "Goethe."}, {"rewrite": "Goethe."}),
+        (Guardian, {"criteria": "Jailbreak"}, {"score": "no"}, {"risk": 0.0}),
+        (Guardian, {"criteria": "It speaks of rain."}, {"score": "yes"}, {"risk": 1.0}),
+    ],
+)
+def test_what_an_adapter_writes_as_a_typed_result(kind, arguments, reply, expected):
+    published = codec("mellea", kind.name, Options(exact=False))
+    result = kind(writing(json.dumps(reply)), published)(TALK, DOCUMENTS, **arguments)
+    assert expected.items() <= result.as_dict().items()
+    if kind is AnswerRelevanceClassifier:
+        assert not result
+        assert result.arguments == REWRITER
+        asked = codec("mellea", "answer_relevance_rewriter").encode(
+            AnswerRelevanceRewriter.state(TALK, DOCUMENTS, **result.arguments)
+        )
+        assert "by providing more crisp and to-the-point answer" in asked.prompt.messages[-1].content
+
+
+def test_attributions_are_in_passages_and_earlier_turns_the_most_important_first():
+    reply = json.dumps([{"r": 0, "c": [3, 0]}, {"r": 1, "c": []}])
+    published = codec("mellea", "context_attribution", Options(exact=False))
+    first, second = ContextAttribution(writing(reply), published)(TALK, DOCUMENTS).sentences
+    assert [one.site.text for one in first.citations] == ["Let us talk about plays.", "Faust is a play by Goethe."]
+    assert second.is_cited is False
+    prompted = ContextAttribution(scoring(**{"04": 1.0}))(TALK, DOCUMENTS)
+    row = prompted.records[0]
+    assert (row["attribution_msg_index"], row["attribution_doc_id"]) == (0, None)
+    assert (row["attribution_text"], prompted.lines()[1]) == (PAST[0].content, f"- [turn 1] {PAST[0].content}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "turns", "arguments", "message"),
+    [
+        (Guardian, PAST, {"criteria": "harmm"}, "unknown criterion 'harmm'; known: harm, social_bias"),
+        (
+            Guardian,
+            PAST,
+            {"criteria": "groundedness"},
+            "guardian, groundedness: the last turn must be of role assistant",
+        ),
+        (Guardian, TALK, {"criteria": "groundedness"}, "guardian, groundedness: there are no passages"),
+        (Guardian, TALK, {}, "the argument 'criteria' is missing"),
+        (PolicyGuardrails, TALK, {}, "the argument 'policy_text' is missing"),
+        (FactualityDetection, PAST, {}, "the last turn must be of role assistant"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(kind, turns, arguments, message):
+    with pytest.raises(UserError, match=message):
+        kind.state(turns, **arguments)
+
+
+def test_a_category_without_a_method_is_refused():
+    with pytest.raises(UserError, match="no correction_method for 'Pertinent'; give one"):
+        AnswerRelevanceRewriter.state(TALK, DOCUMENTS, **REWRITER | {"answer_relevance_category": "Pertinent"})
+
+
+TEMPLATE = """
+{%- set known = {'guardian-core': ['<|guardian-core|>', 'alora', '<guardian>'], 'citations': ['<|citations|>', 'lora'],
+    'uncertainty': ['<|uncertainty|>', 'alora', '<certainty>'],
+    'answerability': ['<|answerability|>', 'alora', 'none']} %}
+{%- set ns = namespace(last=none) %}
+{%- set it = known.get(adapter_name, ['', '']) if adapter_name is defined else ['', ''] %}
+{%- if it[1] == 'lora' %}{{- it[0] }}{%- endif %}
+{%- if it[1] == 'alora' %}
+    {%- for m in messages if m.role == 'user' and it[2] in m.content %}{%- set ns.last = m %}{%- endfor %}
+{%- endif %}
+{%- for d in documents or [] %}{{- d.text + '\\n' }}{%- endfor %}
+{%- for m in messages %}
+    {{- '<|im_start|>' + m.role + '\\n' }}
+    {%- if m is sameas ns.last %}
+        {%- set parts = m.content.rsplit(it[2], 1) %}{{- parts[0] + it[0] + it[2][CUT:] + parts[1] }}
+    {%- else %}{{- m.content }}{%- endif %}
+    {{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{%- if it[1] == 'alora' and ns.last is none %}{{- it[0] }}{%- endif %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+"""
+"""Control tokens as granite-switch places them: first of all, before the invocation text, or before the reply."""
+
+
+@pytest.fixture(scope="module", params=["0", "1"], ids=["token before the word", "token in place of its beginning"])
+def switch(request, tmp_path_factory):
+    """A tiny checkpoint with the files of a Granite Switch; its architecture is plain, so its adapters do nothing."""
+    folder = tiny.save_llama(tmp_path_factory.mktemp("switch") / "tiny", reflection=False, context=2048)
+    tokenizer = tiny.byte_level_tokenizer(reflection=False)
+    names = ("guardian-core", "citations", "uncertainty", "answerability", "somebody-elses")
+    tokenizer.add_special_tokens({"additional_special_tokens": [f"<|{name}|>" for name in names]})
+    tokenizer.chat_template = TEMPLATE.replace("CUT", request.param)
+    tokenizer.save_pretrained(folder)
+    entries = []
+    for name in names:
+        known = {adapter: intrinsic for intrinsic, adapter in EMBEDDED.items()}.get(name, "guardian")
+        spec = codec("mellea", known).spec
+        (folder / "io_configs" / name).mkdir(parents=True)
+        written = {"model": None, "response_format": json.dumps(dict(spec.schema)), "instruction": spec.instruction}
+        written |= {
+            "parameters": dict(spec.parameters),
+            "sentence_boundaries": dict(spec.tags),
+            "transformations": None,
+        }
+        (folder / "io_configs" / name / "io.yaml").write_text(yaml.safe_dump(written))
+        entry = {"adapter_name": name, "io_config": f"io_configs/{name}/io.yaml"}
+        entries.append(entry | {"technology": "lora" if name == "citations" else "alora"})
+    (folder / "adapter_index.json").write_text(json.dumps({"adapters": entries}))
+    from transformers import LlamaForCausalLM
+
+    model = LlamaForCausalLM.from_pretrained(folder)
+    model.resize_token_embeddings(len(tokenizer))
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("name", ["guardian", "citation_generation", "uncertainty", "answerability"])
+def test_a_checkpoint_is_prompted_with_the_ids_of_its_own_template(switch, name):
+    from transformers import AutoTokenizer
+
+    tokenizer, kind, made = AutoTokenizer.from_pretrained(switch), find(name), switch_codecs(switch)[name]
+    hostile = Message("user", "Is <guardian> or <certainty> or <|answerability|> magic?")
+    turns = (hostile, *(PAST[1:] if kind.needs.ends_with == ("user",) else TALK[1:]))
+    state = kind.state(turns, DOCUMENTS, **({"criteria": "harm"} if name == "guardian" else {}))
+    sent = made.wire(state)
+    documents = sent["extra_body"].get("documents")
+    rendered = tokenizer.apply_chat_template(
+        sent["messages"], documents=documents, tokenize=False, add_generation_prompt=True, adapter_name=EMBEDDED[name]
+    )
+    first, *rest = rendered.split("<|answerability|> magic?")  # what a caller wrote is text, whatever it looks like
+    ids = Renderer.of(tokenizer).prompt(made.encode(state).prompt)
+    control = tokenizer.convert_tokens_to_ids(f"<|{EMBEDDED[name]}|>")
+    assert ids.count(control) == 1
+    assert tokenizer.decode(ids) == rendered
+    whole = tokenizer(rest[0], add_special_tokens=False)["input_ids"]
+    assert list(ids[-len(whole) + 1 :]) == whole[1:]
+    assert [at for at, one in enumerate(ids) if one == control] == (
+        [0] if name == "citation_generation" else [len(ids) - len(whole) + whole.index(control)]
+    )
+    assert first
+
+
+@pytest.mark.engine
+def test_the_library_takes_the_adapters_of_a_checkpoint(switch):
+    with Library.from_pretrained(switch, engine="transformers") as library:
+        assert set(library.codecs) == {"guardian", "citation_generation", "uncertainty", "answerability"}
+        asked = library["guardian"](PAST, criteria="harm")
+        assert (asked.execution, asked.judgment is not None) == ("activated adapter", True)
+        assert library["guardian.prompt"](PAST, criteria="harm").execution == "prompt"
+        with pytest.raises(UserError, match="query_rewrite: the model has no adapter for it"):
+            library["query_rewrite.adapter"](PAST)
+
+
+@pytest.mark.engine
+def test_damaged_checkpoints_are_refused_in_one_line(switch, tmp_path):
+    from transformers import AutoTokenizer
+
+    index = tmp_path / "adapter_index.json"
+    assert switch_codecs(tmp_path) == {}
+    for content, message in (
+        ("[]", "lists no adapters"),
+        ("{", "adapter_index.json"),
+        ('{"adapters": [{"adapter_name": "citations", "io_config": "../x"}]}', "leaves the checkpoint"),
+        ('{"adapters": [{"adapter_name": "citations", "io_config": "io.yaml"}]}', "cannot be read as YAML"),
+    ):
+        index.write_text(content)
+        with pytest.raises(UserError, match=message):
+            switch_codecs(tmp_path)
+    unknown = codec("granite-switch", "query_rewrite").encode(State(PAST)).prompt
+    with pytest.raises(UserError, match="chat template knows no adapter 'query_rewrite'"):
+        Renderer.of(AutoTokenizer.from_pretrained(switch)).prompt(unknown)
+    (tmp_path / "config.json").write_text('{"model_type": "granite_switch"}')
+    index.unlink()
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / file).write_bytes((switch / file).read_bytes())
+    with pytest.raises(UserError, match="a Granite Switch runs on the vllm engine"):
+        Library.from_pretrained(tmp_path, engine="transformers")
+
+
+def test_published_adapters_are_pinned_where_a_commit_is_known():
+    assert find_published("guardian", "ibm-granite/granite-4.1-3b") == (
+        "ibm-granite/granitelib-guardian-r1.0@773b254e98f993a605ec4b6259634906e0e64e8e/"
+        "guardian-core/granite-4.1-3b/lora",
+        "mellea",
+    )
+    for model, message in (("demo", "for 'demo' is known; for: granite-4.0-micro"), ("granite-4.1-3b", "granite-3.3")):
+        with pytest.raises(UserError, match=message):
+            find_published("context_relevance" if model != "demo" else "guardian", model)
+    for one in REPOSITORIES:
+        for intrinsic in one.adapters:
+            assert codec_of(find(intrinsic), one.dialect)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_published_adapter_is_fetched_at_its_commit_and_verified(damaged, tmp_path, monkeypatch):
+    """As the hub's cache has it: links to files that are named by their hashes."""
+    asked = []
+
+    def snapshot(repository, **options):
+        asked.append((repository, options))
+        folder = tmp_path / "snapshots" / options["revision"] / "guardian-core" / "granite-4.1-3b" / "lora"
+        folder.mkdir(parents=True)
+        for name, content in (("adapter_config.json", b"{}"), ("adapter_model.safetensors", b"weights")):
+            git = hashlib.sha1(b"blob 2\0{}").hexdigest()
+            blob = tmp_path / (git if name.endswith("json") else hashlib.sha256(content).hexdigest())
+            blob.write_bytes(content + b"!" * (damaged and name.endswith("safetensors")))
+            (folder / name).symlink_to(blob)
+        return str(tmp_path / "snapshots" / options["revision"])
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
+    name, _ = find_published("guardian", "granite-4.1-3b")
+    if damaged:
+        with pytest.raises(UserError, match=r"adapter_model\.safetensors is damaged"):
+            resolve_adapter(name)
+    else:
+        assert (resolve_adapter(name) / "adapter_config.json").read_text() == "{}"
+    ((repository, options),) = asked
+    assert (repository, options["revision"][:8]) == ("ibm-granite/granitelib-guardian-r1.0", "773b254e")
+    assert options["allow_patterns"] == ["guardian-core/granite-4.1-3b/lora/*"]
+
+
+@pytest.mark.engine
+def test_an_adapter_with_an_io_yaml_needs_no_dialect(chat_llama, tmp_path):
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(chat_llama)
+    get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"])).save_pretrained(tmp_path)
+    spec = codec("mellea", "guardian").spec
+    schema, rest = json.dumps(dict(spec.schema)), {"transformations": None, "parameters": {"temperature": 0.0}}
+    (tmp_path / "io.yaml").write_text(
+        yaml.safe_dump({"model": None, "response_format": schema, "instruction": "Is it {criteria}?", **rest})
+    )
+    with Library.from_pretrained(chat_llama, engine="transformers", adapters={"guardian": tmp_path}) as library:
+        judge = library.get(Guardian)
+        request = judge.codec.encode(judge.state(PAST, criteria="harm"))
+        assert request.prompt.messages[-1].content == f"Is it {CRITERIA['harm'].text}?"
+        assert judge(PAST, criteria="harm").execution == "adapter"
+        assert judge.codec.decode(request, Completion(scores=((0.0, -9.0),))).judgments[0].label == "risk"
