@@ -15,7 +15,7 @@ from selfrag.intrinsics.dialects.lenient_json import read
 from selfrag.intrinsics.guardian import CorrectionResult
 from selfrag.intrinsics.labels import ANSWER_RELEVANCE, CHANGED
 from selfrag.intrinsics.sentences import judged_turn
-from selfrag.intrinsics.state import Conversation, Passages, State, same_question
+from selfrag.intrinsics.state import State, same_question
 
 CATEGORY, ANALYSIS, METHOD = "answer_relevance_category", "answer_relevance_analysis", "correction_method"
 RELEVANT = "Is the last reply relevant to the last message of the user? Reply with one word: true or false."
@@ -27,7 +27,7 @@ REWRITE = (
 
 @dataclass(frozen=True, slots=True)
 class AnswerRelevanceResult(YesNoResult):
-    """Whether a reply is relevant, and what is wrong with it. Its truth value is `is_relevant`."""
+    """Whether a reply is relevant, which is its truth value, and what is wrong with it."""
 
     category: str | None  # such as `Too vague or generic`; None where the model named none
     analysis: str | None  # the model's reasons, if it gave any
@@ -48,11 +48,6 @@ class AnswerRelevanceResult(YesNoResult):
     def relevant(self) -> float | None:
         """Probability that the reply is relevant; None where undefined."""
         return self.probability
-
-    @property
-    def is_relevant(self) -> bool:
-        """Whether relevant is at least as probable as not; False where undefined."""
-        return self.holds
 
     @property
     def arguments(self) -> dict[str, str]:
@@ -100,15 +95,19 @@ class AnswerRelevanceRewriter(Capability[CorrectionResult]):
     result_type = CorrectionResult
 
     @classmethod
-    def state(cls, conversation: Conversation, passages: Passages | None = None, **arguments: str) -> State:
-        """The checked input, with the correction method of the category where none is given.
+    def check(cls, state: State) -> None:
+        """Refuse what makes no sense.
 
         Raises:
-            UserError: it makes no sense, or the category has no method of its own.
+            UserError: see `Needs.check`; a category without a method of its own.
         """
-        state = super().state(conversation, passages, **arguments)
+        super().check(state)
         category = state.arguments[CATEGORY]
-        method = state.arguments.get(METHOD) or CORRECTIONS.get(category)
-        if method is None:
+        if not state.arguments.get(METHOD) and category not in CORRECTIONS:
             raise UserError(f"{cls.name}: no {METHOD} for {category!r:.60}; give one, or of: {', '.join(CORRECTIONS)}")
+
+    @classmethod
+    def filled(cls, state: State) -> State:
+        """The state with the correction method of its category where none is given."""
+        method = state.arguments.get(METHOD) or CORRECTIONS[state.arguments[CATEGORY]]
         return replace(state, arguments={**state.arguments, METHOD: method})

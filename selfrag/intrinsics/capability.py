@@ -295,6 +295,11 @@ class Capability(Generic[R]):
         if isinstance(conversation, Answer):
             state = cls._of_answer(conversation, state)
         cls.check(state)
+        return cls.filled(state)
+
+    @classmethod
+    def filled(cls, state: State) -> State:
+        """The checked input with its arguments as the codec sends them: names as texts, defaults in their places."""
         return state
 
     @classmethod

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from selfrag.errors import UserError
-from selfrag.intrinsics.capability import Capability, Documents, JudgmentResult, Needs, YesNoResult
+from selfrag.intrinsics.capability import Capability, Documents, Needs, YesNoResult
 from selfrag.intrinsics.chat import LabelCodec, TextCodec
 from selfrag.intrinsics.contract import Reflection
 from selfrag.intrinsics.criteria import CRITERIA, guardian_arguments, named
 from selfrag.intrinsics.labels import CORRECTED, POLICY, RISK
-from selfrag.intrinsics.layout import one_line
+from selfrag.intrinsics.layout import is_word, one_line
 from selfrag.intrinsics.query_rewrite import RewriteResult
 from selfrag.intrinsics.sentences import judged_turn
-from selfrag.intrinsics.state import Conversation, Passages, State
+from selfrag.intrinsics.state import State
 
 COMPLIES = "Does the last message comply with the policy? Reply with one word: Yes, No or Ambiguous."
 FACTS = (
@@ -30,7 +30,7 @@ CORRECT = (
 
 @dataclass(frozen=True, slots=True)
 class RiskResult(YesNoResult):
-    """Whether there is a risk. Its truth value is `is_risk`."""
+    """Whether there is a risk, which is its truth value."""
 
     label = key = "risk"
 
@@ -38,11 +38,6 @@ class RiskResult(YesNoResult):
     def risk(self) -> float | None:
         """Probability of the risk; None where undefined."""
         return self.probability
-
-    @property
-    def is_risk(self) -> bool:
-        """Whether the risk is at least as probable as not; False where undefined."""
-        return self.holds
 
 
 def _scoring(state: State) -> str:
@@ -66,40 +61,35 @@ class Guardian(Capability[RiskResult]):
     result_type = RiskResult
 
     @classmethod
-    def state(cls, conversation: Conversation, passages: Passages | None = None, **arguments: str) -> State:
-        """The checked input, with the texts of criterion and scoring schema in the place of their names.
+    def check(cls, state: State) -> None:
+        """Refuse what makes no sense.
 
         Raises:
-            UserError: it makes no sense, or a criterion is one word that is no name of `CRITERIA`.
+            UserError: see `Needs.check`; a criterion of its own kind of turn, or a word that is no name of `CRITERIA`.
         """
-        state = super().state(conversation, passages, **arguments)
+        super().check(state)
         given = state.arguments["criteria"]
         criterion = CRITERIA.get(named(given))
-        if criterion is None and len(given.split()) < 2:
-            raise UserError(f"guardian: unknown criterion {given!r:.60}; known: {', '.join(CRITERIA)}; or a sentence")
         if criterion is not None:
             documents = Documents.REQUIRED if criterion.passages else Documents.OPTIONAL
             needs = replace(cls.needs, ends_with=criterion.ends_with, documents=documents)
             needs.check(f"guardian, {named(given)}", state)
+        elif len(given.split()) < 2:
+            raise UserError(f"guardian: unknown criterion {given!r:.60}; known: {', '.join(CRITERIA)}; or a sentence")
+
+    @classmethod
+    def filled(cls, state: State) -> State:
+        """The state with the texts of criterion and scoring schema."""
         last = "user_prompt" if state.messages[-1].role == "user" else "assistant_response"
-        filled = guardian_arguments(given, state.arguments.get("scoring_schema") or last)
-        return replace(state, arguments=filled)
+        asked = state.arguments.get("scoring_schema") or last
+        return replace(state, arguments=guardian_arguments(state.arguments["criteria"], asked))
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyResult(JudgmentResult):
-    """Whether a turn complies with a policy; the third label is `ambiguous`. Its truth value is `is_compliant`."""
+class PolicyResult(YesNoResult):
+    """Whether a turn complies with a policy, which is its truth value; the judgment may also be `ambiguous`."""
 
-    @property
-    def is_compliant(self) -> bool:
-        """Whether `compliant` is the most probable label; False where undefined."""
-        return self.judgment is not None and self.judgment.label == "compliant"
-
-    def __bool__(self) -> bool:
-        return self.is_compliant
-
-    def _values(self) -> dict[str, object]:
-        return {"compliant": self.is_compliant, "judgment": self.judgment}
+    label = key = "compliant"
 
 
 class PolicyGuardrails(Capability[PolicyResult]):
@@ -124,10 +114,6 @@ class FactualityDetection(Capability[RiskResult]):
     result_type = RiskResult
 
 
-def _quiet(text: str) -> bool:
-    return text.strip(" .\"'").casefold() == NOTHING
-
-
 @dataclass(frozen=True, slots=True)
 class CorrectionResult(RewriteResult):
     """A corrected reply; the original where nothing is wrong."""
@@ -136,7 +122,7 @@ class CorrectionResult(RewriteResult):
     def of(cls, reflection: Reflection) -> CorrectionResult:
         """The correction, or the original."""
         original, text = reflection.state.response or "", reflection.text
-        kept = text is None or _quiet(text)
+        kept = text is None or is_word(text, NOTHING)
         return cls(reflection.diagnostics, original, original if kept else str(text), text is not None)
 
 
@@ -152,7 +138,7 @@ class FactualityCorrection(Capability[CorrectionResult]):
         "correction",
         CORRECT,
         CORRECTED,
-        lambda state, text: "correct" if _quiet(text) else "corrected",
+        lambda state, text: "correct" if is_word(text, NOTHING) else "corrected",
         documents=True,
         max_tokens=512,
         place=judged_turn,

@@ -17,6 +17,11 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def is_word(text: str, word: str) -> bool:
+    """Whether a text says this word and nothing else; case, quotes and full stops aside."""
+    return text.strip(" .\"'").casefold() == word.casefold()
+
+
 def indented(text: str) -> str:
     """The text with all lines but the first indented by two spaces."""
     return "\n  ".join(text.splitlines())

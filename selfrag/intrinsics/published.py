@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import PurePosixPath
 from types import MappingProxyType
 
@@ -43,88 +45,15 @@ class Repository:
         return f"{self.pinned}/{folder}" if folder else self.pinned
 
 
-def _same(*names: str, **others: str) -> Mapping[str, str]:
-    return MappingProxyType({**{name: name for name in names}, **others})
+_DATA = json.loads(files("selfrag.intrinsics.dialects").joinpath("data", "published.json").read_text(encoding="utf-8"))
 
-
-_GRANITE_4 = ("granite-4.0-micro", "granite-4.1-3b", "granite-4.1-8b", "granite-4.1-30b")
-_PAPER = {
-    "query_rewrite": "rag-query-rewrite",
-    "uncertainty": "uncertainty",
-    "hallucination_detection": "rag-hallucination-detection",
-    "answerability": "rag-answerability-prediction",
-    "citation_generation": "rag-citation-generation",
-}
-
-REPOSITORIES: tuple[Repository, ...] = (
-    Repository(
-        "ibm-granite/granitelib-rag-r1.0",
-        "mellea",
-        _GRANITE_4,
-        _same(
-            *("answerability", "hallucination_detection", "query_clarification", "query_rewrite"),
-            citation_generation="citations",
-        ),
-        revision="2f0b2c79c6731068625aca8045c2eb2e8912b353",
-    ),
-    Repository(
-        "ibm-granite/granitelib-core-r1.0",
-        "mellea",
-        _GRANITE_4,
-        _same("uncertainty", requirement_check="requirement-check", context_attribution="context-attribution"),
-        revision="d0a2a96a4cd07e96f0fe7ca29a42bfe088299d43",
-        licence="Apache-2.0",
-    ),
-    Repository(
-        "ibm-granite/granitelib-guardian-r1.0",
-        "mellea",
-        _GRANITE_4,
-        _same(
-            guardian="guardian-core",
-            policy_guardrails="policy-guardrails",
-            factuality_detection="factuality-detection",
-            factuality_correction="factuality-correction",
-        ),
-        revision="773b254e98f993a605ec4b6259634906e0e64e8e",
-        licence="Apache-2.0",
-    ),
-    Repository(
-        "ibm-granite/granitelib-rag-r1.0",
-        "mellea",
-        _GRANITE_4[:1],
-        _same("context_relevance"),
-        revision="2f0b2c79c6731068625aca8045c2eb2e8912b353",
-    ),
-    Repository(
-        "ibm-granite/granite-3.3-8b-rag-agent-lib",
-        "granite-3.3",
-        ("granite-3.3-8b-instruct",),
-        _same(
-            *("query_rewrite", "hallucination_detection", "citation_generation"),
-            *("answer_relevance_classifier", "answer_relevance_rewriter"),
-            uncertainty="certainty",
-            answerability="answerability_prediction",
-            context_relevance="context_relevancy",
-        ),
-        folder="{adapter}_lora",
-    ),
-    *(
-        Repository(
-            f"ibm-granite/granite-3.2-8b-lora-{name}",
-            "granite-3.2",
-            ("granite-3.2-8b-instruct",),
-            _same(**{intrinsic: name}),
-            folder="",
-        )
-        for intrinsic, name in _PAPER.items()
-    ),
+REPOSITORIES: tuple[Repository, ...] = tuple(
+    Repository(**{**row, "bases": tuple(row["bases"])}) for row in _DATA["repositories"]
 )
-"""Where the adapters of the public libraries are. The commits are those that mellea 0.8.0 pins (Apache-2.0)."""
+"""Where the adapters of the public libraries are, with the commits that mellea 0.8.0 pins."""
 
-SWITCHES: Mapping[str, str] = MappingProxyType(
-    {f"ibm-granite/granite-switch-4.1-{size}-preview": f"granite-4.1-{size}" for size in ("3b", "8b", "30b")}
-)
-"""Granite Switch checkpoints and their base models; no source names a commit."""
+SWITCHES: tuple[str, ...] = tuple(_DATA["switches"])
+"""Granite Switch checkpoints; no source names a commit."""
 
 EMBEDDED: Mapping[str, str] = MappingProxyType(
     {intrinsic: name for one in REPOSITORIES[:3] for intrinsic, name in one.adapters.items()}

@@ -10,6 +10,7 @@ from selfrag.intrinsics.capability import Capability, Documents, Needs, Result
 from selfrag.intrinsics.chat import TextCodec
 from selfrag.intrinsics.contract import Reflection
 from selfrag.intrinsics.labels import CLEAR
+from selfrag.intrinsics.layout import is_word
 from selfrag.intrinsics.state import State
 
 NOTHING = "CLEAR"
@@ -23,7 +24,7 @@ TASK = (
 
 def _label(state: State, text: str) -> str:
     del state
-    return "clear" if text.strip(" .\"'").casefold() == NOTHING.casefold() else "unclear"
+    return "clear" if is_word(text, NOTHING) else "unclear"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -179,6 +179,7 @@ class IntrinsicReflector:
         name: str | None = None,
         cost: Cost | None = None,
         context: Literal["segment", "answer"] = "segment",
+        arguments: Mapping[str, str] | None = None,
     ) -> None:
         """A reflector of an intrinsic.
 
@@ -189,7 +190,14 @@ class IntrinsicReflector:
                 adapter judges; everything else is written text.
             context: what is judged of an answer while it is written: the new segment alone, or the segment with the
                 answer before it in sight (places in earlier segments then do not count).
+            arguments: what the intrinsic asks for, such as `requirement`, for every state.
+
+        Raises:
+            UserError: an argument that the intrinsic needs is missing.
         """
+        self.arguments = dict(arguments or {})
+        if missing := [one for one in capability.needs.arguments if not self.arguments.get(one)]:
+            raise UserError(f"{capability.name} needs {missing[0]!r}; give it to IntrinsicReflector by arguments=")
         self.capability = capability
         self.executor: Any = capability.executor
         self.role: Role = capability.role
@@ -201,11 +209,16 @@ class IntrinsicReflector:
         """One reflection a state. Yields engine requests if the executor is over an engine; else asks and waits."""
         if not hasattr(self.executor, "steps"):
             return self.run(states)
-        return (yield from self.capability.steps(states))
+        return (yield from self.capability.steps([self._filled(state) for state in states]))
 
     def run(self, states: Sequence[State]) -> list[Reflection]:
         """The same, with IO; on an executor over an engine, the engine must not be in use."""
-        return self.capability.reflections(states)
+        return self.capability.reflections([self._filled(state) for state in states])
+
+    def _filled(self, state: State) -> State:
+        if not self.arguments:
+            return state
+        return self.capability.filled(replace(state, arguments=self.arguments))
 
 
 def _cost(capability: Capability[Any]) -> Cost:

@@ -29,6 +29,7 @@ from selfrag.intrinsics.criteria import CRITERIA, guardian_arguments
 from selfrag.intrinsics.dialects.registry import Options, codec, switch_codecs
 from selfrag.intrinsics.execution.endpoint import Call, ConstraintMode, body
 from selfrag.intrinsics.published import EMBEDDED, REPOSITORIES, find_published
+from selfrag.intrinsics.reflectors import IntrinsicReflector
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.loading import resolve_adapter
 
@@ -90,7 +91,7 @@ REWRITER = {key: str(value) for key, value in RELEVANCE.items() if "judgment" no
     ("kind", "arguments", "reply", "expected"),
     [
         (FactualityDetection, {}, {"score": "yes"}, {"risk": 1.0}),
-        (PolicyGuardrails, {"policy_text": "No names."}, {"score": "Ambiguous"}, {"compliant": False}),
+        (PolicyGuardrails, {"policy_text": "No names."}, {"score": "Ambiguous"}, {"compliant": 0.0}),
         (FactualityCorrection, {}, {"correction": "Two parts."}, {"rewrite": "Two parts.", "changed": True}),
         (FactualityCorrection, {}, {"correction": "none"}, {"rewrite": TALK[-1].content, "changed": False}),
         (AnswerRelevanceClassifier, {}, RELEVANCE, {"relevant": 0.0, "category": "Too vague or generic"}),
@@ -143,6 +144,15 @@ def test_attributions_are_in_passages_and_earlier_turns_the_most_important_first
 def test_what_makes_no_sense_is_refused(kind, turns, arguments, message):
     with pytest.raises(UserError, match=message):
         kind.state(turns, **arguments)
+
+
+def test_a_gate_of_the_beam_is_told_its_criterion():
+    executor = scoring(yes=0.75, no=0.25)
+    with pytest.raises(UserError, match="guardian needs 'criteria'; give it to IntrinsicReflector"):
+        IntrinsicReflector(Guardian(executor))
+    (found,) = IntrinsicReflector(Guardian(executor), arguments={"criteria": "harm"}).run([State(TALK)])
+    assert found.judgments[0].score == pytest.approx(0.25)
+    assert CRITERIA["harm"].text in executor.requests[0].prompt.messages[0].content
 
 
 def test_a_category_without_a_method_is_refused():

@@ -32,8 +32,6 @@ from selfrag.intrinsics.dialects.replies import TOP_LOGPROBS, Binding, from_scor
 
 ONE_DOCUMENT = "{document_content}"
 _SERVER_DOCUMENTS = "documents"
-PLAIN, ACTIVATED = "adapter", "activated adapter"
-"""What judges where an adapter does, see `selfrag.intrinsics.capability.Result.execution`."""
 
 
 def arguments(spec: Spec, state: State, seen: NumberedState, defaults: Mapping[str, str]) -> dict[str, str]:
@@ -154,7 +152,7 @@ class ChatCodec:
     # the request exactly as published
     exact: bool = True
     adapter: str | None = None  # name of the adapter on the server; None for the base model
-    embedded: str | None = None  # `PLAIN` or `ACTIVATED` for an adapter inside a Granite Switch checkpoint
+    embedded: str | None = None  # `Result.execution` of an adapter inside a Granite Switch checkpoint
 
     @property
     def intrinsic(self) -> str:

@@ -21,7 +21,7 @@ from selfrag.intrinsics.catalog import PUBLISHED as DIALECTS
 from selfrag.intrinsics.catalog import SWITCH
 from selfrag.intrinsics.contract import Scope
 from selfrag.intrinsics.criteria import guardian_arguments
-from selfrag.intrinsics.dialects.chat import ACTIVATED, PLAIN, ChatCodec
+from selfrag.intrinsics.dialects.chat import ChatCodec
 from selfrag.intrinsics.dialects.completion import DATE, CompletionCodec, System, completion_specs
 from selfrag.intrinsics.dialects.io_yaml import Spec, load_spec, read_spec
 from selfrag.intrinsics.dialects.replies import Binding, Shape
@@ -303,7 +303,8 @@ def embedded(made: ChatCodec, name: str, *, activated: bool) -> ChatCodec:
     """
     extra = {**(made.spec.parameters.get("extra_body") or {}), "chat_template_kwargs": {"adapter_name": name}}
     spec = replace(made.spec, name=name, model=None, parameters={**made.spec.parameters, "extra_body": extra})
-    return replace(made, dialect=SWITCH, spec=spec, adapter=None, embedded=ACTIVATED if activated else PLAIN)
+    kind = "activated adapter" if activated else "adapter"
+    return replace(made, dialect=SWITCH, spec=spec, adapter=None, embedded=kind)
 
 
 def switch_codecs(folder: Path, options: Options | None = None) -> dict[str, ChatCodec]:

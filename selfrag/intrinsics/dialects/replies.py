@@ -36,6 +36,7 @@ from selfrag.intrinsics.dialects.output import (
     word_distribution,
 )
 from selfrag.intrinsics.labels import CITED, in_set
+from selfrag.intrinsics.layout import is_word
 from selfrag.intrinsics.sentences import judged_turn, last_query, merged
 from selfrag.intrinsics.state import State
 from selfrag.reflection.labels import LabelSet, Role
@@ -243,7 +244,7 @@ def _text(binding: Binding, output: Output) -> tuple[tuple[Finding, ...], str | 
 def _first(binding: Binding, site: Site, text: str) -> bool:
     """Whether the first label is meant: the quiet text was written, or, where there is none, something new."""
     if binding.quiet is not None:
-        return text.strip(" .\"'").casefold() == binding.quiet.casefold()
+        return is_word(text, binding.quiet)
     return text.casefold().split() != site.text.casefold().split()
 
 
