@@ -37,18 +37,29 @@ def rows(
     given: Annotated[
         list[str],
         typer.Argument(
-            help="FORMAT=FILE, repeatable; formats: squad2, mtrag, mtrag_rewrite, ragtruth, mmlu, run, alce,"
-            " longbench_cite",
+            help="FORMAT=FILE, repeatable; formats: squad2, mtrag, mtrag_rewrite, ragtruth, answers, mmlu, choices,"
+            " run, alce, longbench_cite",
             metavar="FORMAT=FILE",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="folder of the rows, for `selfrag eval intrinsics --data`")],
     part: Annotated[Literal["dev", "train"], typer.Option(help="rows to measure on, or to train on")] = "dev",
+    judge: Annotated[
+        str | None, typer.Option(help="judge of entailment that labels the sentences of answers, such as nli:MODEL")
+    ] = None,
+    check: Annotated[
+        str | None,
+        typer.Option(help="leave out rows of answerability whose label this chat model, MODEL@URL, does not give"),
+    ] = None,
 ) -> None:
-    """Make rows of the intrinsics from the public files of the paper's benchmarks."""
+    """Make rows of the intrinsics from the public files of the paper's benchmarks, or from answers of a run."""
+    from selfrag.evaluation.metrics.entailment import load_entailment
     from selfrag.experiments.intrinsics.benchmarks import parse, write_rows
+    from selfrag.experiments.intrinsics.labelling import Labelling
+    from selfrag.experiments.intrinsics.subjects import prompted
 
-    for line in write_rows([parse(one) for one in given], out, part):
+    label = Labelling(None if judge is None else load_entailment(judge), None if check is None else prompted(check))
+    for line in write_rows([parse(one) for one in given], out, part, label):
         typer.echo(printable(line))
 
 

@@ -52,9 +52,13 @@ CODEC = LabelCodec("entailment", ENTAILMENT, lambda state: TASK, judged_turn)
 """Lays premise and hypothesis out so that neither can pose as the question."""
 
 
-def _state(pair: Pair) -> State:
+QUESTION = Message("user", "Write one factual sentence.")
+"""Before a hypothesis, since reflection tokens judge what answers an instruction; critics have the same words."""
+
+
+def _state(pair: Pair, *before: Message) -> State:
     premise, hypothesis = pair
-    return State((Message("assistant", hypothesis),), (Passage("premise", premise, ""),))
+    return State((*before, Message("assistant", hypothesis)), (Passage("premise", premise, ""),))
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ class FaithfulEntailment:
 
     def entails(self, pairs: Sequence[Pair]) -> Verdicts:
         """Sentences that claim nothing do not count; None where no sentence or not every one could be judged."""
-        found = self.intrinsic.reflections([_state(pair) for pair in pairs])
+        found = self.intrinsic.reflections([_state(pair, QUESTION) for pair in pairs])
         return [_all_faithful(self.intrinsic.result(one)) for one in found]
 
 

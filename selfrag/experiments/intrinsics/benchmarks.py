@@ -11,6 +11,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any, TypeAlias
 from retrieval.splitting import sentences
 from selfrag.errors import UserError
 from selfrag.evaluation.normalisation import lifted
+from selfrag.experiments.intrinsics.labelling import Labelling, Row
 from selfrag.intrinsics.sentences import rules
 from selfrag.intrinsics.state import same_question
 from selfrag.jsonl import write_jsonl
@@ -27,7 +29,7 @@ from selfrag.training.intrinsics.certainty import parse_row
 from selfrag.training.intrinsics.rows import STEMS, parser
 from selfrag.training.public_rows import Raw, UnusableError, identifier, objects, raw_rows, text, value
 
-Row: TypeAlias = dict[str, Any]
+UNLABELLED = Labelling()
 Read: TypeAlias = Callable[[Raw, Path], Iterator[Row]]
 """Rows of one record of the file at a path; raises `UnusableError` for a record that is none of the benchmark's."""
 
@@ -298,33 +300,89 @@ def _contexts(path: Path) -> dict[str, Mapping[str, Any]]:
     return {identifier(raw.record, "idx"): raw.record for raw in raw_rows(path)}
 
 
+def _choices(raw: Raw, path: Path) -> Iterator[Row]:
+    """Multiple choice of section 3.3 as on the hub: eleven of its sets in eight schemas, named after the file.
+
+    ARC-Easy, OpenBookQA, CommonsenseQA and RiddleSense: {"question" or "question_stem": "..", "choices": {"text": [..],
+    "label": [..]}, "answerKey": "A"}; PIQA, SocialIQA, MedMCQA, Fig-QA, BIG-bench, CODAH and DREAM: their own.
+    """
+    found: tuple[Any, Any, Any]  # question, options, place of the right one
+    match raw.record:
+        case {"choices": _, "answerKey": key}:
+            options = objects(raw.record, "choices")
+            question = raw.record.get("question_stem") or value(raw.record, "question")
+            names = [text(one, "label") for one in options]
+            found = question, [text(one, "text") for one in options], names.index(key) if key in names else -1
+        case {"goal": question, "sol1": one, "sol2": two, "label": right}:
+            found = question, [one, two], right
+        case {"context": context, "question": question, "answerA": a, "answerB": b, "answerC": c, "label": right}:
+            found = f"{context} {question}", [a, b, c], int(right) - 1 if str(right).isdigit() else -1
+        case {"question": question, "opa": a, "opb": b, "opc": c, "opd": d, "cop": right}:
+            found = question, [a, b, c, d], right
+        case {"startphrase": question, "ending1": one, "ending2": two, "labels": right}:
+            found = question, [one, two], right
+        case {"inputs": question, "multiple_choice_targets": [*options], "multiple_choice_scores": [*scores]}:
+            found = question, options, scores.index(1) if scores.count(1) == 1 else -1
+        case {"question_propmt": question, "candidate_answers": [*options], "correct_answer_idx": right}:
+            found = question, options, right
+        case {"dialogue": [*said], "question": question, "choice": [*options], "answer": answer}:
+            found = "\n".join(map(str, [*said, question])), options, options.index(answer) if answer in options else -1
+        case _:
+            raise UserError(f"no multiple choice in a row with {', '.join(map(repr, list(raw.record)[:12]))}")
+    question, options, right = found
+    if type(right) is not int or not 0 <= right < min(len(options), len(ascii_uppercase)):
+        raise UnusableError("a question without one right option")
+    name = path.name.partition(".")[0]
+    row = {"id": f"{name}-{raw.key}", "dataset": name, "question": question, "options": options}
+    yield row | {"label": ascii_uppercase[right]}
+
+
 def _run(raw: Raw, path: Path) -> Iterator[Row]:
     """A model's own short answers: a file of records of `selfrag eval run --traces`, scored by `contains`.
 
     {"id": "..", "text": "..", "scores": {"contains": [1.0, 1.0], ..}, "trace": {"best": 4, "nodes": [..], ..}, ..}
     """
+    trace, row = _recorded(raw, path)
     scored = value(raw.record, "scores")
-    if raw.record.get("error") or not text(raw.record, "text").strip():
-        raise UnusableError("an item without an answer")
     if "contains" not in scored:
         raise UnusableError("an answer that `contains` does not score")
-    try:
+    with _traced():
+        score, right = trace["nodes"][trace["best"]]["path_score"], scored["contains"][0] == 1.0
+    yield row | {"answer": raw.record["text"], "score": score, "right": right}
+
+
+def _answers(raw: Raw, path: Path) -> Iterator[Row]:
+    """The same records with answers of any length, whose sentences are for a judge to label."""
+    _, row = _recorded(raw, path)
+    said = raw.record["text"]
+    if not row["documents"]:
+        raise UnusableError("an answer without passages")
+    yield row | {
+        "conversation": [*row["conversation"], {"role": "assistant", "content": said}],
+        "label_level": "sentence",
+        "sentences": [{"begin": begin, "end": end, "label": "NA"} for begin, end in sentences(said, rules)],
+    }
+
+
+def _recorded(raw: Raw, path: Path) -> tuple[Mapping[str, Any], Row]:
+    """The trace of a record, and a row with its question and passages."""
+    if raw.record.get("error") or not text(raw.record, "text").strip():
+        raise UnusableError("an item without an answer")
+    with _traced():
         trace = raw.record["trace"]
-        nodes, best, question = trace["nodes"], trace["best"], trace["question"]
         passages = {p["id"]: p for decision in trace["decisions"] for p in decision["passages"]}
         documents = [{"doc_id": key, "title": p["title"], "text": p["text"]} for key, p in passages.items()]
-        score, right = nodes[best]["path_score"], scored["contains"][0] == 1.0
+        asked = _user(trace["question"])
+    row = {"id": identifier(raw.record, "id"), "dataset": path.name.partition(".")[0]}
+    return trace, row | {"conversation": asked, "documents": documents}
+
+
+@contextmanager
+def _traced() -> Iterator[None]:
+    try:
+        yield
     except (KeyError, TypeError, IndexError) as error:
         raise UserError(f"no trace of an answer ({error!r:.60}); run with --traces") from error
-    yield {
-        "id": identifier(raw.record, "id"),
-        "dataset": path.name.partition(".")[0],
-        "conversation": _user(question),
-        "documents": documents,
-        "answer": raw.record["text"],
-        "score": score,
-        "right": right,
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +400,9 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     Benchmark("mtrag", "answerability", _mtrag),
     Benchmark("mtrag_rewrite", "query_rewrite", _mtrag_rewrite),
     Benchmark("ragtruth", "hallucination_detection", _ragtruth),
+    Benchmark("answers", "hallucination_detection", _answers),
     Benchmark("mmlu", "uncertainty", _mmlu),
+    Benchmark("choices", "uncertainty", _choices),
     Benchmark("run", "uncertainty", _run),
     Benchmark("alce", "citation_generation", _alce, "data"),
     Benchmark("longbench_cite", "citation_generation", _longbench),
@@ -373,26 +433,33 @@ def parse(given: str) -> tuple[Benchmark, Path]:
     return named(name), Path(path)
 
 
-def write_rows(given: Sequence[tuple[Benchmark, Path]], out: Path, part: str) -> list[str]:
+def write_rows(
+    given: Sequence[tuple[Benchmark, Path]], out: Path, part: str, label: Labelling = UNLABELLED
+) -> list[str]:
     """Write files that `selfrag eval intrinsics --data` and `selfrag train adapter --data` read.
 
     Args:
         given: files by format; those of one intrinsic go into one file, in this order.
         out: folder of the files, `STEM_PART.jsonl`.
         part: as in `read_benchmark`.
+        label: who labels the rows, or checks them.
 
     Returns:
         A line for each file that was read: its rows, and what was left out and why.
 
     Raises:
-        UserError: as `read_benchmark`, a file gives no row, an id occurs twice, or a file is there already.
+        UserError: as `read_benchmark`, a file gives no row, an id occurs twice, a file is there already, or nobody
+            labels rows that need it.
     """
     said: list[str] = []
+    if label.judge is None and any(form.read is _answers for form, _ in given):
+        raise UserError("answers of a run have no labels; give a judge with --judge, such as nli:MODEL")
     for intrinsic in dict.fromkeys(form.intrinsic for form, _ in given):
         target = out / f"{STEMS[intrinsic]}_{part}.jsonl"
         if target.exists():
             raise UserError(f"{target} is there already; delete it, or give another folder")
-        write_jsonl(target, _told([one for one in given if one[0].intrinsic == intrinsic], part, target, said))
+        rows = _told([one for one in given if one[0].intrinsic == intrinsic], part, target, said)
+        write_jsonl(target, label(intrinsic, rows, said))
     return said
 
 

@@ -14,7 +14,7 @@ from retrieval.atomic import write_json, write_text
 from retrieval.passage import Passage, Retriever
 from selfrag.errors import UserError, VocabularyError, require
 from selfrag.evaluation.metrics.alce import Entails
-from selfrag.evaluation.metrics.entailment import executor_of, load_entailment, load_grader, remembered
+from selfrag.evaluation.metrics.entailment import load_entailment, load_grader, remembered
 from selfrag.experiments.intrinsics.calibration import UNCERTAINTY_PART, evaluate_certainty
 from selfrag.experiments.intrinsics.flows import (
     BM25,
@@ -37,7 +37,7 @@ from selfrag.experiments.intrinsics.measures import (
     evaluate_hallucination,
 )
 from selfrag.experiments.intrinsics.rewriting import REWRITE_PART, Writing, evaluate_rewrite
-from selfrag.experiments.intrinsics.subjects import ADAPTED, PROMPTED, UNTRAINED, Beside, Subject, worked
+from selfrag.experiments.intrinsics.subjects import ADAPTED, PROMPTED, UNTRAINED, Beside, Subject, prompted, worked
 from selfrag.experiments.report_tables import Section, markdown
 from selfrag.intrinsics.answerability import Answerability
 from selfrag.intrinsics.catalog import dialects, find
@@ -128,7 +128,8 @@ def evaluate(settings: Settings, out: Path | None = None) -> list[Section]:
     adapters = found_adapters(settings.adapters) if settings.adapters is not None else None
     followups = _followups(settings) if {REWRITE_PART, FLOWS_PART} & set(settings.parts) else ([], None)
     grader = None if settings.grader is None else load_grader(settings.grader)
-    beside = Beside(_judge(settings, out), grader, _rival(settings))
+    rival = None if settings.rival is None else prompted(settings.rival, "rival ")
+    beside = Beside(_judge(settings, out), grader, rival)
     answers = _answers(settings, out) if UNCERTAINTY_PART in settings.parts else []
     with ExitStack() as stack:
         library = stack.enter_context(
@@ -274,13 +275,6 @@ def _share_right(settings: Settings) -> float | None:
             total = sum(facts["questions"].values())
             return float(sum(facts["own_accuracy"][one] * n for one, n in facts["questions"].items()) / total)
     return None
-
-
-def _rival(settings: Settings) -> Subject | None:
-    if settings.rival is None:
-        return None
-    executor, name, _ = executor_of(settings.rival)
-    return Subject(f"rival {name}", executor)
 
 
 def _judge(settings: Settings, out: Path | None) -> Entails | None:

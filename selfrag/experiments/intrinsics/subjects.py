@@ -10,6 +10,7 @@ from typing import Any
 
 from retrieval.progress import Progress
 from selfrag.evaluation.metrics.alce import Entails
+from selfrag.evaluation.metrics.entailment import executor_of
 from selfrag.evaluation.metrics.grading import Grader
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.catalog import codec_of, find
@@ -72,6 +73,12 @@ class Subject:
     def result(self, intrinsic: str, reflection: Reflection) -> Any:
         """The typed result, as the public interface gives it."""
         return self.judge(intrinsic).result(reflection)
+
+
+def prompted(spec: str, kind: str = "") -> Subject:
+    """A model that is asked by prompts, as `executor_of` takes it; `kind` stands before its name."""
+    executor, name, _ = executor_of(spec)
+    return Subject(f"{kind}{name}", executor)
 
 
 @dataclass(frozen=True, slots=True)

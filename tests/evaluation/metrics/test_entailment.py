@@ -195,6 +195,7 @@ def test_an_endpoint_judges(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_hallucination_intrinsic_wants_every_sentence_faithful() -> None:
     def answer(request: Request) -> Completion | Failed:
         words = [site.text for site in request.sites]
+        assert request.state.query  # reflection tokens judge what answers a user
         if any("!" in word for word in words):
             return Failed("gone")
         label = {"Ann": "faithful", "Bob": "unfaithful", "Hello": "NA"}

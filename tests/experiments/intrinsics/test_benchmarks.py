@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_server import ChatServer, said
 
 from selfrag.cli.main import main
+from selfrag.experiments.intrinsics.benchmarks import parse, write_rows
+from selfrag.experiments.intrinsics.labelling import Labelling
 from selfrag.training.intrinsics.certainty import read_questions
 from selfrag.training.intrinsics.rows import read_labelled
 
@@ -198,6 +201,63 @@ def test_answers_of_a_run_are_rows_of_uncertainty(tmp_path, capsys):
     assert "an item without an answer: 1; an answer that `contains` does not score: 1" in capsys.readouterr().out
 
 
+ARC = {"id": "7", "question": "Q", "choices": {"text": ["a", "b"], "label": ["1", "2"]}, "answerKey": "2"}
+SOCIAL = {"context": "C.", "question": "Q", "answerA": "a", "answerB": "b", "answerC": "c", "label": "2"}
+MEDICAL = {"question": "Q", "opa": "a", "opb": "b", "opc": "c", "opd": "d", "cop": 1}
+CODAH = {"question_propmt": "Q", "candidate_answers": ["a", "b"], "correct_answer_idx": 1}
+DREAM = {"dialogue": ["M: Hi."], "question": "Q", "choice": ["a", "b", "c"], "answer": "b"}
+BIG = {"inputs": "Q", "multiple_choice_targets": ["a", "b"], "multiple_choice_scores": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("record", "question", "options"),
+    [
+        (ARC, "Q", 2),
+        (ARC | {"question_stem": "Stem"}, "Stem", 2),
+        ({"goal": "Q", "sol1": "a", "sol2": "b", "label": 1}, "Q", 2),
+        (SOCIAL, "C. Q", 3),
+        (MEDICAL, "Q", 4),
+        ({"startphrase": "Q", "ending1": "a", "ending2": "b", "labels": 1}, "Q", 2),
+        (BIG, "Q", 2),
+        (CODAH, "Q", 2),
+        (DREAM, "M: Hi.\nQ", 3),
+    ],
+)
+def test_multiple_choice_of_the_hub(tmp_path, record, question, options):
+    hidden = {"goal": "Q", "sol1": "a", "sol2": "b", "label": -1}
+    out = made(tmp_path, f"choices={lines(tmp_path / 'set.jsonl', [record, hidden])}", part="train")
+    (row,) = read_questions(out / "uncertainty_train.jsonl")
+    assert (row.dataset, row.question, len(row.options), row.options[row.right]) == ("set", question, options, "b")
+
+
+class Judge:
+    name = "judge"
+
+    def identity(self):
+        return {}
+
+    def entails(self, pairs):
+        return [None if "?" in said else "Goethe" in said and "By Goethe." in known for known, said in pairs]
+
+
+def test_a_judge_labels_the_sentences_of_answers(tmp_path):
+    file = lines(tmp_path / "nq_dev.jsonl", [RECORD | {"text": "Goethe did. In 1700. Or did he?"}])
+    write_rows([parse(f"answers={file}")], tmp_path, "train", Labelling(judge=Judge()))
+    (row,) = read_labelled(tmp_path / "hallucination_train.jsonl", "hallucination_detection")
+    assert row.spans == (((0, 11), "faithful"), ((12, 20), "unfaithful"), ((21, 31), "NA"))
+
+
+def test_a_checker_leaves_out_rows_whose_label_it_does_not_give(tmp_path, capsys):
+    tasks = [task(number, label) for number, label in enumerate(("ANSWERABLE", "UNANSWERABLE", "ANSWERABLE"))]
+    tokens = [("answerable", {"answerable": -0.1, "unanswerable": -2.5})]
+    with ChatServer(lambda body: said("answerable", tokens if body.get("logprobs") else None)) as server:
+        file = lines(tmp_path / "reference+RAG.jsonl", tasks)
+        assert main(["eval", "rows", f"mtrag={file}", "-o", str(tmp_path), "--check", f"m@{server.url}/v1"]) == 0
+    rows = read_labelled(tmp_path / "answerability_dev.jsonl", "answerability")
+    assert [row.id for row in rows] == ["c1<::>0", "c1<::>2"]
+    assert "left out, as m does not give their label: 1 rows" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("given", "record", "said"),
     [
@@ -210,6 +270,8 @@ def test_answers_of_a_run_are_rows_of_uncertainty(tmp_path, capsys):
         ("squad2", HUB | {"context": 3}, "'context' must be text"),
         ("alce", {"data": 1}, "no 'docs' in a row"),
         ("run", RECORD | {"trace": None}, "run with --traces"),
+        ("choices", {"question": "Q"}, "no multiple choice in a row with 'question'"),
+        ("answers", RECORD, "answers of a run have no labels; give a judge with --judge"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, capsys, given, record, said):
