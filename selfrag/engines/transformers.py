@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -54,7 +54,7 @@ class TransformersEngine:
 
     def __init__(self, model: LoadedModel, config: TransformersConfig) -> None:
         self._model: LoadedModel | None = model
-        self._config = config
+        self._config = replace(config, max_batch=1) if model.alone else config
         self._limits = Limits(
             model.max_model_len, model.vocab_size, adapters=model.adapters, activated=frozenset(model.invocations)
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -96,6 +97,8 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
+SWITCH = "granite_switch"
+"""Type of a model with adapters inside; the package of that name teaches it to transformers."""
 ATTENTION = {"full_attention", "sliding_attention"}
 
 
@@ -112,6 +115,7 @@ class LoadedModel:
     # for each activated LoRA among them the tokens from which on it acts
     invocations: dict[str, tuple[int, ...]] = field(default_factory=dict)
     trust_remote_code: bool = False  # code of the checkpoint may run
+    alone: bool = False  # sequences must run one at a time, because the model sees padding
     _name: str = ""
     _peft: Any = None
     _active: str | None = field(default=None)
@@ -207,6 +211,7 @@ def load(
     place = _device(device)
     try:
         with _quiet():
+            _learn(name)
             config = pretrained.load("AutoConfig", name, trust_remote_code=trust_remote_code)
             length = _context(config, name, max_model_len)
             module, found = pretrained.load(
@@ -223,18 +228,29 @@ def load(
     except UserError:
         raise
     except Exception as error:
-        if "granite_switch" in str(error):
-            hint = "a Granite Switch runs on the vllm engine with: pip install granite-switch"
-            raise EngineError(f"model {name!r} cannot be loaded: {hint}") from error
         raise EngineError(f"model {name!r} cannot be loaded: {reason(error)}") from error
-    if getattr(module, "_is_stateful", False) or "position_ids" not in inspect.signature(module.forward).parameters:
+    alone = config.model_type == SWITCH  # called stateful, though all it keeps is keys and values
+    if (getattr(module, "_is_stateful", False) and not alone) or "position_ids" not in inspect.signature(
+        module.forward
+    ).parameters:
         raise EngineError(f"model {name!r} ({type(module).__name__}) keeps no key-value cache; use the vllm engine")
     vocabulary = int(module.get_input_embeddings().weight.shape[0])
     eos = _eos(module, name, trust_remote_code=trust_remote_code)
-    model = LoadedModel(module, place, length, vocabulary, eos, frozenset(adapters), {}, trust_remote_code, name)
+    model = LoadedModel(module, place, length, vocabulary, eos, frozenset(adapters), {}, trust_remote_code, alone, name)
     for adapter, path in adapters.items():
         _add_adapter(model, adapter, Path(path))
     return model
+
+
+def _learn(name: str) -> None:
+    """Teach transformers the type of the model, if another package does it."""
+    file = Path(name) / "config.json"
+    record = read_json(file) if file.is_file() else None
+    if isinstance(record, dict) and record.get("model_type") == SWITCH:
+        try:
+            importlib.import_module(f"{SWITCH}.hf")
+        except ImportError as error:
+            raise EngineError(f"model {name!r} is a Granite Switch; run: pip install 'granite-switch[hf]'") from error
 
 
 def _device(device: str) -> torch.device:
