@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from copy import deepcopy
-from functools import partial
+from functools import cached_property, partial
 from threading import Lock
 from typing import Any, Protocol
 
@@ -108,7 +108,7 @@ class HFTextCodec:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokens = ReadOnlyTokenizer(tokenizer, split_special_tokens=True)
-        self._trusting = ReadOnlyTokenizer(tokenizer, split_special_tokens=False)
+        self._tokenizer = tokenizer
         self._endings: dict[frozenset[str], tuple[int, ...]] = {}
         added = {i: str(token) for i, token in tokenizer.added_tokens_decoder.items()}
         control = {i for i, surface in added.items() if surface.strip()} | set(tokenizer.all_special_ids)
@@ -119,6 +119,10 @@ class HFTextCodec:
         eos = tokenizer.eos_token_id
         (with_special,) = self._tokens.ids([""], add_special_tokens=True)
         self._bos_ids = tuple(i for i in with_special if i != eos or i == tokenizer.bos_token_id)
+
+    @cached_property
+    def _trusting(self) -> ReadOnlyTokenizer:
+        return ReadOnlyTokenizer(self._tokenizer, split_special_tokens=False)
 
     @property
     def control_ids(self) -> frozenset[int]:

@@ -142,7 +142,8 @@ class LoadedModel:
                 position_ids=positions,
                 past_key_values=cache,
                 use_cache=True,
-                logits_to_keep=1,
+                # By its number: for a slice of columns, torch copies the output layer once for each row.
+                logits_to_keep=torch.tensor([ids.shape[1] - 1], device=ids.device),
             )
         except Exception as error:
             raise EngineError(f"the model failed on {ids.shape[0]} x {ids.shape[1]} tokens: {reason(error)}") from error
