@@ -55,7 +55,8 @@ class Race:
 
     paces: tuple[Pace, ...]  # of the ways
     prompt_tokens: int  # of all cases
-    computed_tokens: int  # those of them that ours had to compute, prefixes being shared
+    computed_tokens: int  # those of them that ours computed, prefixes being shared
+    least_tokens: int  # the fewest that must be computed
     # what ours spends its time in, name to share, the dearest first; by one more run, profiled
     operators: dict[str, float]
     settings: dict[str, Any]  # of ours
@@ -68,6 +69,7 @@ class Race:
             "cases": len(ours.labels),
             "prompt_tokens": self.prompt_tokens,
             "computed_tokens": self.computed_tokens,
+            "least_tokens": self.least_tokens,
             "operators": self.operators,
             "paces": [
                 {
@@ -167,7 +169,7 @@ def race(
     from critic.student.prompt import read_card
     from selfrag.loading import load_tokenizer
     from selfrag.provenance import machine
-    from speed.timing import serve
+    from speed.timing import least_tokens, serve
 
     whole("repeats", repeats)
     model_dir = resolve_critic(name)
@@ -203,8 +205,9 @@ def race(
         labels, count = _generated(plain.llm, codec, cases, ANSWER_TOKENS, to_the_end=to_the_end)
         paces.append(Pace(name, time.perf_counter() - started, labels, count))
     plain.engine.close()
-    tokens = sum(len(codec.prompt(case).ids) for case in cases)
-    return Race(tuple(paces), tokens, computed, operators, settings, machine())
+    prompts = [codec.prompt(case).ids for case in cases]
+    tokens, least = sum(map(len, prompts)), least_tokens(prompts)
+    return Race(tuple(paces), tokens, computed, least, operators, settings, machine())
 
 
 def _ours(critic: StudentCritic, cases: Sequence[Case]) -> Pace:
@@ -288,7 +291,8 @@ def main() -> int:
         for pace in found.paces
     ]
     print(markdown(header, rows))
-    print(f"\n{found.prompt_tokens} prompt tokens, {found.computed_tokens} of them computed by ours; its time:")
+    over = f"{found.computed_tokens / found.least_tokens:.2f} times the least ({found.least_tokens})"
+    print(f"\n{found.prompt_tokens} prompt tokens, {found.computed_tokens} of them computed by ours, {over}; its time:")
     print(", ".join(f"{name} {share:.0%}" for name, share in found.operators.items()))
     return 0
 

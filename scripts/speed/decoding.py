@@ -31,6 +31,7 @@ from speed.timing import (
     Served,
     Work,
     answer_all,
+    least_tokens,
     prompting_of,
     race,
     ratio,
@@ -110,6 +111,7 @@ class FormReport:
     ours: Series  # on all questions
     floor: Series  # the same requests in one call
     over_floor: Ratio  # time of ours over that of the floor
+    least_tokens: int  # fewest prompt tokens that ours could compute
     rivals: tuple[Series, ...]  # ours, the faithful and the kind rival on the same few questions
     # name of a rival to its time over ours, on the same few questions and per question against all of ours
     faster: dict[str, tuple[Ratio, float]]
@@ -163,7 +165,7 @@ class Bench:
         for served in (self.cached, self.plain):  # the first steps of an engine are slow
             answer_all(items[:2], self.prompting, form.policy, served.engine)
         self.say(f"{form.name}: ours against the floor, {sizes.questions} questions, {sizes.repeats} rounds")
-        pair, answers = self._floor(form, items[: sizes.questions], sizes.repeats)
+        pair, least, answers = self._floor(form, items[: sizes.questions], sizes.repeats)
         self.say(f"{form.name}: rivals, {sizes.rivals} questions, {sizes.rounds} rounds")
         rivals = self._rivals(form, items[: sizes.rivals], sizes.rounds)
         self.say(f"{form.name}: ablations, {sizes.ablated} questions, {sizes.rounds} rounds")
@@ -174,6 +176,7 @@ class Bench:
             ours=ours,
             floor=floor,
             over_floor=ratio(ours, floor),
+            least_tokens=least,
             rivals=tuple(rivals.values()),
             faster={
                 name: (ratio(series, rivals["ours"]), ours.speed / series.speed)
@@ -190,7 +193,7 @@ class Bench:
     def _ours(self, form: Form, items: Sequence[Item]) -> Run:
         return answer_all(items, self.prompting, form.policy, self.cached.engine)
 
-    def _floor(self, form: Form, items: Sequence[Item], repeats: int) -> tuple[dict[str, Series], list[Answer]]:
+    def _floor(self, form: Form, items: Sequence[Item], repeats: int) -> tuple[dict[str, Series], int, list[Answer]]:
         recording = Recording(self.cached.engine)
         answers: list[Answer] = []
 
@@ -206,7 +209,8 @@ class Bench:
             work = Work(len(generated), prompts, 0, sum(generated))
             return Run(seconds, ("",) * len(items), work)
 
-        return race({"ours": ours, "floor": floor}, repeats, self._prepare), answers
+        pair = race({"ours": ours, "floor": floor}, repeats, self._prepare)
+        return pair, least_tokens(request.prompt_ids for request in recording.requests), answers
 
     def _rivals(self, form: Form, items: Sequence[Item], rounds: int) -> dict[str, Series]:
         vocabulary = self.plain.engine.limits.vocab_size
@@ -319,7 +323,11 @@ def _form(form: FormReport) -> str:
         *(_row(series, _ablation(form, series.name)) for series in form.ablations),
     ]
     head = ("run", "questions", "questions/s", "seconds", "requests", "prompt", "cached", "new tokens", "comparison")
-    return f"### {form.form} form, {form.segments:.1f} segments an answer\n\n" + aligned(head, rows)
+    computed = form.ours.work.prompt_tokens - form.ours.work.cached_tokens
+    return (
+        f"### {form.form} form, {form.segments:.1f} segments an answer\n\n{aligned(head, rows)}\n\n{computed:,} prompt"
+        f" tokens computed by ours, {computed / form.least_tokens:.2f} times the least ({form.least_tokens:,})"
+    )
 
 
 def _rival(form: FormReport, name: str) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,6 +16,7 @@ from selfrag.decoding.beam import decode
 from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.sessions import Serving
+from selfrag.engines.prefixes import common_length
 from selfrag.engines.vllm import (
     VLLMConfig,
     VLLMEngine,
@@ -31,6 +33,15 @@ from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec
 from speed.workload import Item
+
+
+def least_tokens(prompts: Iterable[Sequence[int]]) -> int:
+    """Tokens of the trie of all prompts: the fewest that must be computed where each prefix is computed once.
+
+    What a prompt holds of an earlier answer counts, although its keys and values exist already.
+    """
+    ordered = sorted(map(tuple, prompts))
+    return sum(map(len, ordered)) - sum(common_length(one, other) for one, other in pairwise(ordered))
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ def test_the_floor_does_the_same_work_as_ours(report):
             floor.prompt_tokens,
             floor.generated_tokens,
         )
+        assert 0 < form.least_tokens <= ours.prompt_tokens - ours.cached_tokens
 
 
 def test_exact_ablations_do_not_change_an_answer(report):

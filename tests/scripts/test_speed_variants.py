@@ -15,7 +15,7 @@ from selfrag.prompting import Prompting
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
 from speed.rivals import MISSING, CutAfterwards, Recording, cut, watched
-from speed.timing import answer_all
+from speed.timing import answer_all, least_tokens
 from speed.workload import Item
 
 EOS = 2
@@ -81,3 +81,8 @@ def test_an_id_that_a_dictionary_lacks_counts_as_the_official_code_counts_it():
         logprob: float
 
     assert watched({5: Entry(-0.5)}, (5, 6)) == [-0.5, MISSING]
+
+
+def test_the_least_tokens_are_those_of_the_trie():
+    """1 2 3 is computed once, then 4, 5 and 6 behind it, and 9."""
+    assert least_tokens([(1, 2, 3, 4), (9,), (1, 2, 3, 5, 6), (1, 2, 3)]) == 7
