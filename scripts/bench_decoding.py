@@ -24,6 +24,7 @@ def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     default = Sizes()
+    parser.add_argument("--official", type=Path, metavar="CLONE", help="clone of AkariAsai/self-rag, one more rival")
     parser.add_argument("--model", default="demo", help="checkpoint directory, hub name or `demo`")
     parser.add_argument("--data", type=Path, help="rows with instruction and passages; else made from the demo corpus")
     parser.add_argument("--out", type=Path, help="write everything measured as JSON")
@@ -43,7 +44,7 @@ def main() -> int:
 
     items = read_items(given.data, *sizes.items) if given.data else demo_items(*sizes.items)
     config = VLLMConfig(str(resolve_model(given.model)), kv_cache_gib=given.kv_gib)
-    report = benchmark(config, items, sizes, say)
+    report = benchmark(config, items, sizes, say, given.official)
     print(markdown(report))
     if given.out:
         given.out.write_text(json.dumps(asdict(report), indent=1) + "\n", encoding="utf-8")

@@ -23,6 +23,7 @@ from selfrag.errors import EngineError
 from selfrag.evaluation.tables import aligned
 from selfrag.prompting import Prompting
 from selfrag.provenance import machine
+from speed.official import Published
 from speed.rivals import CutAfterwards, Dictionaries, OfficialLoop, Recording, replay
 from speed.timing import (
     Ratio,
@@ -153,11 +154,13 @@ ABLATED = 5_000
 class Bench:
     """Two loaded models and the questions."""
 
+    model: str  # directory of the checkpoint
     cached: Served
     plain: Served
     prompting: Prompting
     items: Sequence[Item]
     say: Callable[[str], None]
+    official: Path | None = None  # clone of the published code
 
     def measure(self, form: Form, sizes: FormSizes) -> tuple[FormReport, list[Answer]]:
         """One form: floor, rivals, ablations; and our recorded answers."""
@@ -219,6 +222,9 @@ class Bench:
             "kind rival": OfficialLoop(self.plain.llm, self.prompting, form, min(KIND, vocabulary)),
         }
         ways: dict[str, Callable[[], Run]] = {"ours": partial(self._ours, form, items)}
+        if self.official is not None:
+            published = Published(self.official, self.model, self.plain.llm, form)
+            ways["published functions"] = partial(published.answer_all, items)
         ways |= {name: partial(loop.answer_all, items) for name, loop in loops.items()}
         return race(ways, rounds, self._prepare)
 
@@ -247,7 +253,9 @@ def _same_text(one: Series, other: Series) -> float:
     return sum(a == b for a, b in zip(one.texts, other.texts, strict=True)) / len(one.texts)
 
 
-def benchmark(config: VLLMConfig, items: Sequence[Item], sizes: Sizes, say: Callable[[str], None]) -> Report:
+def benchmark(
+    config: VLLMConfig, items: Sequence[Item], sizes: Sizes, say: Callable[[str], None], official: Path | None = None
+) -> Report:
     """Measure everything.
 
     Args:
@@ -255,6 +263,7 @@ def benchmark(config: VLLMConfig, items: Sequence[Item], sizes: Sizes, say: Call
         items: at least `sizes.items` questions and passages of each.
         sizes: how much of everything.
         say: told what is measured next.
+        official: clone of the published code, whose functions are one more rival.
 
     Raises:
         UserError: the model cannot be loaded, or a question fails.
@@ -267,7 +276,7 @@ def benchmark(config: VLLMConfig, items: Sequence[Item], sizes: Sizes, say: Call
     say("loading with and without prefix caching")
     roomy = replace(config, engine_args={**config.engine_args, "max_logprobs": LONG.rival_logprobs})
     cached, plain = serve(roomy), serve(replace(roomy, enable_prefix_caching=False))
-    bench = Bench(cached, plain, prompting, items, say)
+    bench = Bench(config.model, cached, plain, prompting, items, say, official)
     forms: list[FormReport] = []
     answers: list[Answer] = []
     for form in FORMS:

@@ -8,11 +8,13 @@ import pytest
 
 from retrieval.passage import Passage
 from selfrag.decoding.policy import Decoding
+from selfrag.errors import UserError
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
+from speed.official import Published
 from speed.rivals import OfficialLoop
-from speed.workload import Form, Item
+from speed.workload import SHORT, Form, Item
 
 pytestmark = pytest.mark.engine
 pytest.importorskip("vllm", reason="vLLM is not installed")
@@ -84,3 +86,8 @@ def test_long_form_expands_one_node_a_call_and_cuts_at_the_first_retrieval():
 def test_short_form_takes_the_best_passage():
     llm = Scripted([completion("a", -9.0, goes_on=False), completion("b", -1.0, goes_on=True)])
     assert loop(llm, 1).answer_all([ITEM]).texts == ("a",)
+
+
+def test_a_folder_without_the_published_code_is_refused(tmp_path):
+    with pytest.raises(UserError, match="give a clone"):
+        Published(tmp_path, "", None, SHORT)
