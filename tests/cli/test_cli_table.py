@@ -52,7 +52,7 @@ from selfrag.training.rows import Row, Text, Token, write_rows
 SEED = int(os.environ.get("SELFRAG_TABLE_SEED", "19"))
 """Of the cases that are drawn; another number draws others."""
 CASES = int(os.environ.get("SELFRAG_TABLE_CASES", "300"))
-LONGEST = 300
+LONGEST = 400
 """Characters of an error line, without the folder of the test and what was typed."""
 SECONDS = 20
 
