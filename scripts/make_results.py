@@ -16,7 +16,7 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from selfrag.errors import UserError
 from selfrag.evaluation.comparison import Comparison, FileResult, SystemRun, comparable, compare, read_run, run_folders
 from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.plots import draw
+from selfrag.evaluation.public_data import SETS
 from selfrag.evaluation.records import read_manifest
 from selfrag.evaluation.report import file_origin, run_origin
 from selfrag.evaluation.tables import compact, escape, markdown
@@ -253,6 +254,8 @@ class Group:
 
     digests: tuple[Digest, ...]  # of the runs
     comparison: Comparison  # of all of them
+    # the average over the files that `selfrag data make` writes; None if these are all of the files, or one
+    public: Comparison | None
 
     @property
     def picture(self) -> str | None:
@@ -318,7 +321,12 @@ def _page(folder: Path, found: Sequence[Group]) -> str:
 def _compared(group: Sequence[Digest], against: str) -> Group:
     runs = comparable([one.run for one in group])
     reference = against if len(runs) > 1 and against in [run.name for run in runs] else None
-    return Group(tuple(group), compare(runs, against=reference))
+    public = [name for name in runs[0].files if name in SETS]
+    average = None
+    if 1 < len(public) < len(runs[0].files):
+        kept = [replace(run, files={name: run.files[name] for name in public}) for run in runs]
+        average = replace(compare(kept, against=reference), tables=())
+    return Group(tuple(group), compare(runs, against=reference), average)
 
 
 def _section(group: Group, folder: str) -> str:
@@ -330,7 +338,9 @@ def _section(group: Group, folder: str) -> str:
     ran = _lines([("system", *RUN), *((one.run.name, *run_origin(one.manifest).values()) for one in group.digests)])
     entries = group.digests[0].manifest["files"]
     read = _lines([("file", *FILE), *((name, *file_origin(entries.get(name)).values()) for name in files)])
-    return "\n".join([head, picture, markdown(group.comparison), "### Where this comes from\n", ran, read])
+    public = [] if group.public is None else ["Files that `selfrag data make` writes:\n", markdown(group.public)]
+    tables = [markdown(group.comparison), *public]
+    return "\n".join([head, picture, *tables, "### Where this comes from\n", ran, read])
 
 
 RUN = tuple(run_origin({}))
