@@ -45,7 +45,7 @@ def subjects() -> dict[str, Callable[[State], Request]]:
     found: dict[str, Callable[[State], Request]] = {"interpretation": interpretation, "entailment": ENTAILMENT.encode}
     for kind in catalog():
         found[f"chat {kind.name}"] = kind.default_codec().encode
-    for dialect in DIALECTS:
+    for dialect in set(DIALECTS) - {"granite-switch"}:  # needs a template that knows adapters: test_granite.py
         for name in intrinsics_of(dialect):
             found[f"{dialect} {name}"] = codec(dialect, name, Options(find=rules)).encode
     return found
