@@ -45,7 +45,7 @@ _INTRINSICS = {
 }
 SWITCH = "granite-switch"
 """Dialect of the adapters inside Granite Switch checkpoints."""
-PUBLISHED = (
+DIALECTS = (
     *("granite-3.2", "granite-3.3", "granite-common", "granite-common-gpt-oss", "mellea", "mellea-gpt-oss"),
     SWITCH,
 )
@@ -60,7 +60,7 @@ def intrinsics() -> tuple[str, ...]:
 
 def dialects() -> tuple[str, ...]:
     """Names of all dialects, those of other packages last."""
-    return _with_plugins((DIALECT, *PUBLISHED), "selfrag.dialects")
+    return _with_plugins((DIALECT, *DIALECTS), "selfrag.dialects")
 
 
 def _with_plugins(own: Iterable[str], group: str) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ def codec_of(kind: type[Capability[Any]], dialect: str = DIALECT) -> Codec:
     """
     if dialect == DIALECT:
         return kind.default_codec()
-    make = resolve_name(_CODEC) if dialect in PUBLISHED else _registered("selfrag.dialects", dialect)
+    make = resolve_name(_CODEC) if dialect in DIALECTS else _registered("selfrag.dialects", dialect)
     if make is None:
         raise UserError(f"unknown dialect {dialect!r}; known: {', '.join(dialects())}")
     found: Codec = make(dialect, kind.name)

@@ -26,6 +26,7 @@ class Repository:
     folder: str = "{adapter}/{base}/{kind}"  # of an adapter; empty for the repository itself
     revision: str | None = None  # commit; None where no source names one
     licence: str | None = None  # of the weights; None where it was not seen
+    embedded: bool = False  # whether Granite Switch checkpoints hold its adapters, too
 
     @property
     def pinned(self) -> str:
@@ -56,7 +57,7 @@ SWITCHES: tuple[str, ...] = tuple(_DATA["switches"])
 """Granite Switch checkpoints; no source names a commit."""
 
 EMBEDDED: Mapping[str, str] = MappingProxyType(
-    {intrinsic: name for one in REPOSITORIES[:3] for intrinsic, name in one.adapters.items()}
+    {intrinsic: name for one in REPOSITORIES if one.embedded for intrinsic, name in one.adapters.items()}
 )
 """What the adapters inside these checkpoints are called, by the intrinsic's name."""
 

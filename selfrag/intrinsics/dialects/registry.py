@@ -17,8 +17,7 @@ from typing import Any, TypeAlias
 from retrieval.reading import read_json
 from retrieval.splitting import SentenceFinder, Span, sentence_finder
 from selfrag.errors import UserError, require
-from selfrag.intrinsics.catalog import PUBLISHED as DIALECTS
-from selfrag.intrinsics.catalog import SWITCH
+from selfrag.intrinsics.catalog import DIALECTS, SWITCH
 from selfrag.intrinsics.contract import Scope
 from selfrag.intrinsics.criteria import guardian_arguments
 from selfrag.intrinsics.dialects.chat import ChatCodec
@@ -206,9 +205,6 @@ _PUBLISHED = {
 }
 """What an intrinsic is called where its adapter is published, if not by its own name."""
 
-_RENAMED = {(dialect, "requirement_check"): "requirement-check" for dialect in ("mellea", SWITCH)}
-"""Adapters that a later release publishes under another name."""
-
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -255,7 +251,8 @@ def codec(dialect: str, intrinsic: str, options: Options | None = None) -> Diale
         adapter = spec.adapter if given.adapter == "" else given.adapter
         joined = dialect == "granite-3.2"
         return CompletionCodec(dialect, spec, binding, joined, find, given.exact, adapter, given.date, given.system)
-    published = _RENAMED.get((dialect, intrinsic)) or _PUBLISHED.get(intrinsic, intrinsic)
+    newest = EMBEDDED if dialect in ("mellea", SWITCH) else {}
+    published = newest.get(intrinsic) or _PUBLISHED.get(intrinsic, intrinsic)
     adapter = published if given.adapter == "" else given.adapter
     chat = chat_specs(dialect)[_file(dialect, intrinsic)]
     made = ChatCodec(dialect, chat, bind(intrinsic, chat.schema), find, given.exact, adapter)
