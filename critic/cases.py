@@ -104,7 +104,6 @@ class Critic(Protocol):
 
     def judge(self, cases: Sequence[Case]) -> list[Judgment | None]:
         """One judgment for each case, in order; None where the critic gave no label. Groups may be mixed."""
-        ...
 
 
 def check(case: Case) -> None:

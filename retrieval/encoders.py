@@ -52,11 +52,9 @@ class Encoder(Protocol):
     @property
     def card(self) -> EncoderCard:
         """Identity and settings; constant."""
-        ...
 
     def encode(self, texts: Sequence[str], batch_size: int = 64) -> NDArray[np.float32]:
         """Vectors [n, d] of n texts, in their order."""
-        ...
 
 
 @runtime_checkable
@@ -65,7 +63,6 @@ class BlockEncoder(Encoder, Protocol):
 
     def encode_blocks(self, blocks: Iterable[Sequence[str]], batch_size: int) -> Iterator[NDArray[np.float32]]:
         """The vectors of each block of texts, in the order of the blocks, as `checked_encode` gives them."""
-        ...
 
 
 def checked_encode(encoder: Encoder, texts: Sequence[str], batch_size: int) -> NDArray[np.float32]:

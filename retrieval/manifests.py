@@ -75,7 +75,6 @@ class Manifest(Protocol):
     @property
     def files(self) -> dict[str, int]:
         """Bytes by relative name."""
-        ...
 
 
 T = TypeVar("T", bound=Manifest)

@@ -93,4 +93,3 @@ class Retriever(Protocol):
 
     def __call__(self, queries: Sequence[str], k: int, /) -> Sequence[Sequence[Passage]]:
         """For each query up to `k` passages, best first."""
-        ...

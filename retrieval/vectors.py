@@ -40,16 +40,13 @@ class VectorIndex(Protocol):
 
     def __len__(self) -> int:
         """The number of vectors, n."""
-        ...
 
     @property
     def dim(self) -> int:
         """Length of a vector, d."""
-        ...
 
     def all_finite(self) -> bool:
         """Read every vector; whether all can be compared."""
-        ...
 
     def search(self, queries: Matrix, k: int, allowed: Mask | None = None) -> Hits:
         """The best rows for each of the queries [m, d].
@@ -62,7 +59,6 @@ class VectorIndex(Protocol):
         Returns:
             At most min(k, number of allowed rows) columns.
         """
-        ...
 
 
 class FlatIndex:

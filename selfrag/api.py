@@ -39,12 +39,10 @@ class Message(Protocol):
     @property
     def role(self) -> str:
         """Who speaks."""
-        ...
 
     @property
     def content(self) -> str:
         """What was said; untrusted."""
-        ...
 
 
 class Flow(Protocol):
@@ -52,11 +50,9 @@ class Flow(Protocol):
 
     def decoder(self, state: Any, engine: Any) -> Decoder:
         """The flow on one conversation, for a driver of `engine`."""
-        ...
 
     def services(self, engine: Any) -> Mapping[str, Service]:
         """What a driver needs to serve what the flow asks beside its engine."""
-        ...
 
 
 Turns: TypeAlias = Sequence[Mapping[str, Any] | Message]

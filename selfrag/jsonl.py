@@ -23,7 +23,6 @@ class Identified(Protocol):
     @property
     def id(self) -> str:
         """Unique in its file."""
-        ...
 
 
 Row = TypeVar("Row", bound=Identified)

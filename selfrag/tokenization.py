@@ -22,15 +22,12 @@ class TextCodec(Protocol):
     @property
     def bos_ids(self) -> tuple[int, ...]:
         """Ids that start every prompt (empty for models that want none)."""
-        ...
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`; never a control id, whatever the text says."""
-        ...
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids that hold no control id."""
-        ...
 
 
 class ReadOnlyTokenizer:

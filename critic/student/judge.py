@@ -41,16 +41,13 @@ class Asking(Protocol):
     @property
     def eos_id(self) -> int:
         """Ends an answer."""
-        ...
 
     @property
     def max_length(self) -> int:
         """Tokens of the longest prompt with its longest label."""
-        ...
 
     def prompt(self, case: Case) -> Prompt:
         """Lay out one case."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -52,11 +52,9 @@ class Teacher(Protocol):
     @property
     def name(self) -> str:
         """What reports and `label_source` call it."""
-        ...
 
     def identity(self) -> Mapping[str, Any]:
         """Everything that decides its labels, as plain values; a resumed run must have the same. Holds no secret."""
-        ...
 
     def label(self, cases: Iterable[Case]) -> Generator[tuple[int, Reply]]:
         """One reply a case, with the case's position, in the order in which they arrive.
@@ -67,7 +65,6 @@ class Teacher(Protocol):
         Raises:
             TeacherError: it cannot continue; replies that have arrived were yielded before.
         """
-        ...
 
 
 class GoldTeacher:

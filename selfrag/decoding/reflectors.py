@@ -65,21 +65,17 @@ class Reflector(Protocol):
     @property
     def name(self) -> str:
         """Its name in weights, traces and reports."""
-        ...
 
     @property
     def role(self) -> Role:
         """The role of its judgments."""
-        ...
 
     @property
     def cost(self) -> int:
         """Its cost, as in `Critic.cost`."""
-        ...
 
     def reflect(self, states: Sequence[Any]) -> Generator[Any, Any, Any]:
         """One reflection for each state."""
-        ...
 
 
 class Critic(Protocol):
@@ -88,26 +84,21 @@ class Critic(Protocol):
     @property
     def name(self) -> str:
         """As `ScoreTerm` and `Guardrail` call it."""
-        ...
 
     @property
     def cost(self) -> int:
         """0 nothing, 1 one token a label, 2 a new prefill, 3 written text; expensive ones judge survivors only."""
-        ...
 
     @property
     def of_passages(self) -> bool:
         """Whether it looks at question and passages alone, so that one verdict holds for all that is written."""
-        ...
 
     @property
     def needs_evidence(self) -> bool:
         """Whether there is nothing to judge without a passage."""
-        ...
 
     def judge(self, moments: Sequence[Moment]) -> Asking[list[Verdict]]:
         """One verdict a moment, in order. What a model wrote wrongly is undefined, never an exception."""
-        ...
 
 
 def together(askings: Sequence[Asking[T]]) -> Asking[list[T]]:

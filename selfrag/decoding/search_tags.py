@@ -146,23 +146,18 @@ class SurfaceCodec(Protocol):
     @property
     def bos_ids(self) -> tuple[int, ...]:
         """Ids that start every prompt."""
-        ...
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`; never a control id."""
-        ...
 
     def surface(self, ids: Sequence[int]) -> str:
         """Text of ids, control tokens by their surfaces."""
-        ...
 
     def encode_surface(self, text: str) -> list[int]:
         """Ids of our own text, in which surfaces of control tokens are such tokens."""
-        ...
 
     def ending(self, characters: Collection[str]) -> tuple[int, ...]:
         """All ids whose text holds one of some characters."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

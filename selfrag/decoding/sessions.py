@@ -34,15 +34,12 @@ class Serving(Protocol):
 
     def submit(self, request: Generate) -> Ticket:
         """Queue a request."""
-        ...
 
     def step(self) -> Sequence[Finished]:
         """Work, and return what finished."""
-        ...
 
     def abort(self, tickets: Iterable[Ticket]) -> None:
         """Forget requests."""
-        ...
 
 
 class Session:

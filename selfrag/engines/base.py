@@ -38,26 +38,21 @@ class Engine(Protocol):
     @property
     def limits(self) -> Limits:
         """What the engine can take; constant."""
-        ...
 
     def submit(self, request: Generate) -> Ticket:
         """Queue a request and return at once."""
-        ...
 
     def step(self) -> Sequence[tuple[Ticket, Generated | Failed]]:
         """Do some work and return what finished since the last call, possibly nothing. Never waits for new requests.
 
         A request with `report` may come back once before, with `Finish.BEGUN`.
         """
-        ...
 
     def abort(self, tickets: Iterable[Ticket]) -> None:
         """Forget requests; unknown or finished tickets are ignored."""
-        ...
 
     def close(self) -> None:
         """Free the model and its threads. Further calls raise `EngineError`; closing twice is fine."""
-        ...
 
 
 def check_process(pid: int) -> None:

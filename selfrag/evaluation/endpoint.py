@@ -119,7 +119,6 @@ class NoEngine:
 
     def abort(self, tickets: Iterable[Ticket]) -> None:
         """Nothing runs."""
-        del tickets
 
     def close(self) -> None:
         """Nothing is held."""

@@ -46,7 +46,6 @@ class Closeable(Protocol):
 
     def close(self) -> None:
         """Free it."""
-        ...
 
 
 T = TypeVar("T", bound=Closeable)

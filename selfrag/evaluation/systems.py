@@ -35,15 +35,12 @@ class System(Protocol):
     @property
     def cites_all(self) -> bool:
         """Whether its answers rest on every passage it was shown, because it makes no citations of its own."""
-        ...
 
     def decoder(self, item: Item, task: Task) -> Decoder:
         """Answer one item within the task's budget, from the item's passages."""
-        ...
 
     def as_dict(self) -> dict[str, Any]:
         """Everything that decides its answers, apart from the model, as plain values."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -317,7 +317,6 @@ class Capability(Generic[R]):
 
     def joined(self, state: State, found: Sequence[Reflection]) -> Reflection:
         """One reflection on the state from those on its parts."""
-        del state
         (reflection,) = found
         return reflection
 

@@ -98,7 +98,6 @@ class _SlotCodec:
     def _cited(
         self, request: Request, judgment: Judgment | None, scores: Sequence[float] | None
     ) -> tuple[Citation, ...]:
-        del request, judgment, scores
         return ()
 
 

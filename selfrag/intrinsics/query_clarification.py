@@ -23,7 +23,6 @@ TASK = (
 
 
 def _label(state: State, text: str) -> str:
-    del state
     return "clear" if is_word(text, NOTHING) else "unclear"
 
 

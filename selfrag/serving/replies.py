@@ -20,11 +20,9 @@ class Reply(Protocol):
 
     def start(self) -> Iterator[Event]:
         """Events before the first segment."""
-        ...
 
     def segment(self, segment: Segment) -> Iterator[Event]:
         """Events of a segment."""
-        ...
 
     def finish(self, answer: Answer, name: str | None) -> Iterator[Event]:
         """Events of the end.
@@ -33,11 +31,9 @@ class Reply(Protocol):
             answer: the whole answer.
             name: under which it is kept.
         """
-        ...
 
     def whole(self, answer: Answer, name: str | None) -> dict[str, Any]:
         """The reply in one piece, for clients that do not stream; see `finish`."""
-        ...
 
 
 @dataclass(slots=True)

@@ -142,7 +142,6 @@ class Answering(Protocol):
     @property
     def retriever(self) -> Retriever | None:
         """What is searched; None if nothing is."""
-        ...
 
     def astream(
         self,
@@ -154,15 +153,12 @@ class Answering(Protocol):
         rewrite_scope: Any,
     ) -> AsyncGenerator[Segment | Answer, None]:
         """The pieces of an answer. Leaving early aborts what is still running."""
-        ...
 
     def search(self, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
         """Up to `k` passages for each query, best first."""
-        ...
 
     def close(self) -> None:
         """Free the engine."""
-        ...
 
 
 @dataclass(slots=True)

@@ -95,15 +95,12 @@ class Splitter(Protocol):
     @property
     def name(self) -> str:
         """What reports call it."""
-        ...
 
     def identity(self) -> Mapping[str, Any]:
         """Everything that decides what it finds, as plain values."""
-        ...
 
     def split(self, texts: Sequence[str]) -> list[tuple[str, ...] | None]:
         """Facts of each text, none for an empty one; None where they could not be found."""
-        ...
 
 
 @dataclass(frozen=True)

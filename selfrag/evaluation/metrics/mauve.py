@@ -37,15 +37,12 @@ class Features(Protocol):
     @property
     def name(self) -> str:
         """What reports call it."""
-        ...
 
     def identity(self) -> Mapping[str, Any]:
         """Everything that decides the vectors, as plain values."""
-        ...
 
     def embed(self, texts: Sequence[str]) -> Floats:
         """A vector each [n, d]."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -34,11 +34,9 @@ class Entailment(Protocol):
     @property
     def name(self) -> str:
         """What reports call it, such as `t5_xxl_true_nli_mixture`."""
-        ...
 
     def identity(self) -> Mapping[str, Any]:
         """Everything that decides its verdicts, as plain values; goes into manifests. Holds no secret."""
-        ...
 
     def entails(self, pairs: Sequence[Pair]) -> Verdicts:
         """One verdict a pair, in order; None where there was none.
@@ -46,7 +44,6 @@ class Entailment(Protocol):
         Raises:
             EngineError: the model or server is gone.
         """
-        ...
 
 
 def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:

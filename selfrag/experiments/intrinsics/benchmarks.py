@@ -44,7 +44,6 @@ def _squad(raw: Raw, path: Path) -> Iterator[Row]:
     {"title": "..", "paragraphs": [{"context": "..", "qas": [{"id": "..", "question": "..", "is_impossible": false}]}]}
     {"id": "..", "title": "..", "context": "..", "question": "..", "answers": {"text": [..], "answer_start": [..]}}
     """
-    del path
     title = text(raw.record, "title", "")
     if "paragraphs" in raw.record:
         asked = [
@@ -85,7 +84,6 @@ def _mtrag(raw: Raw, path: Path) -> Iterator[Row]:
     {"task_id": "..<::>2", "input": [..], "contexts": [{"document_id": "..", "title": "..", "text": ".."}],
      "Answerability": ["ANSWERABLE"], ..}
     """
-    del path
     name = "Answerability" if "Answerability" in raw.record else "answerability"
     given = value(raw.record, name)
     label = str(given[0]) if isinstance(given, list) and given else str(given)
@@ -214,7 +212,6 @@ def _mmlu(raw: Raw, path: Path) -> Iterator[Row]:
 
     {"question": "..", "subject": "abstract_algebra", "choices": ["..", "..", "..", ".."], "answer": 1}
     """
-    del path
     subject, options, right = text(raw.record, "subject"), value(raw.record, "choices"), value(raw.record, "answer")
     if type(right) is int and 0 <= right < len(ascii_uppercase):
         right = ascii_uppercase[right]
@@ -232,7 +229,6 @@ def _alce(raw: Raw, path: Path) -> Iterator[Row]:
 
     {"data": [{"question": "..", "docs": [{"title": "..", "text": ".."}], "output": "So it is [1][2].", ..}]}
     """
-    del path
     documents = [
         {"doc_id": f"d{number}", "title": text(one, "title", ""), "text": text(one, "text")}
         for number, one in enumerate(objects(raw.record, "docs"), 1)

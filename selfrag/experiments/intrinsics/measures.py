@@ -122,7 +122,6 @@ def evaluate_citations(
     lifted to their passages, beside those of the rows themselves. With a grader by the three grades of LongBench-Cite
     (section 6.2.2).
     """
-    del train
     codec: Codec = find(CITATIONS_PART).default_codec()
     requests = [codec.encode(row.state) for row in rows]
     asked = dict.fromkeys(BASELINES, requests)

@@ -85,7 +85,6 @@ class _Answerability(View):
     """A question is as answerable as its most relevant passage is relevant."""
 
     def pairs(self, state: State, overlap: Overlap) -> list[Pair]:
-        del overlap
         return _about_passages(state)
 
     def findings(self, state: State, judged: Judged) -> tuple[Finding, ...]:
@@ -100,7 +99,6 @@ class _ContextRelevance(View):
     """IsRel of each passage; nothing is partially relevant."""
 
     def pairs(self, state: State, overlap: Overlap) -> list[Pair]:
-        del overlap
         return _about_passages(state)
 
     def findings(self, state: State, judged: Judged) -> tuple[Finding, ...]:
@@ -119,7 +117,6 @@ class _Faithfulness(View):
     """IsSup of each sentence by the passage that supports it most."""
 
     def pairs(self, state: State, overlap: Overlap) -> list[Pair]:
-        del overlap
         return [pair for site in response_sites(state, last_index(state)) for pair in _about(state, site, ISSUP)]
 
     def findings(self, state: State, judged: Judged) -> tuple[Finding, ...]:
@@ -167,7 +164,6 @@ class _Requirement(View):
     """A hard constraint such as `issup=Fully supported` as the requirement; several labels are separated by commas."""
 
     def pairs(self, state: State, overlap: Overlap) -> list[Pair]:
-        del overlap
         labels, _ = self._wanted(state)
         if labels == ISREL:
             return _about_passages(state)

@@ -86,7 +86,6 @@ class Overlap(Critiques):
 
     def share(self, state: State, pair: Pair) -> float:
         """How much of the pair's text its passage has, from 0 to 1."""
-        del state
         return overlap(pair.text, shown(pair.passage))
 
     def overlap(self, text: str, passage: str) -> float:

@@ -257,7 +257,6 @@ class Take(Stage):
         Raises:
             UserError: the conversation does not end with an answer.
         """
-        del run
         last = progress.given.messages[-1]
         if last.role != "assistant" or not last.content.strip():
             raise UserError("the conversation must end with the assistant turn that is to be looked at")

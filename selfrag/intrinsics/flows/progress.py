@@ -98,7 +98,6 @@ class Stage(ABC):
 
     def services(self, engine: Any) -> Mapping[str, Service]:
         """What it asks beside the engine."""
-        del engine
         return {}
 
 
@@ -151,11 +150,9 @@ class Writer(Protocol):
         Raises:
             DecodingError: nothing could be written.
         """
-        ...
 
     def services(self, engine: Any) -> Mapping[str, Service]:
         """What it asks beside the engine."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +181,6 @@ class SelfRAGWriter:
 
     def services(self, engine: Any) -> Mapping[str, Service]:
         """Those of its critics."""
-        del engine
         return self.beside
 
 
