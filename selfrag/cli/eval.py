@@ -54,8 +54,7 @@ def rows(
 ) -> None:
     """Make rows of the intrinsics from the public files of the paper's benchmarks, or from answers of a run."""
     from selfrag.evaluation.metrics.entailment import load_entailment
-    from selfrag.experiments.intrinsics.benchmarks import parse, write_rows
-    from selfrag.experiments.intrinsics.labelling import Labelling
+    from selfrag.experiments.intrinsics.benchmarks import Labelling, parse, write_rows
     from selfrag.experiments.intrinsics.subjects import prompted
 
     label = Labelling(None if judge is None else load_entailment(judge), None if check is None else prompted(check))

@@ -103,18 +103,12 @@ def _sampled(file: str, record: Mapping[str, Any], wanted: Mapping[str, int]) ->
         raise UserError(f"item {key!r:.60} has no trace; run it again with --traces")
     trace = trace_of(record["trace"])
     answer, segments = segments_of(trace, trace.best)
-    pieces = (
-        Piece(one.text, trace.nodes[one.node].passage, *(_label(one.judgments.get(role)) for role in _JUDGED))
-        for one in segments
-    )
+    pieces = []
+    for one in segments:
+        judged = (one.judgments.get(role) for role in (Role.RELEVANCE, Role.SUPPORT))
+        labels = (None if judgment is None else str(judgment.label) for judgment in judged)
+        pieces.append(Piece(one.text, trace.nodes[one.node].passage, *labels))
     return Sampled(file, key, trace.question, answer, tuple(pieces))
-
-
-_JUDGED = (Role.RELEVANCE, Role.SUPPORT)
-
-
-def _label(judgment: Any) -> str | None:
-    return None if judgment is None else str(judgment.label)
 
 
 def asked(answers: Sequence[Sampled]) -> Iterator[tuple[int, str, str]]:

@@ -348,8 +348,8 @@ def _average(runs: Sequence[SystemRun], drawn: Mapping[str, Figures], against: s
         heads = [drawn[file][run.name][metric] for file, metric in heading.items()]
         averaged[run.name] = {HEADLINE: average(heads)}
         for metric in AVERAGED:
-            having = _having(runs, drawn, metric)
-            averaged[run.name][metric] = average([drawn[file][run.name][metric] for file in having])
+            having = [of for of in drawn.values() if any(of[one.name].get(metric) for one in runs)]
+            averaged[run.name][metric] = average([of[run.name][metric] for of in having])
     metrics = (HEADLINE, *AVERAGED)
     rows = [
         _row(run.name, averaged, metrics, against, None, sum(result.failed for result in run.files.values()))
@@ -357,11 +357,6 @@ def _average(runs: Sequence[SystemRun], drawn: Mapping[str, Figures], against: s
     ]
     named = ", ".join(f"{metric} of {file}" for file, metric in heading.items()) or "nothing: all headlines are counts"
     return Table(AVERAGE, AVERAGE, metrics, len(drawn), tuple(rows), (f"{HEADLINE} is the mean of {named}",))
-
-
-def _having(runs: Sequence[SystemRun], drawn: Mapping[str, Figures], metric: str) -> list[str]:
-    """Files for which any system has the figure."""
-    return [file for file, figures in drawn.items() if any(figures[run.name].get(metric) for run in runs)]
 
 
 def _row(

@@ -93,14 +93,8 @@ def _against(axes: Any, table: Table, costs: dict[str, float | None], what: str)
     by_place = {str(place): Point(cost, value) for cost, value, *_, place in points}
     best = [by_place[name] for name in front(by_place)]
     if len(best) > 1:
-        axes.plot(
-            [point.price for point in best],
-            [point.gain for point in best],
-            color="grey",
-            linewidth=1,
-            linestyle="--",
-            zorder=0,
-        )
+        prices, gains = [point.price for point in best], [point.gain for point in best]
+        axes.plot(prices, gains, color="grey", linewidth=1, linestyle="--", zorder=0)
     if not points:
         axes.set_axis_off()
         return
@@ -118,11 +112,9 @@ def _numbers(points: Sequence[tuple[float, float, int]]) -> list[tuple[tuple[flo
     groups: list[list[tuple[float, float, int]]] = []
     for point in points:
         near = (g for g in groups if all(abs(g[0][i] - point[i]) < _CLOSE * spans[i] for i in (0, 1)))
-        group = next(near, None)
-        if group is None:
-            groups.append([point])
-        else:
-            group.append(point)
+        if (group := next(near, None)) is None:
+            groups.append(group := [])
+        group.append(point)
     return [((group[0][0], group[0][1]), ", ".join(str(number) for *_, number in group)) for group in groups]
 
 

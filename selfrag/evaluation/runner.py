@@ -33,10 +33,10 @@ from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.multiple_choice import Form
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import RecordFile, RunDirectory, Spent
-from selfrag.evaluation.systems import System, named_system, system_of_task, tokenizer_of
+from selfrag.evaluation.systems import System, named_system, system_of_task
 from selfrag.evaluation.task import Task
 from selfrag.evaluation.task_files import TaskFile, read_tasks, with_evidence
-from selfrag.loading import index_directory, is_address, load_retriever, resolve_model, retriever_parts
+from selfrag.loading import index_directory, is_address, load_retriever, load_tokenizer, resolve_model, retriever_parts
 from selfrag.plugins import plugin
 from selfrag.provenance import model_files, sha256
 
@@ -497,7 +497,7 @@ def _answering(
         identity = {"model": {"name": about["model"]}, "engine": "endpoint"}
         return (lambda kind, task: endpoint_system(kind, executor, settings, task)), identity, NoEngine
     path = resolve_model(model.model)
-    tokenizer = tokenizer_of(path)
+    tokenizer = load_tokenizer(path)
 
     def make(kind: str, task: Task | None) -> System:
         if task is None:

@@ -220,13 +220,6 @@ def system_of_task(
     return named_system(name, tokenizer, {**published, **(settings or {})})
 
 
-def tokenizer_of(model: Path) -> Any:
-    """The tokenizer of a checkpoint; no code of the checkpoint is run."""
-    from selfrag.loading import load_tokenizer
-
-    return load_tokenizer(model)
-
-
 def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
     """`["threshold=0.5", "weights=isrel=1,issup=2"]` as fields; values are numbers, names, True, False or None.
 

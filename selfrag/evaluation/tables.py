@@ -159,7 +159,7 @@ def _row(
     cells += [_difference(row.differences.get(head), head)] if compared else []
     for metric in others:
         full = metric.startswith("citation_precision") or bool(judge_of(metric))
-        cells.append((_interval if full else _figure)(row.figures[metric], metric))
+        cells.append(_interval(row.figures[metric], metric, bare=not full))
         cells += [_difference(row.differences.get(metric), metric)] if metric in paired else []
     cells += [NONE if row.seconds is None else f"{row.seconds:.2f}"] if timed else []
     return [*cells, str(row.failed)]
@@ -170,12 +170,10 @@ def _heading(metric: str) -> str:
     return ABBREVIATIONS.get(bare, bare.replace("_", " ")) + judge
 
 
-def _figure(found: Estimate | None, metric: str) -> str:
-    return NONE if found is None else f"{scale_of(metric) * found.value:.1f}"
-
-
-def _interval(found: Estimate | None, metric: str) -> str:
-    return NONE if found is None else bracketed(found, scale=scale_of(metric))
+def _interval(found: Estimate | None, metric: str, *, bare: bool = False) -> str:
+    if found is None:
+        return NONE
+    return f"{scale_of(metric) * found.value:.1f}" if bare else bracketed(found, scale=scale_of(metric))
 
 
 def _difference(found: Estimate | None, metric: str) -> str:

@@ -36,19 +36,19 @@ class Section:
 
 def percent(estimate: Estimate | None) -> str:
     """A share in percent with its interval."""
-    if estimate is None or estimate.value != estimate.value:
-        return NONE
-    value = f"{100 * estimate.value:.1f}"
-    return value if estimate.low != estimate.low else f"{value} ({100 * estimate.low:.1f} to {100 * estimate.high:.1f})"
+    return _shown(estimate, 100, 1)
 
 
 def share(estimate: Estimate | None) -> str:
     """A share between 0 and 1 with its interval."""
-    if estimate is None or estimate.value != estimate.value:
+    return _shown(estimate, 1, 3)
+
+
+def _shown(found: Estimate | None, scale: float, digits: int) -> str:
+    if found is None or not found.defined:
         return NONE
-    if estimate.low != estimate.low:
-        return f"{estimate.value:.3f}"
-    return f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})"
+    value, low, high = (f"{scale * end:.{digits}f}" for end in (found.value, found.low, found.high))
+    return f"{value} ({low} to {high})" if found.low == found.low else value
 
 
 def given(*values: float | None, digits: int = 1) -> tuple[str, ...]:

@@ -35,10 +35,10 @@ from selfrag.evaluation.runner import (
     record_of,
     run_all,
 )
-from selfrag.evaluation.systems import Reflective, tokenizer_of
+from selfrag.evaluation.systems import Reflective
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.jsonl import read_jsonl, write_jsonl
-from selfrag.loading import resolve_model
+from selfrag.loading import load_tokenizer, resolve_model
 from selfrag.prompting import Prompting
 from selfrag.provenance import model_files
 from selfrag.reflection.vocabulary import Vocabulary
@@ -381,7 +381,7 @@ def opened(model: Model) -> Iterator[Opened]:
         UserError: it cannot be used, or its tokenizer lacks reflection tokens.
     """
     path = resolve_model(model.model)
-    tokenizer = tokenizer_of(path)
+    tokenizer = load_tokenizer(path)
     prompting = Prompting(HFTextCodec(tokenizer), Vocabulary.from_tokenizer(tokenizer))
     identity = {"model": model_files(path), "engine": engine_kind(model.engine)}
     with on_demand(partial(model.load, path)) as engine:

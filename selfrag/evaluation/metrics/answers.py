@@ -216,12 +216,11 @@ def _list_figure(name: str, text: str, sets: AnswerSets) -> float:
     return list_figures(text, sets)[name]
 
 
-for _name in LISTS[:-1]:
-    _about = f"{_name.removeprefix('list_')} of the first line as a list with commas"
-    metric(_name, reads=sets_of, source=f"{ALCE}, QAMPARI", about=_about)(partial(_list_figure, _name))
-metric(LISTS[-1], reads=sets_of, of_failure=None, unit="count", source=f"{ALCE}, QAMPARI", about="pieces of the list")(
-    partial(_list_figure, LISTS[-1])
-)
+for _name in LISTS:
+    _settings: dict[str, Any] = {"about": f"{_name.removeprefix('list_')} of the first line as a list with commas"}
+    if _name == "list_length":
+        _settings = {"about": "pieces of the list", "of_failure": None, "unit": "count"}
+    metric(_name, reads=sets_of, source=f"{ALCE}, QAMPARI", **_settings)(partial(_list_figure, _name))
 
 
 # Long answers

@@ -116,9 +116,10 @@ class Grader:
             iter(self._grades(codec, states))
             for codec, states in ((SUPPORT, support), (NEED, need), (RELEVANCE, relevance))
         )
+        spared = (None if one is None else 1 - one for one in needed)
         found: list[Cites | None] = []
         for response in kept:
-            recalled = [next(supported) if one.passages else _not(next(needed)) for one in response]
+            recalled = [next(supported if one.passages else spared) for one in response]
             precise = [next(relevant) for one in response for _ in one.passages]
             known = [one for one in (*recalled, *precise) if one is not None]
             whole = len(known) == len(recalled) + len(precise)
@@ -132,10 +133,6 @@ class Grader:
 def _state(question: str, said: str, *snippets: str) -> State:
     passages = tuple(Passage(f"s{number}", text, "") for number, text in enumerate(snippets))
     return State((Message("user", question), Message("assistant", said)), passages)
-
-
-def _not(value: float | None) -> float | None:
-    return None if value is None else 1 - value
 
 
 def _mean(values: Sequence[float]) -> float:

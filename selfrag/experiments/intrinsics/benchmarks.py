@@ -7,27 +7,86 @@ RAGTruth for hallucinations (4.2), MMLU for certainty (3.2), answers on ALCE's E
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, TypeAlias
 
 from retrieval.splitting import sentences
 from selfrag.errors import UserError
+from selfrag.evaluation.metrics.alce import premise
+from selfrag.evaluation.metrics.nli import Entailment
 from selfrag.evaluation.normalisation import lifted
-from selfrag.experiments.intrinsics.labelling import Labelling, Row
+from selfrag.experiments.intrinsics.flows import csv_lines, read_qrels
+from selfrag.experiments.intrinsics.subjects import Subject
 from selfrag.intrinsics.sentences import rules
 from selfrag.intrinsics.state import same_question
 from selfrag.jsonl import write_jsonl
 from selfrag.training.intrinsics.certainty import parse_row
 from selfrag.training.intrinsics.rows import STEMS, parser
 from selfrag.training.public_rows import Raw, UnusableError, identifier, objects, raw_rows, text, value
+
+Row: TypeAlias = dict[str, Any]
+AT_ONCE = 64
+"""Rows that are given to a model together."""
+VERDICTS = {True: "faithful", False: "unfaithful", None: "NA"}
+
+
+@dataclass(frozen=True, slots=True)
+class Labelling:
+    """Who labels and who checks; None leaves rows as they are."""
+
+    judge: Entailment | None = None  # says of each sentence of an answer whether its passages entail it
+    checker: Subject | None = None  # says which questions are answerable
+
+    def __call__(self, intrinsic: str, rows: Iterator[Row], said: list[str]) -> Iterator[Row]:
+        """The rows of an intrinsic; what the checker left out is said in `said`."""
+        if intrinsic == "hallucination_detection" and self.judge is not None:
+            return (row for some in _parts(rows) for row in _judged(some, self.judge))
+        if intrinsic == "answerability" and self.checker is not None:
+            return _agreed(rows, self.checker, said)
+        return rows
+
+
+def _parts(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    return iter(lambda: list(islice(rows, AT_ONCE)), [])
+
+
+def _judged(rows: Iterable[Row], judge: Entailment) -> Iterator[Row]:
+    """Rows whose sentences are faithful where all passages together entail them; NA where there was no verdict."""
+    states = [parser("hallucination_detection")(row).state for row in rows]
+    pairs = [
+        ("\n".join(map(premise, state.passages)), state.messages[-1].content[one["begin"] : one["end"]])
+        for state, row in zip(states, rows, strict=True)
+        for one in row["sentences"]
+    ]
+    verdicts = iter(judge.entails(pairs))
+    for row in rows:
+        labels = [
+            {"begin": one["begin"], "end": one["end"], "label": VERDICTS[next(verdicts)]} for one in row["sentences"]
+        ]
+        yield row | {"label_level": "sentence", "sentences": labels}
+
+
+def _agreed(rows: Iterator[Row], checker: Subject, said: list[str]) -> Iterator[Row]:
+    """Rows whose label the checker gives, too."""
+    left = 0
+    for some in _parts(rows):
+        found = checker.ask("answerability", [parser("answerability")(row).state for row in some])
+        for row, reflection in zip(some, found, strict=True):
+            result = checker.result("answerability", reflection)
+            agreed = result.answerable is not None and result.is_answerable == (row["label"] == "answerable")
+            left += not agreed
+            if agreed:
+                yield row
+    said.append(f"left out, as {checker.name} does not give their label: {left} rows")
+
 
 UNLABELLED = Labelling()
 Read: TypeAlias = Callable[[Raw, Path], Iterator[Row]]
@@ -99,15 +158,8 @@ def _mtrag(raw: Raw, path: Path) -> Iterator[Row]:
         seen[name] += 1
         shown = name if seen[name] == 1 else f"{name}#{seen[name]}"
         documents.append({"doc_id": shown, "title": text(one, "title", ""), "text": text(one, "text")})
-    key = identifier(raw.record, "task_id")
-    conversation, answerable = _turns(raw.record), _ANSWERABLE[label]
-    yield {
-        "id": key,
-        "dataset": "mtrag",
-        "conversation": conversation,
-        "documents": documents,
-        "label": answerable,
-    }
+    row = {"id": identifier(raw.record, "task_id"), "dataset": "mtrag", "conversation": _turns(raw.record)}
+    yield row | {"documents": documents, "label": _ANSWERABLE[label]}
 
 
 _MARK = re.compile(r"^\|user\|:\s*")
@@ -120,7 +172,7 @@ def _mtrag_rewrite(raw: Raw, path: Path) -> Iterator[Row]:
     `generation_tasks/reference.jsonl`.
     """
     key = identifier(raw.record, "_id")
-    task = _tasks(path.parent.parent.parent / "generation_tasks" / "reference.jsonl").get(key)
+    task = _records(path.parent.parent.parent / "generation_tasks" / "reference.jsonl", "task_id").get(key)
     if task is None:
         raise UnusableError("a question without a generation task")
     conversation = _turns(task)
@@ -137,20 +189,12 @@ def _mtrag_rewrite(raw: Raw, path: Path) -> Iterator[Row]:
 
 
 @cache
-def _tasks(path: Path) -> dict[str, Mapping[str, Any]]:
-    return {identifier(raw.record, "task_id"): raw.record for raw in raw_rows(path)}
+def _records(path: Path, key: str) -> dict[str, Mapping[str, Any]]:
+    """The records of a file by the id under a key."""
+    return {identifier(raw.record, key): raw.record for raw in raw_rows(path)}
 
 
-@cache
-def _judgments(path: Path) -> dict[str, list[str]]:
-    """{"query": ["passage", ..]} of a file of query-id, corpus-id and score."""
-    found: dict[str, list[str]] = {}
-    for number, line in enumerate(_lines(path)[1:], 2):
-        if len(line) != 3:
-            raise UserError(f"{path}:{number}: not query, passage and score; fix this line")
-        if line[2].strip() != "0":
-            found.setdefault(line[0], []).append(line[1])
-    return found
+_judgments = cache(read_qrels)
 
 
 GRADES = ("faithful", "unfaithful")
@@ -164,7 +208,7 @@ def _ragtruth(raw: Raw, path: Path) -> Iterator[Row]:
      "response": ".."}
     {"source_id": "14312", "task_type": "QA", "source_info": {"question": "..", "passages": "passage 1:.."}}
     """
-    source = _sources(path.parent / "source_info.jsonl").get(identifier(raw.record, "source_id"))
+    source = _records(path.parent / "source_info.jsonl", "source_id").get(identifier(raw.record, "source_id"))
     if source is None:
         raise UserError(f"no source {raw.record['source_id']!r:.60} in source_info.jsonl")
     if text(source, "task_type") != "QA":
@@ -200,11 +244,6 @@ def _ragtruth(raw: Raw, path: Path) -> Iterator[Row]:
         "label_level": "sentence",
         "sentences": judged,
     }
-
-
-@cache
-def _sources(path: Path) -> dict[str, Mapping[str, Any]]:
-    return {identifier(raw.record, "source_id"): raw.record for raw in raw_rows(path)}
 
 
 def _mmlu(raw: Raw, path: Path) -> Iterator[Row]:
@@ -264,7 +303,7 @@ def _longbench(raw: Raw, path: Path) -> Iterator[Row]:
     {"idx": 3, "dataset": "hotpotqa", "query": "..", "statements": [{"statement": "..", "citation": [{"cite": ".."}]}]}
     {"idx": 3, "language": "en", "context": "..", ..}
     """
-    task = _contexts(path.parent / "LongBench-Cite.json").get(identifier(raw.record, "idx"))
+    task = _records(path.parent / "LongBench-Cite.json", "idx").get(identifier(raw.record, "idx"))
     if task is None:
         raise UserError(f"no task {raw.record['idx']!r:.60} in LongBench-Cite.json")
     if text(task, "language") != "en":
@@ -289,11 +328,6 @@ def _longbench(raw: Raw, path: Path) -> Iterator[Row]:
         "documents": [document],
         "citations": citations,
     }
-
-
-@cache
-def _contexts(path: Path) -> dict[str, Mapping[str, Any]]:
-    return {identifier(raw.record, "idx"): raw.record for raw in raw_rows(path)}
 
 
 def _choices(raw: Raw, path: Path) -> Iterator[Row]:
@@ -505,17 +539,9 @@ def read_benchmark(form: Benchmark, path: Path, part: str, skipped: Counter[str]
 def _csv(path: Path) -> Iterator[Raw]:
     """Lines of MMLU's own files: question, options, letter."""
     subject = re.sub(r"_(?:test|dev|val)$", "", path.stem)
-    for number, fields in enumerate(_lines(path, "excel")):
+    for number, fields in enumerate(csv_lines(path)):
         place = f"{path}: row {number + 1}"
         if len(fields) < 4:
             raise UserError(f"{place}: not a question, its options and a letter")
         question, *options, right = fields
         yield Raw(place, str(number), {"question": question, "subject": subject, "choices": options, "answer": right})
-
-
-def _lines(path: Path, dialect: str = "excel-tab") -> list[list[str]]:
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return list(csv.reader(file, dialect))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error

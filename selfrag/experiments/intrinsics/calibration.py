@@ -10,8 +10,8 @@ from typing import Any
 
 from selfrag.evaluation.intervals import NONE, mean
 from selfrag.evaluation.metrics.calibration import Bin, brier, calibration_error, reliability
-from selfrag.experiments.intrinsics.measures import area, ask, published_table
-from selfrag.experiments.intrinsics.subjects import PUBLISHED, Subject
+from selfrag.experiments.intrinsics.measures import area, published_table
+from selfrag.experiments.intrinsics.subjects import PUBLISHED, Subject, ask
 from selfrag.experiments.report_tables import Section, Table, percent, share
 from selfrag.intrinsics.contract import ChatPrompt, Completion, Failed, Request, Slot
 from selfrag.intrinsics.sentences import last_query

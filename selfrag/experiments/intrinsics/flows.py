@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from retrieval.passage import Passage, Retriever
@@ -23,7 +25,7 @@ from selfrag.evaluation.metrics.classification import (
 )
 from selfrag.evaluation.metrics.grading import Grader
 from selfrag.evaluation.normalisation import abstains
-from selfrag.experiments.intrinsics.subjects import ALONE, PUBLISHED, Beside, Subject
+from selfrag.experiments.intrinsics.subjects import ALONE, PUBLISHED, Beside, Subject, ask
 from selfrag.experiments.report_tables import Section, Table, given, percent
 from selfrag.intrinsics.answerability import Answerability
 from selfrag.intrinsics.flows.flow import NAMES, named, run
@@ -68,18 +70,35 @@ def read_collection(folder: Path, split: str) -> Collection:
     """
     passages = read_passages(folder)
     queries = {i: (text, answers) for i, text, answers in read_jsonl(folder / "queries.jsonl", _query(split)) if i}
+    return Collection(passages, queries, read_qrels(folder / "qrels.tsv"))
+
+
+def read_qrels(path: Path) -> dict[str, frozenset[str]]:
+    """Query to its relevant passages, of a file of query-id, corpus-id and score under a heading.
+
+    Raises:
+        UserError: the file is missing or bad.
+    """
     relevant: dict[str, set[str]] = {}
-    try:
-        lines = (folder / "qrels.tsv").read_text(encoding="utf-8").splitlines()[1:]
-    except OSError as error:
-        raise UserError(f"{folder / 'qrels.tsv'} cannot be read: {error}") from error
-    for number, line in enumerate(lines, 2):
-        fields = line.split("\t")
+    for number, fields in enumerate(csv_lines(path, "excel-tab")[1:], 2):
         if len(fields) != 3:
-            raise UserError(f"{folder / 'qrels.tsv'}:{number}: not query, passage and score; fix this line")
-        if fields[2] != "0":
+            raise UserError(f"{path}:{number}: not query, passage and score; fix this line")
+        if fields[2].strip() != "0":
             relevant.setdefault(fields[0], set()).add(fields[1])
-    return Collection(passages, queries, {key: frozenset(found) for key, found in relevant.items()})
+    return {key: frozenset(found) for key, found in relevant.items()}
+
+
+def csv_lines(path: Path, dialect: str = "excel") -> list[list[str]]:
+    """The fields of each line.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return list(csv.reader(file, dialect))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
 
 
 def read_passages(corpus: Path) -> dict[str, Passage]:
@@ -184,18 +203,8 @@ def sample(found: Sequence[Turn], limit: int | None) -> list[Turn]:
 
 FLOWS_PART = "flows"
 PASSAGES = 5
-FLOWS_HEAD = (
-    "flow",
-    "F1 unans.",
-    "F1 ans.",
-    "R unans.",
-    "R ans.",
-    "responses",
-    "faithfulness",
-    "JAFS",
-    "unknown",
-    "failed",
-)
+_CLASSES = ("F1 unans.", "F1 ans.", "R unans.", "R ans.")
+FLOWS_HEAD = ("flow", *_CLASSES, "responses", "faithfulness", "JAFS", "unknown", "failed")
 
 
 def evaluate_flows(
@@ -258,7 +267,7 @@ def evaluate_flows(
         ),
         Table(
             "Published: table 11, MT-RAG",
-            ("model", "F1 unans.", "F1 ans.", "R unans.", "R ans.", "RAGAS-F", "JAFS"),
+            ("model", *_CLASSES, "RAGAS-F", "JAFS"),
             tuple((name, *given(*values, digits=0)) for name, values in PUBLISHED["gating"].items()),
         ),
     )
@@ -286,12 +295,13 @@ def _outcomes(
 
 def answered(turns: Sequence[Turn], answers: Sequence[Answer | UserError]) -> list[State | None]:
     """Each conversation with its answer and the passages it was written from; None where nothing was written."""
-    return [
-        State((*one.state.messages, Message("assistant", answer.text)), _shown(answer))
-        if isinstance(answer, Answer)
-        else None
-        for one, answer in zip(turns, answers, strict=True)
-    ]
+
+    def state(one: Turn, answer: Answer) -> State:
+        shown = {p.key: p for decision in answer.trace.decisions for p in decision.passages}
+        return State((*one.state.messages, Message("assistant", answer.text)), tuple(shown.values()))
+
+    pairs = zip(turns, answers, strict=True)
+    return [state(one, answer) if isinstance(answer, Answer) else None for one, answer in pairs]
 
 
 def _abstained(states: Sequence[State], grader: Grader | None) -> list[bool]:
@@ -302,27 +312,17 @@ def _abstained(states: Sequence[State], grader: Grader | None) -> list[bool]:
 
 def faithfulness(states: Sequence[State], subject: Subject, entails: Entails | None) -> list[float | None]:
     """Faithfulness of each last turn to its passages (0 to 1), by a judge of entailment or by the subject itself."""
+    values: list[Sequence[float | None]]  # of the sentences of each turn
     if entails is None:
-        return [_faithfulness(subject, one) for one in subject.ask("hallucination_detection", states)]
-    return [_entailed(state, entails) for state in states]
-
-
-def _entailed(state: State, entails: Entails) -> float | None:
-    """Share of the sentences of the last turn that the passages together entail."""
-    together = "\n".join(map(premise, state.passages))
-    verdicts = entails([(together, sentence) for sentence in as_sentences(state.messages[-1].content)])
-    known = [verdict for verdict in verdicts if verdict is not None]
-    return sum(known) / len(known) if known else None
-
-
-def _shown(answer: Answer) -> tuple[Any, ...]:
-    return tuple({p.key: p for decision in answer.trace.decisions for p in decision.passages}.values())
-
-
-def _faithfulness(subject: Subject, reflection: Any) -> float | None:
-    result = subject.result("hallucination_detection", reflection)
-    known = [one.faithfulness for one in result.sentences if one.faithfulness is not None]
-    return sum(known) / len(known) if known else None
+        found = ask(subject, "hallucination_detection", states)
+        values = [[one.faithfulness for one in result.sentences] for result in found]
+    else:
+        values = [
+            entails([("\n".join(map(premise, one.passages)), said) for said in as_sentences(one.messages[-1].content)])
+            for one in states
+        ]
+    known = [[value for value in each if value is not None] for each in values]
+    return [fmean(each) if each else None for each in known]
 
 
 def _flow_cells(found: JointFigures) -> tuple[str, ...]:

@@ -23,23 +23,18 @@ from selfrag.evaluation.metrics.classification import (
 from selfrag.evaluation.metrics.grading import Grader
 from selfrag.evaluation.metrics.registry import harmonic
 from selfrag.evaluation.normalisation import normalise
-from selfrag.experiments.intrinsics.subjects import ALONE, PUBLISHED, Beside, Subject
+from selfrag.experiments.intrinsics.subjects import ALONE, PUBLISHED, Beside, Subject, ask
 from selfrag.experiments.report_tables import Section, Table, given, percent, share
 from selfrag.intrinsics.catalog import find
 from selfrag.intrinsics.contract import Codec, Reflection, Request
 from selfrag.intrinsics.labels import FAITHFULNESS, in_set
 from selfrag.intrinsics.sentences import merged
-from selfrag.intrinsics.state import Site, State
+from selfrag.intrinsics.state import Site
 from selfrag.training.intrinsics.rows import WORSE, Labelled, badness, gold_of, without_evidence
 
 ANSWERABILITY_PART = "answerability"
 _CLASSES = ("unans. P", "unans. R", "unans. F1", "ans. P", "ans. R", "ans. F1", "weighted F1")
 ANSWERABILITY_HEAD = ("system", *_CLASSES, "AUC", "undefined")
-
-
-def ask(subject: Subject, intrinsic: str, states: Sequence[State]) -> list[Any]:
-    """Typed results of a subject, one a state."""
-    return [subject.result(intrinsic, found) for found in subject.ask(intrinsic, states)]
 
 
 def area(scored: Iterable[tuple[bool | float, float | None]], seed: int) -> Estimate:

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from retrieval.passage import Passage, Retriever
+from retrieval.passage import Retriever
 from selfrag.decoding.answer import Answer
 from selfrag.errors import UserError
 from selfrag.evaluation.intervals import Estimate, mean
 from selfrag.evaluation.metrics.answers import exact_match, token_f1
 from selfrag.evaluation.metrics.citations import ndcg_at, recall_at
 from selfrag.experiments.intrinsics.flows import FOLLOW_UP, Turn, answered, faithfulness, sample
-from selfrag.experiments.intrinsics.measures import ask, published_table
-from selfrag.experiments.intrinsics.subjects import ALONE, PUBLISHED, Beside, Subject
+from selfrag.experiments.intrinsics.measures import published_table
+from selfrag.experiments.intrinsics.subjects import ALONE, PUBLISHED, Beside, Subject, ask
 from selfrag.experiments.report_tables import Section, Table, percent, share
 from selfrag.intrinsics.flows.flow import named, run
 from selfrag.intrinsics.flows.progress import Writer
@@ -64,19 +64,12 @@ def evaluate_rewrite(
         undefined = {"undefined": len(rows) - defined[system]}
         figures[system] = undefined | {name: one.as_dict() for name, one in found.items()}
         lines.append((system, *map(percent, found.values()), str(len(rows) - defined[system])))
-    head: tuple[str, ...] = (
-        "system",
-        "exact match",
-        "word F1",
-        "left alone as people did",
-        "rewritten as people did",
-        "undefined",
-    )
+    columns = ("exact match", "word F1", "left alone as people did", "rewritten as people did")
     alone = sum(same_question(row.state.query or "", row.text or "") for row in rows)
     tables = [
         Table(
             f"Rewrites against people's ({len(rows)}, of which people left {alone} alone)",
-            head,
+            ("system", *columns, "undefined"),
             tuple(lines),
             ("Where a model wrote no rewrite, the original question stands and is counted as such",),
         )
@@ -143,7 +136,9 @@ def _by_need(followups: Sequence[Turn]) -> dict[str, list[int]]:
 
 
 def _retrieval(followups: Sequence[Turn], search: Retriever, queries: Mapping[str, list[str]], seed: int) -> Measured:
-    rankings = {system: _ids(search(texts, max(DEPTHS))) for system, texts in queries.items()}
+    rankings = {
+        system: [[one.id for one in hits] for hits in search(texts, max(DEPTHS))] for system, texts in queries.items()
+    }
     tables, figures = [], dict[str, Any]()
     for part, members in _by_need(followups).items():
         lines = []
@@ -155,16 +150,12 @@ def _retrieval(followups: Sequence[Turn], search: Retriever, queries: Mapping[st
         tables.append(Table(f"Retrieval with the rewrite, {part} ({len(members)})", head, tuple(lines)))
     if any(one.id.endswith(FOLLOW_UP) for one in followups):
         note = "Follow-ups made from questions that name their passage's title; the question itself is the gold rewrite"
-        tables[0] = Table(tables[0].title, tables[0].head, tables[0].rows, (note,))
+        tables[0] = replace(tables[0], notes=(note,))
     records = [
         {"id": one.id, "gold": one.gold, "relevant": sorted(one.relevant), **{s: q[at] for s, q in queries.items()}}
         for at, one in enumerate(followups)
     ]
     return tables, figures, records
-
-
-def _ids(found: Sequence[Sequence[Passage]]) -> list[list[str]]:
-    return [[passage.id for passage in passages] for passages in found]
 
 
 ANSWERS_HEAD = ("system", "faithfulness", "quality", "word F1", "failed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,7 +41,6 @@ from selfrag.experiments.intrinsics.subjects import ADAPTED, PROMPTED, UNTRAINED
 from selfrag.experiments.report_tables import Section, markdown
 from selfrag.intrinsics.answerability import Answerability
 from selfrag.intrinsics.catalog import dialects, find
-from selfrag.intrinsics.contract import Execution
 from selfrag.intrinsics.execution.choose import EXECUTIONS, checked
 from selfrag.intrinsics.flows.progress import ChatWriter, SelfRAGWriter, Writer
 from selfrag.intrinsics.hallucination_detection import HallucinationDetection
@@ -212,7 +211,8 @@ def _writer(settings: Settings, library: Library) -> Writer:
 
 def _subjects(name: str, settings: Settings, library: Library, train: Sequence[Labelled]) -> list[Subject]:
     if name == FLOWS_PART:
-        methods = _defaults(library)
+        kinds = (Answerability, HallucinationDetection)  # what judges in flows where nobody chose
+        methods = {kind.name: method for kind in kinds if (method := library.get(kind).method) is not None}
         return [Subject(ADAPTED, library.executor, library.adapters, methods=methods, dialect=library.dialect)]
     plain = Subject(UNTRAINED, library.executor, dialect=library.dialect)
     subjects: list[Subject] = []
@@ -233,12 +233,6 @@ def _subjects(name: str, settings: Settings, library: Library, train: Sequence[L
         adapters = {} if judge.adapter is None else {name: judge.adapter}
         subjects.append(replace(plain, name=execution, adapters=adapters, methods=methods))
     return subjects
-
-
-def _defaults(library: Library) -> dict[str, Execution]:
-    """What judges in flows where nobody chose."""
-    found = {kind.name: library.get(kind).method for kind in (Answerability, HallucinationDetection)}
-    return {name: method for name, method in found.items() if method is not None}
 
 
 def _answers(settings: Settings, out: Path | None) -> list[Own]:
@@ -338,7 +332,7 @@ def write(settings: Settings, sections: Sequence[Section], out: Path, library: L
     manifest = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
-        "settings": {name: _plain(getattr(settings, name)) for name in Settings.__slots__},
+        "settings": {name: str(one) if isinstance(one, Path) else one for name, one in asdict(settings).items()},
         "adapters": dict(library.adapters),
         "data": {name: sha256(path) for name, path in sorted(files.items())},
     }
@@ -351,7 +345,3 @@ def write(settings: Settings, sections: Sequence[Section], out: Path, library: L
     for one in sections:
         if one.reliability:
             plot_reliability(one.reliability, out / "reliability.png")
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value

@@ -75,6 +75,11 @@ class Subject:
         return self.judge(intrinsic).result(reflection)
 
 
+def ask(subject: Subject, intrinsic: str, states: Sequence[State]) -> list[Any]:
+    """Typed results of a subject, one a state."""
+    return [subject.result(intrinsic, found) for found in subject.ask(intrinsic, states)]
+
+
 def prompted(spec: str, kind: str = "") -> Subject:
     """A model that is asked by prompts, as `executor_of` takes it; `kind` stands before its name."""
     executor, name, _ = executor_of(spec)
@@ -124,7 +129,11 @@ class FewShot:
 
 def worked(rows: Sequence[Labelled], codec: Teachable, count: int, *, seed: int = 0) -> tuple[Message, ...]:
     """Worked examples from the shorter half of training rows, labels in turn."""
-    short = sorted(rows, key=lambda row: (_length(row.state), row.id))[: max(count, len(rows) // 2)]
+
+    def length(state: State) -> int:
+        return sum(len(m.content) for m in state.messages) + sum(len(p.text) for p in state.passages)
+
+    short = sorted(rows, key=lambda row: (length(row.state), row.id))[: max(count, len(rows) // 2)]
     turns: list[Message] = []
     for row in chosen(short, count, seed):
         request = codec.encode(row.state)
@@ -133,10 +142,6 @@ def worked(rows: Sequence[Labelled], codec: Teachable, count: int, *, seed: int 
             reply = "\n".join(target.prefill + target.text for target in targets)
             turns += [*request.prompt.messages, Message("assistant", reply)]
     return tuple(turns)
-
-
-def _length(state: State) -> int:
-    return sum(len(m.content) for m in state.messages) + sum(len(p.text) for p in state.passages)
 
 
 PUBLISHED: Mapping[str, Any] = tomllib.loads(files(__package__).joinpath("published.toml").read_text(encoding="utf-8"))

@@ -92,15 +92,23 @@ class PromptWriter:
 
 
 @dataclass(frozen=True, slots=True)
-class InstructionWriter:
+class _EngineWriter:
+    engine: Engine
+    prompting: Prompting
+
+    def close(self) -> None:
+        """Free the engine."""
+        self.engine.close()
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionWriter(_EngineWriter):
     """The same prompt as an instruction of a model with reflection tokens, on token ids.
 
     The contexts are in the prompt, so `[No Retrieval]` is written for the model. Where it asks for a passage all the
     same its text ends. Other reflection tokens part its text and are left out.
     """
 
-    engine: Engine
-    prompting: Prompting
     template: Template = Template()  # noqa: RUF009 - frozen value
     max_tokens: int = 200  # reflection tokens included
 
@@ -115,10 +123,6 @@ class InstructionWriter:
             else Written(self._text(one), str(one.finish), _usage(len(ids), len(one.token_ids)), one.cached_tokens)
             for ids, one in zip(prompts, results, strict=True)
         ]
-
-    def close(self) -> None:
-        """Free the engine."""
-        self.engine.close()
 
     def _text(self, result: Generated) -> str:
         text = ""
@@ -137,15 +141,13 @@ def _usage(prompt_tokens: int, generated_tokens: int) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class ReflectiveWriter:
+class ReflectiveWriter(_EngineWriter):
     """The same questions answered by Self-RAG decoding, with its own citations and its own judgments.
 
     Each segment is written after one passage, cites it, and is judged by the model's reflection tokens. No prompt is
     made, so there are no examples, nothing is asked about the answer, and the order of passages matters in ties only.
     """
 
-    engine: Engine
-    prompting: Prompting
     decoding: Decoding = Decoding(mode="always", max_segments=3)  # noqa: RUF009 - frozen value
 
     def write(self, trials: Sequence[Trial]) -> list[Written | Failed]:
@@ -159,19 +161,11 @@ class ReflectiveWriter:
                 found[event.index] = Failed(str(event.error))
         return [found[index] for index in range(len(trials))]
 
-    def close(self) -> None:
-        """Free the engine."""
-        self.engine.close()
-
     def _written(self, answer: Answer, trial: Trial) -> Written:
         names = {passage_id: name for name, passage_id in trial.passage_ids.items()}
         judgments = tuple(
-            {
-                "text": segment.text,
-                "cited": segment.citation.id if segment.citation else None,
-                "reflections": segment.as_dict()["reflections"],
-            }
-            for segment in answer.segments
+            {"text": one.text, "cited": one.citation and one.citation.id, "reflections": one.as_dict()["reflections"]}
+            for one in answer.segments
         )
         usage = {name: int(getattr(answer.usage, name)) for name in USAGE}
         text = answer.cited_text(lambda passage: f"[{names[passage.id]}]")

@@ -10,8 +10,7 @@ import pytest
 from chat_server import ChatServer, said
 
 from selfrag.cli.main import main
-from selfrag.experiments.intrinsics.benchmarks import parse, write_rows
-from selfrag.experiments.intrinsics.labelling import Labelling
+from selfrag.experiments.intrinsics.benchmarks import Labelling, parse, write_rows
 from selfrag.training.intrinsics.certainty import read_questions
 from selfrag.training.intrinsics.rows import read_labelled
 

@@ -36,11 +36,11 @@ from selfrag.experiments.self_interpretation.grid import (
     draw,
     example,
     grid,
+    pooled,
     question_type,
     relevant,
     shown_id,
 )
-from selfrag.experiments.self_interpretation.pool import pooled
 from selfrag.experiments.self_interpretation.report import published, published_mean
 
 
