@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from critic.cases import GROUPS
-from selfrag.evaluation.intervals import LEVEL, ROUNDS, Estimate
+from selfrag.evaluation.intervals import ROUNDS, Estimate, interval
 
 Labels = Mapping[str, Mapping[str, str]]
 """Group -> id of a case -> label name."""
@@ -125,13 +125,7 @@ def _estimate(
     value = float(statistic(confusion[None])[0])
     shares = confusion.ravel() / cases
     drawn = np.random.default_rng(seed).multinomial(cases, shares, size=rounds).reshape(rounds, *confusion.shape)
-    values = statistic(drawn)
-    values = values[np.isfinite(values)]
-    if cases == 1 or not len(values):
-        return Estimate(value, math.nan, math.nan, cases)
-    tail = 100 * (1 - LEVEL) / 2
-    low, high = np.percentile(values, [tail, 100 - tail])
-    return Estimate(value, float(low), float(high), cases)
+    return interval(value, statistic(drawn), cases)
 
 
 def by_group(rows: Sequence[tuple[str, str, str]]) -> Labels:

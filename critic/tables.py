@@ -22,7 +22,7 @@ def counted(keys: Iterable[tuple[str, ...]]) -> list[tuple[object, ...]]:
 
 def markdown(header: Sequence[str], rows: Iterable[Row]) -> str:
     """A Markdown table; numbers are right-aligned."""
-    body = [[_cell(value) for value in row] for row in rows]
+    body = [[_escaped(" ".join(printable(_text(value)).split())) for value in row] for row in rows]
     first = next(iter(rows), ()) if isinstance(rows, Sequence) else ()
     marks = ["---:" if isinstance(value, int | float) else "---" for value in first] or ["---"] * len(header)
     lines = [list(header), marks, *body]
@@ -49,10 +49,6 @@ def quoted(text: str, most: int = 600) -> str:
     cut = text if len(text) <= most else f"{text[:most]} ..."
     lines = printable("\n".join(cut.splitlines())).split("\n")
     return "\n".join(f"> {_escaped(line)}" for line in lines) + "\n"
-
-
-def _cell(value: object) -> str:
-    return _escaped(" ".join(printable(_text(value)).split()))
 
 
 def _escaped(text: str) -> str:

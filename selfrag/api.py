@@ -9,7 +9,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Protocol, TypeAlias, TypeGuard, cast, overload
 
 from retrieval.passage import Passage, Retriever
@@ -286,9 +285,7 @@ class SelfRAG:
     def __enter__(self) -> SelfRAG:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _policy(self, options: dict[str, Any]) -> Decoding:
@@ -341,18 +338,12 @@ class SelfRAG:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """One call of `SelfRAG`.
+    """One call of `SelfRAG`."""
 
-    Attributes:
-        decoders: of its questions.
-        services: that these need.
-        policy: settings.
-        questions: of a list, for reports; None for a single question, whose failure is raised.
-    """
-
-    decoders: Sequence[Decoder]
-    services: Mapping[str, Service]
-    policy: Decoding
+    decoders: Sequence[Decoder]  # of its questions
+    services: Mapping[str, Service]  # that these need
+    policy: Decoding  # settings
+    # of a list, for reports; None for a single question, whose failure is raised
     questions: Sequence[str] | None = None
 
     def answers(self, events: Iterable[Event]) -> Answer | list[Answer]:

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequenc
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, cast, overload
 
 from retrieval.passage import Passage, Retriever
@@ -139,9 +138,7 @@ class SearchTagModel:
     def __enter__(self) -> SearchTagModel:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _decoders(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from copy import deepcopy
 from functools import cached_property, partial
+from itertools import takewhile
 from threading import Lock
 from typing import Any, Protocol
 
@@ -181,3 +182,8 @@ class HFTextCodec:
                 at = middle if end - start > 1 else end
         pieces = [piece for piece in (*pieces, text[at:]) if piece]
         return pieces if pieces != [text] else [text[: len(text) // 2], text[len(text) // 2 :]]
+
+
+def common_prefix(sequences: Sequence[Sequence[int]]) -> int:
+    """Length of the longest common beginning of sequences of ids."""
+    return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*sequences, strict=False)))

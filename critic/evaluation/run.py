@@ -63,14 +63,9 @@ class Subjects:
         from critic.student.judge import resolve_critic
         from selfrag.loading import resolve_model
 
-        found = {}
-        if self.critic is not None:
-            found["critic"] = resolve_critic(self.critic)
-        if self.base is not None:
-            found["base"] = resolve_model(self.base)
-        if self.generator is not None:
-            found["generator"] = resolve_model(self.generator)
-        return found
+        resolving = {"critic": resolve_critic, "base": resolve_model, "generator": resolve_model}
+        given = {name: getattr(self, name) for name in resolving}
+        return {name: resolving[name](model) for name, model in given.items() if model is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +140,9 @@ def run_evaluation(
             say(f"{name}: {len(rows)} cases")
             found[name] = evaluation()
             if out is not None:
-                write_json(out, _record(about, rows, found))
+                critics = {name: one.as_dict() for name, one in found.items()}
+                judgments = {name: _by_id(rows, one.judgments) for name, one in found.items()}
+                write_json(out, {"manifest": about, "critics": critics, "judgments": judgments})
     return found
 
 
@@ -243,15 +240,7 @@ def _manifest(rows_path: Path, subjects: Subjects, folders: Mapping[str, Path], 
     }
 
 
-def _record(about: Mapping[str, Any], rows: list[Labelled], found: Mapping[str, Evaluation]) -> dict[str, Any]:
-    return {
-        "manifest": about,
-        "critics": {name: evaluation.as_dict() for name, evaluation in found.items()},
-        "judgments": {
-            name: {
-                row.id: None if judgment is None else judgment.as_dict()["distribution"]
-                for row, judgment in zip(rows, evaluation.judgments, strict=True)
-            }
-            for name, evaluation in found.items()
-        },
-    }
+def _by_id(rows: list[Labelled], judgments: Sequence[Judgment | None]) -> dict[str, Any]:
+    """Id of a row to its distribution."""
+    pairs = zip(rows, judgments, strict=True)
+    return {row.id: None if judgment is None else judgment.as_dict()["distribution"] for row, judgment in pairs}

@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -193,7 +194,8 @@ def inspect_rows(
     wanted, records, rules, recorded = {row.id for row in chosen}, {}, Counter[str](), 0
     for record in chain.from_iterable(read_jsonl(file, _identified) for file in provenance):
         recorded += 1
-        rules.update(segment["rule"].partition(", ")[0][:120] for segment in _segments(record) if _ruled(segment))
+        segments = [one for one in _listed(record.get("segments")) if isinstance(one, dict)]
+        rules.update(rule.partition(", ")[0][:120] for one in segments if isinstance(rule := one.get("rule"), str))
         if record["id"] in wanted:
             records[record["id"]] = record
     named = tuple((Path(file).name, sha256(Path(file))) for file in files)
@@ -221,21 +223,17 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _segments(record: Mapping[str, Any]) -> list[Any]:
-    return _listed(record.get("segments"))
-
-
-def _ruled(segment: Any) -> bool:
-    return isinstance(segment, dict) and isinstance(segment.get("rule"), str)
-
-
 def render(inspection: Inspection) -> str:
     """The page as text. The same inspection gives the same page; whatever the rows hold is text on it."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(loader=PackageLoader("critic", "inspect"), autoescape=True, undefined=StrictUndefined)
     filters = {"visible": visible, "slug": slug, "listed": _listed, "figure": _figure, "share": _share}
-    environment.filters |= {**filters, "judgment": _judgment, "pretty": _pretty}
+    environment.filters |= {
+        **filters,
+        "judgment": _judgment,
+        "pretty": partial(json.dumps, ensure_ascii=False, indent=1),
+    }
     total = inspection.statistics.total
     used = {part.token for row in inspection.sample for part in row.target if isinstance(part, Token)}
     tokens = [token for token in COLOURS if token in used]
@@ -320,7 +318,3 @@ def _judgment(judgment: Any) -> str:
     listed = shares.items() if isinstance(shares, Mapping) else ()
     shown = ", ".join(f"{key} {_figure(share)}" for key, share in listed)
     return f"{judgment.get('label')}{f' ({shown})' if shown else ''}"
-
-
-def _pretty(record: Mapping[str, Any]) -> str:
-    return json.dumps(record, ensure_ascii=False, indent=1)

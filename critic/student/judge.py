@@ -22,8 +22,6 @@ from selfrag.loading import resolve_model
 from selfrag.reflection.judgment import Judgment, Source
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from selfrag.engines.base import Engine
 
 Ids: TypeAlias = tuple[int, ...]
@@ -72,7 +70,7 @@ class StudentCritic:
     def __enter__(self) -> StudentCritic:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.engine.close()
 
     def judge(self, cases: Sequence[Case]) -> list[Judgment | None]:

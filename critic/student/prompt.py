@@ -22,7 +22,7 @@ from retrieval.reading import read_json
 from selfrag.errors import UserError, VocabularyError
 from selfrag.jsonl import write_jsonl
 from selfrag.reflection.labels import LabelSet
-from selfrag.tokenization import HFTextCodec, TextCodec
+from selfrag.tokenization import HFTextCodec, TextCodec, common_prefix
 
 CARD, FORMAT = "critic.json", 1
 
@@ -204,7 +204,7 @@ class PromptCodec:
             asked = tuple(self.text.encode(question))
             return asked, tuple((self.token_ids[token],) for token in labels.tokens)
         whole = [tuple(self.text.encode(f"{question}{name}")) for name in labels.names]
-        shared = _shared(whole) if len(set(whole)) == len(whole) else 0
+        shared = common_prefix(whole) if len(set(whole)) == len(whole) else 0
         if not shared or min(map(len, whole)) == shared:
             raise VocabularyError(f"this tokenizer cannot tell the labels of {group} apart as words: use tokens")
         return whole[0][:shared], tuple(ids[shared:] for ids in whole)
@@ -219,14 +219,6 @@ def cut(ids: list[int], limit: int, part: str) -> list[int]:
     if part == "preceding":
         return ids[-limit:]
     return ids[: limit - limit // 2] + ids[-(limit // 2) :]
-
-
-def _shared(sequences: Sequence[tuple[int, ...]]) -> int:
-    """Length of the longest common prefix."""
-    for i, column in enumerate(zip(*sequences, strict=False)):
-        if len(set(column)) > 1:
-            return i
-    return min(map(len, sequences))
 
 
 def write_card(directory: Path, codec: PromptCodec) -> Path:

@@ -112,22 +112,13 @@ def _given(
     if conversation is not None:
         messages, passages = read_conversation(conversation)
         return messages, passages or None
-    text = _piped() if question == "-" else str(question)
+    try:
+        text = whole(sys.stdin.read() if sys.stdin is not None else "") if question == "-" else str(question)
+    except UnicodeDecodeError as error:
+        raise UserError(f"the question on the standard input is not {error.encoding.upper()}; convert it") from error
     if not text.strip():
         raise UserError("the question is empty; write one in quotes")
     return text, None
-
-
-def _piped() -> str:
-    """The standard input as text.
-
-    Raises:
-        UserError: it is not UTF-8.
-    """
-    try:
-        return whole(sys.stdin.read()) if sys.stdin is not None else ""
-    except UnicodeDecodeError as error:
-        raise UserError(f"the question on the standard input is not {error.encoding.upper()}; convert it") from error
 
 
 def _show(answer: Answer, *, as_json: bool) -> None:

@@ -84,6 +84,8 @@ def _show(title: str, findings: Iterable[Finding]) -> bool:
 
 _A_CHECKPOINT = "give a folder with a Hugging Face checkpoint"
 _USE_ANOTHER = "use a Self-RAG checkpoint such as selfrag/selfrag_llama2_7b, or train this model with selfrag.training"
+_DAMAGED = (UserError, OSError, ValueError, KeyError, TypeError, AttributeError)
+"""What transformers raises for files that it cannot use."""
 _COPY_AGAIN = "copy or download the checkpoint again"
 _MATRICES = ("embed_tokens.weight", "wte.weight", "lm_head.weight", "embed_out.weight")
 _NORM_FACTOR = 4.0  # trained rows stay within this factor of the range of ordinary rows
@@ -98,14 +100,7 @@ def check_checkpoint(name: str, folder: Path | None) -> Iterator[Finding]:
     """
     try:
         tokenizer = pretrained.load("AutoTokenizer", str(folder or name), local_files_only=folder is not None)
-    except (
-        UserError,
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-    ) as error:
+    except _DAMAGED as error:
         yield Finding("tokenizer", f"{name}: {_first_line(error)}", "broken", _A_CHECKPOINT)
         return
     try:
@@ -134,7 +129,7 @@ def _check_architecture(folder: Path) -> Iterator[Finding]:
     """Whether transformers knows the kind of model; engines refuse it otherwise."""
     try:
         pretrained.load("AutoConfig", str(folder), local_files_only=True)
-    except (UserError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except _DAMAGED as error:
         yield Finding("model", f"config.json: {_first_line(error)}", "broken", _A_CHECKPOINT)
 
 
@@ -282,7 +277,8 @@ def check_fit(folder: Path) -> Iterator[Finding]:
     held_in = number_format("auto", folder, "cpu").name
     wider = 2 if held_in == "float32" else 1  # than 16 bits
     rounded = saved_format(folder) in ("bfloat16", "float16")
-    weights = sum(file.stat().st_size for file in _weight_files(folder)) * (wider if rounded else 1)
+    files = list(folder.glob("*.safetensors")) or list(folder.glob("pytorch_model*.bin"))
+    weights = sum(file.stat().st_size for file in files) * (wider if rounded else 1)
     free = free_memory()
     if free is not None:
         needed = weights + int(CPU_KV_CACHE_GIB * GIB)
@@ -318,10 +314,6 @@ def cache_sizes(folder: Path) -> tuple[int, int] | None:
         return None
     width = first("head_dim") or hidden // heads
     return context, 2 * layers * (first("num_key_value_heads") or heads) * width * _NUMBER_BYTES
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    return list(folder.glob("*.safetensors")) or list(folder.glob("pytorch_model*.bin"))
 
 
 def check_model(name: str) -> Iterator[Finding]:

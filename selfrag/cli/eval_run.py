@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from selfrag.cli.options import ASKED, WHAT, Choices, EngineName, Files, IndexNa
 from selfrag.errors import UserError
 from selfrag.untrusted import printable
 
-WHERE = "Where it runs"
+WHERE = partial(typer.Option, rich_help_panel="Where it runs")
 DEFAULT = "selfrag"
 
 
@@ -22,52 +23,39 @@ def run(
     out: Annotated[
         Path, typer.Option("--out", "-o", help="folder of the runs; the same command continues interrupted ones")
     ],
-    system: Annotated[
-        list[str] | None, typer.Option(help=f"by name, else {DEFAULT}; repeatable", rich_help_panel=WHAT)
-    ] = None,
+    system: Annotated[list[str] | None, WHAT(help=f"by name, else {DEFAULT}; repeatable")] = None,
     model: Annotated[
         str,
-        typer.Option(
+        WHAT(
             help="demo, a folder with a checkpoint, a name on the hub, or MODEL@URL of an OpenAI-compatible endpoint, "
-            "which runs base and rag",
-            rich_help_panel=WHAT,
+            "which runs base and rag"
         ),
     ] = "demo",
     name: Annotated[
-        str | None,
-        typer.Option(help="name of the run, with one system only; by default the system's name", rich_help_panel=WHAT),
+        str | None, WHAT(help="name of the run, with one system only; by default the system's name")
     ] = None,
     changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="setting of every system, KEY=VALUE, such as threshold=0.5", rich_help_panel=WHAT),
+        list[str] | None, WHAT("--set", help="setting of every system, KEY=VALUE, such as threshold=0.5")
     ] = None,
     engine: EngineName = None,
     engine_changes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--engine-set", help="setting of the engine, KEY=VALUE, such as max_model_len=4096", rich_help_panel=WHERE
-        ),
+        list[str] | None, WHERE("--engine-set", help="setting of the engine, KEY=VALUE, such as max_model_len=4096")
     ] = None,
     index: IndexName = None,
     retriever: Annotated[
         str | None,
-        typer.Option(
-            help="your own retriever in place of an index: an entry point of selfrag.retrievers, or MODULE:NAME",
-            rich_help_panel=ASKED,
-        ),
+        ASKED(help="your own retriever in place of an index: an entry point of selfrag.retrievers, or MODULE:NAME"),
     ] = None,
-    found: Annotated[int, typer.Option(min=1, help="passages per search", rich_help_panel=ASKED)] = 10,
+    found: Annotated[int, ASKED(min=1, help="passages per search")] = 10,
     limit: Limit = None,
-    seed: Annotated[int, typer.Option(help="seed of the sample and of the intervals", rich_help_panel=ASKED)] = 0,
+    seed: Annotated[int, ASKED(help="seed of the sample and of the intervals")] = 0,
     choices: Choices = "letters",
     traces: Annotated[bool, typer.Option("--traces", help="keep the trace of every answer")] = False,
     retry_failed: RetryFailed = False,
     against: Annotated[str | None, typer.Option(help="run to compare the others with")] = None,
-    ray: Annotated[
-        str | None, typer.Option(help="'local', 'auto' or the address of a Ray cluster", rich_help_panel=WHERE)
-    ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="number of Ray actors", rich_help_panel=WHERE)] = 1,
-    gpus: Annotated[float, typer.Option(min=0, help="GPUs per Ray actor", rich_help_panel=WHERE)] = 0,
+    ray: Annotated[str | None, WHERE(help="'local', 'auto' or the address of a Ray cluster")] = None,
+    workers: Annotated[int, WHERE(min=1, help="number of Ray actors")] = 1,
+    gpus: Annotated[float, WHERE(min=0, help="GPUs per Ray actor")] = 0,
 ) -> None:
     """Answer the items of files with one or more systems of a model, score them, and compare the systems."""
     from selfrag.evaluation.systems import known_systems, parse_settings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,7 @@ from selfrag.untrusted import whole
 if TYPE_CHECKING:
     from selfrag.intrinsics.model_library import Library
 
-WHAT, WITH = "What is judged", "What judges"
+WHAT, WITH = (partial(typer.Option, rich_help_panel=panel) for panel in ("What is judged", "What judges"))
 
 
 def intrinsic(
@@ -31,49 +32,27 @@ def intrinsic(
     question: Annotated[str | None, typer.Argument(help="the question, if there is no --conversation")] = None,
     *,
     conversation: Annotated[
-        Path | None,
-        typer.Option(help="JSON file with a list of turns, or an object with messages", rich_help_panel=WHAT),
+        Path | None, WHAT(help="JSON file with a list of turns, or an object with messages")
     ] = None,
-    response: Annotated[
-        str | None, typer.Option(help="the assistant's reply, after the question", rich_help_panel=WHAT)
-    ] = None,
-    passage: Annotated[
-        list[str] | None, typer.Option(help="text of a passage; repeatable", rich_help_panel=WHAT)
-    ] = None,
+    response: Annotated[str | None, WHAT(help="the assistant's reply, after the question")] = None,
+    passage: Annotated[list[str] | None, WHAT(help="text of a passage; repeatable")] = None,
     passages: Annotated[
-        list[Path] | None,
-        typer.Option(help="file of passages: jsonl, csv, tsv, parquet, txt, md; repeatable", rich_help_panel=WHAT),
+        list[Path] | None, WHAT(help="file of passages: jsonl, csv, tsv, parquet, txt, md; repeatable")
     ] = None,
     argument: Annotated[
-        list[str] | None,
-        typer.Option(help="argument, NAME=VALUE, such as requirement='be polite'; repeatable", rich_help_panel=WHAT),
+        list[str] | None, WHAT(help="argument, NAME=VALUE, such as requirement='be polite'; repeatable")
     ] = None,
-    model: Annotated[
-        str, typer.Option(help="demo, a folder with a checkpoint, or a name on the hub", rich_help_panel=WITH)
-    ] = "demo",
+    model: Annotated[str, WITH(help="demo, a folder with a checkpoint, or a name on the hub")] = "demo",
     engine: Annotated[
-        str | None,
-        typer.Option(
-            help="vllm, transformers or http://HOST:PORT; by default the best one installed", rich_help_panel=WITH
-        ),
+        str | None, WITH(help="vllm, transformers or http://HOST:PORT; by default the best one installed")
     ] = None,
-    endpoint: Annotated[
-        str | None,
-        typer.Option(help="URL of an OpenAI-compatible server; --model is its name there", rich_help_panel=WITH),
-    ] = None,
+    endpoint: Annotated[str | None, WITH(help="URL of an OpenAI-compatible server; --model is its name there")] = None,
     adapter: Annotated[
-        str | None,
-        typer.Option(
-            help="LoRA adapter: a folder, its name on a server, published, or none; by default the demo's",
-            rich_help_panel=WITH,
-        ),
+        str | None, WITH(help="LoRA adapter: a folder, its name on a server, published, or none; by default the demo's")
     ] = None,
     dialect: Annotated[
         str | None,
-        typer.Option(
-            help="wire format of the adapter: chat, granite-3.2, ...; needed for adapters that were not trained here",
-            rich_help_panel=WITH,
-        ),
+        WITH(help="wire format of the adapter: chat, granite-3.2, ...; needed for adapters that were not trained here"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,113 +19,80 @@ from selfrag.errors import UserError
 from selfrag.plugins import names, registered
 from selfrag.untrusted import printable
 
-WHAT, WHEN, SCORE, SEARCH = "What answers", "When to retrieve", "What counts", "How far"
-ASKED = "What is asked"
+WHAT, WHEN, SCORE, SEARCH, ASKED = (
+    partial(typer.Option, rich_help_panel=panel)
+    for panel in ("What answers", "When to retrieve", "What counts", "How far", "What is asked")
+)
+"""Options under a heading of the help."""
 
 Choices = Annotated[
     Literal["letters", "texts"],
-    typer.Option(
-        help="how lettered options are asked: letters lists them and scores the letter, texts scores their texts",
-        rich_help_panel=ASKED,
-    ),
+    ASKED(help="how lettered options are asked: letters lists them and scores the letter, texts scores their texts"),
 ]
 Files = Annotated[
     list[str], typer.Argument(help="FILE of your own rows, or TASK=FILE or TASK/PROTOCOL=FILE of a published task")
 ]
 IndexName = Annotated[
     str | None,
-    typer.Option(
-        "--index",
-        help="what is searched for items without passages: a folder, demo, an address; several with commas",
-        rich_help_panel=ASKED,
+    ASKED(
+        "--index", help="what is searched for items without passages: a folder, demo, an address; several with commas"
     ),
 ]
-Limit = Annotated[
-    int | None,
-    typer.Option(min=1, help="answer a seeded sample of this many items of each file", rich_help_panel=ASKED),
-]
+Limit = Annotated[int | None, ASKED(min=1, help="answer a seeded sample of this many items of each file")]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="run items again that failed")]
 DataFolder = Annotated[
     Path | None,
     typer.Option(exists=True, file_okay=False, help="folder of the data files, if they have moved"),
 ]
-Model = Annotated[
-    str, typer.Option(help="demo, a folder with a checkpoint, or a name on the hub", rich_help_panel=WHAT)
-]
+Model = Annotated[str, WHAT(help="demo, a folder with a checkpoint, or a name on the hub")]
 Index = Annotated[
     str | None,
-    typer.Option(
+    WHAT(
         help="folder made by `selfrag index build`, an address of Milvus, http://HOST:PORT/retrieve, searxng:URL or "
-        "google:ENGINE; several with commas between them; the demo corpus by default",
-        rich_help_panel=WHAT,
+        "google:ENGINE; several with commas between them; the demo corpus by default"
     ),
 ]
 EngineName = Annotated[
-    str | None,
-    typer.Option(
-        help="vllm, transformers or http://HOST:PORT; by default the best one installed", rich_help_panel=WHAT
-    ),
+    str | None, WHAT(help="vllm, transformers or http://HOST:PORT; by default the best one installed")
 ]
 QuickEngineName = Annotated[
-    str | None,
-    typer.Option(
-        help="vllm, transformers or http://HOST:PORT; by default transformers, which starts soonest",
-        rich_help_panel=WHAT,
-    ),
+    str | None, WHAT(help="vllm, transformers or http://HOST:PORT; by default transformers, which starts soonest")
 ]
 Mode = Annotated[
     Literal["adaptive", "always", "never"] | None,
-    typer.Option(help="when to retrieve; adaptive asks the model at each segment", rich_help_panel=WHEN),
+    WHEN(help="when to retrieve; adaptive asks the model at each segment"),
 ]
-Threshold = Annotated[float | None, typer.Option(help="retrieve above this probability, 0 to 1", rich_help_panel=WHEN)]
+Threshold = Annotated[float | None, WHEN(help="retrieve above this probability, 0 to 1")]
 Policy = Annotated[
     str,
-    typer.Option(
+    SCORE(
         help="preset, of which the other options change single settings; search-r1 and its relatives for models that "
         "search by tags",
         metavar="<paper|official|..>",
-        rich_help_panel=SCORE,
     ),
 ]
 PRESETS: dict[str, Callable[..., Decoding]] = {"paper": Decoding, "official": Decoding.official}
 POLICIES = "selfrag.policies"
 """Entry points of other packages' presets: a function of fields of `Decoding` gives a `Decoding`."""
-RelevanceWeight = Annotated[float | None, typer.Option("--w-rel", help="weight of IsRel", rich_help_panel=SCORE)]
-SupportWeight = Annotated[float | None, typer.Option("--w-sup", help="weight of IsSup", rich_help_panel=SCORE)]
-UtilityWeight = Annotated[float | None, typer.Option("--w-use", help="weight of IsUse", rich_help_panel=SCORE)]
-Require = Annotated[
-    list[str] | None,
-    typer.Option(help="GROUP=LABEL that every segment must have; repeatable", rich_help_panel=SCORE),
-]
-Forbid = Annotated[
-    list[str] | None, typer.Option(help="GROUP=LABEL that no segment may have; repeatable", rich_help_panel=SCORE)
-]
+RelevanceWeight = Annotated[float | None, SCORE("--w-rel", help="weight of IsRel")]
+SupportWeight = Annotated[float | None, SCORE("--w-sup", help="weight of IsSup")]
+UtilityWeight = Annotated[float | None, SCORE("--w-use", help="weight of IsUse")]
+Require = Annotated[list[str] | None, SCORE(help="GROUP=LABEL that every segment must have; repeatable")]
+Forbid = Annotated[list[str] | None, SCORE(help="GROUP=LABEL that no segment may have; repeatable")]
 Join = Annotated[
     list[str] | None,
-    typer.Option(
-        help="intrinsic to add to the score, or NAME=issup to replace the model's critique; repeatable",
-        rich_help_panel=SCORE,
-    ),
+    SCORE(help="intrinsic to add to the score, or NAME=issup to replace the model's critique; repeatable"),
 ]
-JoinWeight = Annotated[
-    list[str] | None,
-    typer.Option("--w-join", help="weight of such an intrinsic, NAME=NUMBER; repeatable", rich_help_panel=SCORE),
-]
+JoinWeight = Annotated[list[str] | None, SCORE("--w-join", help="weight of such an intrinsic, NAME=NUMBER; repeatable")]
 GateOption = Annotated[
-    list[str] | None,
-    typer.Option("--gate", help="guardrail, such as 'answerability<0.5:abstain'; repeatable", rich_help_panel=WHEN),
+    list[str] | None, WHEN("--gate", help="guardrail, such as 'answerability<0.5:abstain'; repeatable")
 ]
-Beam = Annotated[int | None, typer.Option(help="hypotheses kept after each segment", rich_help_panel=SEARCH)]
-Passages = Annotated[int | None, typer.Option(help="passages per search", rich_help_panel=SEARCH)]
+Beam = Annotated[int | None, SEARCH(help="hypotheses kept after each segment")]
+Passages = Annotated[int | None, SEARCH(help="passages per search")]
 Shortlist = Annotated[
-    int | None,
-    typer.Option(
-        help="passages per search that the model judges, of which the best --passages are used", rich_help_panel=SEARCH
-    ),
+    int | None, SEARCH(help="passages per search that the model judges, of which the best --passages are used")
 ]
-Segments = Annotated[
-    int | None, typer.Option(help="most segments of an answer; 1 is the short form", rich_help_panel=SEARCH)
-]
+Segments = Annotated[int | None, SEARCH(help="most segments of an answer; 1 is the short form")]
 
 
 def decoding(policy: str, changes: Mapping[str, Any], weights: Mapping[str, Any]) -> Decoding:
@@ -194,10 +162,9 @@ def constraints(option: str, pairs: Sequence[str] | None) -> dict[str, list[str]
 
 Flow = Annotated[
     str | None,
-    typer.Option(
+    WHEN(
         help="none, or qr (rewrite), again (search again where unanswerable), ad (answer only what is answerable), "
-        "joined by +",
-        rich_help_panel=WHEN,
+        "joined by +"
     ),
 ]
 _ASKS = {"qr": ("query_rewrite",), "again": ("answerability",), "ad": ("answerability",)}
@@ -234,11 +201,8 @@ def answering(model: str, index: str | None, engine: str | None, intrinsics: Seq
     Raises:
         UserError: something cannot be loaded.
     """
-    rag = load(model, index, engine, intrinsics)
-    try:
+    with load(model, index, engine, intrinsics) as rag:
         yield rag
-    finally:
-        rag.close()
 
 
 def load(model: str, index: str | None, engine: str | None, intrinsics: Sequence[str] = ()) -> SelfRAG:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 _SHORTEST = 16
 _KEY = re.compile(rf"[A-Za-z0-9._~+/=-]{{{_SHORTEST},}}")
 """What RFC 6750 lets a bearer token be."""
-SERVER, CITES, MANY = "The server", "How it cites", "Many servers"
+SERVER, CITES, MANY = (
+    partial(typer.Option, rich_help_panel=panel) for panel in ("The server", "How it cites", "Many servers")
+)
 
 
 def serve(
@@ -34,8 +36,7 @@ def serve(
     index: options.Index = None,
     engine: options.EngineName = None,
     intrinsics: Annotated[
-        list[str] | None,
-        typer.Option("--intrinsic", help="intrinsic that requests may use; repeatable", rich_help_panel=options.WHAT),
+        list[str] | None, options.WHAT("--intrinsic", help="intrinsic that requests may use; repeatable")
     ] = None,
     policy: options.Policy = "paper",
     mode: options.Mode = None,
@@ -43,36 +44,23 @@ def serve(
     beam: options.Beam = None,
     passages: options.Passages = None,
     segments: options.Segments = None,
-    host: Annotated[str, typer.Option(help="address to listen at", rich_help_panel=SERVER)] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 takes a free one", rich_help_panel=SERVER)] = 8000,
+    host: Annotated[str, SERVER(help="address to listen at")] = "127.0.0.1",
+    port: Annotated[int, SERVER(min=0, max=65_535, help="0 takes a free one")] = 8000,
     served_model_name: Annotated[
-        str | None, typer.Option(help="the model's name for clients; the last part of --model", rich_help_panel=SERVER)
+        str | None, SERVER(help="the model's name for clients; the last part of --model")
     ] = None,
-    api_key_file: Annotated[
-        Path | None, typer.Option(help="file with the keys that clients may use, one a line", rich_help_panel=SERVER)
-    ] = None,
-    live: Annotated[int, typer.Option(min=1, help="questions that run at once", rich_help_panel=SERVER)] = 256,
-    queue: Annotated[int, typer.Option(min=0, help="questions that may wait", rich_help_panel=SERVER)] = 1_024,
-    drain: Annotated[
-        int, typer.Option(min=0, help="seconds that running questions get when the server ends", rich_help_panel=SERVER)
-    ] = 30,
-    keep: Annotated[
-        Path | None,
-        typer.Option(help="SQLite file for answers and traces; in memory by default", rich_help_panel=SERVER),
-    ] = None,
+    api_key_file: Annotated[Path | None, SERVER(help="file with the keys that clients may use, one a line")] = None,
+    live: Annotated[int, SERVER(min=1, help="questions that run at once")] = 256,
+    queue: Annotated[int, SERVER(min=0, help="questions that may wait")] = 1_024,
+    drain: Annotated[int, SERVER(min=0, help="seconds that running questions get when the server ends")] = 30,
+    keep: Annotated[Path | None, SERVER(help="SQLite file for answers and traces; in memory by default")] = None,
     citation_style: Annotated[
-        Literal["brackets", "markdown", "none"],
-        typer.Option(help="[1], a link in Markdown, or no marks in the text", rich_help_panel=CITES),
+        Literal["brackets", "markdown", "none"], CITES(help="[1], a link in Markdown, or no marks in the text")
     ] = "brackets",
-    ray: Annotated[
-        str | None,
-        typer.Option(help="'local', 'auto' or the address of a Ray cluster, for replicas", rich_help_panel=MANY),
-    ] = None,
-    replicas: Annotated[int, typer.Option(min=1, help="servers on the cluster", rich_help_panel=MANY)] = 1,
-    gpus: Annotated[float, typer.Option(min=0, help="GPUs per replica", rich_help_panel=MANY)] = 0,
-    events: Annotated[
-        bool, typer.Option("--events", help="also send sources as Open WebUI reads them", rich_help_panel=CITES)
-    ] = False,
+    ray: Annotated[str | None, MANY(help="'local', 'auto' or the address of a Ray cluster, for replicas")] = None,
+    replicas: Annotated[int, MANY(min=1, help="servers on the cluster")] = 1,
+    gpus: Annotated[float, MANY(min=0, help="GPUs per replica")] = 0,
+    events: Annotated[bool, CITES("--events", help="also send sources as Open WebUI reads them")] = False,
 ) -> None:
     """Serve a model over the OpenAI API, with citations, and a page at /."""
     for module in ("fastapi", "prometheus_client"):

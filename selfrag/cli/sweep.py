@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,16 +15,13 @@ from selfrag.untrusted import printable
 
 WIDTH = 120
 """Columns of a table that goes into a file or a pipe."""
-STEER = "What is varied"
+STEER = partial(typer.Option, rich_help_panel="What is varied")
 
 Out = Annotated[
     Path, typer.Option("--out", "-o", help="folder of the study; the same command continues an interrupted one")
 ]
-Changes = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="setting of the base policy, KEY=VALUE, such as mode=always", rich_help_panel=STEER),
-]
-Seed = Annotated[int, typer.Option(help="seed of the sample, the halves and the intervals", rich_help_panel=ASKED)]
+Changes = Annotated[list[str] | None, STEER("--set", help="setting of the base policy, KEY=VALUE, such as mode=always")]
+Seed = Annotated[int, ASKED(help="seed of the sample, the halves and the intervals")]
 Redecode = Annotated[
     bool, typer.Option(help="decode again where the record is not exact; without it such answers are approximate")
 ]
@@ -35,14 +33,11 @@ def sweep(
     *,
     axis: Annotated[
         list[str] | None,
-        typer.Option(
-            help="what to vary: NAME=VALUE,VALUE or NAME=FIRST:LAST:STEP; repeatable; by default issup and threshold",
-            rich_help_panel=STEER,
+        STEER(
+            help="what to vary: NAME=VALUE,VALUE or NAME=FIRST:LAST:STEP; repeatable; by default issup and threshold"
         ),
     ] = None,
-    grid: Annotated[
-        bool, typer.Option("--grid", help="every combination of the values", rich_help_panel=STEER)
-    ] = False,
+    grid: Annotated[bool, STEER("--grid", help="every combination of the values")] = False,
     changes: Changes = None,
     best: Annotated[
         str,
@@ -134,17 +129,8 @@ def ablate(
     source = Source([Given.parse(one) for one in files], limit, seed, index, form=choices)
     given = {"no-retriever": no_retriever, "no-critic": no_critic}
     trained = {name: checkpoint for name, checkpoint in given.items() if checkpoint is not None}
-    found = run(
-        base,
-        Answering(model, engine),
-        source,
-        out,
-        baselines=baseline or [],
-        trained=trained,
-        redecode=redecode,
-        seed=seed,
-        retry_failed=retry_failed,
-    )
+    options: dict[str, Any] = {"redecode": redecode, "seed": seed, "retry_failed": retry_failed}
+    found = run(base, Answering(model, engine), source, out, baselines=baseline or [], trained=trained, **options)
     about = {"model": model, "engine": engine, "source": source.settings(), "files": sources(found.studies)}
     about |= {"trained": trained} if trained else {}
     memory = [", ".join(row) for row in reliance_rows(found.reliance)] if found.reliance else []

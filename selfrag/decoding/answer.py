@@ -21,23 +21,14 @@ from selfrag.reflection.weights import Weights
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What an answer cost.
+    """What an answer cost."""
 
-    Attributes:
-        requests: requests to the engine.
-        prompt_tokens: tokens of all prompts, cached ones included.
-        cached_tokens: of these, tokens the engine did not compute again.
-        generated_tokens: new tokens.
-        searches: queries to the retriever.
-        seconds: wall time from the first request to the answer, shared with the other questions of the batch.
-    """
-
-    requests: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    generated_tokens: int = 0
-    searches: int = 0
-    seconds: float = 0.0
+    requests: int = 0  # requests to the engine
+    prompt_tokens: int = 0  # tokens of all prompts, cached ones included
+    cached_tokens: int = 0  # of these, tokens the engine did not compute again
+    generated_tokens: int = 0  # new tokens
+    searches: int = 0  # queries to the retriever
+    seconds: float = 0.0  # wall time from the first request to the answer, shared with the other questions of the batch
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
@@ -91,18 +82,12 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A stage of a flow and its outcome, see `selfrag.intrinsics.flows`.
+    """A stage of a flow and its outcome, see `selfrag.intrinsics.flows`."""
 
-    Attributes:
-        name: name of the stage.
-        outcome: one line for readers; may hold text of models and users.
-        judgments: judgments of the reflectors.
-        after: whether the stage ran after an answer was written; it may then have changed or rejected the answer.
-    """
-
-    name: str
-    outcome: str
-    judgments: tuple[Judgment, ...] = ()
+    name: str  # name of the stage
+    outcome: str  # one line for readers; may hold text of models and users
+    judgments: tuple[Judgment, ...] = ()  # judgments of the reflectors
+    # whether the stage ran after an answer was written; it may then have changed or rejected the answer
     after: bool = False
 
     def as_dict(self) -> dict[str, Any]:

@@ -21,17 +21,11 @@ from selfrag.reflection.weights import Weights
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Reflectors of one cost, and what the trace records of them.
+    """Reflectors of one cost, and what the trace records of them."""
 
-    Attributes:
-        unknown: [T] terms of the score that are not known before they judge.
-        unjudged: [N] nodes that they did not judge.
-        rejected: [N] nodes that they rejected.
-    """
-
-    unknown: Bools
-    unjudged: Bools
-    rejected: Bools
+    unknown: Bools  # [T] terms of the score that are not known before they judge
+    unjudged: Bools  # [N] nodes that they did not judge
+    rejected: Bools  # [N] nodes that they rejected
 
 
 def judged(node: Node, part: ScoreTerm) -> bool:
@@ -60,25 +54,15 @@ def recorded_tiers(trace: Trace) -> list[Tier]:
 
 @dataclass(slots=True)
 class Cascade:
-    """Runs the tiers on the C candidates of one step, for S settings at once.
+    """Runs the tiers on the C candidates of one step, for S settings at once."""
 
-    Attributes:
-        unjudged: for each tier [C] candidates that it did not judge in the recorded decode.
-        rejected: for each tier [C] candidates that it rejected.
-        order: for each tier [C, S] candidates by their score before it judges, best first.
-        rooms: how many candidates continue from each tier.
-        waiting: for each tier [C, S] candidates that passed the earlier tiers and that it has not judged.
-        refused: [C, S] candidates that some tier has judged and rejected.
-        exact: [S] whether the trace holds all judgments that the tiers need.
-    """
-
-    unjudged: list[Bools]
-    rejected: list[Bools]
-    order: list[NDArray[np.int64]]
-    rooms: list[int]
-    waiting: list[Bools]
-    refused: Bools
-    exact: Bools
+    unjudged: list[Bools]  # for each tier [C] candidates that it did not judge in the recorded decode
+    rejected: list[Bools]  # for each tier [C] candidates that it rejected
+    order: list[NDArray[np.int64]]  # for each tier [C, S] candidates by their score before it judges, best first
+    rooms: list[int]  # how many candidates continue from each tier
+    waiting: list[Bools]  # for each tier [C, S] candidates that passed the earlier tiers and that it has not judged
+    refused: Bools  # [C, S] candidates that some tier has judged and rejected
+    exact: Bools  # [S] whether the trace holds all judgments that the tiers need
 
     @classmethod
     def of(cls, trace: Trace, tiers: Sequence[tuple[Tier, Floats]], candidates: Sequence[int], alive: Bools) -> Cascade:
@@ -140,25 +124,15 @@ Settings = Sequence[Weights] | Floats
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What S settings choose in one trace of N nodes.
+    """What S settings choose in one trace of N nodes."""
 
-    Attributes:
-        best: [S] id of the node that ends the answer, -1 where there is none.
-        exact: [S] whether the recorded tree held everything that the setting asks for.
-        segment_scores: [N, S] score of each node.
-        path_scores: [N, S] score of the hypothesis that ends at each node.
-        kept: [N, S] nodes that are finished, or in the beam after their step.
-        finished: [N, S] of these, the ones where a hypothesis ended.
-        merged: [N, S] nodes with the same text as a better one of their step.
-    """
-
-    best: Ints
-    exact: Bools
-    segment_scores: Floats
-    path_scores: Floats
-    kept: Bools
-    finished: Bools
-    merged: Bools
+    best: Ints  # [S] id of the node that ends the answer, -1 where there is none
+    exact: Bools  # [S] whether the recorded tree held everything that the setting asks for
+    segment_scores: Floats  # [N, S] score of each node
+    path_scores: Floats  # [N, S] score of the hypothesis that ends at each node
+    kept: Bools  # [N, S] nodes that are finished, or in the beam after their step
+    finished: Bools  # [N, S] of these, the ones where a hypothesis ended
+    merged: Bools  # [N, S] nodes with the same text as a better one of their step
 
 
 def replay(trace: Trace, weights: Settings) -> Replay:

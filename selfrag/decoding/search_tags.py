@@ -162,23 +162,14 @@ class SurfaceCodec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Searcher:
-    """A model that searches by tags, bound to its tokenizer.
+    """A model that searches by tags, bound to its tokenizer."""
 
-    Attributes:
-        profile: its format.
-        codec: of its tokenizer.
-        chat: its chat template; None where the prompt stands alone.
-        eos_id: ends a turn and the answer.
-        budget: of each answer.
-        clock: seconds that pass; only differences count.
-    """
-
-    profile: Profile
-    codec: SurfaceCodec
-    chat: Chat | None
-    eos_id: int
-    budget: Budget = field(default_factory=Budget)
-    clock: Callable[[], float] = time.monotonic
+    profile: Profile  # its format
+    codec: SurfaceCodec  # of its tokenizer
+    chat: Chat | None  # its chat template; None where the prompt stands alone
+    eos_id: int  # ends a turn and the answer
+    budget: Budget = field(default_factory=Budget)  # of each answer
+    clock: Callable[[], float] = time.monotonic  # seconds that pass; only differences count
 
     @classmethod
     def of(cls, tokenizer: Any, profile: str | Profile = "search-r1", budget: Budget | None = None) -> Searcher:

@@ -29,25 +29,18 @@ FAITHFULNESS = LabelSet(
 FAITHFULNESS_3 = LabelSet(Role.SUPPORT, FAITHFULNESS.labels[:3])
 """The same without NA."""
 
+_RANGES = ("0.1-0", *(f"0.{d}-0.{d + 1}" for d in range(1, 9)), "0.9-1.0")  # the lowest one is written downwards
+
 FAITHFULNESS_BINS = LabelSet(
     Role.SUPPORT,
     (
-        Label("0.1-0", 0.05, "0.1-0"),  # the lowest bin is written downwards on the wire
-        *(
-            Label(
-                f"0.{d}-{'1.0' if d == 9 else f'0.{d + 1}'}",
-                (10 * d + 5) / 100,
-                f"0.{d}-{'1.0' if d == 9 else f'0.{d + 1}'}",
-            )
-            for d in range(1, 10)
-        ),
+        *(Label(name, (10 * d + 5) / 100, name) for d, name in enumerate(_RANGES)),
         Label("unanswerable", 0.0, "unanswerable", Kind.ABSTAIN),
         Label("NA", 0.0, "NA", Kind.UNDEFINED),
     ),
 )
 """Faithfulness ranges of the paper's adapter, by their labels verbatim; the value is the middle of the range."""
 
-_RANGES = FAITHFULNESS_BINS.names[:10]
 _AS_RANGE = {"faithful": _RANGES[-1], "partial": _RANGES[5], "unfaithful": _RANGES[0]}
 _AS_GRADE = dict.fromkeys(_RANGES, "partial") | {
     _RANGES[0]: "unfaithful",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from selfrag.errors import UserError
@@ -148,16 +147,12 @@ class Library:
 
     def close(self) -> None:
         """Free the model."""
-        close = getattr(self.executor, "close", None)
-        if close is not None:
-            close()
+        getattr(self.executor, "close", lambda: None)()
 
     def __enter__(self) -> Library:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import ChatPrompt, Piece, Slot, TextPrompt
 from selfrag.intrinsics.state import ROLES
-from selfrag.tokenization import HFTextCodec, ReadOnlyTokenizer, TextCodec
+from selfrag.tokenization import HFTextCodec, ReadOnlyTokenizer, TextCodec, common_prefix
 
 _MARK = re.compile("\ue000([0-9]+)([^\ue000\ue001]*)\ue001")  # private use: no template has them
 _WORD = re.compile(r"\s*<[a-z_]+>")
@@ -84,7 +84,7 @@ class Renderer:
         Where a token crosses the border, it belongs to the second part.
         """
         whole, before = self.text.encode(prefill + text), self.text.encode(prefill)
-        border = _common([tuple(before), tuple(whole)])
+        border = common_prefix([before, whole])
         return tuple(whole[:border]), tuple(whole[border:])
 
     def slot(self, slot: Slot) -> SlotPaths:
@@ -95,7 +95,7 @@ class Renderer:
         """
         whole = [tuple(self.text.encode(slot.prefill + surface)) for surface in slot.surfaces]
         # One surface alone is scored from its prefill on.
-        border = _common(whole) if len(whole) > 1 else len(self.reply(slot.prefill, slot.surfaces[0])[0])
+        border = common_prefix(whole) if len(whole) > 1 else len(self.reply(slot.prefill, slot.surfaces[0])[0])
         paths = tuple(ids[border:] for ids in whole)
         if len(set(paths)) != len(paths) or not all(paths):
             raise UserError(f"this tokenizer cannot tell the labels apart: {', '.join(map(repr, slot.surfaces[:8]))}")
@@ -207,11 +207,3 @@ class _Marks:
         if sorted(one for one in used if one in set(self._needed)) != self._needed:
             raise UserError("the model's chat template drops or repeats what it is given; use a dialect that renders")
         return [piece for piece in pieces if piece.text]
-
-
-def _common(sequences: Sequence[tuple[int, ...]]) -> int:
-    """Length of the longest common beginning."""
-    for at, column in enumerate(zip(*sequences, strict=False)):
-        if len(set(column)) > 1:
-            return at
-    return min(map(len, sequences))

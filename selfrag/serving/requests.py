@@ -176,25 +176,15 @@ class ChatMessage(_Body):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One question, whatever the route.
+    """One question, whatever the route."""
 
-    Attributes:
-        question: the last turn alone, or all turns.
-        decoding: settings.
-        evidence: passages to use in place of searching.
-        flow: name of a flow.
-        rewrite_scope: what a rewrite changes.
-        style: how the text cites.
-        events: whether sources are also sent as Open WebUI's events.
-    """
-
-    question: str | list[dict[str, str]]
-    decoding: Decoding
-    evidence: list[Passage] | None
-    flow: str | None
-    rewrite_scope: Any
-    style: CitationStyle
-    events: bool
+    question: str | list[dict[str, str]]  # the last turn alone, or all turns
+    decoding: Decoding  # settings
+    evidence: list[Passage] | None  # passages to use in place of searching
+    flow: str | None  # name of a flow
+    rewrite_scope: Any  # what a rewrite changes
+    style: CitationStyle  # how the text cites
+    events: bool  # whether sources are also sent as Open WebUI's events
 
 
 class _Asking(_Body):
