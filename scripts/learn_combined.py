@@ -68,7 +68,7 @@ def judged(judge: Tokens, engine: Any, rows: Sequence[Labelled], kept: Path) -> 
     view = VIEWS[judge.intrinsic]
     waiting = []
     for row in rows:
-        pairs = view.pairs(row.state, judge.overlap)
+        pairs = view.pairs(row.state)
         if row.id not in found and known(row) is not None and len(pairs) == 1:
             waiting.append((row, pairs[0]))
     for start in range(0, len(waiting), CHUNK):

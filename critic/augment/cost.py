@@ -90,9 +90,7 @@ class Price:
         )
 
 
-def price(
-    source: Source, found: Estimate, options: AugmentOptions, find: SentenceFinder, critic: Path, *, workers: int = 2
-) -> Price:
+def price(source: Source, found: Estimate, options: AugmentOptions, find: SentenceFinder, critic: Path) -> Price:
     """Price the judgments of a run from a sample of its pairs. Loads no model.
 
     Args:
@@ -101,7 +99,6 @@ def price(
         options: how they are augmented.
         find: gives the sentence spans of a text.
         critic: folder of the trained critic.
-        workers: threads of a CPU that compute side by side.
 
     Raises:
         UserError: the folder holds no critic, or a bad row stops.
@@ -127,5 +124,5 @@ def price(
     tokens = round(found.judgments * length / max(1, judged))
     work = tokens * 2 * shape.body + found.judgments * 2 * shape.head
     dtype = fast_format().name
-    rate = measured_rate(workers, dtype=dtype).alone * EFFICIENCY
+    rate = measured_rate(2, dtype=dtype).alone * EFFICIENCY
     return Price(tokens, work / rate, getattr(torch, dtype).itemsize * (shape.body + shape.vocabulary) / 2**30)

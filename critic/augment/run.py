@@ -32,7 +32,7 @@ from retrieval.passage import Retriever
 from retrieval.progress import Progress
 from retrieval.reading import parse_json, read_json
 from retrieval.splitting import SentenceFinder, sentence_finder
-from selfrag.cluster import ERROR, WAVE, Actors, on_actors, require_ray
+from selfrag.cluster import ERROR, Actors, on_actors, require_ray
 from selfrag.decoding.driver import search
 from selfrag.decoding.requests import Failed, Retrieve, Retrieved
 from selfrag.provenance import commit, sha256, versions
@@ -180,7 +180,6 @@ def augment_pairs(
     *,
     inputs: Mapping[str, Any] | None = None,
     shard: int = SHARD,
-    progress: bool | None = None,
 ) -> dict[str, Any]:
     """Write reflection tokens into all pairs of a source.
 
@@ -191,7 +190,6 @@ def augment_pairs(
         options: how; also part of the run's identity.
         inputs: names and fingerprints of the critic and the index, part of the identity too.
         shard: items a shard, part of the identity.
-        progress: show a bar with ETA on stderr; None shows a bar on a terminal, else plain lines.
 
     Returns:
         The manifest.
@@ -223,18 +221,18 @@ def augment_pairs(
             _same(shards / "run.json", identity)
         else:
             write_json(shards / "run.json", identity)
-        number = _work(source, shards, execute, shard, total, progress)
+        number = _work(source, shards, execute, shard, total)
         manifest = _merge(shards, number, path, identity)
         shutil.rmtree(shards, ignore_errors=True)
     return manifest
 
 
-def _work(source: Source, shards: Path, execute: Execute, size: int, total: int | None, progress: bool | None) -> int:
+def _work(source: Source, shards: Path, execute: Execute, size: int, total: int | None) -> int:
     """Make every shard file that is missing; the number of shards."""
     number = 0
     done = size * sum(1 for _ in shards.glob("[0-9]*.jsonl"))  # not part of the speed that the ETA goes by
     done = done if total is None else min(done, total)
-    with Progress("augmenting", "pair", total, done, show=progress) as bar:
+    with Progress("augmenting", "pair", total, done) as bar:
 
         def missing() -> Iterator[Shard]:
             nonlocal number
@@ -370,11 +368,7 @@ def augment_on_ray(
     open_critic: Callable[[], Critic],
     open_retriever: Callable[[], Retriever | None],
     options: AugmentOptions,
-    *,
-    workers: int = 1,
-    num_cpus: float = 1,
-    num_gpus: float = 0,
-    wave: int = WAVE,
+    actors: Actors,
 ) -> Execute:
     """Work on shards in Ray actors. Uses the cluster that `ray.init` connected to, or starts one here.
 
@@ -382,17 +376,13 @@ def augment_on_ray(
         open_critic: called once in each worker; must be picklable.
         open_retriever: likewise.
         options: how pairs are augmented.
-        workers: actors.
-        num_cpus: of each actor.
-        num_gpus: of each actor.
-        wave: shards handed to Ray at once.
+        actors: how many, and on what.
 
     Raises:
         MissingExtraError: ray is not installed.
         UserError: while it runs: whatever a worker raised as such.
     """
     require_ray()
-    actors = Actors(workers, num_cpus, num_gpus, wave)
 
     def execute(shards: Iterator[Shard]) -> Iterator[tuple[Shard, str]]:
         sent: dict[int, Shard] = {}

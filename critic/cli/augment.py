@@ -202,10 +202,10 @@ def augment(
             execute = augment_locally(judge, searching(), options)
         else:
             from critic.augment.run import augment_on_ray
-            from selfrag.cluster import connect
+            from selfrag.cluster import Actors, connect
 
             stack.enter_context(connect(ray))
-            execute = augment_on_ray(judging, searching, options, workers=workers, num_gpus=gpus)
+            execute = augment_on_ray(judging, searching, options, Actors(workers, num_gpus=gpus))
         inputs: dict[str, Any] = {"critic": fingerprint(critic)}
         if index is not None and (index / "manifest.json").exists():
             inputs["index"] = sha256(index / "manifest.json")

@@ -75,7 +75,6 @@ LIST = Task(
 )
 BIOGRAPHY = Task("long", _metrics("words", *CITATIONS, *EFFORT), 200, 4, "Answer in a few sentences.")
 """A text about a topic that has no reference; a second model judges its facts (`factscore`)."""
-TASKS: dict[Kind, Task] = {task.kind: task for task in (CLOSED, SHORT, LONG, LIST)}
 
 
 def task_of(item: Item) -> Task:

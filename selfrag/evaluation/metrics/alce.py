@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from retrieval.passage import Passage
-from retrieval.splitting import SentenceFinder, sentences
+from retrieval.splitting import sentences
 from selfrag.errors import UserError
 from selfrag.evaluation.metrics.nli import Pair
 from selfrag.evaluation.metrics.output import Output
@@ -86,16 +86,14 @@ def cited_sentences(
     return tuple(found)
 
 
-def marked_sentences(
-    text: str, passages: Sequence[Passage], *, find: SentenceFinder = rules
-) -> tuple[CitedSentence, ...]:
+def marked_sentences(text: str, passages: Sequence[Passage]) -> tuple[CitedSentence, ...]:
     """Sentences of a text whose citations are numbers in brackets, `[1]` being the first passage.
 
     A citation behind a full stop belongs to the sentence before. As in ALCE, a sentence with a number that no passage
     has counts as one without citations.
     """
     bare, numbers = lifted(text)
-    spans = sentences(bare, find)
+    spans = sentences(bare, rules)
     cited: list[list[int]] = [[] for _ in spans]
     for offset, number in numbers:
         before = [at for at, (start, _) in enumerate(spans) if start < offset]
@@ -142,15 +140,15 @@ class Cites:
         return harmonic(self.recall, self.precision)
 
 
-def cites(responses: Sequence[Sequence[CitedSentence]], entails: Entails, *, most: int = MOST) -> list[Cites | None]:
+def cites(responses: Sequence[Sequence[CitedSentence]], entails: Entails) -> list[Cites | None]:
     """ALCE's automatic citation evaluation, response by response.
 
     A sentence counts as recalled if its citations together entail it. A citation is precise if its sentence is
     recalled and it entails the sentence alone, or the others do not entail it without this one. The judge is called
-    three times, each time with all distinct pairs that have to be known by then. At `most` so many citations of a
-    sentence are read. None for a response without sentences, or with a missing verdict.
+    three times, each time with all distinct pairs that have to be known by then. None for a response without sentences,
+    or with a missing verdict.
     """
-    kept = [[CitedSentence(s.text, s.passages[:most]) for s in response] for response in responses]
+    kept = [[CitedSentence(s.text, s.passages[:MOST]) for s in response] for response in responses]
     cited = [sentence for response in kept for sentence in response if sentence.passages]
     verdicts: dict[Pair, bool | None] = {}
 

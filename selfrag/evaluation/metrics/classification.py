@@ -109,22 +109,11 @@ def macro_f1(hit: Floats, are: Floats, said: Floats) -> Floats:
 
 # Hallucination detection
 
-BELOW = 0.1
-"""A response with a sentence of less faithfulness than this is flagged."""
 HALLUCINATED, FAITHFUL = "hallucinated", "faithful"
 
 
-def flagged(faithfulness: Sequence[float | None], *, below: float = BELOW) -> bool | None:
-    """Whether a response is flagged: the faithfulness (0 to 1) of one sentence is below the threshold.
-
-    Sentences without a value (too short, or never produced) do not count; None if no sentence has one.
-    """
-    known = [value for value in faithfulness if value is not None]
-    return min(known) < below if known else None
-
-
 def detection(truth: Sequence[bool], found: Sequence[bool | None], *, seed: int = 0) -> Classification:
-    """Figures of responses that are hallucinated or not, and `flagged` or not; None counts as not found.
+    """Figures of responses that are hallucinated or not, and flagged or not; None counts as not found.
 
     The table of the paper shows those of the class `HALLUCINATED`.
     """

@@ -124,19 +124,8 @@ def _turns(form: str, seen: NumberedState) -> list[dict[str, str]]:
 
 _DEFAULT_TOKENS = 1024
 _LIMITS = ("max_completion_tokens", "max_tokens")
-_OWN = frozenset(
-    {
-        *_LIMITS,
-        "messages",
-        "documents",
-        "structured_outputs",
-        "extra_body",
-        "model",
-        "temperature",
-        "logprobs",
-        "top_logprobs",
-    }
-)
+_OWN = frozenset(_LIMITS) | {"messages", "documents", "structured_outputs", "extra_body"}
+_OWN |= {"model", "temperature", "logprobs", "top_logprobs"}
 """Fields of the body that a `Request` has a place for."""
 
 

@@ -304,7 +304,7 @@ def embedded(made: ChatCodec, name: str, *, activated: bool) -> ChatCodec:
     return replace(made, dialect=SWITCH, spec=spec, adapter=None, embedded=kind)
 
 
-def switch_codecs(folder: Path, options: Options | None = None) -> dict[str, ChatCodec]:
+def switch_codecs(folder: Path) -> dict[str, ChatCodec]:
     """The codecs of the adapters inside a Granite Switch checkpoint, by intrinsic; none for any other checkpoint.
 
     Each is made of the adapter's own `io.yaml`, as `adapter_index.json` lists them. Adapters without one, and those of
@@ -328,7 +328,7 @@ def switch_codecs(folder: Path, options: Options | None = None) -> dict[str, Cha
             case {"adapter_name": str(name), "io_config": str(file)} if name in known:
                 if PurePosixPath(file).is_absolute() or ".." in PurePosixPath(file).parts:
                     raise UserError(f"{path}: io_config={file!r:.80} of {name} leaves the checkpoint")
-                made = codec_of_file(folder / file, known[name], options)
+                made = codec_of_file(folder / file, known[name])
                 found[known[name]] = embedded(made, name, activated=entry.get("technology") == "alora")
     return found
 

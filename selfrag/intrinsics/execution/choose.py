@@ -11,10 +11,9 @@ from selfrag.errors import UserError, VocabularyError
 from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.catalog import find
 from selfrag.intrinsics.contract import Codec, Execution, Executor
-from selfrag.intrinsics.execution.critiques import VIEWS
+from selfrag.intrinsics.execution.critiques import BM25, VIEWS, Overlap
 from selfrag.intrinsics.execution.learned import Combined, ScoreCalibrator, TraceCertainty, Weighing
 from selfrag.intrinsics.execution.tokens import Tokens
-from selfrag.intrinsics.execution.words import BM25, Overlap
 from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec

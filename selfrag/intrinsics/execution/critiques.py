@@ -1,6 +1,7 @@
 """Intrinsics as critiques: which texts IsRel and IsSup judge for an intrinsic, and what their judgments amount to.
 
 Whoever judges the pairs of text and passage (reflection tokens, words in common), the typed result is made here.
+`Overlap` and `BM25` judge them by words alone.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from retrieval.passage import Passage
 from selfrag.decoding.policy import constraint
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Code, Cost, Diagnostic, Finding, Reflection, Scope, Site, State, Steps
+from selfrag.intrinsics.execution.words import bm25, overlap, shown
 from selfrag.intrinsics.labels import ANSWERABLE, CITED, COMPLIANCE, FAITHFULNESS, RELEVANCE
 from selfrag.intrinsics.sentences import cited_spans, last_index, last_query, last_turn, response_sites, source_sites
-from selfrag.reflection.judgment import Judgment
+from selfrag.reflection.judgment import Judgment, Source
 from selfrag.reflection.labels import ISREL, ISSUP, LabelSet, group
 
 CANDIDATES = 4
@@ -36,34 +38,29 @@ class Pair:
     site: Site  # what the judgment is about
 
 
+Best: TypeAlias = tuple[Pair, Judgment] | None
 Judged: TypeAlias = Sequence[tuple[Pair, Judgment | None]]
-Overlap: TypeAlias = Callable[[str, str], float]
-"""How much of the first text is in the second one, from 0 to 1."""
 
 
 class View(ABC):
     """An intrinsic as critiques of pairs."""
 
-    @abstractmethod
-    def pairs(self, state: State, overlap: Overlap) -> list[Pair]:
-        """What is to be judged; `overlap` chooses candidates where there are too many.
+    def pairs(self, state: State) -> list[Pair]:
+        """What is to be judged: each passage by the question, as a rule.
 
         Raises:
             UserError: the intrinsic cannot be judged by critiques for this state.
         """
+        question = last_query(state)
+        return [
+            Pair(ISREL, question.text, passage, index, state.in_passage(Scope.PASSAGE, index))
+            for index, passage in enumerate(state.passages)
+            if passage.text.strip()
+        ]
 
     @abstractmethod
     def findings(self, state: State, judged: Judged) -> tuple[Finding, ...]:
         """The intrinsic's own judgments; a pair that nobody could judge is None and counts for nothing."""
-
-
-def _about_passages(state: State) -> list[Pair]:
-    question = last_query(state)
-    return [
-        Pair(ISREL, question.text, passage, index, state.in_passage(Scope.PASSAGE, index))
-        for index, passage in enumerate(state.passages)
-        if passage.text.strip()
-    ]
 
 
 def _about(state: State, site: Site, labels: LabelSet) -> list[Pair]:
@@ -71,68 +68,59 @@ def _about(state: State, site: Site, labels: LabelSet) -> list[Pair]:
     return [Pair(labels, site.text, passage, index, site) for index, passage in found]
 
 
-def _best(judged: Judged) -> tuple[Pair, Judgment] | None:
+def _best(judged: Judged) -> Best:
     """The pair with the highest score."""
     known = [(pair, judgment) for pair, judgment in judged if judgment is not None]
     return max(known, key=lambda one: one[1].score, default=None)
 
 
-def _relabelled(judgment: Judgment, labels: LabelSet, site: Site, shares: Sequence[float], evidence: str) -> Judgment:
-    return replace(judgment, labels=labels, site=str(site), distribution=tuple(shares), evidence=evidence)
+def _finding(site: Site, best: Best, labels: LabelSet, shares: Callable[[Judgment], Sequence[float]]) -> Finding:
+    """A critique as a judgment over the labels of an intrinsic, whose distribution `shares` gives."""
+    if best is None:
+        return Finding(site, None)
+    pair, one = best
+    distribution = tuple(shares(one))
+    return Finding(
+        site, replace(one, labels=labels, site=str(site), distribution=distribution, evidence=pair.passage.id)
+    )
 
 
 class _Answerability(View):
     """A question is as answerable as its most relevant passage is relevant."""
 
-    def pairs(self, state: State, overlap: Overlap) -> list[Pair]:
-        return _about_passages(state)
-
     def findings(self, state: State, judged: Judged) -> tuple[Finding, ...]:
-        site, best = last_query(state), _best(judged)
-        if best is None:
-            return (Finding(site, None),)
-        pair, judgment = best
-        return (Finding(site, _relabelled(judgment, ANSWERABLE, site, judgment.distribution, pair.passage.id)),)
+        return (_finding(last_query(state), _best(judged), ANSWERABLE, lambda one: one.distribution),)
 
 
 class _ContextRelevance(View):
     """IsRel of each passage; nothing is partially relevant."""
 
-    def pairs(self, state: State, overlap: Overlap) -> list[Pair]:
-        return _about_passages(state)
-
     def findings(self, state: State, judged: Judged) -> tuple[Finding, ...]:
-        by_index = {pair.index: judgment for pair, judgment in judged}
-        found = []
-        for index, passage in enumerate(state.passages):
-            site, judgment = state.in_passage(Scope.PASSAGE, index), by_index.get(index)
-            if judgment is not None:
-                yes, no = judgment.distribution
-                judgment = _relabelled(judgment, RELEVANCE, site, (yes, 0.0, no), passage.id)
-            found.append(Finding(site, judgment))
-        return tuple(found)
+        best = {pair.index: (pair, judgment) for pair, judgment in judged if judgment is not None}
+        sites = [state.in_passage(Scope.PASSAGE, index) for index in range(len(state.passages))]
+        return tuple(
+            _finding(site, best.get(index), RELEVANCE, lambda one: (one.distribution[0], 0.0, one.distribution[1]))
+            for index, site in enumerate(sites)
+        )
 
 
 class _Faithfulness(View):
     """IsSup of each sentence by the passage that supports it most."""
 
-    def pairs(self, state: State, overlap: Overlap) -> list[Pair]:
+    def pairs(self, state: State) -> list[Pair]:
         return [pair for site in response_sites(state, last_index(state)) for pair in _about(state, site, ISSUP)]
 
     def findings(self, state: State, judged: Judged) -> tuple[Finding, ...]:
-        found = []
-        for site in response_sites(state, last_index(state)):
-            best = _best([one for one in judged if one[0].site == site])
-            shares = () if best is None else (*best[1].distribution, 0.0)
-            judgment = best and _relabelled(best[1], FAITHFULNESS, site, shares, best[0].passage.id)
-            found.append(Finding(site, judgment))
-        return tuple(found)
+        sites = response_sites(state, last_index(state))
+        best = [_best([one for one in judged if one[0].site == site]) for site in sites]
+        pairs = zip(sites, best, strict=True)
+        return tuple(_finding(site, one, FAITHFULNESS, lambda one: (*one.distribution, 0.0)) for site, one in pairs)
 
 
 class _Citations(View):
     """IsSup of each sentence by the sentences of the passages that have most words of it."""
 
-    def pairs(self, state: State, overlap: Overlap) -> list[Pair]:
+    def pairs(self, state: State) -> list[Pair]:
         sources = source_sites(state)
         found = []
         for site in response_sites(state, last_index(state)):
@@ -148,36 +136,33 @@ class _Citations(View):
         count = min(CANDIDATES, len(source_sites(state)))
         for site in response_sites(state, last_index(state)):
             some = list(islice(rest, count))
-            best = _best(some)
-            if best is None:
-                found.append(Finding(site, None))
-                continue
-            top = best[1].score
-            judgment = _relabelled(best[1], CITED, site, (top, 1.0 - top), best[0].passage.id)
-            scores = {pair.site: one.score for pair, one in some if one is not None}
-            spans = cited_spans(state, scores) if judgment.label == "cited" else ()
-            found.append(Finding(site, judgment, spans))
+            finding = _finding(site, _best(some), CITED, lambda one: (one.score, 1.0 - one.score))
+            if finding.judgment is not None and finding.judgment.label == "cited":
+                scores = {pair.site: one.score for pair, one in some if one is not None}
+                finding = replace(finding, citations=cited_spans(state, scores))
+            found.append(finding)
         return tuple(found)
 
 
 class _Requirement(View):
     """A hard constraint such as `issup=Fully supported` as the requirement; several labels are separated by commas."""
 
-    def pairs(self, state: State, overlap: Overlap) -> list[Pair]:
+    def pairs(self, state: State) -> list[Pair]:
         labels, _ = self._wanted(state)
         if labels == ISREL:
-            return _about_passages(state)
+            return super().pairs(state)
         if state.messages[-1].role != "assistant":
             raise UserError(f"requirement_check: {labels.role} judges a reply; the last turn must be of role assistant")
         return _about(state, last_turn(state), labels)
 
     def findings(self, state: State, judged: Judged) -> tuple[Finding, ...]:
         _, wanted = self._wanted(state)
-        site, best = last_turn(state), _best(judged)
-        if best is None:
-            return (Finding(site, None),)
-        met = sum(best[1].probability(name) for name in wanted)
-        return (Finding(site, _relabelled(best[1], COMPLIANCE, site, (met, 1.0 - met), best[0].passage.id)),)
+
+        def shares(one: Judgment) -> Sequence[float]:
+            met = sum(map(one.probability, wanted))
+            return met, 1.0 - met
+
+        return (_finding(last_turn(state), _best(judged), COMPLIANCE, shares),)
 
     def _wanted(self, state: State) -> tuple[LabelSet, frozenset[str]]:
         name, equals, names = state.arguments.get("requirement", "").partition("=")
@@ -217,17 +202,13 @@ class Critiques(ABC):
             UserError: the intrinsic cannot be judged in this way for a state.
         """
         view = VIEWS[self.intrinsic]
-        asked = [(state, view.pairs(state, self.overlap)) for state in states]
+        asked = [(state, view.pairs(state)) for state in states]
         found = iter((yield from self.judged([(state, pair) for state, pairs in asked for pair in pairs])))
         return [self._reflection(view, state, pairs, [next(found) for _ in pairs]) for state, pairs in asked]
 
     @abstractmethod
     def judged(self, pairs: Sequence[tuple[State, Pair]]) -> Steps[list[Judgment | Diagnostic]]:
         """The judgment of each pair, or why there is none."""
-
-    @abstractmethod
-    def overlap(self, text: str, passage: str) -> float:
-        """See `Overlap`."""
 
     def _reflection(
         self, view: View, state: State, pairs: Sequence[Pair], found: Sequence[Judgment | Diagnostic]
@@ -240,3 +221,40 @@ class Critiques(ABC):
             if not passage.text.strip()
         ]
         return Reflection(state, view.findings(state, judged), diagnostics=tuple(notes))
+
+
+def plain(pair: Pair, share: float, source: Source = Source.WORDS, coverage: float = 1.0) -> Judgment:
+    """A share as a judgment: it is the probability of the best label, and the rest that of the worst one."""
+    labels = pair.labels
+    best = max(range(len(labels)), key=labels.values.__getitem__)
+    worst = min(range(len(labels)), key=labels.values.__getitem__)
+    distribution = tuple(share if at == best else 1.0 - share if at == worst else 0.0 for at in range(len(labels)))
+    return Judgment(labels, str(pair.site), distribution, coverage, source, pair.passage.id)
+
+
+@dataclass(frozen=True)
+class Overlap(Critiques):
+    """Words in common: of the question for relevance, of a sentence for support."""
+
+    name: ClassVar[str] = "overlap"
+    cost: ClassVar[Cost] = Cost.INLINE
+
+    def judged(self, pairs: Sequence[tuple[State, Pair]]) -> Steps[list[Judgment | Diagnostic]]:
+        """The judgment of each pair; asks no engine."""
+        return [plain(pair, self.share(state, pair)) for state, pair in pairs]
+        yield []  # a generator, as every execution
+
+    def share(self, state: State, pair: Pair) -> float:
+        """How much of the pair's text its passage has, from 0 to 1."""
+        return overlap(pair.text, shown(pair.passage))
+
+
+@dataclass(frozen=True)
+class BM25(Overlap):
+    """BM25 where each sentence of the passages given is a document."""
+
+    name: ClassVar[str] = "bm25"
+
+    def share(self, state: State, pair: Pair) -> float:
+        """See `bm25`."""
+        return bm25(pair.text, [site.text for site in source_sites(state)], shown(pair.passage))

@@ -19,9 +19,9 @@ import numpy as np
 from retrieval.reading import read_json
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Code, Cost, Diagnostic, Finding, Reflection, State, Steps
-from selfrag.intrinsics.execution.critiques import Pair
+from selfrag.intrinsics.execution.critiques import Pair, plain
 from selfrag.intrinsics.execution.tokens import Tokens
-from selfrag.intrinsics.execution.words import overlap, plain, shown
+from selfrag.intrinsics.execution.words import overlap, shown
 from selfrag.intrinsics.labels import CERTAINTY
 from selfrag.intrinsics.sentences import judged_turn
 from selfrag.reflection.judgment import Judgment, Source

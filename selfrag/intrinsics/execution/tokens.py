@@ -13,7 +13,6 @@ from selfrag.engines.base import Engine, pump
 from selfrag.errors import EngineError, UserError
 from selfrag.intrinsics.contract import Code, Cost, Diagnostic, Finding, Message, Reflection, Site, State, Steps
 from selfrag.intrinsics.execution.critiques import Critiques, Pair
-from selfrag.intrinsics.execution.words import overlap
 from selfrag.intrinsics.state import Scope
 from selfrag.prompting import Prompting, Turn
 from selfrag.reflection.judgment import Judgment
@@ -149,10 +148,6 @@ class Tokens(Critiques):
                 judgment = reflection.findings[0].judgment
                 found[at] = reflection.diagnostics[0] if judgment is None else judgment
         return [found[at] for at in range(len(pairs))]
-
-    def overlap(self, text: str, passage: str) -> float:
-        """Words in common, for the choice of candidates."""
-        return overlap(text, passage)
 
 
 def _alone(state: State, pair: Pair) -> State:

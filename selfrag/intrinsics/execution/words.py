@@ -1,4 +1,4 @@
-"""Plain baselines as executions: words in common, and BM25 among the sentences that were given. No model."""
+"""Words in common, and BM25 among the sentences that were given. No model."""
 
 from __future__ import annotations
 
@@ -6,14 +6,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 from retrieval.passage import Passage
-from selfrag.intrinsics.contract import Cost, Diagnostic, State, Steps
-from selfrag.intrinsics.execution.critiques import Critiques, Pair
-from selfrag.intrinsics.sentences import source_sites
-from selfrag.reflection.judgment import Judgment, Source
 
 _WORD = re.compile(r"\w+")
 _FUNCTION_WORDS = frozenset(
@@ -61,44 +55,3 @@ def bm25(text: str, sentences: Sequence[str], passage: str) -> float:
         score += rarity * found[word] * (K1 + 1) / (found[word] + K1 * (1 - B + B * size / mean))
         most += rarity * (K1 + 1)
     return score / most if most else 0.0
-
-
-def plain(pair: Pair, share: float, source: Source = Source.WORDS, coverage: float = 1.0) -> Judgment:
-    """A share as a judgment: it is the probability of the best label, and the rest that of the worst one."""
-    labels = pair.labels
-    best = max(range(len(labels)), key=labels.values.__getitem__)
-    worst = min(range(len(labels)), key=labels.values.__getitem__)
-    distribution = tuple(share if at == best else 1.0 - share if at == worst else 0.0 for at in range(len(labels)))
-    return Judgment(labels, str(pair.site), distribution, coverage, source, pair.passage.id)
-
-
-@dataclass(frozen=True)
-class Overlap(Critiques):
-    """Words in common: of the question for relevance, of a sentence for support."""
-
-    name: ClassVar[str] = "overlap"
-    cost: ClassVar[Cost] = Cost.INLINE
-
-    def judged(self, pairs: Sequence[tuple[State, Pair]]) -> Steps[list[Judgment | Diagnostic]]:
-        """The judgment of each pair; asks no engine."""
-        return [plain(pair, self.share(state, pair)) for state, pair in pairs]
-        yield []  # a generator, as every execution
-
-    def share(self, state: State, pair: Pair) -> float:
-        """How much of the pair's text its passage has, from 0 to 1."""
-        return overlap(pair.text, shown(pair.passage))
-
-    def overlap(self, text: str, passage: str) -> float:
-        """Words in common."""
-        return overlap(text, passage)
-
-
-@dataclass(frozen=True)
-class BM25(Overlap):
-    """BM25 where each sentence of the passages given is a document."""
-
-    name: ClassVar[str] = "bm25"
-
-    def share(self, state: State, pair: Pair) -> float:
-        """See `bm25`."""
-        return bm25(pair.text, [site.text for site in source_sites(state)], shown(pair.passage))

@@ -11,7 +11,7 @@ import small_run
 from critic.augment.run import augment_on_ray, augment_pairs
 from critic.augment.sources import JsonlPairs
 from retrieval.errors import UserError
-from selfrag.cluster import connect
+from selfrag.cluster import Actors, connect
 
 
 class FailingCritic(small_run.LexicalCritic):
@@ -25,7 +25,7 @@ class FailingCritic(small_run.LexicalCritic):
 
 def on_ray(pairs: Path, out: Path, critic: type = small_run.LexicalCritic, wave: int = 100) -> dict:
     """The run of `small_run.run`, worked on by two actors."""
-    execute = augment_on_ray(critic, small_run.WordRetriever, small_run.OPTIONS, workers=2, wave=wave)
+    execute = augment_on_ray(critic, small_run.WordRetriever, small_run.OPTIONS, Actors(2, wave=wave))
     return augment_pairs(JsonlPairs(pairs), out, execute, small_run.OPTIONS, shard=small_run.SHARD)
 
 

@@ -19,6 +19,7 @@ from critic.augment.sources import JsonlPairs
 from critic.pairs import Pair
 from retrieval.errors import MissingExtraError, UserError
 from retrieval.splitting import sentence_finder
+from selfrag.cluster import Actors
 
 ROOT = Path(__file__).parents[3]
 
@@ -50,13 +51,12 @@ def test_what_a_worker_cannot_open_comes_back_as_a_line(shards: list[Shard]) -> 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"ray is not installed; run: .*ray"):
-        augment_on_ray(small_run.LexicalCritic, small_run.WordRetriever, small_run.OPTIONS)
+        augment_on_ray(small_run.LexicalCritic, small_run.WordRetriever, small_run.OPTIONS, Actors())
 
 
 def test_no_workers_is_refused() -> None:
-    pytest.importorskip("ray")
     with pytest.raises(UserError, match="workers=0"):
-        augment_on_ray(small_run.LexicalCritic, small_run.WordRetriever, small_run.OPTIONS, workers=0)
+        Actors(0)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Ray's test cluster needs POSIX")

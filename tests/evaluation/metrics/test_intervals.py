@@ -29,7 +29,6 @@ from selfrag.evaluation.metrics.classification import (
     Outcome,
     classification,
     detection,
-    flagged,
     joint_figures,
 )
 
@@ -154,10 +153,7 @@ def test_an_answer_whose_faithfulness_is_unknown_is_left_out_and_counted() -> No
         Outcome(answerable=True, answered=True, faithfulness=1.5)
 
 
-def test_a_response_is_flagged_by_its_worst_sentence() -> None:
-    found = [flagged(one) for one in ([0.9, 0.09], [0.9, 0.1], [None, 0.05], [None, None], [])]
-    assert found == [True, False, True, None, None]
-    assert flagged([0.4], below=0.5) is True
+def test_a_response_that_is_not_judged_counts_as_not_found() -> None:
     # Four hallucinated, of which two found and one not judged; one false alarm: P 2/3, R 2/4.
     figures = detection([True, True, True, True, False, False], [True, True, False, None, True, False])
     of_class = figures.classes[HALLUCINATED]
