@@ -49,10 +49,10 @@ class Agreement:
         return {**asdict(self), **plain, "labels": list(GROUPS[self.group].names)}
 
 
-def agreements(teachers: Mapping[str, Labels], *, seed: int = 0) -> list[Agreement]:
-    """Every two teachers on every group that one of them labelled; the seed is of the intervals."""
+def agreements(teachers: Mapping[str, Labels], *, seed: int = 0, rounds: int = ROUNDS) -> list[Agreement]:
+    """Every two teachers on every group that one of them labelled; seed and rounds are of the intervals."""
     return [
-        compare(first, second, group, left, right, seed=seed)
+        compare(first, second, group, left, right, seed=seed, rounds=rounds)
         for first, second in combinations(teachers, 2)
         for group in GROUPS
         for left, right in [(teachers[first].get(group, {}), teachers[second].get(group, {}))]
@@ -61,7 +61,14 @@ def agreements(teachers: Mapping[str, Labels], *, seed: int = 0) -> list[Agreeme
 
 
 def compare(
-    first: str, second: str, group: str, left: Mapping[str, str], right: Mapping[str, str], *, seed: int = 0
+    first: str,
+    second: str,
+    group: str,
+    left: Mapping[str, str],
+    right: Mapping[str, str],
+    *,
+    seed: int = 0,
+    rounds: int = ROUNDS,
 ) -> Agreement:
     """Two teachers on one group; `left` and `right` are id -> label name of the first and the second."""
     labels = GROUPS[group]
@@ -79,9 +86,9 @@ def compare(
         tuple(tuple(int(count) for count in row) for row in confusion),
         len(left) - len(shared),
         len(right) - len(shared),
-        _estimate(confusion, differ, seed, by_chance=False),
-        _estimate(confusion, differ, seed),
-        _estimate(confusion, apart**2, seed) if group in ORDERED else None,
+        _estimate(confusion, differ, seed, rounds, by_chance=False),
+        _estimate(confusion, differ, seed, rounds),
+        _estimate(confusion, apart**2, seed, rounds) if group in ORDERED else None,
     )
 
 
@@ -104,7 +111,7 @@ def kappa(confusion: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.f
 
 
 def _estimate(
-    confusion: NDArray[np.int64], weights: NDArray[np.float64], seed: int, *, by_chance: bool = True
+    confusion: NDArray[np.int64], weights: NDArray[np.float64], seed: int, rounds: int, *, by_chance: bool = True
 ) -> Estimate:
     cases = int(confusion.sum())
     if cases == 0:
@@ -117,7 +124,7 @@ def _estimate(
 
     value = float(statistic(confusion[None])[0])
     shares = confusion.ravel() / cases
-    drawn = np.random.default_rng(seed).multinomial(cases, shares, size=ROUNDS).reshape(ROUNDS, *confusion.shape)
+    drawn = np.random.default_rng(seed).multinomial(cases, shares, size=rounds).reshape(rounds, *confusion.shape)
     return interval(value, statistic(drawn), cases)
 
 
