@@ -13,6 +13,7 @@ from selfrag.cli.eval_report import export, report, systems, tasks
 from selfrag.cli.eval_run import run
 from selfrag.cli.options import quiet, show_markdown
 from selfrag.cli.running import Commands
+from selfrag.errors import UserError
 from selfrag.untrusted import printable
 
 app = Commands(name="eval", help="Measure a model on held-out data.", no_args_is_help=True)
@@ -60,6 +61,36 @@ def rows(
     label = Labelling(None if judge is None else load_entailment(judge), None if check is None else prompted(check))
     for line in write_rows([parse(one) for one in given], out, part, label):
         typer.echo(printable(line))
+
+
+@app.command()
+def calibration(
+    rows: Annotated[list[Path], typer.Argument(help="training rows that the model was not trained on, JSONL")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="folder of calibration.json, tables and diagrams")],
+    model: Annotated[str, typer.Option(help="demo, a folder with a checkpoint, or a hub name")] = "demo",
+    engine: Annotated[str | None, typer.Option(help="vllm or transformers; by default the best one installed")] = None,
+    biased: Annotated[bool, typer.Option("--biases", help="fit a bias for each label beside the temperature")] = False,
+    store: Annotated[
+        list[Path] | None, typer.Option(help="checkpoint or adapter that is to bring the result; repeatable")
+    ] = None,
+) -> None:
+    """Fit temperatures of the reflection tokens, with calibration errors before and after, and reliability diagrams."""
+    quiet()
+    from selfrag.api import SelfRAG
+    from selfrag.evaluation import reflection_calibration as calibrating
+    from selfrag.evaluation.task_files import nothing_searched
+    from selfrag.training.rows import read_rows
+
+    read = [row for path in rows for row in read_rows(path)]
+    if not read:
+        raise UserError(f"{', '.join(map(str, rows))}: no rows")
+    with SelfRAG.from_pretrained(model, retriever=nothing_searched, engine=engine) as rag:
+        observed = calibrating.observe(read, rag.prompting, rag.engine)
+    found = calibrating.calibrate(observed, biased=biased)
+    calibrating.write(observed, found, out)
+    show_markdown(calibrating.table(found))
+    for folder in store or ():
+        typer.echo(printable(f"stored: {calibrating.store(found, folder)}"))
 
 
 @app.command()

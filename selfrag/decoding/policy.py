@@ -84,6 +84,7 @@ class Decoding:
             same. The trace lacks what was not written, so `rescore` is exact less often. Without effect where
             reflectors take part.
         weights: weights of the critiques in the segment score.
+        calibrated: apply the temperatures and biases of the reflection tokens that a model brings, if it brings any.
         likelihood: p(y_t|..): the geometric mean over the tokens of the `segment` without its boundary or over `all`
             with it, the plain `product` of the segment's (Eq. 3 as it is printed), or `none`.
         undefined: for a critique that was not written: `skip` it, `force` reading it where it was due, or count `zero`.
@@ -119,6 +120,7 @@ class Decoding:
     branch_and_bound: bool = False
 
     weights: Weights = field(default_factory=Weights)
+    calibrated: bool = True
     likelihood: Likelihood = "segment"
     undefined: Literal["skip", "force", "zero"] = "skip"
     accumulate: Literal["mean", "sum", "product"] = "mean"
@@ -176,6 +178,7 @@ class Decoding:
         preset = cls(
             retrieve_test="log_ratio" if short else "yes_no",
             retrieve_once=True,
+            calibrated=False,
             undefined="zero",
             accumulate="product",
             aggregate="sum",

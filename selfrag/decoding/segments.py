@@ -43,8 +43,10 @@ class Reading:
 
 
 def judge(vocabulary: Vocabulary, labels: LabelSet, row: Row, site: str, evidence: str | None = None) -> Judgment:
-    """The distribution of one group from a watched row whose columns follow `Vocabulary.watch`."""
-    return Judgment.from_logprobs(labels, row[vocabulary.columns(labels)].tolist(), site=site, evidence=evidence)
+    """The distribution of one group from a watched row whose columns follow `Vocabulary.watch`, calibrated."""
+    found = Judgment.from_logprobs(labels, row[vocabulary.columns(labels)].tolist(), site=site, evidence=evidence)
+    scaling = vocabulary.scalings.get(labels.role)
+    return found if scaling is None else scaling(found)
 
 
 def applicable(branch: Branch) -> tuple[LabelSet, ...]:

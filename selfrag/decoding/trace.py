@@ -243,8 +243,13 @@ def decoding_dict(decoding: Decoding) -> dict[str, Any]:
         values[name] = {str(role): sorted(labels) for role, labels in values[name].items()}
     joined, gates = [str(part) for part in values.pop("reflectors")], [str(gate) for gate in values.pop("gates")]
     survivors, abstention = list(values.pop("survivors")), values.pop("abstention")
-    for name in ("branch_and_bound", "shortlist", "aggregate"):
-        if values[name] in (False, None, "product"):
+    for name, usual in (
+        ("branch_and_bound", False),
+        ("shortlist", None),
+        ("aggregate", "product"),
+        ("calibrated", True),
+    ):
+        if values[name] == usual:
             del values[name]
     if joined:
         values |= {"reflectors": joined, "survivors": survivors}

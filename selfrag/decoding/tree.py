@@ -82,6 +82,11 @@ class Tree:
     encoded: dict[tuple[str, str], Evidence] = field(default_factory=dict)  # by title and text
     limits: tuple[float, float] = (0.0, 0.0)  # lowest and highest score of any segment, where candidates are given up
 
+    def __post_init__(self) -> None:
+        vocabulary = self.prompting.vocabulary
+        if vocabulary.scalings and not self.policy.calibrated:
+            self.prompting = replace(self.prompting, vocabulary=vocabulary.uncalibrated())
+
     def trace(self, best: int | None, options: tuple[str, ...] = ()) -> Trace:
         """What has been recorded so far."""
         costs = {part.reflector: self.critics[part.reflector].cost for part in self.policy.reflectors}

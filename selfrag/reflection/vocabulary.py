@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from types import MappingProxyType
 from typing import Any
 
-from selfrag.errors import VocabularyError
+from selfrag.errors import UserError, VocabularyError
+from selfrag.reflection.calibration import STORED, Scaling, read_scalings
 from selfrag.reflection.labels import (
     CRITIQUES,
     GROUPS,
@@ -29,10 +30,12 @@ class Vocabulary:
     Attributes:
         ids: token string to id, for all 15 tokens.
         eos_id: the id that ends an answer.
+        scalings: what calibrates the probabilities of a group, by its role; see `uncalibrated`.
     """
 
     ids: Mapping[str, int]
     eos_id: int
+    scalings: Mapping[Role, Scaling] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         missing = [token for token in TOKENS if token not in self.ids]
@@ -48,7 +51,8 @@ class Vocabulary:
         """Read the ids from a Hugging Face tokenizer, published or expanded by our training.
 
         Args:
-            tokenizer: anything with `convert_tokens_to_ids`, `unk_token_id` and `eos_token_id`.
+            tokenizer: anything with `get_vocab`, `unk_token_id` and `eos_token_id`. Its `init_kwargs`, if any, may
+                hold what calibrates the tokens.
 
         Raises:
             VocabularyError: a token is missing, or the tokenizer has no EOS; the message lists what is missing.
@@ -62,7 +66,15 @@ class Vocabulary:
                 f"the tokenizer lacks {len(missing)} of {len(TOKENS)} reflection tokens: {', '.join(missing)};"
                 " use a Self-RAG checkpoint, or expand this model with selfrag.training"
             )
-        return cls({token: int(known[token]) for token in TOKENS}, int(tokenizer.eos_token_id))
+        try:
+            scalings = read_scalings(getattr(tokenizer, "init_kwargs", {}).get(STORED) or {})
+        except UserError as error:
+            raise VocabularyError(str(error)) from None
+        return cls({token: int(known[token]) for token in TOKENS}, int(tokenizer.eos_token_id), scalings)
+
+    def uncalibrated(self) -> Vocabulary:
+        """The same tokens with the probabilities that the model gives."""
+        return replace(self, scalings={})
 
     def group(self, labels: LabelSet) -> tuple[int, ...]:
         """Ids of a group, in the order of its labels."""

@@ -18,6 +18,7 @@ from retrieval.atomic import check_room, new_directory
 from retrieval.pretrained import load, load_adapter
 from retrieval.reading import read_json
 from selfrag.errors import UserError
+from selfrag.reflection.calibration import STORED
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.training.expansion import expand
@@ -146,6 +147,8 @@ def merge(base_dir: Path, adapter_dir: Path, out_dir: Path) -> Path:
                 f" {key} is {expected[key]} there and {value} here"
             )
     adapted = load_adapter(model, adapter_dir)
+    if expected[STORED]:
+        tokenizer.init_kwargs[STORED] = expected[STORED]  # saved with it, and read by `Vocabulary.from_tokenizer`
     return _save(_merged(adapted), tokenizer, out_dir)
 
 
@@ -209,7 +212,7 @@ def _read_reflection(adapter_dir: Path) -> dict[str, Any]:
     path = adapter_dir / REFLECTION
     try:
         record = read_json(path)
-        return {key: record[key] for key in ("base", "token_ids")}
+        return {"base": record["base"], "token_ids": record["token_ids"], STORED: record.get(STORED)}
     except (UserError, KeyError, TypeError) as error:
         raise UserError(f"{adapter_dir} holds no adapter of selfrag.training: {path.name} is missing or bad") from error
 

@@ -87,17 +87,17 @@ RIGHT: dict[str, list[str]] = {
         *("{w}/pairs.jsonl", "--critic", "lexical", "--out", "{w}/out/data", "--gold", "only", "--balance", "none")
     ],
     "selfrag eval run": ["{w}/rows.jsonl", "--out", "{w}/out/runs", *MODEL],
-    **dict.fromkeys(("selfrag eval tasks", "selfrag eval metrics", "selfrag eval systems"), ()),
+    **dict.fromkeys(("selfrag eval tasks", "selfrag eval metrics", "selfrag eval systems", "selfrag data list"), ()),
     "selfrag eval report": ["{w}/run"],
     "selfrag eval export": ["{w}/run", "--out", "{w}/out/exported", "--to", "lm-eval"],
     "selfrag eval judge": ["{w}/run", "--judge", "nli:{w}/no-judge"],
     "selfrag eval facts": ["{w}/run", "rows", "--write", "{w}/out/facts.jsonl"],
     "selfrag eval rows": ["squad2={w}/rows.jsonl", "--out", "{w}/out/rows"],
+    "selfrag eval calibration": ["{w}/train.jsonl", "--out", "{w}/out/calibration", *MODEL],
     "selfrag eval annotate": ["{w}/run", "--out", "{w}/out/form.html"],
     "selfrag eval intrinsics": [
         *("--data", "{w}/intrinsics", "--only", "answerability", *MODEL, "--out", "{w}/out/measured")
     ],
-    "selfrag data list": [],
     "selfrag data make": ["arc_c", "--out", "{w}/out/dev", "--from", "{w}/folder"],
     "selfrag interpret run": ["{w}/lists.jsonl", "--out", "{w}/out/grid", "--cutoff", "1", *MODEL],
     "selfrag interpret faithfulness": ["{w}/grid", *MODEL],

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
+import written
 from written import LIMITS, run
 
 from selfrag.decoding.requests import Failed
 from selfrag.engines.base import Limits
 from selfrag.errors import UserError
+from selfrag.reflection.calibration import Scaling
+from selfrag.reflection.labels import Role
 from selfrag.reflection.weights import Weights
 
 ONE = {"mode": "always", "max_segments": 1, "likelihood": "none"}
@@ -171,3 +175,15 @@ def test_likelihood_of_a_segment_cut_by_its_budget_is_that_of_what_is_left(likel
     tree = {D1: ("[Relevant]A and more.</s>", (-0.3, -0.1, -0.8, *[-2.0] * 12))}
     found = run(tree, "d1", mode="always", likelihood=likelihood, segment_tokens=3)
     assert found.node("A ").likelihood == pytest.approx(math.exp(-0.4), rel=1e-12)
+
+
+@pytest.mark.parametrize(("options", "relevant"), [({}, 0.75), ({"calibrated": False}, 0.9)])
+def test_scalings_of_the_model_apply_unless_they_are_switched_off(
+    options: dict[str, bool], relevant: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """.9 and .1 at temperature 2: roots in the ratio 3 to 1."""
+    calibrated = replace(written.VOCABULARY, scalings={Role.RELEVANCE: Scaling(2.0)})
+    monkeypatch.setattr(written, "PROMPTING", replace(written.PROMPTING, vocabulary=calibrated))
+    found = run({D1: "{isrel .9 .1}A.{issup .6 .3 .1}{isuse .1 .1 .1 .1 .6}</s>"}, "d1", **ONE, **options)
+    assert found.node("A.").judgments["isrel"].probability("Relevant") == pytest.approx(relevant)
+    assert found.node("A.").judgments["issup"].distribution == pytest.approx((0.6, 0.3, 0.1))

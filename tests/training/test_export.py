@@ -11,7 +11,8 @@ import torch
 from trained import ROWS, config, write
 
 from selfrag.errors import UserError
-from selfrag.reflection.labels import TOKENS
+from selfrag.reflection.calibration import STORED, Scaling, as_record
+from selfrag.reflection.labels import TOKENS, Role
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.training import export
 from selfrag.training import lora as fused
@@ -201,3 +202,15 @@ def test_a_pair_is_merged_in_float32_and_rounded_once(monkeypatch, rank, scale, 
     assert torch.equal(held, expected)
     exact = weight.double() + scale * (up.double() @ down.double())
     assert (held.double() - exact).abs().max() <= (exact.abs() * 2**-8).max()
+
+
+def test_a_merged_checkpoint_brings_the_scalings_of_its_adapter(exported, tmp_path):
+    from transformers import AutoTokenizer
+
+    base, _, adapter, *_ = exported
+    copy = shutil.copytree(adapter, tmp_path / "adapter")
+    record = json.loads((copy / "reflection.json").read_text())
+    scalings = {Role.RELEVANCE: Scaling(1.5)}
+    (copy / "reflection.json").write_text(json.dumps(record | {STORED: as_record(scalings)}))
+    merged = merge(base, copy, tmp_path / "merged")
+    assert Vocabulary.from_tokenizer(AutoTokenizer.from_pretrained(merged)).scalings == scalings
