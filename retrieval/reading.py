@@ -12,7 +12,7 @@ import re
 import stat
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -155,6 +155,20 @@ def parse_json(text: str, where: str, *, nan: bool = False, mended: bool = False
         raise UserError(f"{where}: JSON that cannot be read (it is nested too deeply)") from error
     except ValueError as error:  # a constant, a key twice, too many digits
         raise UserError(f"{where}: JSON that cannot be read ({error})") from error
+
+
+def filled(record: Any, key: str) -> str:
+    """The text under a key of a decoded object.
+
+    Raises:
+        UserError: there is none, or it is blank.
+    """
+    if not isinstance(record, Mapping) or key not in record:
+        raise UserError(f"key {key!r} is missing")
+    value = record[key]
+    if not isinstance(value, str) or not value.strip():
+        raise UserError(f"{key!r} must be text that is not empty, not {value!r:.60}")
+    return value
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

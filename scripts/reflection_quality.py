@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.checks import whole
+from retrieval.reading import filled
 from selfrag.decoding.answer import Answer
 from selfrag.decoding.beam import decode
 from selfrag.decoding.driver import Answered, Broken, drive
@@ -22,7 +23,7 @@ from selfrag.decoding.sessions import Serving
 from selfrag.decoding.trace import UNUSABLE, decoding_dict
 from selfrag.errors import UserError
 from selfrag.evaluation.intervals import Estimate, mean, pooled_auc, win_matrix
-from selfrag.evaluation.items import Item, is_answerable, item_of, passages_of, read_items, text_of
+from selfrag.evaluation.items import Item, is_answerable, item_of, passages_of, read_items
 from selfrag.evaluation.normalisation import abstains, contains_any, normalise
 from selfrag.evaluation.task_files import nothing_searched
 from selfrag.jsonl import write_jsonl
@@ -261,7 +262,7 @@ def _item(record: dict[str, Any]) -> Item:
     if "group" in record:
         return _critic(record)
     if "kind" in record:
-        return Item(text_of(record, "id"), text_of(record, "instruction"), text_of(record, "kind") != "instruction")
+        return Item(filled(record, "id"), filled(record, "instruction"), filled(record, "kind") != "instruction")
     return item_of(record)
 
 
@@ -272,8 +273,8 @@ def _answerability(record: dict[str, Any]) -> Item:
     if len(turns) != 1:
         raise UserError(f"a conversation of {len(turns)} turns; only single questions can be asked")
     passages = passages_of(record, "documents", "doc_id")
-    answerable = is_answerable(text_of(record, "label"))
-    return Item(text_of(record, "id"), text_of(turns[-1], "content"), True, passages, answerable=answerable)
+    answerable = is_answerable(filled(record, "label"))
+    return Item(filled(record, "id"), filled(turns[-1], "content"), True, passages, answerable=answerable)
 
 
 def _training(record: dict[str, Any]) -> Item:
@@ -283,9 +284,9 @@ def _training(record: dict[str, Any]) -> Item:
 
 
 def _critic(record: dict[str, Any]) -> Item:
-    first = text_of(record, "group") == "Retrieve" and not record.get("preceding")
-    needs = {"Retrieval": True, "No Retrieval": False}.get(text_of(record, "label")) if first else None
-    return Item(text_of(record, "id"), text_of(record, "instruction"), needs)
+    first = filled(record, "group") == "Retrieve" and not record.get("preceding")
+    needs = {"Retrieval": True, "No Retrieval": False}.get(filled(record, "label")) if first else None
+    return Item(filled(record, "id"), filled(record, "instruction"), needs)
 
 
 def evaluate(

@@ -24,7 +24,7 @@ from critic.cases import GROUPS, Case, Labelled, check
 from retrieval.checks import choice, number
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from retrieval.reading import read_whole
+from retrieval.reading import filled, read_whole
 from selfrag.untrusted import printable, unmarked
 
 INDENT = "  "
@@ -174,7 +174,7 @@ def _form(record: Mapping[str, Any], passages: Mapping[str, Passage], *, plain: 
     name = record["name"]
     choice("name", name, GROUP_OF)
     labels = GROUPS[GROUP_OF[name]]
-    surfaces = {_text(one, "surface"): labels.names[labels.index(one["name"])] for one in record["label"]}
+    surfaces = {filled(one, "surface"): labels.names[labels.index(one["name"])] for one in record["label"]}
     offered = list(surfaces.values())
     if len({*offered}) != len(record["label"]) or offered != [one for one in labels.names if one in offered]:
         raise UserError(f"labels must be distinct, in the order {', '.join(labels.names)}")
@@ -186,22 +186,15 @@ def _form(record: Mapping[str, Any], passages: Mapping[str, Passage], *, plain: 
     shown: list[Labelled] = []
     explanations = []
     for example in record.get("example", []):
-        texts = {key: _text(example, key) if key in example else "" for key in ("instruction", "preceding", "output")}
+        texts = {key: filled(example, key) if key in example else "" for key in ("instruction", "preceding", "output")}
         evidence = passages[example["passage"]] if "passage" in example else None
         label = labels.names[labels.index(example["label"])]
         choice("label of an example", label, offered)
         shown.append(Labelled(f"{name}/{len(shown)}", Case(GROUP_OF[name], **texts, evidence=evidence), label))
-        explanations.append(_text(example, "explanation") if "explanation" in example else "")
+        explanations.append(filled(example, "explanation") if "explanation" in example else "")
     meanings = {} if plain else {labels.names[labels.index(one["name"])]: one["meaning"] for one in record["label"]}
-    task, question = _text(record, "task"), _text(record, "question")
+    task, question = filled(record, "task"), filled(record, "question")
     return Form(name, task, fields, question, surfaces, meanings, tuple(shown), tuple(explanations))
-
-
-def _text(record: Mapping[str, Any], key: str) -> str:
-    value = record[key]
-    if not isinstance(value, str) or not value.strip():
-        raise UserError(f"{key!r} must be text, not {value!r:.60}")
-    return value
 
 
 def _fields(form: Form, case: Case) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
+from retrieval.reading import filled
 from selfrag.jsonl import read_jsonl
 from selfrag.prompting import SELFRAG
 
@@ -75,15 +76,15 @@ def item_of(record: Mapping[str, Any]) -> Item:
             "unknown kind of row: key 'task' is missing; a row in the schema of eval/dev has it, and a file of a"
             " published task is given as TASK=FILE (selfrag eval tasks)"
         )
-    task = text_of(record, "task")
+    task = filled(record, "task")
     closed = "options" in record
     passages = passages_of(record, "passages", "id") if "passages" in record else ()
-    label = text_of(record, "label") if "label" in record else None
-    instruction = text_of(record, "instruction")
+    label = filled(record, "label") if "label" in record else None
+    instruction = filled(record, "instruction")
     sets = _answer_sets(record)
     flat = tuple(form for forms in sets for form in forms)
     return Item(
-        text_of(record, "id"),
+        filled(record, "id"),
         instruction,
         # Multiple choice may be answered either way.
         needs_retrieval=None if task == "multiple_choice" else True,
@@ -97,9 +98,9 @@ def item_of(record: Mapping[str, Any]) -> Item:
         options=_texts(record, "options") if closed else (),
         references=flat or (_texts(record, "answers") if "answers" in record else ()),
         answer_sets=sets,
-        query=text_of(record, "question") if "question" in record else instruction.partition(TASK_INPUT)[2],
+        query=filled(record, "question") if "question" in record else instruction.partition(TASK_INPUT)[2],
         claims=_texts(record, "claims") if "claims" in record else (),
-        topic=text_of(record, "topic") if "topic" in record else "",
+        topic=filled(record, "topic") if "topic" in record else "",
         metrics=_texts(record, "metrics") if "metrics" in record else (),
     )
 
@@ -138,7 +139,7 @@ def passages_of(record: Mapping[str, Any], key: str, id_key: str) -> tuple[Passa
     found = record.get(key)
     if not isinstance(found, list) or not all(isinstance(passage, dict) for passage in found):
         raise UserError(f"{key!r} must be a list of passages")
-    return tuple(Passage(text_of(p, id_key), text_of(p, "text"), str(p.get("title") or "")) for p in found)
+    return tuple(Passage(filled(p, id_key), filled(p, "text"), str(p.get("title") or "")) for p in found)
 
 
 def _texts(record: Mapping[str, Any], key: str) -> tuple[str, ...]:
@@ -146,13 +147,3 @@ def _texts(record: Mapping[str, Any], key: str) -> tuple[str, ...]:
     if not isinstance(found, list) or not all(isinstance(value, str) for value in found):
         raise UserError(f"{key!r} must be a list of texts")
     return tuple(found)
-
-
-def text_of(record: Mapping[str, Any], key: str) -> str:
-    """The text under a key; raises `UserError` where there is none or it is blank."""
-    if key not in record:
-        raise UserError(f"key {key!r} is missing")
-    value = record[key]
-    if not isinstance(value, str) or not value.strip():
-        raise UserError(f"{key!r} must be text that is not empty, not {value!r:.60}")
-    return value

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from retrieval.passage import Passage
-from retrieval.reading import parse_json, read_lines, read_whole
+from retrieval.reading import filled, parse_json, read_lines, read_whole
 from selfrag.errors import UserError
 from selfrag.evaluation.items import Item
 from selfrag.jsonl import read_jsonl
@@ -73,11 +73,7 @@ def _key(record: Record, names: tuple[str, ...]) -> str:
 
 def _text(record: Record, *names: str) -> str:
     """A text that is not blank, under the first of `names` that the record has."""
-    name = _key(record, names)
-    value = record[name]
-    if not isinstance(value, str) or not value.strip():
-        raise UserError(f"{name!r} must be text that is not empty, not {value!r:.60}")
-    return value
+    return filled(record, _key(record, names))
 
 
 def _id(record: Record) -> str:

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
+from retrieval.reading import filled
 from selfrag.jsonl import read_identified, write_jsonl
 from selfrag.prompting import Prompting
 from selfrag.reflection.labels import GROUPS, Role
@@ -85,9 +86,9 @@ def parse_row(record: dict[str, Any]) -> Row:
     if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not (math.isfinite(weight) and weight > 0):
         raise UserError(f"'weight' must be a number above 0, not {weight!r}")
     return Row(
-        _text(record, "id"),
-        _text(record, "source"),
-        _text(record, "instruction"),
+        filled(record, "id"),
+        filled(record, "source"),
+        filled(record, "instruction"),
         tuple(_part(part) for part in target),
         float(weight),
     )
@@ -116,7 +117,7 @@ def _part(record: object) -> Part:
             raise UserError(f"unknown reflection token {value!r}")
         return Token(value)
     if kind == "text":
-        return Text(_text(record, "text"))
+        return Text(filled(record, "text"))
     if kind == "passage":
         if not isinstance(value, dict):
             raise UserError(f"'passage' must be an object, not {type(value).__name__}")
@@ -124,7 +125,7 @@ def _part(record: object) -> Part:
         title = value["title"]
         if not isinstance(title, str):
             raise UserError(f"'title' must be text, not {title!r}")
-        return Evidence(Passage(_text(value, "id"), _text(value, "text"), title))
+        return Evidence(Passage(filled(value, "id"), filled(value, "text"), title))
     raise UserError(f"unknown target part {kind!r}; known: token, passage, text")
 
 
@@ -144,13 +145,6 @@ def _only(record: dict[str, Any], needed: set[str], optional: set[str], what: st
         raise UserError(f"{what} lacks {', '.join(missing)}; {has}")
     if unknown := sorted(str(key) for key in set(record) - needed - optional):
         raise UserError(f"{what} has unknown {', '.join(unknown)}; {has}")
-
-
-def _text(record: dict[str, Any], key: str) -> str:
-    value = record[key]
-    if not isinstance(value, str) or not value.strip():
-        raise UserError(f"{key!r} must be text that is not empty, not {value!r:.80}")
-    return value
 
 
 MASKED = -100

@@ -100,7 +100,7 @@ def test_a_citation_of_a_word_is_one_of_its_sentence():
         ("hallucination_detection", {"sentences": [{"begin": 0, "end": 3, "label": "so-so"}]}, "unknown label 'so-so'"),
         ("hallucination_detection", {"sentences": [{"begin": 0, "end": 3, "score": 1.5}]}, "a number from 0 to 1"),
         ("citation_generation", {"citations": [{"doc_id": "zz"}]}, "no document of this row"),
-        ("citation_generation", {"citations": [7]}, "'doc_id' must be text"),
+        ("citation_generation", {"citations": [7]}, "key 'doc_id' is missing"),
     ],
 )
 def test_a_bad_row_is_named_by_file_and_line(tmp_path, name, change, said):

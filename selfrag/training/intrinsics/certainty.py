@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.progress import Progress
+from retrieval.reading import filled
 from selfrag.errors import UserError, require
 from selfrag.intrinsics.contract import ChatPrompt
 from selfrag.intrinsics.rendering import Renderer
@@ -90,7 +91,7 @@ def parse_row(record: dict[str, Any]) -> Question | Written:
     if "answer" not in record:
         return parse_question(record)
     for key in ("id", "dataset", "answer"):
-        _filled(record, key)
+        filled(record, key)
     score, right = record.get("score"), record.get("right")
     if isinstance(score, bool) or not isinstance(score, int | float) or not np.isfinite(score):
         raise UserError(f"'score' must be a number, not {score!r:.80}")
@@ -113,7 +114,7 @@ def parse_question(record: Mapping[str, Any]) -> Question:
         UserError: a field is missing or of the wrong type, two options are not different, or the label names none.
     """
     for key in ("id", "dataset", "question", "label"):
-        _filled(record, key)
+        filled(record, key)
     options = record.get("options")
     if not isinstance(options, list) or not all(isinstance(one, str) and one.strip() for one in options):
         raise UserError("'options' must be a list of texts that are not empty")
@@ -126,11 +127,6 @@ def parse_question(record: Mapping[str, Any]) -> Question:
         raise UserError(f"label {record['label']!r} names none of the {len(stripped)} options; write A, B, ...")
     right = distinct.index(stripped[letters.index(record["label"])])
     return Question(record["id"], record["dataset"], record["question"], distinct, right)
-
-
-def _filled(record: Mapping[str, Any], key: str) -> None:
-    if not isinstance(record.get(key), str) or not record[key].strip():
-        raise UserError(f"{key!r} must be text that is not empty, not {record.get(key)!r:.80}")
 
 
 LOAD_TOKENS = 4096

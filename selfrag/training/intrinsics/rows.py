@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from retrieval.passage import Passage
+from retrieval.reading import filled
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Gold, Request
 from selfrag.intrinsics.labels import FAITHFULNESS, FAITHFULNESS_BINS, in_set, range_of
@@ -71,7 +72,7 @@ def parser(intrinsic: str) -> Parse:
 
 
 def _rewrite(record: dict[str, Any]) -> Labelled:
-    text, changed = _text(record, "rewrite"), record.get("changed")
+    text, changed = filled(record, "rewrite"), record.get("changed")
     if not isinstance(changed, bool):
         raise UserError(f"'changed' must be true or false, not {changed!r}")
     state = state_of(record, "user")
@@ -79,15 +80,15 @@ def _rewrite(record: dict[str, Any]) -> Labelled:
     relevant, answers = _texts(record, "relevant"), _texts(record, "answers")
     group = state.messages[0].content
     source, found = _source(record, kind), frozenset(relevant)
-    return Labelled(_text(record, "id"), source, group, state, text=text, relevant=found, answers=answers)
+    return Labelled(filled(record, "id"), source, group, state, text=text, relevant=found, answers=answers)
 
 
 def _answerability(record: dict[str, Any]) -> Labelled:
-    label = _text(record, "label")
+    label = filled(record, "label")
     if label not in ("answerable", "unanswerable"):
         raise UserError(f"unknown label {label!r}; known: answerable, unanswerable")
     state = state_of(record, "user")
-    return Labelled(_text(record, "id"), _source(record, label), _passages(state), state, label=label)
+    return Labelled(filled(record, "id"), _source(record, label), _passages(state), state, label=label)
 
 
 def _hallucination(record: dict[str, Any]) -> Labelled:
@@ -102,14 +103,14 @@ def _hallucination(record: dict[str, Any]) -> Labelled:
     worst = max((label for _, label in spans), key=badness, default="NA")
     given: dict[str, Any] = {"spans": tuple(spans)} if level == "sentence" else {"response": worst}
     kind = f"{WORSE[badness(worst)]} {level}"
-    return Labelled(_text(record, "id"), _source(record, kind), _passages(state), state, **given)
+    return Labelled(filled(record, "id"), _source(record, kind), _passages(state), state, **given)
 
 
 def _degree(record: Any) -> str:
     """The label of a sentence: by its name, or the range of its score."""
     score = record.get("score") if isinstance(record, Mapping) else None
     if score is None:
-        label = _text(record, "label")
+        label = filled(record, "label")
         if label not in DEGREES:
             raise UserError(f"unknown label {label!r}; known: {', '.join(DEGREES)}; or give a 'score' from 0 to 1")
         return label
@@ -128,23 +129,23 @@ def _citations(record: dict[str, Any]) -> Labelled:
     index = {passage.id: number for number, passage in enumerate(state.passages)}
     found = []
     for one in _list(record, "citations"):
-        passage = index.get(_text(one, "doc_id"))
+        passage = index.get(filled(one, "doc_id"))
         if passage is None:
             raise UserError(f"a citation of {one['doc_id']!r}, which is no document of this row")
         response = _span(one, "response_begin", "response_end", len(state.messages[-1].content))
         evidence = _span(one, "doc_begin", "doc_end", len(state.passages[passage].text))
         found.append((response, passage, evidence))
     source = _source(record, "cited" if found else "uncited")
-    return Labelled(_text(record, "id"), source, _passages(state), state, citations=tuple(found))
+    return Labelled(filled(record, "id"), source, _passages(state), state, citations=tuple(found))
 
 
 def _certainty(record: dict[str, Any]) -> Labelled:
     state = state_of(record, "user", "assistant")
     moment = "after" if state.messages[-1].role == "assistant" else "before"
-    label = _text(record, "certainty")
+    label = filled(record, "certainty")
     if label not in CERTAINTIES:
         raise UserError(f"unknown certainty {label!r}; known: {', '.join(CERTAINTIES)}")
-    return Labelled(_text(record, "id"), f"{moment}/{label}", state.messages[0].content, state, label=label)
+    return Labelled(filled(record, "id"), f"{moment}/{label}", state.messages[0].content, state, label=label)
 
 
 WORSE = ("NA", "faithful", "partial", "unfaithful")
@@ -209,13 +210,6 @@ def _span(record: Any, begin: str, end: str, length: int) -> Span:
     if not (type(first) is int and type(last) is int and 0 <= first < last <= length):
         raise UserError(f"{begin!r} and {end!r} are no stretch of {length} characters: {values}")
     return first, last
-
-
-def _text(record: Any, key: str) -> str:
-    value = record.get(key) if isinstance(record, Mapping) else None
-    if not isinstance(value, str) or not value.strip():
-        raise UserError(f"{key!r} must be text that is not empty, not {value!r:.80}")
-    return value
 
 
 def gold_of(row: Labelled, request: Request) -> Gold:

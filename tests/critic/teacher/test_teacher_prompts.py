@@ -142,7 +142,7 @@ def test_a_file_of_a_user_is_asked_as_it_is(tmp_path) -> None:
     [
         ("[[form]]", "[[form", "paper.toml: no TOML"),
         ('name = "isrel"', 'name = "isfun"', "form 'isfun': name='isfun': choose one of retrieve/instruction"),
-        ('task = "Say', 'tusk = "Say', "form 'isrel': 'task' is missing"),
+        ('task = "Say', 'tusk = "Say', "form 'isrel': key 'task' is missing"),
         ('"Evidence"]', '"Proof"]', "form 'isrel': field='Proof'"),
         ('passage = "bees"', 'passage = "wasps"', "form 'isrel': 'wasps' is missing"),
         (
@@ -150,7 +150,7 @@ def test_a_file_of_a_user_is_asked_as_it_is(tmp_path) -> None:
             "",
             "it needs a label for each of Relevant, Irrelevant",
         ),
-        ('question = "Rating:"', "question = 3", "form 'isrel': 'question' must be text, not 3"),
+        ('question = "Rating:"', "question = 3", "form 'isrel': 'question' must be text that is not empty, not 3"),
         ("temperature = 1.0", "temperature = 7", "paper.toml: temperature=7: give a number from 0 to 2"),
         (FILE, "", "paper.toml: 'form' is missing"),
         (FILE, "form = 3", "paper.toml: "),
