@@ -9,28 +9,29 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-r
 
 # What computes with real weights: training, merging, and an engine on a tiny model.
 NUMBERS := tests/training/test_export.py tests/training/test_training_model.py tests/training/test_training_run.py \
-  tests/training/test_expansion.py tests/training/test_gguf.py tests/training/test_reach.py \
-  tests/training/test_calibration_of_rows.py tests/critic/student tests/retrieval/test_dense.py \
+  tests/training/test_expansion.py tests/training/test_reach.py tests/training/test_calibration_of_rows.py \
+  tests/critic/student/test_student_judge.py tests/critic/student/test_student_training.py tests/retrieval/test_dense.py \
   tests/retrieval/test_encoders.py tests/engines/test_transformers_engine.py tests/engines/test_prefixes.py \
   tests/engines/test_activated_lora.py
 
-CORE_TESTS := tests/reflection tests/decoding tests/test_tokenization.py tests/test_prompting.py
+CORE_TESTS := tests/reflection tests/decoding tests/engines/test_constraints.py tests/test_tokenization.py tests/test_prompting.py
 
-.PHONY: help demo docs test test-fast test-portable fuzz reference mutants check format clean
+.PHONY: help env demo docs test test-fast test-portable fuzz reference mutants check format clean
 
 help:  ## what there is to make
-	@sed -n 's/^\([a-z-]*\):  ## /\1|/p' $(firstword $(MAKEFILE_LIST)) | column -t -s '|'
+	@sed -n 's/^\([a-z-]*\):\( env\)\{0,1\}  ## /\1|/p' $(firstword $(MAKEFILE_LIST)) | column -t -s '|'
+
+env:  ## the environment of all the targets below, in .venv
+	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev
 
 demo:  ## answer three questions on a real corpus with the default model; traces go to ./traces
 	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu
 	@$(BIN)/selfrag demo
 
-test:  ## all tests but those that take minutes
-	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev
+test: env  ## all tests but those that take minutes
 	$(PYTEST) -m "not slow" $(TESTS)
 
-test-fast:  ## the pure core: reflection, tokenisation, prompting, decoding, with the coverage of its branches
-	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev
+test-fast: env  ## the pure core: reflection, tokenisation, prompting, decoding, with the coverage of its branches
 	$(PYTEST) -q -m "not slow and not engine and not demo" $(CORE_TESTS) --cov --cov-report=term-missing:skip-covered
 
 fuzz:  ## the properties of injection with 20,000 examples each (about ten minutes)
@@ -44,12 +45,10 @@ mutants:  ## changes of the pure core that no test notices (hours; `MUTANTS='sel
 	SELFRAG_REFERENCE=40 $(BIN)/mutmut run $(MUTANTS)
 	$(BIN)/mutmut results
 
-test-portable:  ## the tests that touch numbers, as on a processor with AVX2 and without bf16 instructions
-	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev
+test-portable: env  ## the tests that touch numbers, as on a processor with AVX2 and without bf16 instructions
 	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) -m "not slow and not demo" $(NUMBERS)
 
-check:  ## lint, format, types, import contracts, spelling, words
-	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev
+check: env  ## lint, format, types, import contracts, spelling, words
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -57,8 +56,7 @@ check:  ## lint, format, types, import contracts, spelling, words
 	$(BIN)/codespell
 	$(BIN)/python scripts/check_prose.py
 
-docs:  ## the documentation site, in build/site; a broken link fails
-	@$(PYTHON) scripts/setup_env.py --venv $(VENV) --extras cpu,dev
+docs: env  ## the documentation site, in build/site; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 format:  ## what `make check` asks for, as far as a program can
