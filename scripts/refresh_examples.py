@@ -60,13 +60,13 @@ def shown(said: str) -> str:
     return re.sub(r"[ \t]+$", "", printable(said), flags=re.M)
 
 
-def shell(command: str, folder: Path) -> str:
-    """What a command prints on standard output; its programs are those beside this Python.
+def shell(command: str, folder: Path, programs: Path = Path(sys.executable).parent) -> str:
+    """What a command prints on standard output; its programs are those in `programs`, by default beside this Python.
 
     Raises:
         ExampleError: the command fails or takes more than ten minutes.
     """
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     environment = {**os.environ, "PATH": path, "COLUMNS": "80", "NO_COLOR": "1"}
     try:
         words = ["bash", "-c", command]
@@ -78,8 +78,8 @@ def shell(command: str, folder: Path) -> str:
     return shown(done.stdout)
 
 
-def run_page(text: str, name: str, folder: Path) -> str:
-    """Run the blocks of a page in `folder` and return the page with their outputs.
+def run_page(text: str, name: str, folder: Path, programs: Path = Path(sys.executable).parent) -> str:
+    """Run the blocks of a page in `folder`, with `shell`, and return the page with their outputs.
 
     Raises:
         ExampleError: a command fails. What a Python block raises passes through.
@@ -102,9 +102,9 @@ def run_page(text: str, name: str, folder: Path) -> str:
             said = shown(out.getvalue()).rstrip()
             return f"{fence}\n{body}```" + (f"\n\n```text\n{said}\n```" if said else "")
         if language == "console":
-            parts = [f"$ {match['line']}\n{shell(match['line'], folder)}" for match in COMMAND.finditer(body)]
+            parts = [f"$ {match['line']}\n{shell(match['line'], folder, programs)}" for match in COMMAND.finditer(body)]
             return f"{fence}\n{''.join(parts)}```{block['output'] or ''}"
-        shell(body, folder)
+        shell(body, folder, programs)
         return block[0]
 
     return BLOCK.sub(run, text)

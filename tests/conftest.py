@@ -9,7 +9,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach a model hub
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: threads that wait for each other cost more than they bring
 
+import forked
 import tiny
 
 settings.register_profile("selfrag", deadline=None)  # wall-clock deadlines fail on a busy machine
@@ -126,6 +128,30 @@ def tiny_gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_gpt2_untied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Directory of a random GPT-2 with an output matrix of its own."""
     return tiny.save_gpt2(tmp_path_factory.mktemp("gpt2-untied"), tie=False)
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder for the PATH, whose `selfrag` and `critic` import nothing before they run."""
+    with forked.programs(tmp_path_factory.mktemp("programs")) as folder:
+        yield folder
+
+
+@pytest.fixture
+def run_script(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[object, str, str]]:
+    """Runs a file of `scripts/` by its name and arguments: its exit code, output and error output."""
+
+    def run(name: str, *arguments: object) -> tuple[object, str, str]:
+        monkeypatch.setattr("sys.argv", [name, *map(str, arguments)])
+        try:
+            code = import_module(name).main()
+        except SystemExit as ended:  # of argparse
+            code = ended.code
+        return (code, *capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture

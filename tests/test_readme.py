@@ -16,8 +16,8 @@ TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.demo
-def test_the_examples_run(tmp_path: Path) -> None:
-    shown = refresh_examples.run_page(TEXT, "README.md", tmp_path)
+def test_the_examples_run(tmp_path: Path, programs: Path) -> None:
+    shown = refresh_examples.run_page(TEXT, "README.md", tmp_path, programs)
     assert "80 degrees [1]" in shown
     assert re.search(r"^(True|False) (True|False)$", shown, flags=re.M)  # what `rescore` says
 

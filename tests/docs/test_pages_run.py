@@ -41,8 +41,8 @@ RUN = [
 
 @pytest.mark.demo
 @pytest.mark.parametrize("name", RUN)
-def test_the_examples_of_a_page_run(name: str, tmp_path: Path) -> None:
-    refresh_examples.run_page(PAGES[name], name, tmp_path)
+def test_the_examples_of_a_page_run(name: str, tmp_path: Path, programs: Path) -> None:
+    refresh_examples.run_page(PAGES[name], name, tmp_path, programs)
 
 
 def test_pages_that_run_elsewhere_are_there_and_their_test_names_them() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,6 @@ from selfrag.intrinsics.dialects.registry import Options, codec
 
 ROOT = Path(__file__).parents[2]
 CASES = ROOT.parent / "shared" / "conformance" / "intrinsics"
-SCRIPT = ROOT / "scripts" / "run_conformance.py"
 EXPECTED = {
     "D1/AD/canned-03": Deviation.UNDEFINED,
     "D1/QR/canned-02": Deviation.UNDEFINED,
@@ -193,38 +190,29 @@ def test_a_difference_at_the_beginning_is_shown():
     assert difference("prompt", "ab", "ac") == "prompt: at 1: 'ab' where 'ac' was recorded"
 
 
-def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, cwd=ROOT, env=ENV)
-
-
-ENV = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
-
-
 @needs_cases
-def test_the_script(tmp_path: Path):
-    done = _run(str(CASES), "--only", "D1/AD", "--json", str(tmp_path / "out.jsonl"))
-    assert done.returncode == 0
-    assert "3 cases: 2 pass, 1 deviation, 0 fail" in done.stdout
-    assert REASONS[Deviation.UNDEFINED] in done.stdout
+def test_the_script(tmp_path: Path, run_script):
+    code, said, _ = run_script("run_conformance", CASES, "--only", "D1/AD", "--json", str(tmp_path / "out.jsonl"))
+    assert code == 0
+    assert "3 cases: 2 pass, 1 deviation, 0 fail" in said
+    assert REASONS[Deviation.UNDEFINED] in said
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [row["verdict"] for row in rows] == ["pass", "pass", "deviation"]
     (tmp_path / "D1").mkdir()
     broken = json.loads((CASES / "D1" / "AD__answerability-model-01.json").read_text())
     _prompt(broken)
     (tmp_path / "D1" / "x.json").write_text(json.dumps(broken))
-    done = _run(str(tmp_path))
-    assert done.returncode == 1
-    assert "fail" in done.stdout
+    code, said, _ = run_script("run_conformance", tmp_path)
+    assert code == 1
+    assert "fail" in said
 
 
 @pytest.mark.parametrize("content", [None, "[]", "{", '{"dialect": "D9", "intrinsic": "AD", "kind": "wire"}', "{}"])
-def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, content: str | None):
+def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, content: str | None, run_script):
     if content is not None:
         (tmp_path / "case.json").write_text(content)
-    done = _run(str(tmp_path))
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "Traceback" not in done.stderr
+    code, _, error = run_script("run_conformance", tmp_path)
+    assert (code, error.count("\n")) == (2, 1)
 
 
 STATE = State((Message("user", "q"), Message("assistant", "One. Two.")), (Passage("1", "Alpha. Beta."),))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections import Counter
 from pathlib import Path
@@ -10,24 +9,12 @@ from pathlib import Path
 import pytest
 import tiny
 
+import bench_critic as bench
 from critic.cases import Case
 from selfrag.errors import UserError
 from selfrag.jsonl import write_jsonl
 
 TESTS = Path(__file__).parents[1] / "critic"
-
-
-def loaded():
-    spec = importlib.util.spec_from_file_location(
-        "bench_critic", Path(__file__).parents[2] / "scripts" / "bench_critic.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["bench_critic"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-bench = loaded()
 
 
 def write(path, rows=3, passages=3):

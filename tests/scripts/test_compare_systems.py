@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import compare_systems
 from selfrag.evaluation.systems import ROLES
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "compare_systems.py"
 PASSAGES = [{"id": f"p{i}", "title": "Book", "text": f"Text {i} by Ann."} for i in range(6)]
 SHORT = [
     {
@@ -59,23 +54,18 @@ def write(folder: Path, name: str, rows: list[dict[str, Any]]) -> str:
     return str(path)
 
 
-def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(SCRIPT.parents[1])}
-    return subprocess.run(
-        [sys.executable, str(SCRIPT), *arguments], env=environment, capture_output=True, text=True, check=False
-    )
-
-
 @pytest.mark.engine
-def test_all_systems_on_three_kinds_of_files(tiny_llama: Path, tiny_llama_plain: Path, tmp_path: Path) -> None:
+def test_all_systems_on_three_kinds_of_files(
+    tiny_llama: Path, tiny_llama_plain: Path, tmp_path: Path, run_script
+) -> None:
     pytest.importorskip("rouge_score", reason="rouge-score is not installed")
     files = [write(tmp_path, "short", SHORT), write(tmp_path, "closed", CLOSED), write(tmp_path, "long", LONG)]
     out = tmp_path / "runs"
     trained = [f"--{role}={tiny_llama}" for role in ("finetuned", "sail", "selfrag")]
     arguments = ["all", f"--base={tiny_llama_plain}", *trained, "--engine=transformers", f"--out={out}", *files]
     arguments.append("--choices=texts")
-    done = call(*arguments)
-    assert done.returncode == 0, done.stderr
+    code, _, error = run_script("compare_systems", *arguments)
+    assert code == 0, error
     table = (out / "comparison.md").read_text()
     for heading in (
         "Average over 3 files",
@@ -94,10 +84,14 @@ def test_all_systems_on_three_kinds_of_files(tiny_llama: Path, tiny_llama_plain:
     read = {name: json.loads((out / name / "short.jsonl").read_text().splitlines()[0])["read"] for name in ROLES}
     assert (read["base"], read["rag-1"], read["finetuned"], read["sail"]) == ([], ["p0"], [], ["p0"])
     assert read["rag-5"] == read["selfrag-always"] == ["p0", "p1", "p2", "p3", "p4"]
-    again = call(
-        "table", *(str(out / name) for name in ROLES), "--against=selfrag-adaptive", f"--out={tmp_path / 'again'}"
+    code, _, error = run_script(
+        "compare_systems",
+        "table",
+        *(str(out / name) for name in ROLES),
+        "--against=selfrag-adaptive",
+        f"--out={tmp_path / 'again'}",
     )
-    assert again.returncode == 0, again.stderr
+    assert code == 0, error
     assert (tmp_path / "again.md").read_text() == table
     (record,) = [json.loads(line) for line in (out / "rag-1" / "closed.jsonl").read_text().splitlines()][:1]
     assert record["text"] in ("x", "y")
@@ -109,28 +103,15 @@ def test_all_systems_on_three_kinds_of_files(tiny_llama: Path, tiny_llama_plain:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ["all", "--out=x", "f.jsonl"],
-            "no model given; give at least one of --base, --finetuned",
-        ),
+        (["all", "--out=x", "f.jsonl"], "no model given; give at least one of --base, --finetuned"),
         (["run", "--model=/nowhere", "--system=rag-1", "--out=x", "f.jsonl"], "f.jsonl: cannot be read"),
         (["run", "--model=m", "--system=base", "--system=rag-1", "--name=n", "--out=x", "f"], "--name names one run"),
         (["run", "--model=m", "--systm=rag-1", "--out=x", "f"], "--systm"),
         (["table", "x"], "x holds no run: manifest.json is missing"),
     ],
 )
-def test_bad_command_lines_are_one_line(
-    arguments: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_bad_command_lines_are_one_line(arguments, message, tmp_path, monkeypatch, run_script) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", [str(SCRIPT), *arguments])
-    try:
-        code = compare_systems.main()
-    except SystemExit as ended:  # of argparse
-        code = ended.code
+    code, _, error = run_script("compare_systems", *arguments)
     assert code == 2
-    assert re.search(message, capsys.readouterr().err)
+    assert re.search(message, error)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ import pytest
 from reflection_quality import evaluate
 from retrieval.errors import UserError
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "eval_reflection.py"
 ROWS = [
     {
         "id": f"q{i}",
@@ -58,10 +55,7 @@ def test_files_are_read_before_the_model_is_loaded(rows: Path, tmp_path: Path) -
         evaluate("no-model", [rows], limit=0)
 
 
-def test_the_script_prints_one_line_and_exits_2_on_bad_input(tmp_path: Path) -> None:
-    command = [sys.executable, str(SCRIPT), "--model", "demo", str(tmp_path / "none.jsonl")]
-    environment = {"PYTHONPATH": str(SCRIPT.parents[1])}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "none.jsonl: cannot be read" in done.stderr
+def test_the_script_prints_one_line_and_exits_2_on_bad_input(tmp_path: Path, run_script) -> None:
+    code, _, error = run_script("eval_reflection", "--model", "demo", tmp_path / "none.jsonl")
+    assert (code, error.count("\n")) == (2, 1)
+    assert "none.jsonl: cannot be read" in error

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from critic.cases import Case, parse_labelled
+from make_critic_rows import checked_claim, fresh, marked_reply, shown_passage
 from retrieval.passage import Passage
 from selfrag.errors import UserError
 from selfrag.training.rows import Evidence, Row, Text, Token
-
-
-def loaded():
-    spec = importlib.util.spec_from_file_location(
-        "make_critic_rows", Path(__file__).parents[2] / "scripts" / "make_critic_rows.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["make_critic_rows"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-script = loaded()
-checked_claim, fresh = script.checked_claim, script.fresh
-marked_reply, shown_passage = script.marked_reply, script.shown_passage
 
 PASSAGE = Passage("p", "Havana is in Cuba.", "Havana")
 

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 from selfrag.training.intrinsics.rows import read_labelled
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "make_support_rows.py"
 
-
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def test_every_label_of_issup_becomes_that_of_a_response(tmp_path: Path) -> None:
+def test_every_label_of_issup_becomes_that_of_a_response(tmp_path: Path, run_script) -> None:
     labels = ["Fully supported", "Partially supported", "No support / Contradictory"]
     row = {"instruction": "Who?", "output": "Goethe. In 1808.", "evidence": {"title": "Faust", "text": "By Goethe."}}
     lines = [{**row, "id": str(at), "dataset": "d", "group": "IsSup", "label": one} for at, one in enumerate(labels)]
@@ -25,8 +16,8 @@ def test_every_label_of_issup_becomes_that_of_a_response(tmp_path: Path) -> None
     lines += [{**lines[0], "id": "x", "dataset": "other"}, {**row, "id": "r", "dataset": "d", "group": "IsRel"}]
     file = tmp_path / "critic.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    done = run(file, "--without", "other", "--out", tmp_path)
-    assert (done.returncode, done.stdout) == (0, "d: 3\nleft out, because the reply is empty: 1\n"), done.stderr
+    done = run_script("make_support_rows", file, "--without", "other", "--out", tmp_path)
+    assert done == (0, "d: 3\nleft out, because the reply is empty: 1\n", "")
     found = read_labelled(tmp_path / "hallucination_dev.jsonl", "hallucination_detection")
     assert [one.response for one in found] == ["faithful", "partial", "unfaithful"]
     assert (found[0].state.response, found[0].state.passages[0].title) == ("Goethe. In 1808.", "Faust")
@@ -34,6 +25,6 @@ def test_every_label_of_issup_becomes_that_of_a_response(tmp_path: Path) -> None
         ((file, "--without", "none", "--out", tmp_path), "has only d, other"),
         ((tmp_path / "no.jsonl", "--out", tmp_path), "no.jsonl"),
     ):
-        bad = run(*arguments)
-        assert (bad.returncode, bad.stderr.count("\n")) == (2, 1)
-        assert message in bad.stderr
+        code, _, error = run_script("make_support_rows", *arguments)
+        assert (code, error.count("\n")) == (2, 1)
+        assert message in error

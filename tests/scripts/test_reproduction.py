@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -37,7 +34,6 @@ from selfrag.evaluation.records import items_of
 from selfrag.evaluation.systems import SYSTEMS
 from selfrag.evaluation.task_files import read_tasks
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "reproduce_selfrag.py"
 RUNNABLE = [one for one in ROWS.values() if one.system]
 
 
@@ -106,17 +102,14 @@ def test_a_figure_is_within_its_tolerance_or_not() -> None:
 
 
 @pytest.mark.engine
-def test_the_script_from_end_to_end_on_a_tiny_model(tiny_llama: Path, tmp_path: Path) -> None:
+def test_the_script_from_end_to_end_on_a_tiny_model(tiny_llama: Path, tmp_path: Path, run_script) -> None:
     pytest.importorskip("rouge_score", reason="rouge-score is not installed")
     files = write_samples(tmp_path / "files")
-    command = [
-        *(sys.executable, str(SCRIPT), "run", "selfrag-7b", f"--files={tmp_path / 'files'}", f"--out={tmp_path}"),
-        *(f"--model={tiny_llama}", "--engine=transformers", "--limit=1", "--no-judges"),
-    ]
-    environment = os.environ | {"PYTHONPATH": str(SCRIPT.parents[1])}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stderr  # nothing was reproduced, and it says so
-    assert "Another model than the paper's was run." in done.stdout
+    place = (f"--files={tmp_path / 'files'}", f"--out={tmp_path}")
+    model = (f"--model={tiny_llama}", "--engine=transformers", "--limit=1", "--no-judges")
+    code, said, error = run_script("reproduce_selfrag", "run", "selfrag-7b", *place, *model)
+    assert code == 1, error  # nothing was reproduced, and it says so
+    assert "Another model than the paper's was run." in said
     manifest = json.loads((tmp_path / "selfrag-7b" / "manifest.json").read_text())
     assert list(manifest["files"]) == list(files)
     assert all(file["result"] == file["result"] | {"items": 1, "failed": 0} for file in manifest["files"].values())
@@ -219,14 +212,9 @@ def test_settings_of_the_paper(samples: dict[str, Path]) -> None:
         assert said in theirs
 
 
-def test_a_dry_run_shows_all_rows() -> None:
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--dry-run"],
-        env=os.environ | {"PYTHONPATH": str(SCRIPT.parents[1])},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert re.findall(r"^## .* \((.*)\)$", done.stdout, re.M) == list(ROWS)
-    assert done.stdout.count("$ selfrag eval run ") == len(RUNNABLE)
-    assert done.stdout.count("prompt: ") == 6 * len(RUNNABLE) + 6 + 5 + 1  # two of ChatGPT, and one biography
+def test_a_dry_run_shows_all_rows(run_script) -> None:
+    code, said, _ = run_script("reproduce_selfrag", "--dry-run")
+    assert code == 0
+    assert re.findall(r"^## .* \((.*)\)$", said, re.M) == list(ROWS)
+    assert said.count("$ selfrag eval run ") == len(RUNNABLE)
+    assert said.count("prompt: ") == 6 * len(RUNNABLE) + 6 + 5 + 1  # two of ChatGPT, and one biography

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
-
-SPEC = importlib.util.spec_from_file_location("ship_critic", Path(__file__).parents[2] / "scripts" / "ship_critic.py")
-script = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(script)
 
 CARD = "# Critic for Self-RAG\n\nJudges cases.\n\n## Before you publish it\n\nMeasure it.\n"
 REPORT = """## Accuracy, all rows
@@ -42,14 +37,13 @@ def run(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ship(run, capsys, monkeypatch):
+def ship(run, run_script):
     """Runs the script; gives its exit code, output and error output."""
 
     def start(*more: str) -> tuple[int, str, str]:
         base = run.parent
         where = ["--run", str(run), "--report", str(base / "report.md"), "--to", str(base / "package" / "adapter")]
-        monkeypatch.setattr("sys.argv", ["ship_critic.py", *where, *more])
-        return (script.main(), *capsys.readouterr())
+        return run_script("ship_critic", *where, *more)
 
     return start
 

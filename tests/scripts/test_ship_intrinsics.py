@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -10,12 +9,6 @@ import pytest
 
 from selfrag.intrinsics.catalog import AdapterCard
 from selfrag.training.intrinsics.job import render
-
-SPEC = importlib.util.spec_from_file_location(
-    "ship_intrinsics", Path(__file__).parents[2] / "scripts" / "ship_intrinsics.py"
-)
-script = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(script)
 
 
 @pytest.fixture
@@ -45,13 +38,12 @@ def trained(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ship(trained, capsys, monkeypatch):
+def ship(trained, run_script):
     """Runs the script; gives its exit code, output and error output."""
 
     def run(*more: str) -> tuple[int, str, str]:
         where = ["--runs", str(trained / "runs"), "--report", str(trained / "report"), "--to", str(trained / "package")]
-        monkeypatch.setattr("sys.argv", ["ship_intrinsics.py", *where, *more])
-        return (script.main(), *capsys.readouterr())
+        return run_script("ship_intrinsics", *where, *more)
 
     return run
 

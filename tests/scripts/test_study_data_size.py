@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -15,6 +14,7 @@ import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
+import study_data_size
 from selfrag.training.rows import Row, Text, Token, write_rows
 
 ROOT = Path(__file__).parents[2]
@@ -26,19 +26,10 @@ ROWS = [
 ITEM = {"task": "short_qa", "instruction": "Who wrote book 9?", "answers": ["Ann"]}
 
 
-def loaded():
-    spec = importlib.util.spec_from_file_location("study_data_size", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @given(small=st.integers(1, 8), large=st.integers(1, 8), seed=st.integers(0, 9))
 def test_a_share_holds_every_smaller_one(small, large, seed):
     small, large = sorted((small, large))
-    nested = loaded().nested
+    nested = study_data_size.nested
     few, many = nested(ROWS, small, seed), nested(ROWS, large, seed)
     assert many[: len(few)] == few
     assert len(few) == small
@@ -46,18 +37,18 @@ def test_a_share_holds_every_smaller_one(small, large, seed):
 
 
 def test_a_share_of_nothing_is_refused(tmp_path, capsys):
-    assert loaded().main([str(tmp_path / "rows"), "file", "--base=b", f"--out={tmp_path}", "--share=0"]) == 2
+    assert study_data_size.main([str(tmp_path / "rows"), "file", "--base=b", f"--out={tmp_path}", "--share=0"]) == 2
     assert "give percents from 1 to 100" in capsys.readouterr().err
 
 
 def test_more_rows_than_there_are_is_refused(tmp_path, capsys):
     write_rows(tmp_path / "rows.jsonl", ROWS)
-    assert loaded().main([str(tmp_path / "rows.jsonl"), "f", "--base=b", f"--out={tmp_path}", "--rows=9"]) == 2
+    assert study_data_size.main([str(tmp_path / "rows.jsonl"), "f", "--base=b", f"--out={tmp_path}", "--rows=9"]) == 2
     assert "has 8 rows; give numbers from 1 to that" in capsys.readouterr().err
 
 
 def test_a_plain_row_is_instruction_and_output():
-    assert loaded().plain(ROWS[0]) == replace(ROWS[0], target=(Text("Ann"),))
+    assert study_data_size.plain(ROWS[0]) == replace(ROWS[0], target=(Text("Ann"),))
 
 
 @pytest.mark.slow

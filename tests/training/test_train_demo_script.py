@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -11,12 +10,9 @@ import tiny
 from lettered import passage, row
 from trained import config, write
 
+import train_demo as script
 from selfrag.training.journal import fingerprint
 from selfrag.training.rows import Row
-
-SPEC = importlib.util.spec_from_file_location("train_demo", Path(__file__).parents[2] / "scripts" / "train_demo.py")
-script = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(script)
 
 
 def held_out(stage: int) -> list[Row]:
