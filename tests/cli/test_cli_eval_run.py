@@ -76,39 +76,6 @@ def test_files_and_published_tasks_in_one_run(
     assert "holds a run with another system" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["f.jsonl"], "--out"),
-        (["f.jsonl", "--out=x", "--system=selfrg"], "--system selfrg: known are selfrag, selfrag-adaptive"),
-        (["f.jsonl", "--out=x", "--system=base", "--system=rag-1", "--name=n"], "--name names one run"),
-        (["f.jsonl", "--out=x", "--against=base"], "--against base: the runs are selfrag"),
-        (["f.jsonl", "--out=x", "--set=threshold"], "--set threshold: give KEY=VALUE"),
-        (["f.jsonl", "--out=x", "--engine-set=a"], "--engine-set a: give KEY=VALUE"),
-        (["f.jsonl", "--out=x"], "f.jsonl: cannot be read"),
-        (["poqa=f.jsonl", "--out=x"], "unknown task 'poqa'; known: popqa, "),
-        (["popqa/papr=f.jsonl", "--out=x"], "popqa has no protocol 'papr'; it has paper, "),
-        (["f.jsonl", "--out=x", "--limit=0"], "--limit"),
-        (["f.jsonl", "--out=x", "--choices=words"], "--choices"),
-        (["f.jsonl", "--out=x", "--index=nowhere"], "nowhere"),
-    ],
-)
-def test_bad_arguments_are_one_line(
-    arguments: list[str],
-    named: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["eval", "run", *arguments]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("\n") == 1
-    assert named in err
-    assert not (tmp_path / "x").exists()
-
-
 def test_issue_19_a_metric_without_its_package_is_said_before_the_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,14 +85,3 @@ def test_issue_19_a_metric_without_its_package_is_said_before_the_model(
     said = capsys.readouterr().err
     assert "rouge_score.rouge_scorer is not installed; run: " in said
     assert "eval" in said
-
-
-@pytest.mark.parametrize("name", ["../../x", "a/b", "..", ".", ".hidden", "", "a\nb", "n" * 300])
-def test_issue_19_the_name_of_a_run_is_one_component(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = write(tmp_path / "rows.jsonl", USER)
-    before = sorted(tmp_path.rglob("*"))
-    assert main(["eval", "run", str(file), "-o", str(tmp_path / "a" / "b"), f"--name={name}"]) == 2
-    assert "--name=" in capsys.readouterr().err
-    assert sorted(tmp_path.rglob("*")) == before

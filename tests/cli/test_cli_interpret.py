@@ -148,36 +148,3 @@ def test_an_endpoint_answers_and_one_failure_is_counted(file, tmp_path, capsys, 
     assert records[2]["error"]
     assert records[0]["answer"] == "Brenta [p2b]."
     assert records[0]["explanation"] == "I think so because context p2b says it."
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--prompt", "why"], "unknown prompt 'why'; known: basic, direct"),
-        (["--order", "best"], "unknown order 'best'; known: ranked"),
-        (["--cutoff", "9"], "no question has 9 passages, the most is 5"),
-        (["--endpoint", "http://x"], "--endpoint needs --model NAME"),
-        (["--model", "m", "--endpoint", "http://x", "--layout", "selfrag"], "needs the model's own tokens"),
-        (["--model", "m", "--endpoint", "http://x", "--engine", "vllm"], "give --engine or --endpoint, not both"),
-        (["--tag", "<a b>"], "--tag '<a b>': give one word"),
-    ],
-)
-def test_wrong_options_are_one_line_before_a_model_is_loaded(file, tmp_path, capsys, options, message):
-    assert main(["interpret", "run", str(file), "-o", str(tmp_path / "run"), *options]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert len(error.splitlines()) == 1
-    assert not (tmp_path / "run" / "manifest.json").exists()
-
-
-def test_bad_rows_are_named_by_file_and_line(file, tmp_path, capsys):
-    lines = file.read_text().splitlines()
-    lines[3] = lines[3].replace('"answers": [["Aare", "Aare River"]', '"answers": [[" "]')
-    file.write_text("\n".join(lines))
-    assert main(["interpret", "run", str(file), "-o", str(tmp_path / "run"), "--model", "m"]) == 2
-    assert "rivers.jsonl:4: 'answers' must be a list" in capsys.readouterr().err
-
-
-def test_a_folder_without_a_run(tmp_path, capsys):
-    assert main(["interpret", "table", str(tmp_path)]) == 2
-    assert "holds no run" in capsys.readouterr().err

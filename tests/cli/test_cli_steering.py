@@ -130,35 +130,3 @@ def test_a_sweep_scores_the_texts_of_options(tiny_llama: Path, tmp_path: Path) -
     assert values(out / "sweep.json")["files"]["set"]["choices"] == "texts"
     record = json.loads((out / "settings" / "issup=0" / "set.jsonl").read_text().splitlines()[0])
     assert record["text"] in ("x", "y")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--axis=sup=1"], "axis 'sup': known are isrel"),
-        (["--set=treshold=1"], "unknown setting 'treshold'; did you mean threshold? All are in `python -m pydoc"),
-        (["--best=f1<0"], "goal 'f1<0': write METRIC"),
-        (["--best=bleu"], "goal bleu: no file has all these figures; there are contains,"),
-        (["--limit=1"], "short: one item cannot be halved"),
-        (["--axis=threshold=2"], "threshold=2: give a number from 0 to 1"),
-        (["--set=beam"], "--set beam: give KEY=VALUE"),
-    ],
-)
-def test_a_bad_sweep_is_one_line_before_anything_is_loaded(
-    arguments: list[str], message: str, files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["sweep", *files, f"--out={tmp_path / 'x'}", "--model=/nowhere", *arguments]) == 2
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
-    assert not (tmp_path / "x").exists()
-
-
-def test_a_goal_that_no_file_can_have_and_files_that_cannot_be_read(
-    files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = f"--out={tmp_path / 'x'}"
-    assert main(["sweep", str(tmp_path / "none.jsonl"), out, "--model=/nowhere"]) == 2
-    assert "none.jsonl: cannot be read" in capsys.readouterr().err
-    assert main(["ablate", *files, out, "--model=/nowhere", "--baseline=/nowhere"]) == 2
-    assert "/nowhere holds no run" in capsys.readouterr().err

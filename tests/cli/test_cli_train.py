@@ -88,39 +88,6 @@ def test_a_trained_adapter_becomes_a_checkpoint_that_loads(place, capsys):
     assert "none" in capsys.readouterr().err
 
 
-def test_two_cpu_processes_from_the_command_line(place):
-    pytest.importorskip("accelerate", reason="accelerate is not installed")
-    more = ["--recipe", "cpus", "--processes", "2", "--max-steps", "2", "--max-length", "300"]
-    more += ["--set", "training.lora.rank=3", "--set", "training.clip=0.5"]
-    assert main(arguments(place, "adapter", *more)) == 0
-    manifest = json.loads((place / "out" / "run" / "manifest.json").read_text())
-    assert manifest["config"]["processes"] == 2
-    assert (manifest["config"]["lora"]["rank"], manifest["config"]["clip"]) == (3, 0.5)
-    assert (place / "out" / "adapter" / "README.md").exists()
-
-
-BAD = [
-    (["--recipe", "nowhere"], "no recipe nowhere"),
-    (["--processes", "2"], "recipe generator/cpu is for one process; take cpus"),
-    (["--epochs", "0"], "--epochs"),
-    (["--max-length", "40"], "needs"),
-    (["--unknown"], "--unknown"),
-    (["--set", "training.epoch=3"], "--set training.epoch: [training] has unknown epoch; known: seed"),
-    (["--set", "training.method=full"], "selfrag train adapter trains by 'lora', not 'full'"),
-]
-
-
-@pytest.mark.parametrize(("more", "named"), BAD, ids=[" ".join(more) for more, _ in BAD])
-def test_bad_arguments_are_one_line(place, capsys, more, named):
-    assert main(arguments(place, "adapter", *more)) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    lines = [line for line in err.splitlines() if line and "Loading weights" not in line]  # transformers' own bar
-    assert len(lines) == 1
-    assert lines[0].startswith("selfrag: ")
-    assert named in lines[0]
-
-
 def test_rows_that_do_not_fit_are_counted_and_left_out_if_asked_for(place, capsys):
     more = [Row(f"c{n}", "s", "q " * 200, (Text("x"),)) for n in range(3)]
     write_rows(place / "rows.jsonl", [*more, *ROWS])
@@ -139,13 +106,6 @@ def test_rows_that_do_not_fit_are_counted_and_left_out_if_asked_for(place, capsy
     write_rows(place / "rows.jsonl", more)
     assert main(arguments(place, "adapter", "--leave-long", "--dry-run", "--max-length", "200")) == 2
     assert "row 'c0' needs" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("text", ['{"id": "a"}\n', "not json\n", ""])
-def test_bad_row_files_are_named(place, capsys, text):
-    (place / "rows.jsonl").write_text(text)
-    assert main(arguments(place, "adapter", "--max-steps", "1")) == 2
-    assert "rows" in capsys.readouterr().err
 
 
 def test_shards_without_gpus_are_refused_with_the_way_out(place, capsys):

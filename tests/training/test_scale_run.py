@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from families import save_base
 from trained import config
 
+from selfrag.cli.main import main
 from selfrag.errors import UserError
 from selfrag.training.export import merge, save_adapter, save_checkpoint
-from selfrag.training.recipes import launch_file
+from selfrag.training.recipes import GENERATOR, read_recipe
 from selfrag.training.run import fit, rows_of
 from selfrag.training.scale import COMPLETE, Record, fit_scaled
 from selfrag.training.settings import Scale
 
-SCALED = Path(__file__).with_name("scaled.py")
+RECIPE = """
+[training]
+method = "{method}"
+epochs = 4
+seed = 3
+step_tokens = 300
+learning_rate = 3e-3
+row_learning_rate = 3e-3
+precision = "fp32"
+held_out = 0.3
+validate_steps = 2
+lora = {{ rank = 4, alpha = 8 }}
+
+[scale]
+micro_tokens = 90
+"""
 
 
 def log(run_dir):
@@ -149,36 +161,27 @@ def test_a_loss_that_is_no_number_stops_the_run_and_leaves_the_checkpoint(base_d
     assert list((tmp_path / "scale" / "trainer").glob(f"checkpoint-*/{COMPLETE}"))
 
 
-def launched(processes, *arguments):
-    line = [
-        sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(launch_file(Scale(), gpu=False)),
-        "--num_processes", str(processes), "--main_process_port", "0", str(SCALED), *map(str, arguments),
-    ]  # fmt: skip
-    root = str(Path(__file__).parents[2])
-    there = {**os.environ, "PYTHONPATH": root, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    return subprocess.run(line, env=there, cwd=root, capture_output=True, text=True, timeout=900)
-
-
 @pytest.mark.parametrize("method", ["lora", pytest.param("full", marks=pytest.mark.slow)])
-def test_two_processes_learn_what_one_learns(base_dir, rows, tmp_path, method):
+def test_two_processes_of_the_command_learn_what_one_learns(base_dir, rows, tmp_path, method):
     """DDP over gloo through `accelerate launch`: loads dealt to both, one gradient of the whole step."""
-    settings = {"method": method, "epochs": 4, "learning_rate": 3e-3, "row_learning_rate": 3e-3, "precision": "fp32"}
-    settings |= {"held_out": 0.3, "validate_steps": 2}
-    scale = {"micro_tokens": 90}
-    alone = config(**settings)
-    fit_scaled(rows_of(rows, alone), base_dir, tmp_path / "alone", alone, Scale(**scale))
-    done = launched(2, base_dir, rows, tmp_path / "two", json.dumps({"config": settings, "scale": scale}))
+    kind = {"lora": "adapter", "full": "generator"}[method]
+    (tmp_path / "recipe.toml").write_text(RECIPE.format(method=method))
+    recipe = read_recipe(str(tmp_path / "recipe.toml"), GENERATOR).assigned(["training.clip=0.5"])
+    assert recipe.scale == Scale(micro_tokens=90)
+    fit_scaled(rows_of(rows, recipe.config), base_dir, tmp_path / "alone", recipe.config, recipe.scale)
+    two = tmp_path / "two"
+    command = ["train", kind, str(rows), "--base", str(base_dir), "-o", str(two), "--processes", "2"]
+    assert main([*command, "--recipe", str(tmp_path / "recipe.toml"), "--set", "training.clip=0.5"]) == 0
+    manifest = json.loads((two / "run" / "manifest.json").read_text())
+    assert (manifest["config"]["processes"], manifest["config"]["clip"]) == (2, 0.5)
+    assert list(two.glob("*/README.md"))
 
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert losses(tmp_path / "two" / "run") == pytest.approx(losses(tmp_path / "alone"), rel=2e-3)
-    manifest = json.loads((tmp_path / "two" / "run" / "manifest.json").read_text())
-    assert manifest["config"]["processes"] == 2
-    one, two = log(tmp_path / "alone"), log(tmp_path / "two" / "run")
-    assert [r["groups"]["eos"]["n"] for r in one] == [r["groups"]["eos"]["n"] for r in two]
-    looks = [[r["validation"]["loss"] for r in records if "validation" in r] for records in (one, two)]
+    one, other = log(tmp_path / "alone"), log(two / "run")
+    assert [r["loss"] for r in other] == pytest.approx([r["loss"] for r in one], rel=2e-3)
+    assert [r["groups"]["eos"]["n"] for r in other] == [r["groups"]["eos"]["n"] for r in one]
+    looks = [[r["validation"]["loss"] for r in records if "validation" in r] for records in (one, other)]
     assert len(looks[0]) == 2
     assert looks[1] == pytest.approx(looks[0], rel=2e-3)
-    assert (tmp_path / "two" / "product").is_dir()
 
 
 def test_shards_cannot_begin_from_an_earlier_stage(base_dir, rows, tmp_path):
