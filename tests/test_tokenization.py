@@ -115,11 +115,15 @@ def test_everything_that_is_not_text_is_control(codec, tokenizer):
     assert codec.control_ids != set(range(len(tokenizer)))
 
 
-def can_spell(tokenizer, text: str) -> bool:
+@pytest.fixture(scope="module")
+def vocabulary(tokenizer):
+    return frozenset(tokenizer.get_vocab())
+
+
+def can_spell(tokenizer, vocabulary, text: str) -> bool:
     """SmolLM2 silently drops bytes that its vocabulary lacks: ASCII control, first bytes of unassigned planes."""
-    known = tokenizer.get_vocab()
     words = tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str(text)
-    return all(symbol in known for word, _ in words for symbol in word)
+    return all(symbol in vocabulary for word, _ in words for symbol in word)
 
 
 # What sentencepiece does to text by itself: it writes a space as its mark and swallows leading ones.
@@ -132,10 +136,10 @@ def survives(codec, family, text: str) -> bool:
 
 @SETTINGS
 @given(text=st.text(st.characters(codec="utf-8", exclude_characters="▁"), max_size=60))
-def test_ordinary_text_survives(codec, tokenizer, family, text):
+def test_ordinary_text_survives(codec, tokenizer, vocabulary, family, text):
     if family in ("careless", "unigram"):
         pytest.skip("normalises, or knows few letters")
-    assume(family != "real" or can_spell(tokenizer, text))
+    assume(family != "real" or can_spell(tokenizer, vocabulary, text))
     assert survives(codec, family, text)
 
 
@@ -243,8 +247,3 @@ def test_hostile_text_costs_linear_time(codec, unit):
     small, large = unit * (2**14 // len(unit)), unit * (2**17 // len(unit))
     cost(codec, small)
     assert cost(codec, large) < 48 * max(cost(codec, small), 0.01)
-
-
-@pytest.mark.parametrize("make", [careless_tokenizer, unigram_tokenizer])
-def test_a_megabyte_of_tokens_that_must_all_be_cut(make):
-    assert cost(HFTextCodec(make()), "[Relevant]" * 100_000) < 60

@@ -67,18 +67,6 @@ def test_beam_of_one_is_greedy_over_segments() -> None:
     assert found.searches.queries == ["Q", "Q A."]
 
 
-def test_a_finished_hypothesis_stays_in_the_running() -> None:
-    tree = {
-        "[Retrieval]<d1>": (f"[Relevant]Done.{GOOD}</s>", 0.9),  # 3.4, finished
-        "[Retrieval]<d2>": (f"[Relevant]Go.{FAIR}{MORE}", 0.8),  # 2.8833
-        "[Retrieval]<d2>[Relevant]Go.[Utility:4][Retrieval]<d1>": (f"[Relevant]On.{POOR}</s>", 0.5),  # mean 2.1083
-        "[Retrieval]<d2>[Relevant]Go.[Utility:4][Retrieval]<d2>": (f"[Relevant]Off.{POOR}</s>", 0.4),
-    }
-    found = run(tree, "d1", "d2", mode="always")
-    assert found.answer.text == "Done."
-    assert found.statuses() == {"Done.": "finished", "Go.": "kept", "On.": "finished", "Off.": "finished"}
-
-
 def test_a_finished_hypothesis_is_kept_outside_the_beam_too() -> None:
     """B = 1: what ended ranks second, but what continues ends up below it."""
     tree = {
@@ -122,18 +110,6 @@ def test_the_end_of_the_answer_is_scored_as_what_it_ends() -> None:
         again = run(tree, "d1", "d2", mode="always", accumulate=accumulate)
         (end,) = [n for n in again.answer.trace.nodes if n.depth == 2 and not n.text and n.status == "finished"]
         assert end.path_score == again.node("Fine.").path_score
-
-
-def test_at_most_max_segments() -> None:
-    tree = {
-        "[No Retrieval]": "1.{retrieve 0 1 0}",
-        "[No Retrieval]1.[No Retrieval]": "2.{retrieve 0 1 0}",
-        "[No Retrieval]1.[No Retrieval]2.[No Retrieval]": "3.{retrieve 0 1 0}",
-    }
-    for wanted, text in ((1, "1."), (2, "1. 2."), (3, "1. 2. 3.")):
-        found = run(tree, mode="never", max_segments=wanted)
-        assert found.answer.text == text
-        assert found.answer.usage.requests == wanted
 
 
 def test_the_no_retrieval_branch_competes_with_the_passages() -> None:

@@ -210,9 +210,14 @@ def test_defect_13_every_public_entry_point_runs() -> None:
 
 def test_defect_15_max_depth_off_by_one() -> None:
     """`max_segments = n` gives up to n segments."""
-    line = {"[No Retrieval]": "1" + NO_MORE, "[No Retrieval]1[No Retrieval]": "2" + NO_MORE}
-    assert len(run(line, mode="never", max_segments=1).answer.segments) == 1
-    assert len(run(line, mode="never", max_segments=2).answer.segments) == 2
+    tree = {
+        "[No Retrieval]": "1." + NO_MORE,
+        "[No Retrieval]1.[No Retrieval]": "2." + NO_MORE,
+        "[No Retrieval]1.[No Retrieval]2.[No Retrieval]": "3." + NO_MORE,
+    }
+    for wanted, text in ((1, "1."), (2, "1. 2."), (3, "1. 2. 3.")):
+        found = run(tree, mode="never", max_segments=wanted)
+        assert (found.answer.text, found.answer.usage.requests) == (text, wanted)
 
 
 def test_defect_16_ratios_stay_within_bounds() -> None:

@@ -45,12 +45,6 @@ def ends(events: Iterator[Event] | Sequence[Event]) -> dict[int, str]:
     return found
 
 
-def test_a_short_question_ends_before_a_long_one_that_began_earlier() -> None:
-    engine = scripted({"long": LONG, "short": SHORT}, batch=1)
-    found = ends(drive(asking("long", "short"), engine, None))
-    assert list(found.items()) == [(1, "Short."), (0, "1. 2. 3.")]
-
-
 def test_questions_interleave_without_a_barrier() -> None:
     """One request a step: the second question ends before the first has got its second segment."""
     engine = scripted({"a": LONG, "b": SHORT, "c": SHORT}, batch=1)
@@ -140,28 +134,6 @@ def test_a_bad_retriever_fails_the_questions_that_search_and_no_others(retriever
     decoders = [*asking("searching", policy=ALWAYS), *asking("writing")]
     found = ends(drive(decoders, scripted({"writing": SHORT}), retriever))
     assert found == {0: f"SearchError: search failed: {reason}", 1: "Short."}
-
-
-def test_a_query_that_the_retriever_refuses_fails_alone() -> None:
-    calls: list[list[str]] = []
-
-    def picky(queries: Sequence[str], k: int) -> list[tuple[Passage, ...]]:
-        calls.append(list(queries))
-        if "b" in queries:
-            raise UserError("no passages are given for the query 'b'")
-        return [passages("d1")] * len(queries)
-
-    found = ends(drive(asking("a", "b", "c", policy=ALWAYS), scripted({"a": CITING, "c": CITING}), picky))
-    assert found[0] == found[2] == "Found."
-    assert "no passages are given" in found[1]
-    assert calls == [["a", "b", "c"], ["a"], ["b"], ["c"]]
-
-
-def test_more_passages_than_asked_for_are_cut() -> None:
-    tree = {"[Retrieval]<d1>": "[Relevant]Found.</s>"}
-    policy = Decoding(mode="always", passages=1)
-    found = ends(drive(asking("a", policy=policy), scripted({"a": tree}), lambda q, k: [passages("d1", "d2", "d3")]))
-    assert found == {0: "Found."}
 
 
 def test_each_question_gets_its_own_number_of_passages() -> None:

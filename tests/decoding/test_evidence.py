@@ -111,11 +111,6 @@ def test_a_failed_candidate_leaves_the_others() -> None:
     ]
 
 
-def test_a_failure_further_on_ends_the_answer_there() -> None:
-    found = run(TWICE | {D1 + "[Relevant]One." + D1: Failed("out of memory")}, "d1", mode="always")
-    assert found.answer.text == "One."
-
-
 def test_every_candidate_failed_is_one_line() -> None:
     tree = {D1: Failed("out of memory"), "[Retrieval]<d2>": Failed("out of memory")}
     with pytest.raises(DecodingError, match=r"^no candidate could be generated: out of memory$"):

@@ -14,11 +14,10 @@ from written import EOS, FIRST_CHARACTER, PROMPTING, VOCABULARY, passages, run
 from retrieval.passage import Passage
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Generate
-from selfrag.decoding.segments import path_score, segment_score
 from selfrag.engines.scripted import Reply
 from selfrag.errors import UserError
 from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE, Role
+from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE
 
 SHORT, LONG = Decoding.official(max_segments=1), Decoding.official()
 D1 = "[Retrieval]<d1>"
@@ -35,40 +34,6 @@ def test_short_form_tests_the_ratio_of_log_probabilities(log_yes: float, log_no:
 
 def test_long_form_tests_the_ratio_of_probabilities() -> None:
     assert LONG.retrieval_score(retrieve_row(-0.01, -5)) == pytest.approx(0.9933, abs=1e-4)
-
-
-def test_short_form_score() -> None:
-    """exp(mean over all tokens, EOS included) + IsRel + IsSup + 1 * IsUse; without EOS it would be 3.0038."""
-    written = "{isrel .9 .1}5{issup .6 .3 .1}{isuse .05 .05 .1 .3 .5}</s>"
-    found = run(
-        {D1: (written, (-0.1, -0.2, -0.3, -0.4, -1.0))}, "d1", policy=Decoding.official(max_segments=1, mode="always")
-    )
-    assert found.answer.segments[0].score == pytest.approx(2.8953, abs=5e-5)
-
-
-def test_an_unemitted_critique_counts_zero() -> None:
-    """Weights 1, 1, 0.5 and scores 0.9, undefined, 0.5 give 1.15."""
-    relevant = Judgment.from_logprobs(ISREL, [math.log(0.9), math.log(0.1)], site="")
-    useful = Judgment.from_logprobs(ISUSE, [-math.inf, -math.inf, -math.inf, 0.0, -math.inf], site="")
-    given = {Role.RELEVANCE: relevant, Role.SUPPORT: None, Role.UTILITY: useful}
-    assert segment_score(0.0, given, Decoding().weights.vector, LONG.undefined) == pytest.approx(1.15)
-
-
-def test_relevance_is_read_at_the_first_position_whatever_stands_there() -> None:
-    policy = Decoding.official(max_segments=1, mode="always")
-    found = run({D1: ("{~isrel .3 .7}Text.</s>", (0.0,) * 6)}, "d1", policy=policy)
-    assert found.node("Text.").score == pytest.approx(1.0 + 0.3)
-
-
-def test_long_form_ignores_likelihood_and_utility() -> None:
-    tree = {D1: ("{isrel .9 .1}A.{issup .6 .3 .1}{isuse 0 0 0 0 1}</s>", 0.2)}
-    found = run(tree, "d1", policy=Decoding.official(mode="always"))
-    assert found.node("A.").score == pytest.approx(0.9 + 0.75)
-
-
-def test_long_form_multiplies() -> None:
-    assert path_score([2.0, 2.0, 2.0], LONG.accumulate) == 8.0
-    assert path_score([-0.4, -0.5], LONG.accumulate) == pytest.approx(0.2)
 
 
 def test_long_form_searches_once_and_drops_earlier_passages() -> None:
@@ -165,7 +130,7 @@ def test_completions_of_several_segments_are_scored_and_cut_as_published(long: b
     evidence = passages("d1", "d2", "d3")
     policy = replace(LONG if long else SHORT, mode="always", passages=3, answer_tokens=10**6)
     continued = 0
-    for seed in range(300):
+    for seed in range(100):
         published = Published(several(seed), evidence, long=long)
         expected = published.answer("Q")
         found = run(several(seed), evidence=evidence, policy=policy).answer
@@ -176,7 +141,7 @@ def test_completions_of_several_segments_are_scored_and_cut_as_published(long: b
         assert len(nodes) == len(published.scores)
         assert sorted(node.path_score for node in nodes) == pytest.approx(sorted(published.scores), abs=1e-5)
         continued += any(node.depth > 1 for node in nodes)
-    assert continued > 100 if long else not continued
+    assert continued > 33 if long else not continued
 
 
 def test_changes_win_over_the_preset() -> None:

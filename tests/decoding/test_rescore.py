@@ -114,6 +114,8 @@ def test_an_answer_that_failed_cannot_be_rescored() -> None:
         failed.rescore()
     with pytest.raises(UserError, match="threshold"):
         run(TREE, "d1").answer.rescore(threshold=7)
+    with pytest.raises(UserError, match=r"weights of shape \(1, 2\)"):
+        sweep([run(TREE, "d1").answer], np.ones((1, 2)))
     best, exact = sweep([failed], [Weights()])
     assert (best[0, 0], exact[0, 0]) == (-1, False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from written import passages, run
+from written import run
 
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
@@ -94,6 +94,8 @@ def test_continue_wins_only_where_there_is_evidence() -> None:
     policy, judgment = Decoding(), distribution(0.3, 0.3, 0.4)
     assert policy.action(judgment, has_evidence=True)[0] == "continue"
     assert policy.action(judgment, has_evidence=False)[0] == "retrieve"
+    assert policy.action(None, has_evidence=False) == ("write", "no Retrieve distribution")
+    assert Decoding.official().action(judgment, has_evidence=True) == ("retrieve", "[Retrieval] was written")
 
 
 @pytest.mark.parametrize("test", ["yes_no", "all", "log_ratio"])
@@ -132,10 +134,3 @@ def test_wrong_settings_are_one_line_that_names_them(wrong: dict[str, object]) -
     (name,) = wrong
     assert "\n" not in str(caught.value)
     assert name in str(caught.value) or "constraint" in str(caught.value) or "unknown" in str(caught.value)
-
-
-def test_evidence_of_the_caller_replaces_the_search() -> None:
-    found = run(starting(0.9, 0.1, 0.0), evidence=passages("d1"))
-    assert found.answer.text == "From d1."
-    assert found.searches.queries == []
-    assert found.answer.usage.searches == 0

@@ -38,13 +38,6 @@ def test_worked_score_of_the_reference() -> None:
     assert segment_score(likelihood, WORKED, Weights(isuse=1).vector) == pytest.approx(2.8953, abs=5e-5)
 
 
-def test_worked_score_through_the_decoder() -> None:
-    """Log-probabilities -0.2, -0.4 and -0.6 of the tokens have the mean -0.4; that of the end, -3, does not count."""
-    found = run({"[Retrieval]<d1>": WRITTEN}, "d1", mode="always")
-    assert found.answer.text == "5"
-    assert found.answer.segments[0].score == pytest.approx(2.6078, abs=5e-5)
-
-
 def test_group_probabilities_are_renormalised() -> None:
     half = judgment(ISREL, 0.45, 0.05)
     assert half.score == pytest.approx(0.9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from written import EOS, LIMITS, PROMPTING, Searches, model, passages, run
 
 from selfrag.decoding.beam import decode
-from selfrag.decoding.driver import Answered, Committed, drive
+from selfrag.decoding.driver import Committed, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.engines.scripted import ScriptedEngine
 
@@ -15,12 +15,6 @@ LINE = {
     "[No Retrieval]One.[No Retrieval]": "Two." + MORE,
     "[No Retrieval]One.[No Retrieval]Two.[No Retrieval]": "Three.</s>",
 }
-
-
-def test_every_segment_is_committed_once_in_order_as_in_the_answer() -> None:
-    found = run(LINE, mode="never")
-    assert found.commits == list(found.answer.segments)
-    assert [s.text for s in found.commits] == ["One.", "Two.", "Three."]
 
 
 def test_a_segment_is_committed_before_the_next_is_written() -> None:
@@ -56,16 +50,3 @@ def test_a_finished_hypothesis_that_cannot_win_holds_no_commit_back() -> None:
     }
     found = run(tree, "d1", "d2", mode="always")
     assert [s.text for s in found.commits] == ["A."]
-
-
-def test_the_citation_travels_with_the_committed_segment() -> None:
-    tree = {"[Retrieval]<d1>": "[Relevant]A.[Fully supported]</s>"}
-    (segment,) = run(tree, "d1", mode="always").commits
-    assert segment.citation is not None
-    assert segment.citation.id == "d1"
-
-
-def test_the_answer_comes_last() -> None:
-    engine = ScriptedEngine(model({"Q": LINE}), EOS, limits=LIMITS)
-    *_, last = drive([decode("Q", PROMPTING, Decoding(mode="never"))], engine, None)
-    assert isinstance(last, Answered)

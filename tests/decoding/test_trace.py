@@ -10,7 +10,6 @@ from random_model import random_model, random_search
 from written import passages, run
 
 from selfrag.decoding.answer import Step
-from selfrag.decoding.rescore import replay
 from selfrag.decoding.trace import Trace
 from selfrag.errors import UserError
 from selfrag.reflection.weights import Weights
@@ -58,11 +57,6 @@ def test_json_is_plain_and_readable() -> None:
 def test_wrong_json_is_one_line(text: str) -> None:
     with pytest.raises(UserError, match="this is no trace in JSON"):
         Trace.from_json(text)
-
-
-def test_a_trace_can_be_replayed_without_its_answer() -> None:
-    trace = Trace.from_json(run(TREE, "d1", "d2").answer.trace.to_json())
-    assert replay(trace, [Weights()]).best[0] == trace.best
 
 
 def test_path_and_decisions() -> None:

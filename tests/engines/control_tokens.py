@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from selfrag.reflection.labels import TOKENS
 
-EXAMPLES = int(os.environ.get("SELFRAG_FUZZ", "500"))
+EXAMPLES = int(os.environ.get("SELFRAG_FUZZ", "200"))
 """Examples of each property."""
 
 _WRITTEN = (
