@@ -1,7 +1,5 @@
 """Progress where there is no terminal: plain lines with what is done, how it goes and the time left."""
 
-from __future__ import annotations
-
 import pytest
 
 from retrieval import progress

@@ -1,7 +1,5 @@
 """Text of others: what cannot be seen is replaced, what may open a control token is broken, in linear time."""
 
-from __future__ import annotations
-
 import json
 import unicodedata
 

@@ -1,7 +1,5 @@
 """`selfrag train`: a dry run costs nothing, a run leaves product, plot and card, other packages' commands join."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """A disk with little room, for tests of what is written in pieces. Not a test."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 

@@ -1,7 +1,5 @@
 """`written.py` is importable as `written` from every decoding test."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Random settings, questions and requests that fail, for tests on random trees."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from selfrag.decoding.policy import Decoding

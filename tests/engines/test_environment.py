@@ -1,7 +1,5 @@
 """Environment variables are put back, whatever happened inside the block."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Settings of the HTTP engine and what it learns from `/v1/models`."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The HTTP engine against a real `vllm serve` on the CPU: full fidelity over the wire."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

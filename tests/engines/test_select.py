@@ -1,7 +1,5 @@
 """Which engine is chosen, and how its options are checked."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """LoRA by request: equal to merged weights, and every adapter that vLLM would die of is refused with the reason."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

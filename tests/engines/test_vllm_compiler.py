@@ -1,7 +1,5 @@
 """vLLM on a machine without a C++ compiler or without Python's headers."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

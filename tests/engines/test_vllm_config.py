@@ -1,7 +1,5 @@
 """What a `VLLMConfig` means to vLLM, without vLLM."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

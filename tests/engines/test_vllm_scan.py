@@ -1,7 +1,5 @@
 """vLLM's scan of all modules survives llvmlite."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """The hand-written trees of the decoding tests are importable as `written` from every test here."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Scripted models for the frameworks: `served` of the server's tests is importable."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The helpers beside this file and those of the decoding tests are importable; a tiny chat model, rows of all kinds."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

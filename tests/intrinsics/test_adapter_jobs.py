@@ -1,7 +1,5 @@
 """Whole jobs on a tiny chat model: adapters that engines serve, cards, resumption, activated LoRA, own answers."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

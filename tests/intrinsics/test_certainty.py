@@ -1,7 +1,5 @@
 """Calibrators against what is known of the data they are fitted on; certainty rows; deciles."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The default dialect's codecs: what is taught comes back, and nothing a model sends can break them."""
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -1,7 +1,5 @@
 """The pages of docs/guides/intrinsics are executed: what a block prints is what the page says; what is named exists."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re

@@ -1,7 +1,5 @@
 """Endpoints: constraints as each server takes them, labels from its alternatives, and no exception for what it says."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

@@ -1,7 +1,5 @@
 """The executor on real engines: PEFT's numbers, several adapters in one batch, activated ones over shared keys."""
 
-from __future__ import annotations
-
 import json
 import math
 

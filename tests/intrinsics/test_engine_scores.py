@@ -1,7 +1,5 @@
 """Slots: exact probabilities along the trie of surfaces, equal to brute force over everything a model can write."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

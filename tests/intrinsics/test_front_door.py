@@ -1,7 +1,5 @@
 """The typed front door: what goes in, what is refused in one line, and what comes out."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Rows of the five intrinsics: read strictly, and their stretches of text as sentences of the codec."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

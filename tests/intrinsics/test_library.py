@@ -1,7 +1,5 @@
 """A model with its adapters as a library, dialects by name, and a new intrinsic as a small class."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

@@ -1,7 +1,5 @@
 """Prompts and replies as ids: no text becomes a control token, labels are tokenised where they stand."""
 
-from __future__ import annotations
-
 import pytest
 import tiny
 from hypothesis import given

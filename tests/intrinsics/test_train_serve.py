@@ -1,7 +1,5 @@
 """Training examples are, id for id, what inference sends to the engine. One codec and one renderer make both."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Texts that would like to be something else on a page. Importable from tests that add this folder to the path."""
 
-from __future__ import annotations
-
 SCRIPT = "<script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
 HOSTILE = {
     "script": SCRIPT,

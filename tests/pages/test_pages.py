@@ -1,7 +1,5 @@
 """What all our pages share: text made inert, colours that can be read, a frame that nothing runs in."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Temperatures and biases of reflection tokens: the arithmetic, and what a model may bring."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

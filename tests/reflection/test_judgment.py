@@ -1,7 +1,5 @@
 """Judgments: group scores of appendix A.4, renormalising, and what is not a distribution."""
 
-from __future__ import annotations
-
 import json
 import math
 

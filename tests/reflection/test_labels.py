@@ -1,7 +1,5 @@
 """Labels: the paper's values, the published token strings, lookup by name."""
 
-from __future__ import annotations
-
 import pytest
 
 from selfrag.errors import UserError

@@ -1,7 +1,5 @@
 """A lock ends with the process that took it, whatever that process has forked."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

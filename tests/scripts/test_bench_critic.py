@@ -1,7 +1,5 @@
 """The race for labels: its cases, how a generated answer is read, and (slow) both sides on a tiny model in vLLM."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from pathlib import Path

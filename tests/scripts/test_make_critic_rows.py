@@ -1,7 +1,5 @@
 """IsSup rows from neighbouring annotations: what becomes a row, and what may not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The race of activated against plain adapters: same text from both, the base model's keys reused by one."""
 
-from __future__ import annotations
-
 import pytest
 import tiny
 

@@ -1,7 +1,5 @@
 """The whole benchmark on a tiny random model: every way runs, and ways that must agree do."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 

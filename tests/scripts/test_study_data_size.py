@@ -1,7 +1,5 @@
 """The study of data size: shares are nested and seeded, and the whole runs on a tiny model, once and again."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

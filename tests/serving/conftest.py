@@ -1,7 +1,5 @@
 """`served`, and `written` and `random_model` of the decoder's tests, are importable from every test here."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

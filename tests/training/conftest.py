@@ -1,7 +1,5 @@
 """What tests of training share: a tiny base and a few rows; `lettered` and `trained` can be imported from here."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Epoch plans: nothing lost, nothing doubled, the same again for the same seed, all kinds in every stretch."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """RowSelection IsRel stricter after training: the threshold by hand, and what moving the row does to a model."""
 
-from __future__ import annotations
-
 import pytest
 import tiny
 import torch

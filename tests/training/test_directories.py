@@ -1,7 +1,5 @@
 """A directory appears complete or not at all."""
 
-from __future__ import annotations
-
 import pytest
 
 from selfrag.errors import UserError

@@ -1,7 +1,5 @@
 """Dry runs: counts are exact, the shape is the model's, memory and time go the right way."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Expansion on every family at hand: tied and untied, byte-level BPE and sentencepiece, padded matrices."""
 
-from __future__ import annotations
-
 import pytest
 import tiny
 import torch

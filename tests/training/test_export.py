@@ -1,7 +1,5 @@
 """Adapters and merged checkpoints: small, complete or absent, and exactly the model that was trained."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

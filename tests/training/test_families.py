@@ -1,7 +1,5 @@
 """Any base family: packed losses are the plain model's, reflection rows move, the export is what was trained."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """GGUF in, plain checkpoint out. The real conversion needs the base model and runs with the demo tests."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

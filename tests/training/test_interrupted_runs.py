@@ -1,7 +1,5 @@
 """kill -9 and a full disk, for real: in processes of their own, with the file system's own refusal."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

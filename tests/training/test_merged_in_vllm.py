@@ -1,7 +1,5 @@
 """A merged checkpoint is an ordinary model to vLLM: it loads, and predicts what transformers predicts."""
 
-from __future__ import annotations
-
 import pytest
 import tiny
 from pump import generated

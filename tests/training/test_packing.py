@@ -1,7 +1,5 @@
 """Packs: which hidden state predicts which target, and what each target weighs."""
 
-from __future__ import annotations
-
 import pytest
 from lettered import CLOSE, EOS, IDS, OPEN, PROMPTING, letters, passage, row
 

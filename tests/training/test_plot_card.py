@@ -1,7 +1,5 @@
 """The loss plot and the model card say what the run's own files say, and no path of this machine."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

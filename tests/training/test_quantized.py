@@ -1,7 +1,5 @@
 """A base in 4 bits under an adapter (QLoRA), on a CPU: what is in 4 bits, learned, written and refused."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What an adapter changes: no token rows, the last layers only, or nothing before its invocation tokens."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Recipes: the paper's settings as a preset, strict reading, launch files that accelerate and DeepSpeed accept."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

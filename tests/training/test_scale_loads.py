@@ -1,7 +1,5 @@
 """The plan for many processes: every row once a step, the same number of loads everywhere, no load too large."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The Trainer learns what the CPU loop learns, resumes to the same numbers, and refuses what this machine cannot do."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A stage begins with what an exported adapter holds: every parameter, in bf16; of another size it is refused."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The log of a run on a board: TensorBoard's and wandb's own readers find it, live and afterwards."""
 
-from __future__ import annotations
-
 import json
 import time
 

@@ -1,7 +1,5 @@
 """The fast forwards give PEFT's numbers and gradients; packed rows do not see each other; new rows train."""
 
-from __future__ import annotations
-
 import pytest
 import tiny
 import torch

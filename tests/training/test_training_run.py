@@ -1,7 +1,5 @@
 """Runs on tiny models: they learn, they resume bit for bit, and they do not mix with another run."""
 
-from __future__ import annotations
-
 import json
 import re
 

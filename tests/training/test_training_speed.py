@@ -1,7 +1,5 @@
 """The benchmark measures what it says: same rows, same losses, a process each. Speeds are not judged here."""
 
-from __future__ import annotations
-
 import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

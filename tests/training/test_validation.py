@@ -1,7 +1,5 @@
 """Held-out rows: the best parameters are kept, the run stops early, and an interrupted run does the same."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Makes `scripted_critic` importable from the tests in this folder."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

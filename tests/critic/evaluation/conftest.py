@@ -1,7 +1,5 @@
 """Lets the tests of the evaluation import `student_cases` and `full_disk`."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

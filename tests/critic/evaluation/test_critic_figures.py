@@ -1,7 +1,5 @@
 """Figures against values worked out by hand."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The evaluation run from files, its report, and the commands."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The page in a real browser: Chromium without a head, driven by playwright, where both are installed."""
 
-from __future__ import annotations
-
 import browsing
 import inspected
 

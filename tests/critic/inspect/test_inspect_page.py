@@ -1,7 +1,5 @@
 """The page: what it shows, and that nothing it is made from can become anything but text."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """What is read for a page: counts by hand, a seeded sample of every source, provenance; and the command."""
 
-from __future__ import annotations
-
 import json
 
 import inspected

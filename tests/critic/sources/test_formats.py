@@ -1,7 +1,5 @@
 """Each format on a small file in the schema in which its data set is published; the texts are made up."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Drawing from sources and writing a mixture: seeded, nested, counted, all or nothing; and the command."""
 
-from __future__ import annotations
-
 import json
 import resource
 from pathlib import Path

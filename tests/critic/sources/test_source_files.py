@@ -1,7 +1,5 @@
 """Where rows come from: files of each kind, Hugging Face data sets, and what is wrong with a file."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

@@ -1,7 +1,5 @@
 """Lets the tests of the student import `student_cases`."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The scorer against the tiny models themselves: exact probabilities, order, sharing, failures."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

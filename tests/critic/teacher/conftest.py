@@ -1,7 +1,5 @@
 """Makes `teaching_server` and `full_disk` importable from the tests in this folder, and gives a running one."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The label of an item is a fixed function of its text, so that any two runs over 
 instruction that begins with `!fault` makes the server misbehave for that item.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Rows and a tiny chat model of the tests of training; makes `oracle` importable."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`grid_world` and `written` are importable from every test here."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
