@@ -7,9 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from selfrag.cli.eval_annotate import annotate
 from selfrag.cli.eval_metrics import facts, judge, metrics
-from selfrag.cli.eval_report import export, report, systems, tasks
+from selfrag.cli.eval_report import annotate, export, report, systems, tasks
 from selfrag.cli.eval_run import run
 from selfrag.cli.options import quiet, show_markdown
 from selfrag.cli.running import Commands

@@ -1,4 +1,4 @@
-"""`selfrag eval report`, `export` and `tasks`: finished runs compared and exported, published tasks listed."""
+"""`selfrag eval report`, `export`, `annotate` and `tasks`: finished runs compared, exported, judged; tasks listed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from selfrag.cli.options import DataFolder
+from selfrag.cli.options import DataFolder, show_markdown
+from selfrag.errors import UserError
 from selfrag.untrusted import printable
 
 
@@ -107,3 +108,38 @@ def show(runs: Sequence[Path], only: Sequence[str] | None = None, against: str |
     from selfrag.evaluation.tables import Terminal
 
     Console().print(Terminal(compare(read_runs(runs, only), against=against, seed=seed)))
+
+
+def annotate(
+    run: Annotated[Path, typer.Argument(help="folder of a run that kept traces (--traces)", metavar="RUN")],
+    sample: Annotated[int, typer.Option(min=1, help="answers of each file")] = 50,
+    only: Annotated[list[str] | None, typer.Option(help="judge this file only; repeatable")] = None,
+    seed: Annotated[int, typer.Option(help="seed of the sample and of the intervals")] = 0,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="write the form here, one HTML file")] = None,
+    read: Annotated[list[Path] | None, typer.Option(help="file that the form saved; repeatable, one a person")] = None,
+) -> None:
+    """Have people judge answers: plausible, supported, IsRel and IsSup right (C.2 of the Self-RAG paper)."""
+    from selfrag.evaluation.annotation import FIGURES, form, read_forms
+    from selfrag.experiments.report_tables import Table, markdown, percent, share
+
+    if (out is None) == (not read):
+        raise UserError("give --out FORM.html to write the form, or --read FILE for each person who filled it in")
+    if out is not None:
+        from retrieval.atomic import write_text
+
+        write_text(out, form(run, sample, seed=seed, only=only or ()))
+        typer.echo(printable(f"{out}: open it in a browser; then: selfrag eval annotate {run} --read FILE.json"))
+        return
+    rows = [
+        (
+            *(one.file, FIGURES[one.name], str(one.share.n), percent(one.share)),
+            *(percent(one.agreement), share(one.kappa)),
+        )
+        for one in read_forms(run, read or [], seed=seed)
+    ]
+    head = ("file", "people say", "answers", "%", "agreement, %", "kappa")
+    notes = (
+        f"{len(read or [])} people; intervals resample answers",
+        "Supported and plausible: of answers with a segment predicted relevant and at least partially supported",
+    )
+    show_markdown(markdown(Table("Human evaluation", head, tuple(rows), notes)))
