@@ -4,7 +4,8 @@
     python scripts/make_dgen.py --data DATA --critic demo --out runs/dgen
     python scripts/make_demo_rows.py --data DATA --dgen runs/dgen/rows --out runs/demo/rows
 
-The first three stages are annotated rows. The fourth, made when D_gen is there, is rows that a critic wrote.
+The first three stages are annotated rows, and so is the sixth. The fourth, made when D_gen is there, is rows that a
+critic wrote. The fifth takes rows of the third.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from command import command
 from demo_rows import distilled
-from demo_rows.mixture import STAGES, make
+from demo_rows.mixture import CHOICES, STAGES, make
 
 
 @command
@@ -26,10 +27,13 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder with train/, corpus/ and intrinsics/")
     parser.add_argument("--dgen", type=Path, help="folder that critic augment wrote (make_dgen.py: OUT/rows)")
     parser.add_argument(
-        "--out", type=Path, required=True, help="rows.jsonl, heldout.jsonl and manifest.json go to OUT/1, OUT/2"
+        "--out",
+        type=Path,
+        required=True,
+        help="rows.jsonl, heldout.jsonl and manifest.json go to OUT/1, OUT/2 ..",
     )
     arguments = parser.parse_args()
-    for stage, mixture in enumerate(STAGES, 1):
+    for stage, mixture in (*enumerate(STAGES, 1), (len(STAGES) + 3, CHOICES)):
         manifest = make(arguments.data, arguments.out / str(stage), mixture)
         print(json.dumps({"stage": stage, **{name: manifest[name] for name in ("train", "heldout")}}, indent=1))
     if arguments.dgen is not None:

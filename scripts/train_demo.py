@@ -2,12 +2,13 @@
 
     python scripts/make_demo_rows.py --data DATA --dgen DGEN/rows --out runs/demo/rows
     python scripts/train_demo.py --rows runs/demo/rows --base demo-base --out runs/demo/train
-    python scripts/train_demo.py --rows runs/demo/rows --out runs/demo/train --start ADAPTER   # the last two stages
+    python scripts/train_demo.py --rows runs/demo/rows --out runs/demo/train --start ADAPTER  # stages that it lacks
 
 Three stages learn annotated rows, the fourth rows that a critic wrote, and the fifth annotated ones again, since a
-critic easily accepts passages on topic without an answer. After the third and the fifth, held-out rows set the row of
-`[Relevant]` (relevance_calibration.py). OUT/annotated is the adapter of three stages, OUT/adapter the one that the
-package ships, each with what it was made from and by in training.json.
+critic easily accepts passages on topic without an answer. The sixth learns claims and multiple choice. After the third,
+the fifth and the sixth, held-out rows set the row of `[Relevant]` (relevance_calibration.py). OUT/annotated is the
+adapter of three stages, OUT/distilled that of five, OUT/adapter the one that the package ships, each with what it was
+made from and by in training.json.
 """
 
 from __future__ import annotations
@@ -48,6 +49,16 @@ AGAIN = TrainingConfig(
     seed=24, max_steps=130, learning_rate=4e-4, row_learning_rate=5e-4, max_length=900, max_passage=256
 )
 
+# The rate of the stages before; one epoch.
+CHOICES = TrainingConfig(seed=25, learning_rate=5e-4, row_learning_rate=5e-4, max_length=900, max_passage=256)
+
+# The adapters, and the stages that lead to each: the rows' folder of make_demo_rows.py, and the settings.
+PARTS = (
+    ("annotated", tuple(enumerate(ANNOTATED, 1))),
+    ("distilled", ((4, DISTILLED), (3, AGAIN))),
+    ("adapter", ((6, CHOICES),)),
+)
+
 # Passages that answer, and passages on topic that do not; of these, at most so many may be called Relevant.
 CALIBRATING = ("gold", "unanswerable", "answer_removed")
 MOST_TAKEN = 0.43
@@ -63,35 +74,44 @@ def main() -> int:
     parser.add_argument(
         "--out", type=Path, required=True, help="directory of the runs, one a stage, and of the adapters"
     )
-    parser.add_argument("--start", type=Path, help="adapter of the first three stages, with its training.json")
+    parser.add_argument("--start", type=Path, help="adapter of the first stages, with its training.json")
     arguments = parser.parse_args()
-    base = resolve_model(arguments.base)
-    start = arguments.start or annotated(arguments.rows, base, arguments.out)
-    print(distilled(arguments.rows, base, arguments.out, start))
+    print(trained(arguments.rows, resolve_model(arguments.base), arguments.out, arguments.start))
     return 0
 
 
-def annotated(rows: Path, base: Path, out: Path) -> Path:
-    """The stages of annotated rows, one after the other. Returns the adapter's folder."""
-    start = None
-    for stage, config in enumerate(ANNOTATED, 1):
-        trainee = train(rows / str(stage) / "rows.jsonl", base, out / str(stage), config, start=start)
-        start = out / str(stage)
-    return _exported(trainee, rows, out / "annotated", [_manifest(out, stage) for stage in _stages()])
+def trained(rows: Path, base: Path, out: Path, start: Path | None) -> Path:
+    """Train the stages that `start` lacks, all without it. Returns the last adapter's folder."""
+    history = [] if start is None else stages_of(start)
+    done = sum("config" in stage for stage in history)
+    number = 0
+    for name, stages in PARTS:
+        if done >= number + len(stages):
+            number += len(stages)
+            continue
+        for folder, config in stages:
+            number += 1
+            trainee = train(rows / str(folder) / "rows.jsonl", base, out / str(number), config, start=start)
+            start = out / str(number)
+            history.append(json.loads((start / "manifest.json").read_text(encoding="utf-8")))
+        start = _exported(trainee, rows, out / name, history)
+        history = stages_of(start)
+    if start is None or done >= number:
+        raise UserError(f"{start} has all {number} stages already")
+    return start
 
 
-def distilled(rows: Path, base: Path, out: Path, start: Path) -> Path:
-    """The critic's rows on top of the adapter `start`, and annotated rows again. Returns the adapter's folder."""
+def stages_of(adapter: Path) -> list[dict[str, Any]]:
+    """How an adapter was made: the manifest of each stage, and each calibration.
+
+    Raises:
+        UserError: the adapter does not say.
+    """
     try:
-        before = json.loads((start / MADE).read_text(encoding="utf-8"))
-        stages = [*before["stages"], {"calibration": before["calibration"]}]
+        made = json.loads((adapter / MADE).read_text(encoding="utf-8"))
+        return [*made["stages"], {"calibration": made["calibration"]}]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{start / MADE} does not say how the adapter was made: {error}") from error
-    strict = len(ANNOTATED)
-    written, again = strict + 1, strict + 2
-    train(rows / str(written) / "rows.jsonl", base, out / str(written), DISTILLED, start=start)
-    trainee = train(rows / str(strict) / "rows.jsonl", base, out / str(again), AGAIN, start=out / str(written))
-    return _exported(trainee, rows, out / "adapter", [*stages, _manifest(out, written), _manifest(out, again)])
+        raise UserError(f"{adapter / MADE} does not say how the adapter was made: {error}") from error
 
 
 def calibrating_examples(files: list[Path], tokenizer: Any) -> Iterator[Example]:
@@ -112,20 +132,11 @@ def _exported(trainee: Any, rows: Path, adapter: Path, stages: list[dict[str, An
 
     if adapter.exists():
         return adapter
-    held_out = [rows / str(stage) / "heldout.jsonl" for stage in _stages()]
+    held_out = [rows / str(folder) / "heldout.jsonl" for folder, _ in PARTS[0][1]]
     examples = calibrating_examples(held_out, trainee.tokenizer)
     calibration = asdict(restrain_relevance(trainee, examples, most_taken=MOST_TAKEN))
     print(calibration)
     return save_adapter(trainee, adapter, beside={MADE: {"stages": stages, "calibration": calibration}})
-
-
-def _stages() -> range:
-    return range(1, len(ANNOTATED) + 1)
-
-
-def _manifest(out: Path, stage: int) -> dict[str, Any]:
-    manifest: dict[str, Any] = json.loads((out / str(stage) / "manifest.json").read_text(encoding="utf-8"))
-    return manifest
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from demo_rows.sources import Pair, Sources
 from retrieval.passage import Passage
 from selfrag.evaluation.normalisation import normalise
 
+TASK = "Is the following statement correct or not? Say true if it's correct; otherwise say false.\n\n## Input:\n\n"
 UTILITY = {FULLY: 5, "Partially supported": 3, "No support / Contradictory": 2}
 _SET_ASIDE = frozenset({"answer_vs_bm25_negative", "oracle_chunk", "short_answer_in_gold_passage"})
 """Rules left out: a passage without the answer is Irrelevant here, chunks of 240 words lose their label when cut, and
@@ -25,13 +26,15 @@ class Quota:
     wrong_verdicts: int = 90
     other_evidence: int = 150
     per_label: int = 420
+    labelled: int = 0  # claims of the critic's labels that no pair has, as fact checks
+    copies: int = 1  # of each fact check
 
 
 def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> Iterator[Draft]:
     """All rows on claims."""
     checks = [pair for pair in sources.pairs if pair.kind == "fact_check" and len(pair.passages) == 1]
     rng.shuffle(checks)
-    yield from (_verdict(pair, cut) for pair in checks[: quota.fact_checks])
+    yield from (_verdict(pair, cut, quota.copies) for pair in checks[: quota.fact_checks])
     rest = checks[quota.fact_checks :]
     yield from (_wrong_verdict(pair, cut) for pair in rest[: quota.wrong_verdicts])
     others = rest[quota.wrong_verdicts :][: quota.other_evidence]
@@ -39,12 +42,25 @@ def drafts(sources: Sources, quota: Quota, cut: Cutter, rng: random.Random) -> I
         passage = rng.choice(others).passages[0]
         if not _share_words(pair.instruction.rpartition("\n")[2], passage):
             yield Draft(f"{pair.dataset}/other_evidence", pair.instruction, abstaining(cut(passage)))
+    yield from sample(_labelled(sources, quota.copies), quota.labelled, rng)
     for label in UTILITY:
         yield from sample(_statements(sources, label, rng), quota.per_label, rng)
 
 
-def _verdict(pair: Pair, cut: Cutter) -> Draft:
-    return Draft(f"{pair.dataset}/verdict", pair.instruction, grounded(cut(pair.passages[0]), pair.output))
+def _verdict(pair: Pair, cut: Cutter, copies: int) -> Draft:
+    target = grounded(cut(pair.passages[0]), pair.output)
+    return Draft(f"{pair.dataset}/verdict", pair.instruction, target, copies=copies)
+
+
+def _labelled(sources: Sources, copies: int) -> Iterator[Draft]:
+    """Claims that annotators of fact-checking data called supported or refuted by their evidence."""
+    verdicts = {FULLY: "true", "No support / Contradictory": "false"}
+    taken = {pair.instruction.rpartition("\n")[2].casefold() for pair in sources.pairs}
+    for row in sources.critiques:
+        known = row.group == "IsSup" and row.rule == "gold_evidence" and row.label in verdicts
+        if known and row.evidence is not None and row.output.strip().casefold() not in taken:
+            target = grounded(row.evidence, verdicts[row.label])
+            yield Draft(f"{row.dataset}/labelled_verdict", TASK + row.output.strip(), target, copies=copies)
 
 
 def _wrong_verdict(pair: Pair, cut: Cutter) -> Draft:

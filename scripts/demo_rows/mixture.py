@@ -82,7 +82,33 @@ STAGES: tuple[Mixture, ...] = (
         long_form=long_form.Quota(introductions=50, two_passages=12, irrelevant=20, summaries=30),
     ),
 )
-"""The mixtures of the published demo model, one a training stage."""
+"""The mixtures of the first three training stages of the published demo model."""
+
+CHOICES = Mixture(
+    # After the fifth stage claims were at chance, and of four options the last was chosen. Here are all claims with a
+    # verdict, twice, and options in every order; the rest of the mixture is there to be remembered.
+    seed=2314,
+    lengths=Lengths(usual=(90, 150), long=210, long_share=0.5),
+    short_form=short_form.Quota(
+        squad=1400,
+        neighbours=200,
+        answer_removed=200,
+        unanswerable=450,
+        judged=80,
+        stance=20,
+        random=10,
+        wrong=20,
+        same_article=250,
+        retitled=150,
+        gold=950,
+    ),
+    claims=claims.Quota(fact_checks=900, wrong_verdicts=15, other_evidence=50, per_label=200, labelled=420, copies=2),
+    instructions=instructions.Quota(
+        arithmetic=30, choices=200, choices_with_passage=60, small_talk=15, poor=20, copies=1, written=150, listed=900
+    ),
+    long_form=long_form.Quota(introductions=60, two_passages=20, irrelevant=20, summaries=40),
+)
+"""The mixture of the last stage."""
 
 
 @dataclass(frozen=True, slots=True)

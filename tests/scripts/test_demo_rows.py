@@ -71,12 +71,23 @@ def data(tmp_path: Path) -> Path:
     critic = [
         {"id": "k1", "dataset": "nomiracl", "group": "IsRel", "rule": "judged_non_relevant", "label": "Irrelevant"},
         {"id": "k2", "dataset": "wice", "group": "IsSup", "rule": "gold_evidence", "label": "Partially supported"},
+        {"id": "k4", "dataset": "fever", "group": "IsSup", "rule": "gold_evidence", "label": "Fully supported"},
+        {"id": "k5", "dataset": "fever", "group": "IsSup", "rule": "gold_evidence", "label": "Fully supported"},
         {"id": "k3", "dataset": "gsm8k", "group": "IsUse", "rule": "solution_cut_before_the_end", "label": "2"},
     ]
-    outputs = {"k2": "Chess is a game for two or three players.", "k3": "First"}
+    outputs = {
+        "k2": "Chess is a game for two or three players.",
+        "k3": "First",
+        "k4": "chess 1.",
+        "k5": "Chess is old.",
+    }
     asked = {"k3": "Add 2 and 2."}
     critic = [label | {"instruction": asked.get(r["id"], "what is chess")} | r for r in critic]
     _lines(tmp_path / "train/critic.jsonl.gz", [row | {"output": outputs.get(row["id"], "")} for row in critic])
+    choices = [
+        {"dataset": "arc", "question": f"{i}?", "options": [f"no{i}", f"yes{i}"], "label": "B"} for i in range(4)
+    ]
+    _lines(tmp_path / "intrinsics/uncertainty_train.jsonl", choices)
     question = {"dataset": "squad2", "conversation": [{"role": "user", "content": "Who won?"}], "label": "unanswerable"}
     documents = [{"doc_id": "d1", "title": "Chess", "text": gold[0]["text"]}]
     _lines(tmp_path / "intrinsics/answerability_train.jsonl.gz", [{"id": "u1", "documents": documents} | question])
@@ -104,6 +115,18 @@ def test_layouts(data: Path) -> None:
     assert by_source["raschka/instruction"] == ["[No Retrieval]", "Text", "[Utility:5]"]
     step = ["[Retrieval]", "Evidence", "[Relevant]", "Text", "[Fully supported]"]
     assert by_source["quotesum/summary"] == [*step, *step, "[Utility:5]"]
+
+
+def test_labelled_claims_that_no_pair_has_are_fact_checks(data: Path) -> None:
+    rows = [r for r in _rows(data, claims=claims.Quota(labelled=9, copies=2)) if r.source == "fever/labelled_verdict"]
+    assert [(row.instruction, row.target[3]) for row in rows] == [(f"{FACT}Chess is old.", Text("true"))] * 2
+
+
+def test_each_letter_is_right_equally_often(data: Path) -> None:
+    rows = [r for r in _rows(data, instructions=instructions.Quota(listed=4)) if r.source == "arc/listed"]
+    assert sorted(row.target[1].text for row in rows) == ["A", "A", "B", "B"]
+    for row in rows:
+        assert f"{row.target[1].text}: yes" in row.instruction
 
 
 def test_every_target_is_well_formed(data: Path) -> None:
@@ -187,6 +210,14 @@ def test_a_missing_file_and_a_bad_row_are_named(data: Path) -> None:
     pairs.write_text(pairs.read_text() + '{"id": "x"}\n')
     with pytest.raises(UserError, match=r"pairs\.jsonl:8: 'dataset' must be text"):
         load(data)
+    choices = data / "intrinsics/uncertainty_train.jsonl"
+    kept = choices.read_text()
+    for label in ("E", "AB", ""):
+        choices.write_text(json.dumps({"dataset": "a", "question": "q", "options": ["x"], "label": label}))
+        pairs.write_text("")
+        with pytest.raises(UserError, match=r"uncertainty_train\.jsonl:1: 'label' must be the letter of an option"):
+            load(data)
+    choices.write_text(kept)
     pairs.unlink()
     with pytest.raises(UserError, match=r"pairs\.jsonl is missing; --data must name"):
         load(data)

@@ -1,4 +1,4 @@
-"""scripts/train_demo.py on a tiny model: stages of annotated rows, of a critic's, and of annotated ones again."""
+"""scripts/train_demo.py on a tiny model: all stages, the last alone, and again."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def held_out(stage: int) -> list[Row]:
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """Rows of four stages, a base, and settings for seconds."""
-    for stage in range(1, 5):
+    """Rows of all stages, a base, and settings for seconds."""
+    for stage in (1, 2, 3, 4, 6):
         write(tmp_path / "rows" / str(stage) / "rows.jsonl")
         if stage < 4:
             write(tmp_path / "rows" / str(stage) / "heldout.jsonl", held_out(stage))
     tiny.save_llama(tmp_path / "base", reflection=False)
-    monkeypatch.setattr(script, "ANNOTATED", tuple(config(max_steps=1, seed=seed) for seed in (20, 21, 22)))
-    monkeypatch.setattr(script, "DISTILLED", config(max_steps=1, seed=23))
-    monkeypatch.setattr(script, "AGAIN", config(max_steps=1, seed=24))
+    quick = {stage.seed: config(max_steps=1, seed=stage.seed) for _, stages in script.PARTS for _, stage in stages}
+    parts = [(name, [(folder, quick[stage.seed]) for folder, stage in stages]) for name, stages in script.PARTS]
+    monkeypatch.setattr(script, "PARTS", parts)
     return tmp_path
 
 
@@ -53,17 +53,17 @@ def made(folder: Path) -> dict:
     return json.loads((folder / "training.json").read_text())
 
 
-def test_five_stages_in_one_command_and_the_last_two_alone_give_the_same_adapter(here, command):
+def test_all_stages_in_one_command_and_the_last_alone_give_the_same_adapter(here, command):
     assert command("whole") == 0
     whole = made(here / "whole" / "adapter")
     seeds = [stage["config"]["seed"] for stage in whole["stages"] if "config" in stage]
-    assert seeds == [20, 21, 22, 23, 24]
-    before = made(here / "whole" / "annotated")
-    assert whole["stages"] == [*before["stages"], {"calibration": before["calibration"]}, *whole["stages"][-2:]]
+    assert seeds == [20, 21, 22, 23, 24, 25]
+    before = made(here / "whole" / "distilled")
+    assert whole["stages"] == [*before["stages"], {"calibration": before["calibration"]}, *whole["stages"][-1:]]
     for one in (before, whole):
         assert one["calibration"]["taken"][1] <= script.MOST_TAKEN
 
-    assert command("last", "--start", str(here / "whole" / "annotated")) == 0
+    assert command("last", "--start", str(here / "whole" / "distilled")) == 0
 
     weights = [here / run / "adapter" / "adapter_model.safetensors" for run in ("whole", "last")]
     assert fingerprint(weights[0]) == fingerprint(weights[1])
@@ -75,6 +75,12 @@ def test_the_command_again_only_finds_what_is_there(here, command, capsys):
     stamp = (here / "whole" / "adapter" / "adapter_model.safetensors").stat().st_mtime_ns
     assert command("whole") == 0
     assert (here / "whole" / "adapter" / "adapter_model.safetensors").stat().st_mtime_ns == stamp
+
+
+def test_a_start_with_all_stages_is_one_line(here, command, capsys):
+    assert command("whole") == 0
+    assert command("x", "--start", str(here / "whole" / "adapter")) == 2
+    assert "all 6 stages" in capsys.readouterr().err
 
 
 def test_a_start_without_its_history_is_one_line(here, command, capsys):
