@@ -5,7 +5,7 @@
     python scripts/make_demo_rows.py --data DATA --dgen runs/dgen/rows --out runs/demo/rows
 
 The first three stages are annotated rows, and so is the sixth. The fourth, made when D_gen is there, is rows that a
-critic wrote. The fifth and the seventh take rows of the third.
+critic wrote. The fifth takes rows of the third.
 """
 
 from __future__ import annotations

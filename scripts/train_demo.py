@@ -5,8 +5,8 @@
     python scripts/train_demo.py --rows runs/demo/rows --out runs/demo/train --start ADAPTER  # stages that it lacks
 
 Three stages learn annotated rows, the fourth rows that a critic wrote, and the fifth annotated ones again, since a
-critic easily accepts passages on topic without an answer. The sixth learns claims and multiple choice, and the seventh
-is the fifth again. After the third, the fifth and the seventh, held-out rows set the row of `[Relevant]`
+critic easily accepts passages on topic without an answer. The sixth learns claims and multiple choice
+beside them. After the third, the fifth and the sixth, held-out rows set the row of `[Relevant]`
 (relevance_calibration.py). OUT/annotated is the adapter of three stages, OUT/distilled that of five, OUT/adapter the
 one that the package ships, each with what it was made from and by in training.json.
 """
@@ -17,7 +17,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ DISTILLED = TrainingConfig(
     max_passage=256,
     weighting=Weighting(isrel=2.0, isuse=0.0),
 )
-# Not quite half of the third stage's rows, in another order each time.
+# Not quite half of the third stage's rows, in another order.
 AGAIN = TrainingConfig(
     seed=24, max_steps=130, learning_rate=4e-4, row_learning_rate=5e-4, max_length=900, max_passage=256
 )
@@ -56,7 +56,7 @@ CHOICES = TrainingConfig(seed=25, learning_rate=5e-4, row_learning_rate=5e-4, ma
 PARTS = (
     ("annotated", tuple(enumerate(ANNOTATED, 1))),
     ("distilled", ((4, DISTILLED), (3, AGAIN))),
-    ("adapter", ((6, CHOICES), (3, replace(AGAIN, seed=26)))),
+    ("adapter", ((6, CHOICES),)),
 )
 
 # Passages that answer, and passages on topic that do not; of these, at most so many may be called Relevant.

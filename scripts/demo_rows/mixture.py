@@ -86,21 +86,22 @@ STAGES: tuple[Mixture, ...] = (
 
 CHOICES = Mixture(
     # After the fifth stage claims were at chance, and of four options the last was chosen. Here are all claims with a
-    # verdict, twice, and options in every order; the rest of the mixture is there to be remembered.
+    # verdict, twice, options in every order, and as many passages without an answer as in the third stage: with half of
+    # them the model answered the unanswerable questions of CLAPNQ.
     seed=2314,
     lengths=Lengths(usual=(90, 150), long=210, long_share=0.5),
     short_form=short_form.Quota(
         squad=1400,
         neighbours=200,
-        answer_removed=200,
+        answer_removed=350,
         unanswerable=450,
         judged=80,
-        stance=20,
+        stance=30,
         random=10,
         wrong=20,
-        same_article=250,
-        retitled=150,
-        gold=950,
+        same_article=750,
+        retitled=350,
+        gold=1500,
     ),
     claims=claims.Quota(fact_checks=900, wrong_verdicts=15, other_evidence=50, per_label=200, labelled=420, copies=2),
     instructions=instructions.Quota(
