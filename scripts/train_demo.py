@@ -5,10 +5,10 @@
     python scripts/train_demo.py --rows runs/demo/rows --out runs/demo/train --start ADAPTER  # stages that it lacks
 
 Three stages learn annotated rows, the fourth rows that a critic wrote, and the fifth annotated ones again, since a
-critic easily accepts passages on topic without an answer. The sixth learns claims and multiple choice
-beside them. After the third, the fifth and the sixth, held-out rows set the row of `[Relevant]`
-(relevance_calibration.py). OUT/annotated is the adapter of three stages, OUT/distilled that of five, OUT/adapter the
-one that the package ships, each with what it was made from and by in training.json.
+critic easily accepts passages on topic without an answer. After the third and the fifth, held-out rows set the row of
+`[Relevant]` (relevance_calibration.py). OUT/annotated is the adapter of three stages, OUT/adapter that of five, which
+the package ships, each with what it was made from and by in training.json. `--last choices` adds a sixth stage with
+claims and multiple choice (docs/results/systems.md says what it gives and costs).
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ CHOICES = TrainingConfig(seed=25, learning_rate=5e-4, row_learning_rate=5e-4, ma
 # The adapters, and the stages that lead to each: the rows' folder of make_demo_rows.py, and the settings.
 PARTS = (
     ("annotated", tuple(enumerate(ANNOTATED, 1))),
-    ("distilled", ((4, DISTILLED), (3, AGAIN))),
-    ("adapter", ((6, CHOICES),)),
+    ("adapter", ((4, DISTILLED), (3, AGAIN))),
+    ("choices", ((6, CHOICES),)),
 )
 
 # Passages that answer, and passages on topic that do not; of these, at most so many may be called Relevant.
@@ -75,17 +75,19 @@ def main() -> int:
         "--out", type=Path, required=True, help="directory of the runs, one a stage, and of the adapters"
     )
     parser.add_argument("--start", type=Path, help="adapter of the first stages, with its training.json")
+    parser.add_argument("--last", choices=[name for name, _ in PARTS], default="adapter", help="adapter to end with")
     arguments = parser.parse_args()
-    print(trained(arguments.rows, resolve_model(arguments.base), arguments.out, arguments.start))
+    print(trained(arguments.rows, resolve_model(arguments.base), arguments.out, arguments.start, arguments.last))
     return 0
 
 
-def trained(rows: Path, base: Path, out: Path, start: Path | None) -> Path:
-    """Train the stages that `start` lacks, all without it. Returns the last adapter's folder."""
+def trained(rows: Path, base: Path, out: Path, start: Path | None, last: str) -> Path:
+    """Train the stages up to `last` that `start` lacks, all without it. Returns the last adapter's folder."""
     history = [] if start is None else stages_of(start)
     done = sum("config" in stage for stage in history)
     number = 0
-    for name, stages in PARTS:
+    wanted = [name for name, _ in PARTS].index(last) + 1
+    for name, stages in PARTS[:wanted]:
         if done >= number + len(stages):
             number += len(stages)
             continue
@@ -97,7 +99,7 @@ def trained(rows: Path, base: Path, out: Path, start: Path | None) -> Path:
         start = _exported(trainee, rows, out / name, history)
         history = stages_of(start)
     if start is None or done >= number:
-        raise UserError(f"{start} has all {number} stages already")
+        raise UserError(f"{start} has these {number} stages already")
     return start
 
 

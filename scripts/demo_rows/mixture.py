@@ -109,7 +109,7 @@ CHOICES = Mixture(
     ),
     long_form=long_form.Quota(introductions=60, two_passages=20, irrelevant=20, summaries=40),
 )
-"""The mixture of the last stage."""
+"""The mixture of a sixth stage, which the published demo model does not have."""
 
 
 @dataclass(frozen=True, slots=True)
