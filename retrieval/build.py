@@ -111,8 +111,8 @@ def index_passages(
         template: how passages and queries become texts for the encoder.
         kind: kind of search: `auto`, `flat`, `rabitq`, `ivf`, or a factory string of faiss. None keeps the kind of the
             index that is there; for a new one it is `auto`.
-        storage: number format of the vectors on disk: `float32`, `float16`, or `auto` for float32 up to 50,000
-            passages. None keeps that of the index that is there; for a new one it is `auto`.
+        storage: number format of the vectors on disk: `float32`, `float16`, `int8`, or `auto` for float32 up to
+            50,000 passages, else float16. None keeps that of the index that is there; for a new one it is `auto`.
         language: of the stems and stop words for search by words (BM25), such as `english`; `none` for no search by
             words. None keeps that of the index that is there; for a new one it is `english`.
         vectors: files with the vectors of these passages by this encoder, in the same order; see `PublishedVectors`.

@@ -20,7 +20,8 @@ from retrieval.vectors import FlatIndex, Hits, Mask, Matrix, faiss_threads
 KINDS = ("auto", "flat", "rabitq", "ivf")
 _FLAT_ROWS, _RABITQ_ROWS = 50_000, 500_000  # `auto` is flat, then rabitq up to these numbers of rows
 
-_TRAINING_BYTES = 1 << 26  # of float32 vectors that centroids and rotations are trained on
+_TRAINING_BYTES = 1 << 25  # of float32 vectors that centroids are trained on, and always so many for each list:
+_PER_LIST = 10
 _BLOCK = 16_384  # vectors that are added at once
 _QUERIES, _K, _TARGET = 256, 10, 0.97  # vectors to ask, neighbours of each, and the recall they must surely reach
 _CANDIDATES = (100, 200, 400, 800)
@@ -61,7 +62,7 @@ def factory_of(kind: str, rows: int, dim: int) -> str:
     if kind in ("flat", "rabitq"):
         return "" if kind == "flat" else "RaBitQfs"
     if kind == "ivf":
-        lists = 1 << max(0, round(math.log2(4 * math.sqrt(rows))))
+        lists = 1 << max(0, round(math.log2(2 * math.sqrt(rows))))
         return f"RR{dim},IVF{min(lists, rows)},RaBitQfs"
     if kind.lower() == kind or not kind.isprintable():  # faiss's own names have capitals
         raise UserError(f"kind={kind!r:.80}: choose one of {', '.join(KINDS)}, or give faiss's factory string")
@@ -91,8 +92,8 @@ def build_compressed(vectors: FlatIndex, factory: str, file: Path, *, progress: 
     try:
         index = faiss.index_factory(vectors.dim, factory, faiss.METRIC_INNER_PRODUCT)
         lists = _lists(index)
-        wanted = 40 * lists.nlist if lists is not None else 20_000
-        sample = min(len(vectors), wanted, _TRAINING_BYTES // (4 * vectors.dim))
+        wanted = _PER_LIST * lists.nlist if lists is not None else 0
+        sample = min(len(vectors), max(wanted, _TRAINING_BYTES // (4 * vectors.dim)))
         if lists is not None:
             lists.cp.min_points_per_centroid = 1  # it only warns
         index.train(vectors.rows(np.sort(random.choice(len(vectors), sample, replace=False))))

@@ -17,6 +17,7 @@ from retrieval.errors import UserError
 from retrieval.progress import Progress
 from retrieval.published import PublishedVectors
 from retrieval.reading import read_json
+from retrieval.vectors import as_float32, as_stored, stored_type
 
 
 class GrowingMatrix:
@@ -29,7 +30,7 @@ class GrowingMatrix:
         journal: how many of its rows are safe.
         rows: rows of the finished matrix.
         dim: values of a row.
-        dtype: `float32` or `float16`.
+        dtype: `float32`, `float16` or `int8`.
 
     Attributes:
         done: rows on disk.
@@ -37,9 +38,9 @@ class GrowingMatrix:
 
     def __init__(self, file: Path, journal: Path, rows: int, dim: int, dtype: str = "float32") -> None:
         self._file, self._journal = file, journal
-        self._dtype = np.dtype(dtype).newbyteorder("<")
-        self._row_bytes = self._dtype.itemsize * dim
-        self._header = _header(rows, dim, self._dtype)
+        self._dtype = dtype
+        self._row_bytes = stored_type(dtype, dim).itemsize
+        self._header = _header(rows, stored_type(dtype, dim))
         self.done = self._safe_rows(rows)
         with writing(file):
             if self.done == 0:
@@ -53,10 +54,10 @@ class GrowingMatrix:
         Raises:
             UserError: the disk is full, and the rows before are safe; or a value does not fit into the format.
         """
-        with np.errstate(over="ignore"):
-            stored = np.ascontiguousarray(vectors, dtype=self._dtype)
-        if not np.isfinite(stored).all():
-            raise UserError(f"a vector holds values too large for {self._dtype.name}; store float32")
+        with np.errstate(over="ignore", invalid="ignore"):
+            stored = as_stored(vectors, self._dtype)
+        if not np.isfinite(as_float32(stored)).all():
+            raise UserError(f"a vector holds values too large for {self._dtype}; store float32")
         with writing(self._file):
             with self._file.open("r+b") as file:
                 file.seek(self._end(self.done))
@@ -80,9 +81,10 @@ class GrowingMatrix:
         return claimed if intact and 0 <= claimed <= rows and size >= self._end(claimed) else 0
 
 
-def _header(rows: int, dim: int, dtype: np.dtype[Any]) -> bytes:
+def _header(rows: int, row: np.dtype[Any]) -> bytes:
     buffer = io.BytesIO()
-    layout = {"descr": dtype.str, "fortran_order": False, "shape": (rows, dim)}
+    descr = np.lib.format.dtype_to_descr(row.base)  # type: ignore[no-untyped-call]
+    layout = {"descr": descr, "fortran_order": False, "shape": (rows, *row.shape)}
     np.lib.format.write_array_header_1_0(buffer, layout)  # type: ignore[no-untyped-call]
     return buffer.getvalue()
 
@@ -112,7 +114,7 @@ def encode_corpus(
         template: how a passage becomes a text.
         file: where to write; rows that an earlier call saved there are kept.
         journal: a small file beside it that says how many rows are safe.
-        dtype: number format of the file, `float32` or `float16`.
+        dtype: number format of the file, `float32`, `float16` or `int8`.
         batch_size: texts that go through the encoder at once.
         progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
         published: vectors to take in place of encoding.

@@ -21,7 +21,7 @@ from retrieval.reading import user_path
 from retrieval.vectors import FlatIndex, Mask, live_blocks
 from retrieval.words import add_words, check_language
 
-STORAGES = ("auto", "float32", "float16")
+STORAGES = ("auto", "float32", "float16", "int8")
 _FLOAT32_ROWS = 50_000  # up to so many vectors `auto` stores float32
 
 

@@ -19,7 +19,7 @@ Mask: TypeAlias = NDArray[np.bool_]
 Backend: TypeAlias = Literal["auto", "faiss", "numpy"]
 
 _SLACK = 16  # candidates beyond k: near-ties that a backend's rounding may have put in another order
-_QUERIES, _BLOCK = 256, 16_384  # queries and rows that are multiplied at once
+_QUERIES, _BLOCK = 256, 8_192  # queries and rows that are multiplied at once
 _BLAS_QUERIES = 4  # from this many on BLAS is faster than faiss's own scan (measured at 100,000 x 384)
 
 
@@ -68,7 +68,7 @@ class FlatIndex:
     row by row.
 
     Args:
-        vectors: float32 or float16 [n, d], n >= 1; may be memory-mapped.
+        vectors: float32 or float16 [n, d], or int8 rows as `stored_type` has them, n >= 1; may be memory-mapped.
         backend: `faiss`, `numpy`, or `auto` for the first that is installed.
 
     Raises:
@@ -86,15 +86,16 @@ class FlatIndex:
         """Memory-map a `.npy` file.
 
         Raises:
-            UserError: it is not a matrix of float32 or float16.
+            UserError: it does not hold vectors in one of the formats of `stored_type`.
         """
         try:
             vectors = np.lib.format.open_memmap(file, mode="r")  # type: ignore[no-untyped-call]
         except (OSError, ValueError, EOFError) as error:
             raise UserError(f"{file} is not a readable vector file ({error}); build the index again") from error
-        if not vectors.flags.c_contiguous or vectors.ndim != 2 or vectors.dtype not in (np.float32, np.float16):
+        known = vectors.dtype in (np.float32, np.float16) if vectors.ndim == 2 else _width(vectors) > 0
+        if not vectors.flags.c_contiguous or not known:
             raise UserError(
-                f"{file} holds {vectors.dtype} {vectors.shape}, not a float32 matrix; build the index again"
+                f"{file} holds {vectors.dtype!s:.80} {vectors.shape}, not a float32 matrix; build the index again"
             )
         return cls(vectors, backend)
 
@@ -104,16 +105,16 @@ class FlatIndex:
     @property
     def dim(self) -> int:
         """Length of a vector."""
-        return int(self._vectors.shape[1])
+        return _width(self._vectors)
 
     @property
     def dtype(self) -> str:
         """Number format of the vectors, such as `float32`."""
-        return str(self._vectors.dtype.name)
+        return "int8" if self._vectors.ndim == 1 else str(self._vectors.dtype.name)
 
     def all_finite(self) -> bool:
         """Read every vector; whether all can be compared."""
-        return all(np.isfinite(self._vectors[row : row + _BLOCK]).all() for row in range(0, len(self), _BLOCK))
+        return all(np.isfinite(self.block(row, row + _BLOCK)).all() for row in range(0, len(self), _BLOCK))
 
     def search(self, queries: Matrix, k: int, allowed: Mask | None = None) -> Hits:
         """The best rows for each of the queries [m, d]; see `VectorIndex.search`."""
@@ -144,7 +145,7 @@ class FlatIndex:
         # multiply and sum, not matmul: the result for one row must not depend on which others are there
         scores = np.stack(
             [
-                (self._vectors[of_query].astype(np.float64) * query).sum(-1)
+                (self.rows(of_query).astype(np.float64) * query).sum(-1)
                 for query, of_query in zip(queries, rows, strict=True)
             ]
         ).astype(np.float32)
@@ -268,8 +269,42 @@ def _numpy_top(vectors: NDArray[Any], queries: Matrix, k: int, allowed: Mask | N
     return rows
 
 
+def stored_type(storage: str, dim: int) -> np.dtype[Any]:
+    """What a row of a vector file holds: numbers, or for `int8` a scale and the numbers as multiples of it.
+
+    Args:
+        storage: `float32`, `float16` or `int8`.
+        dim: numbers of a vector.
+    """
+    if storage == "int8":
+        return np.dtype([("scale", "<f4"), ("codes", "i1", (dim,))])
+    return np.dtype((np.dtype(storage).newbyteorder("<"), (dim,)))
+
+
+def as_stored(vectors: Matrix, storage: str) -> NDArray[Any]:
+    """Vectors [n, d] as a vector file holds them; see `stored_type`."""
+    kind = stored_type(storage, vectors.shape[1])
+    if storage != "int8":
+        return np.ascontiguousarray(vectors, kind.base)
+    found = np.empty(len(vectors), kind)
+    found["scale"] = np.abs(vectors).max(axis=1) / 127
+    found["codes"] = np.rint(vectors / np.maximum(found["scale"], np.finfo(np.float32).tiny)[:, None])
+    return found
+
+
+def _width(vectors: NDArray[Any]) -> int:
+    """Numbers of a vector; 0 where these are no vectors."""
+    if vectors.ndim == 2:
+        return int(vectors.shape[1])
+    dim = max(0, vectors.dtype.itemsize - 4)
+    return dim if vectors.ndim == 1 and vectors.dtype == stored_type("int8", dim) else 0
+
+
 def as_float32(vectors: NDArray[Any]) -> Matrix:
     """The same numbers in float32; float16 by torch, which converts four times as fast as numpy."""
+    if vectors.dtype.names:
+        scaled: Matrix = vectors["codes"] * vectors["scale"][:, None]
+        return scaled
     if vectors.dtype == np.float16 and vectors.size:
         import torch
 

@@ -62,7 +62,7 @@ KindOption = Annotated[
 StorageOption = Annotated[
     str | None,
     typer.Option(
-        help="Number format of the vectors on disk: auto, float32 or float16.",
+        help="Number format of the vectors on disk: auto, float32, float16 or int8.",
         show_default="as it is; auto for a new index",
     ),
 ]

@@ -8,7 +8,7 @@ from retrieval.change import compact_index, remove_passages
 from retrieval.compressed import CompressedIndex, build_compressed, factory_of
 from retrieval.encoders import EncoderCard
 from retrieval.index import load_manifest
-from retrieval.vectors import FlatIndex, SegmentedIndex
+from retrieval.vectors import FlatIndex, SegmentedIndex, as_float32, as_stored
 
 faiss = pytest.importorskip("faiss")
 
@@ -68,12 +68,12 @@ def test_a_filter_keeps_its_recall_and_lets_nothing_else_through(built, vectors,
 
 
 @pytest.mark.parametrize("backend", ["faiss", "numpy"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_exact_search_with_a_filter_is_exact(vectors, queries, backend, dtype):
-    stored = vectors.astype(dtype)
+@pytest.mark.parametrize("storage", ["float32", "float16", "int8"])
+def test_exact_search_with_a_filter_is_exact(vectors, queries, backend, storage):
+    stored = as_stored(vectors, storage)
     allowed = np.random.default_rng(3).random(len(vectors)) < 0.1
     found = FlatIndex(stored, backend).search(queries[:5], 7, allowed)
-    scores = np.where(allowed, queries[:5].astype(np.float64) @ stored.T.astype(np.float64), -np.inf)
+    scores = np.where(allowed, queries[:5].astype(np.float64) @ as_float32(stored).T.astype(np.float64), -np.inf)
     np.testing.assert_array_equal(found.rows, np.argsort(-scores, axis=1, kind="stable")[:, :7])
 
 
@@ -127,6 +127,24 @@ def test_a_change_of_kind_encodes_nothing(tmp_path, vectors):
     assert "7" not in [p.id for p in open_index(index, encoder)(["text 7"], 50)[0]]
 
 
+def test_int8_is_a_quarter_of_the_disk_and_finds_the_same(tmp_path, vectors):
+    encoder, index = Numbered(vectors), tmp_path / "index"
+    passages = [Passage(str(n), f"text {n}") for n in range(3000)]
+    index_passages(passages, index, encoder=encoder, kind="ivf", storage="float32")
+    exact = open_index(index, encoder, mode="dense")(["text 7"], 5)[0]
+    encoder.calls = 0
+    for change in (compact_index, compact_index, lambda place, **_: remove_passages(place, ["9"]), compact_index):
+        change(index, storage="int8")  # the second changes nothing, the last writes the int8 vectors again
+        found = open_index(index, encoder, mode="dense")(["text 7"], 5)[0]
+        assert [p.id for p in found] == [p.id for p in exact]
+        assert [p.score for p in found] == pytest.approx([p.score for p in exact], abs=0.005)
+        rows = np.load(index / "vectors.npy")
+        assert rows.itemsize == DIM + 4
+        assert np.abs(as_float32(rows[:7]) - vectors[:7]).max() <= np.abs(vectors[:7]).max() / 253
+    assert encoder.calls == 4  # for the searches
+    assert len(rows) == 2999
+
+
 def test_the_manifest_tells_the_recall_and_auto_goes_by_size(tmp_path, vectors):
     index_passages(
         [Passage(str(n), f"text {n}") for n in range(3000)], tmp_path / "i", encoder=Numbered(vectors), kind="ivf"
@@ -137,7 +155,7 @@ def test_the_manifest_tells_the_recall_and_auto_goes_by_size(tmp_path, vectors):
     assert [factory_of("auto", rows, 8) for rows in (50_000, 50_001, 500_001)] == [
         "",
         "RaBitQfs",
-        "RR8,IVF2048,RaBitQfs",
+        "RR8,IVF1024,RaBitQfs",
     ]
 
 

@@ -59,11 +59,14 @@ def test_a_file_is_searched_in_place(tmp_path):
     np.testing.assert_array_equal(index.search(random(100, 4), 1).rows.shape, (100, 1))
 
 
-@pytest.mark.parametrize("content", [b"", b"no vectors", None])
+FOREIGN = [np.zeros((3, 2)), np.zeros(3, "i1"), np.zeros(3, "f4,3i1"), np.zeros((), "i4")]
+
+
+@pytest.mark.parametrize("content", [b"", b"no vectors", *FOREIGN])
 def test_a_bad_vector_file_is_named(tmp_path, content):
     file = tmp_path / "v.npy"
-    if content is None:
-        np.save(file, np.zeros((3, 2)))
+    if isinstance(content, np.ndarray):
+        np.save(file, content)
     else:
         file.write_bytes(content)
     with pytest.raises(UserError, match=r"v\.npy.*build the index again"):
