@@ -225,10 +225,8 @@ def limited(folder: Path, rows: int, limit: int) -> list[float]:
     with Growth() as grown:
         index_passages(made, folder / "index", encoder=encoder, kind="ivf", language="none", progress=False)
         build = time.process_time() - start
-        parts, queries = (
-            open_parts(folder / "index")[1],
-            encoder.encode([f"text {n}" for n in range(0, rows, rows // 50)]),
-        )
+        parts = open_parts(folder / "index")[1]
+        queries = encoder.encode([f"text {n}" for n in range(0, rows, rows // 50)])
         shares = recall(parts.index.search(queries, K), parts.vectors[0].search(queries, K))
         return [build, grown.most + grown.before, each(parts.index, queries), shares.mean()]
 

@@ -6,7 +6,7 @@ import hashlib
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,20 +89,8 @@ CHOICES = Mixture(
     # verdict, twice, options in every order, and as many passages without an answer as in the third stage: with half of
     # them the model answered the unanswerable questions of CLAPNQ.
     seed=2314,
-    lengths=Lengths(usual=(90, 150), long=210, long_share=0.5),
-    short_form=short_form.Quota(
-        squad=1400,
-        neighbours=200,
-        answer_removed=350,
-        unanswerable=450,
-        judged=80,
-        stance=30,
-        random=10,
-        wrong=20,
-        same_article=750,
-        retitled=350,
-        gold=1500,
-    ),
+    lengths=STAGES[-1].lengths,
+    short_form=replace(STAGES[-1].short_form, unanswerable=450, judged=80),
     claims=claims.Quota(fact_checks=900, wrong_verdicts=15, other_evidence=50, per_label=200, labelled=420, copies=2),
     instructions=instructions.Quota(
         arithmetic=30, choices=200, choices_with_passage=60, small_talk=15, poor=20, copies=1, written=150, listed=900
