@@ -14,7 +14,8 @@ from typing import Any
 
 from critic.cases import Case, Critic
 from retrieval.passage import Passage
-from selfrag.evaluation.metrics.nli import Pair, Verdicts
+from selfrag.evaluation.metrics.citations import Pair
+from selfrag.evaluation.metrics.entailment import Verdicts
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISSUP
 

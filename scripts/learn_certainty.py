@@ -23,7 +23,7 @@ from command import command
 from retrieval.atomic import write_text
 from selfrag.decoding.trace import UNUSABLE, Trace
 from selfrag.evaluation.intervals import bracketed, counted, mean, pooled_auc
-from selfrag.evaluation.metrics.calibration import calibration_error
+from selfrag.evaluation.metrics.classification import calibration_error
 from selfrag.evaluation.normalisation import contains_any
 from selfrag.experiments.intrinsics.flows import BM25, read_collection
 from selfrag.intrinsics.execution.learned import ScoreCalibrator

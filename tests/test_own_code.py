@@ -86,11 +86,11 @@ def sentence_transformer(source):
     SentenceTransformerEncoder(source)
 
 def classifier(source):
-    from selfrag.evaluation.metrics.nli import ClassifierEntailment
+    from selfrag.evaluation.metrics.entailment import ClassifierEntailment
     ClassifierEntailment.load(source, label="LABEL_1").model
 
 def true(source):
-    from selfrag.evaluation.metrics.nli import TrueEntailment
+    from selfrag.evaluation.metrics.entailment import TrueEntailment
     try:
         TrueEntailment.load(source)
     finally:

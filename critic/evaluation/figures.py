@@ -16,8 +16,7 @@ import numpy as np
 from critic.cases import GROUPS, Critic, Labelled
 from critic.tables import markdown
 from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, mean
-from selfrag.evaluation.metrics.calibration import BINS, equal_bins, error_statistic
-from selfrag.evaluation.metrics.classification import macro_f1
+from selfrag.evaluation.metrics.classification import BINS, equal_bins, error_statistic, macro_f1
 from selfrag.reflection.judgment import Judgment
 
 HUMAN = "human"

@@ -13,9 +13,9 @@ import numpy as np
 
 from selfrag.errors import UserError
 from selfrag.evaluation.intervals import ROUNDS, Estimate, Floats, interval
+from selfrag.evaluation.items import Form, recorded_form
 from selfrag.evaluation.judging import read_judged
 from selfrag.evaluation.metrics.registry import Part, is_count
-from selfrag.evaluation.multiple_choice import Form, recorded_form
 from selfrag.evaluation.records import MANIFEST, file_entry, read_manifest, read_records
 
 BLOCK = 200

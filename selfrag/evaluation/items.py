@@ -1,18 +1,22 @@
-"""`Item`: one row of an evaluation file, whatever its schema, and the rows of `eval/dev`, read strictly.
+"""`Item`, one row of an evaluation file; `Output`, what a system made of it; and `Choices`, its options as written.
 
 What a row does not say is None, and figures that would need it leave the row out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import string
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from retrieval.errors import UserError
 from retrieval.passage import Passage
 from retrieval.reading import filled
+from selfrag.decoding.answer import Answer
+from selfrag.decoding.options import Length
+from selfrag.errors import UserError
+from selfrag.evaluation.normalisation import marks
 from selfrag.jsonl import read_jsonl
 from selfrag.prompting import SELFRAG
 
@@ -147,3 +151,170 @@ def _texts(record: Mapping[str, Any], key: str) -> tuple[str, ...]:
     if not isinstance(found, list) or not all(isinstance(value, str) for value in found):
         raise UserError(f"{key!r} must be a list of texts")
     return tuple(found)
+
+
+OUTPUT = ("text", "cited", "read", "retrieved", "segments", "usage")
+"""Keys of an answer in a record."""
+USAGE = ("requests", "prompt_tokens", "generated_tokens", "searches")
+"""Counts that do not depend on what else was in the batch; seconds and cached tokens do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One answer."""
+
+    text: str  # the answer; for multiple choice the option as it was scored
+    cited: tuple[str, ...] = ()  # ids of the cited passages in order of first citation, each once
+    # ids of the passages the model was shown, each once; empty if it answered without evidence
+    read: tuple[str, ...] = ()
+    retrieved: bool = False  # whether evidence was asked for
+    segments: tuple[tuple[str, str | None], ...] = ()  # of a long answer, text and cited passage id of each piece
+    usage: Mapping[str, int] = field(default_factory=dict)  # requests, prompt and generated tokens, searches
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self) | {"usage": dict(self.usage)}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Output | None:
+        """The output in a record of a run; None if the item failed.
+
+        Raises:
+            UserError: the record is damaged.
+        """
+        if record.get("error"):
+            return None
+        try:
+            segments = tuple((str(text), None if cited is None else str(cited)) for text, cited in record["segments"])
+            return cls(
+                str(record["text"]),
+                tuple(map(str, record["cited"])),
+                tuple(map(str, record["read"])),
+                bool(record["retrieved"]),
+                segments,
+                {str(name): int(count) for name, count in record["usage"].items()},
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(f"item {record.get('id')!r} is no record of an answer: {error!r:.100}") from error
+
+
+def output_of(answer: Answer, *, cite_all: bool = False, marked: bool = False) -> Output:
+    """What an answer says.
+
+    A system without citations of its own cites every passage that it was shown (`cite_all`). A system that was told
+    to cite by numbers in brackets cites what the numbers name (`marked`).
+    """
+    shown = dict.fromkeys(passage.key for decision in answer.trace.decisions for passage in decision.passages)
+    numbered = [name for name, *_ in shown]
+    read = tuple(dict.fromkeys(numbered))
+    told = cite_all and marked
+    if told:
+        places = [number - 1 for number in marks(answer.text) if 1 <= number <= len(numbered)]
+        cited = tuple(dict.fromkeys(numbered[place] for place in places))
+    else:
+        cited = read if cite_all else tuple(dict.fromkeys(passage.id for passage in answer.citations))
+    return Output(
+        text=answer.text.strip(),
+        cited=cited,
+        read=read,
+        retrieved=any(decision.action == "retrieve" for decision in answer.trace.decisions),
+        segments=tuple((s.text, s.citation.id if s.citation and not told else None) for s in answer.segments),
+        usage={name: getattr(answer.usage, name) for name in USAGE},
+    )
+
+
+def unlisted(text: str, options: Sequence[str]) -> str:
+    """`text` without the options listed at its end, as `A: ..`, `A. ..`, `A) ..`, `(A) ..` or with numbers from 1.
+
+    Returns:
+        What stands before the listing; `text` as it is unless every option is listed under its own name, and nothing
+        comes after them.
+    """
+    letters = tuple(string.ascii_uppercase[: len(options)])
+    numbers = tuple(str(number) for number in range(1, len(options) + 1))
+    found = (_before(text, options, names) for names in (letters, numbers) if len(names) == len(options))
+    return next((before for before in found if before is not None), text)
+
+
+def _before(text: str, options: Sequence[str], names: Sequence[str]) -> str | None:
+    for name, option in zip(reversed(names), reversed(options), strict=True):
+        text, listed = text.rstrip(), option.strip()
+        if not listed or not text.endswith(listed):
+            return None
+        text, _, line = text.removesuffix(listed).rstrip().rpartition("\n")
+        if line.strip() not in (f"{name}:", f"{name}.", f"{name})", f"({name})"):
+            return None
+    return text.rstrip()
+
+
+Form: TypeAlias = Literal["letters", "texts"]
+"""How an item whose label is a letter or a number is asked; other multiple-choice items are the same in both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The options of one item."""
+
+    surfaces: tuple[str, ...]  # what can be written, one for each option
+    right: str  # the surface of the right option
+    # what is taken out of their probabilities; the field's `acc_norm` for texts of different lengths
+    length: Length = "none"
+
+
+def choices(item: Item) -> Choices:
+    """The options of an item.
+
+    Raises:
+        UserError: fewer than two options, an option that is blank or equal to another, or a label that names none.
+    """
+    options, label = item.options, item.label
+    if label is None or len(options) < 2:
+        raise UserError("a multiple-choice item needs a label and at least two options")
+    if len(set(options)) != len(options) or not all(option.strip() for option in options):
+        raise UserError("two options are equal, or one is blank")
+    surfaces = _surfaces(label, options)
+    if len(surfaces) < len(options):
+        raise UserError(f"{len(options)} options, and letters name {len(surfaces)}; give the label as a number or text")
+    if label not in surfaces:
+        raise UserError(f"label {label!r} is none of {', '.join(surfaces[:26])}")
+    return Choices(surfaces, label, "characters" if item.cloze else "none")
+
+
+def in_form(item: Item, form: Form) -> Item:
+    """An item as it is asked and scored in a form, its options checked.
+
+    For `texts` the label becomes the text of the option that it names, so that accuracy is the same metric.
+
+    Raises:
+        UserError: as `choices`.
+    """
+    if not item.options:
+        return item
+    found = choices(item)
+    if form == "letters" or item.label in item.options:
+        return item
+    options = tuple(option.strip() for option in item.options)
+    question = _bare(item)
+    label = options[found.surfaces.index(found.right)]
+    asked = replace(item, instruction=question, query=question, options=options, label=label, cloze=True)
+    choices(asked)
+    return asked
+
+
+def recorded_form(settings: Mapping[str, Any]) -> Form:
+    """The form that a run's manifest notes among the settings of a file; runs from before forms note none."""
+    return "texts" if settings.get("choices") == "texts" else "letters"
+
+
+def _bare(item: Item) -> str:
+    """The question alone: the item's own; else, or where only options are its input, what stands before the input."""
+    bare = (unlisted(text, item.options).strip() for text in (item.query, item.instruction.partition(TASK_INPUT)[0]))
+    return next((text for text in bare if text), item.instruction)
+
+
+def _surfaces(label: str, options: tuple[str, ...]) -> tuple[str, ...]:
+    if label in options:
+        return tuple(option.strip() for option in options) if label == label.strip() else options
+    if label.isdecimal():
+        return tuple(str(number) for number in range(1, len(options) + 1))
+    return tuple(string.ascii_uppercase[: len(options)])

@@ -20,8 +20,8 @@ from retrieval.atomic import locked_directory, write_json
 from retrieval.passage import Passage, Retriever
 from retrieval.reading import read_json
 from selfrag.errors import UserError
-from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.alce import (
+from selfrag.evaluation.items import OUTPUT, Item, Output
+from selfrag.evaluation.metrics.citations import (
     Claims,
     as_answer_to,
     as_list_for,
@@ -30,7 +30,7 @@ from selfrag.evaluation.metrics.alce import (
     cites,
     claim_recall,
 )
-from selfrag.evaluation.metrics.entailment import remembered
+from selfrag.evaluation.metrics.entailment import Entailment, remembered
 from selfrag.evaluation.metrics.factscore import (
     NAMES,
     Facts,
@@ -43,8 +43,6 @@ from selfrag.evaluation.metrics.factscore import (
     write_input,
 )
 from selfrag.evaluation.metrics.mauve import Features, as_alce, mauve
-from selfrag.evaluation.metrics.nli import Entailment
-from selfrag.evaluation.metrics.output import OUTPUT, Output
 from selfrag.evaluation.metrics.registry import JUDGED, Part
 from selfrag.evaluation.normalisation import evaluated
 from selfrag.evaluation.records import PACKAGES, file_entry, read_manifest, read_records

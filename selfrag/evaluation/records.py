@@ -13,8 +13,7 @@ from retrieval.atomic import write_json, writing
 from retrieval.pretrained import fast_format
 from retrieval.reading import read_json
 from selfrag.errors import UserError
-from selfrag.evaluation.items import Item
-from selfrag.evaluation.multiple_choice import recorded_form
+from selfrag.evaluation.items import Item, recorded_form
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.task_files import TaskFile, read_task
 from selfrag.jsonl import read_jsonl, write_jsonl

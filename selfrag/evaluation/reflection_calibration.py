@@ -22,7 +22,7 @@ from selfrag.decoding.segments import judge
 from selfrag.engines.base import Engine, serve
 from selfrag.errors import EngineError, UserError, require
 from selfrag.evaluation.intervals import Estimate, Floats, bracketed, mean
-from selfrag.evaluation.metrics.calibration import calibration_error, plot_reliability, reliability
+from selfrag.evaluation.metrics.classification import calibration_error, plot_reliability, reliability
 from selfrag.evaluation.tables import compact
 from selfrag.prompting import Prompting
 from selfrag.reflection.calibration import STORED, Scaling, as_record

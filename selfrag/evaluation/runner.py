@@ -25,12 +25,10 @@ from selfrag.decoding.driver import Answered, Broken, drive
 from selfrag.decoding.sessions import Serving
 from selfrag.engines.base import Engine
 from selfrag.errors import UserError, require
-from selfrag.evaluation.endpoint import NoEngine, Prompted, endpoint_system
-from selfrag.evaluation.items import Item
+from selfrag.evaluation.baselines import NoEngine, Prompted, endpoint_system
+from selfrag.evaluation.items import Form, Item, Output, output_of
 from selfrag.evaluation.metrics.entailment import executor_of
-from selfrag.evaluation.metrics.output import Output, output_of
 from selfrag.evaluation.metrics.registry import Part
-from selfrag.evaluation.multiple_choice import Form
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import RecordFile, RunDirectory, Spent
 from selfrag.evaluation.systems import System, named_system, system_of_task

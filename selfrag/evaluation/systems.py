@@ -18,8 +18,7 @@ from selfrag.decoding.trace import decoding_dict
 from selfrag.decoding.tree import Decoder
 from selfrag.errors import DecodingError, UserError
 from selfrag.evaluation.baselines import UNTUNED, FineTuned, Untuned
-from selfrag.evaluation.items import Item
-from selfrag.evaluation.multiple_choice import choices
+from selfrag.evaluation.items import Item, choices
 from selfrag.evaluation.presets import Given, documents
 from selfrag.evaluation.task import SET_BY_TASK, Task
 from selfrag.plugins import names, registered

@@ -11,9 +11,8 @@ from typing import get_args
 from retrieval.checks import choice, component, whole
 from retrieval.passage import Passage, Retriever
 from selfrag.errors import UserError
-from selfrag.evaluation.items import Item, item_of, read_items
+from selfrag.evaluation.items import Form, Item, in_form, item_of, read_items
 from selfrag.evaluation.metrics.registry import metrics
-from selfrag.evaluation.multiple_choice import Form, in_form
 from selfrag.evaluation.presets import Given, Preset
 from selfrag.evaluation.public_files import Record, passages_of, read_records
 from selfrag.evaluation.task import SHORT, Task, task_of

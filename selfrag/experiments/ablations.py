@@ -19,8 +19,8 @@ from selfrag.decoding.trace import decoding_dict
 from selfrag.errors import UserError
 from selfrag.evaluation.comparison import Comparison, Table, bootstrap, read_runs
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
+from selfrag.evaluation.items import OUTPUT, Output
 from selfrag.evaluation.metrics.answers import FLUENCY, FROM_MEMORY, MEMORY, PUBLISHED_MEMORY
-from selfrag.evaluation.metrics.output import OUTPUT, Output
 from selfrag.evaluation.metrics.registry import is_count
 from selfrag.evaluation.records import read_manifest, read_records
 from selfrag.evaluation.runner import Model, Source, run_systems

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from selfrag.evaluation.intervals import NONE, Estimate
-from selfrag.evaluation.metrics.calibration import Bin
+from selfrag.evaluation.metrics.classification import Bin
 from selfrag.evaluation.tables import aligned
 from selfrag.untrusted import printable
 

@@ -21,8 +21,7 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.rescore import replay
 from selfrag.decoding.trace import ROOT, Status, Trace, trace_of
 from selfrag.errors import UserError
-from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.output import USAGE, Output, output_of
+from selfrag.evaluation.items import USAGE, Item, Output, output_of
 from selfrag.evaluation.records import RunDirectory, item_id
 from selfrag.evaluation.runner import (
     Execute,

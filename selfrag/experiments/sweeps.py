@@ -22,8 +22,7 @@ from selfrag.evaluation.comparison import Comparison, FileResult, SystemRun, Tab
 from selfrag.evaluation.judging import Record, judge_citations, write_judged
 from selfrag.evaluation.judging import about as judged_about
 from selfrag.evaluation.metrics.answers import FLUENCY
-from selfrag.evaluation.metrics.entailment import load_entailment, remembered
-from selfrag.evaluation.metrics.nli import Entailment
+from selfrag.evaluation.metrics.entailment import Entailment, load_entailment, remembered
 from selfrag.evaluation.metrics.registry import Metric
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import PACKAGES

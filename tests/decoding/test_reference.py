@@ -29,7 +29,7 @@ from selfrag.decoding.requests import Failed, Generate
 from selfrag.decoding.tree import Decoder
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.errors import DecodingError, UserError
-from selfrag.evaluation.metrics.output import USAGE
+from selfrag.evaluation.items import USAGE
 from selfrag.experiments.studies import rescored
 from selfrag.reflection.weights import Weights
 

@@ -20,10 +20,8 @@ from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.errors import UserError
 from selfrag.evaluation.baselines import Chat, FineTuned, Untuned
 from selfrag.evaluation.comparison import compare, read_run, read_runs
-from selfrag.evaluation.items import Item
+from selfrag.evaluation.items import Form, Item, choices, in_form, output_of, unlisted
 from selfrag.evaluation.metrics.answers import option_accuracy
-from selfrag.evaluation.metrics.output import output_of
-from selfrag.evaluation.multiple_choice import Form, choices, in_form, unlisted
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import items_of
 from selfrag.evaluation.report import read_cases

@@ -15,7 +15,7 @@ from chat_server import ChatServer, said
 from retrieval.passage import Passage
 from selfrag.cli.main import main
 from selfrag.errors import UserError
-from selfrag.evaluation.endpoint import Prompted, endpoint_system
+from selfrag.evaluation.baselines import Prompted, endpoint_system
 from selfrag.evaluation.items import Item
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import read_manifest, read_records

@@ -18,8 +18,7 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.evaluation.baselines import Chat, FineTuned, Untuned
-from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.output import output_of
+from selfrag.evaluation.items import Item, output_of
 from selfrag.evaluation.presets import preset
 from selfrag.evaluation.runner import scores
 from selfrag.evaluation.systems import ROLES, Reflective, System, named_system, parse_settings

@@ -10,8 +10,7 @@ import pytest
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.evaluation.items import Item
-from selfrag.evaluation.multiple_choice import choices
+from selfrag.evaluation.items import Item, choices
 from selfrag.evaluation.task import BIOGRAPHY, CLOSED, LIST, LONG, SHORT, task_of
 from selfrag.evaluation.task_files import read_task, read_tasks, with_evidence
 

@@ -19,7 +19,7 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.errors import DecodingError, EngineError, UserError
-from selfrag.evaluation.metrics.output import USAGE, Output, output_of
+from selfrag.evaluation.items import USAGE, Output, output_of
 from selfrag.evaluation.runner import Model
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.experiments.ablations import ablations

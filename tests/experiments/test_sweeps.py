@@ -22,7 +22,7 @@ from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
 from selfrag.evaluation.comparison import Comparison, read_runs
 from selfrag.evaluation.intervals import NONE, Estimate, bracketed
-from selfrag.evaluation.items import Item
+from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.metrics.answers import (
     FLUENCY,
     FROM_MEMORY,
@@ -32,7 +32,6 @@ from selfrag.evaluation.metrics.answers import (
     UNSEEN,
     repeated_bigrams,
 )
-from selfrag.evaluation.metrics.output import Output
 from selfrag.evaluation.metrics.registry import ratio
 from selfrag.evaluation.presets import preset
 from selfrag.experiments.ablations import TRAINED, Ablated, ablations, against_paper, write_ablation

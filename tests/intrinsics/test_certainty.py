@@ -7,7 +7,7 @@ import pytest
 from intrinsic_rows import asked
 
 from selfrag.errors import UserError
-from selfrag.evaluation.metrics.calibration import calibration_error
+from selfrag.evaluation.metrics.classification import calibration_error
 from selfrag.training.intrinsics.certainty import (
     Answered,
     Calibrator,

@@ -19,10 +19,8 @@ from typing import Any, TypeAlias
 from retrieval.passage import Passage
 from retrieval.splitting import sentences
 from selfrag.errors import UserError, require
-from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.items import Item, Output, choices
 from selfrag.evaluation.metrics.registry import METRICS, Metric, Part, harmonic, metric
-from selfrag.evaluation.multiple_choice import choices
 from selfrag.evaluation.normalisation import (
     abstains,
     contains_any,

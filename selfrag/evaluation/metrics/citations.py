@@ -1,24 +1,29 @@
-"""Citations and rankings against gold: the passages, or passage sentences, that an annotator answered from.
+"""Citations and rankings against gold passages, and citations by entailment as in ALCE (arXiv 2305.14627 and its code).
 
-A good passage that nobody annotated counts as wrong; whether a passage *entails* a sentence is asked in `alce`. An
-answer that abstains makes no claim, and its citations do not count.
+Against gold, a good passage that nobody annotated counts as wrong. An answer that abstains makes no claim, and its
+citations do not count. What a judge of entailment leaves open is never guessed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from retrieval.passage import Passage
+from retrieval.splitting import sentences
+from selfrag.errors import UserError
 from selfrag.evaluation.intervals import Estimate, Floats, bootstrap, plain, share
-from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.metrics.registry import Part, harmonic, metric
-from selfrag.evaluation.normalisation import abstains, contains_any
+from selfrag.evaluation.normalisation import abstains, contains_any, evaluated, first_line, lifted
+from selfrag.intrinsics.sentences import rules
 
+Pair: TypeAlias = tuple[str, str]
+"""Premise and hypothesis."""
 CITATIONS = ("citation_precision", "citation_precision_alce", "citation_recall")
 
 
@@ -164,3 +169,212 @@ def _top(ranking: Sequence[str], k: int) -> list[str]:
 
 def _discounted(gains: Sequence[float]) -> float:
     return math.fsum(gain / math.log2(rank + 2) for rank, gain in enumerate(gains))
+
+
+MOST = 3
+"""Citations of a sentence that ALCE reads; further ones are left out."""
+
+Entails: TypeAlias = Callable[[Sequence[Pair]], Sequence[bool | None]]
+"""Whether each (premise, claim) pair is an entailment, None where nobody could say; asked for many at a time."""
+Claims: TypeAlias = Callable[[str], Sequence[str]]
+"""Cuts a text into what it claims."""
+
+
+@dataclass(frozen=True, slots=True)
+class CitedSentence:
+    """A sentence of a response, and the texts of the passages it cites, in order of citation."""
+
+    text: str
+    passages: tuple[str, ...] = ()
+
+
+# By entailment: answers as ALCE reads them
+
+
+def as_sentences(text: str) -> list[str]:
+    """A long answer claims what each of its sentences says."""
+    return [text[start:end] for start, end in sentences(text, rules)]
+
+
+def as_answer_to(question: str) -> Claims:
+    """A short answer claims something together with its question only."""
+    return lambda text: [f"{question} {text.strip()}"] if text.strip() else []
+
+
+def as_list_for(question: str) -> Claims:
+    """Each piece of a list written with commas, together with the question, as ALCE has it for QAMPARI."""
+
+    def pieces(text: str) -> list[str]:
+        line = text.strip().rstrip(".").rstrip(",")
+        return [f"{question} {piece.strip()}" for piece in line.split(",") if piece.strip()]
+
+    return pieces
+
+
+def cited_sentences(
+    output: Output, passages: Mapping[str, Passage], *, claims: Claims = as_sentences, marked: bool = False
+) -> tuple[CitedSentence, ...]:
+    """Claims of an answer with what they cite; an answer that abstains cites nothing.
+
+    A segment is the unit of citation, so each of its claims cites the segment's passage. Where no segment cites, every
+    claim cites all passages of `output.cited`; or, if `marked`, the first line cites by numbers in brackets, `[1]`
+    being the first passage read. Passages are by id.
+
+    Raises:
+        UserError: a cited passage is not among `passages`.
+    """
+    by_segment = any(cited for _, cited in output.segments)
+    if marked and not by_segment:
+        return marked_sentences(first_line(output.text), _known(output.read, passages))
+    if abstains(output.text):
+        return tuple(CitedSentence(text) for text in claims(output.text))
+    if not by_segment:
+        shared = tuple(map(premise, _known(output.cited, passages)))
+        return tuple(CitedSentence(text, shared) for text in claims(output.text))
+    found = []
+    for text, cited in output.segments:
+        own = tuple(map(premise, _known([cited] if cited else [], passages)))
+        found += [CitedSentence(claim, own) for claim in claims(text)]
+    return tuple(found)
+
+
+def marked_sentences(text: str, passages: Sequence[Passage]) -> tuple[CitedSentence, ...]:
+    """Sentences of a text whose citations are numbers in brackets, `[1]` being the first passage.
+
+    A citation behind a full stop belongs to the sentence before. As in ALCE, a sentence with a number that no passage
+    has counts as one without citations.
+    """
+    bare, numbers = lifted(text)
+    spans = sentences(bare, rules)
+    cited: list[list[int]] = [[] for _ in spans]
+    for offset, number in numbers:
+        before = [at for at, (start, _) in enumerate(spans) if start < offset]
+        if spans:
+            cited[before[-1] if before else 0].append(number)
+    found = []
+    for (start, end), own in zip(spans, cited, strict=True):
+        good = all(1 <= number <= len(passages) for number in own)
+        texts = tuple(premise(passages[number - 1]) for number in own) if good else ()
+        found.append(CitedSentence(bare[start:end], texts))
+    return tuple(found)
+
+
+def premise(passage: Passage) -> str:
+    """A passage as a judge reads it: ALCE's `Title: .. ` line and the text; the text alone without a title."""
+    return f"Title: {passage.title}\n{passage.text}" if passage.title.strip() else passage.text
+
+
+def _known(ids: Sequence[str], passages: Mapping[str, Passage]) -> tuple[Passage, ...]:
+    missing = [one for one in ids if one not in passages]
+    if missing:
+        raise UserError(
+            f"the text of the cited passage {missing[0]!r} is not known; give the index of the run, or run with traces"
+        )
+    return tuple(passages[one] for one in ids)
+
+
+# Figures
+
+
+@dataclass(frozen=True, slots=True)
+class Cites:
+    """How one response cites: the share of its sentences that their citations entail, and of its citations that count.
+
+    A citation counts if it is needed or enough; a response without citations has precision 0.
+    """
+
+    recall: float
+    precision: float
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of the two."""
+        return harmonic(self.recall, self.precision)
+
+
+def cites(responses: Sequence[Sequence[CitedSentence]], entails: Entails) -> list[Cites | None]:
+    """ALCE's automatic citation evaluation, response by response.
+
+    A sentence counts as recalled if its citations together entail it. A citation is precise if its sentence is
+    recalled and it entails the sentence alone, or the others do not entail it without this one. The judge is called
+    three times, each time with all distinct pairs that have to be known by then. None for a response without sentences,
+    or with a missing verdict.
+    """
+    kept = [[CitedSentence(s.text, s.passages[:MOST]) for s in response] for response in responses]
+    cited = [sentence for response in kept for sentence in response if sentence.passages]
+    verdicts: dict[Pair, bool | None] = {}
+
+    def ask(pairs: Iterable[Pair]) -> None:
+        fresh = [pair for pair in dict.fromkeys(pairs) if pair not in verdicts]
+        if fresh:
+            verdicts.update(zip(fresh, entails(fresh), strict=True))
+
+    ask((_together(s.passages), s.text) for s in cited)
+    shared = [s for s in cited if len(s.passages) > 1 and verdicts[_together(s.passages), s.text]]
+    ask((passage, s.text) for s in shared for passage in s.passages)
+    ask(
+        (_together(_without(s.passages, passage)), s.text)
+        for s in shared
+        for passage in s.passages
+        if verdicts[passage, s.text] is False
+    )
+    return [_response(response, verdicts) for response in kept]
+
+
+def _response(response: Sequence[CitedSentence], verdicts: Mapping[Pair, bool | None]) -> Cites | None:
+    found = [_judged(sentence, verdicts) for sentence in response]
+    known = [one for one in found if one is not None]
+    if not found or len(known) < len(found):
+        return None
+    citations = sum(len(sentence.passages) for sentence in response)
+    recall = sum(recalled for recalled, _ in known) / len(response)
+    return Cites(recall, sum(precise for _, precise in known) / citations if citations else 0.0)
+
+
+def _judged(sentence: CitedSentence, verdicts: Mapping[Pair, bool | None]) -> tuple[bool, int] | None:
+    """Whether a sentence is recalled, and how many of its citations are precise; None if nobody knows."""
+    cited, claim = sentence.passages, sentence.text
+    if not cited:
+        return False, 0
+    together = verdicts[_together(cited), claim]
+    if together is None:
+        return None
+    if len(cited) == 1 or not together:
+        return together, int(together)
+    precise = 0
+    for one in cited:
+        alone = verdicts[one, claim]
+        others = verdicts[_together(_without(cited, one)), claim] if alone is False else False
+        if alone is None or others is None:
+            return None
+        precise += alone or not others
+    return True, precise
+
+
+def _without(passages: tuple[str, ...], one: str) -> tuple[str, ...]:
+    """The others; of a passage that is cited twice, the first citation is taken out, as in ALCE's code."""
+    at = passages.index(one)
+    return passages[:at] + passages[at + 1 :]
+
+
+def _together(passages: Sequence[str]) -> str:
+    return "\n".join(passages)
+
+
+def claim_recall(texts: Sequence[str], claims: Sequence[Sequence[str]], entails: Entails) -> list[float | None]:
+    """Share of the claims of a complete answer that each text entails (ALCE's measure for ELI5).
+
+    Of each text the first line is read, without citations in brackets; an empty one entails nothing. Every distinct
+    pair is asked once, all in one call. None without claims, or with a missing verdict.
+
+    Raises:
+        ValueError: not as many texts as lists of claims.
+    """
+    wanted = list(zip(map(evaluated, texts), claims, strict=True))
+    pairs = list(dict.fromkeys((text, claim) for text, own in wanted for claim in own if text))
+    verdicts = dict(zip(pairs, entails(pairs) if pairs else (), strict=True))
+    found: list[float | None] = []
+    for text, own in wanted:
+        known = [verdicts[text, claim] if text else False for claim in own]
+        found.append(None if not own or None in known else sum(map(bool, known)) / len(own))
+    return found

@@ -19,11 +19,9 @@ from retrieval.passage import Retriever
 from retrieval.reading import read_json
 from retrieval.splitting import SentenceFinder, sentences
 from selfrag.errors import UserError
-from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.alce import premise
-from selfrag.evaluation.metrics.entailment import executor_of
-from selfrag.evaluation.metrics.nli import Entailment
-from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.items import Item, Output
+from selfrag.evaluation.metrics.citations import premise
+from selfrag.evaluation.metrics.entailment import Entailment, executor_of
 from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.normalisation import abstains, without_marks
 from selfrag.intrinsics.contract import ChatPrompt, Completion, Executor, Message, Request, State

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from retrieval.passage import Passage
-from selfrag.evaluation.metrics.alce import CitedSentence, Cites
+from selfrag.evaluation.metrics.citations import CitedSentence, Cites
 from selfrag.intrinsics.chat import LabelCodec
 from selfrag.intrinsics.contract import Executor, Failed
 from selfrag.intrinsics.sentences import judged_turn

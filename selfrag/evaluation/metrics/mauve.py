@@ -16,7 +16,7 @@ import numpy as np
 from retrieval.pretrained import load
 from selfrag.errors import UserError, require
 from selfrag.evaluation.intervals import Floats
-from selfrag.evaluation.metrics.nli import batches, short_name
+from selfrag.evaluation.metrics.entailment import batches, short_name
 from selfrag.loading import load_tokenizer, resolve_model
 from selfrag.provenance import model_files
 

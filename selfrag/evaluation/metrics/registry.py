@@ -18,8 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from retrieval.checks import unknown_name
 from selfrag.errors import UserError
-from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.items import Item, Output
 
 GROUP = "selfrag.metrics"
 

@@ -20,8 +20,8 @@ from typing import Any, TypeAlias
 
 from retrieval.splitting import sentences
 from selfrag.errors import UserError
-from selfrag.evaluation.metrics.alce import premise
-from selfrag.evaluation.metrics.nli import Entailment
+from selfrag.evaluation.metrics.citations import premise
+from selfrag.evaluation.metrics.entailment import Entailment
 from selfrag.evaluation.normalisation import lifted
 from selfrag.experiments.intrinsics.flows import csv_lines, read_qrels
 from selfrag.experiments.intrinsics.subjects import Subject

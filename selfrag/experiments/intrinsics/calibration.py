@@ -9,7 +9,7 @@ from string import ascii_uppercase
 from typing import Any
 
 from selfrag.evaluation.intervals import NONE, mean
-from selfrag.evaluation.metrics.calibration import Bin, brier, calibration_error, reliability
+from selfrag.evaluation.metrics.classification import Bin, brier, calibration_error, reliability
 from selfrag.experiments.intrinsics.measures import area, published_table
 from selfrag.experiments.intrinsics.subjects import PUBLISHED, Subject, ask
 from selfrag.experiments.report_tables import Section, Table, percent, share

@@ -14,7 +14,7 @@ from retrieval.passage import Passage, Retriever
 from selfrag.decoding.answer import Answer
 from selfrag.errors import UserError, require
 from selfrag.evaluation.intervals import NONE
-from selfrag.evaluation.metrics.alce import Entails, as_sentences, premise
+from selfrag.evaluation.metrics.citations import Entails, as_sentences, premise
 from selfrag.evaluation.metrics.classification import (
     ANSWERABLE,
     UNANSWERABLE,

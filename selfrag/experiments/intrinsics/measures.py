@@ -9,8 +9,17 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from selfrag.evaluation.intervals import Estimate, mean, pooled_auc
-from selfrag.evaluation.metrics.alce import CitedSentence, Cites, Entails, cites, premise
-from selfrag.evaluation.metrics.citations import Cited, by_passage, by_sentence, pair_figures
+from selfrag.evaluation.metrics.citations import (
+    Cited,
+    CitedSentence,
+    Cites,
+    Entails,
+    by_passage,
+    by_sentence,
+    cites,
+    pair_figures,
+    premise,
+)
 from selfrag.evaluation.metrics.classification import (
     ANSWERABLE,
     FAITHFUL,

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from retrieval.atomic import write_json, write_text
 from retrieval.passage import Passage, Retriever
 from selfrag.errors import UserError, VocabularyError, require
-from selfrag.evaluation.metrics.alce import Entails
+from selfrag.evaluation.metrics.citations import Entails
 from selfrag.evaluation.metrics.entailment import load_entailment, load_grader, remembered
 from selfrag.experiments.intrinsics.calibration import UNCERTAINTY_PART, evaluate_certainty
 from selfrag.experiments.intrinsics.flows import (
@@ -324,7 +324,7 @@ def _sampled(found: Sequence[T], settings: Settings) -> list[T]:
 
 def write(settings: Settings, sections: Sequence[Section], out: Path, library: Library) -> None:
     """Write what was measured so far."""
-    from selfrag.evaluation.metrics.calibration import plot_reliability
+    from selfrag.evaluation.metrics.classification import plot_reliability
     from selfrag.provenance import commit, sha256
 
     out.mkdir(parents=True, exist_ok=True)

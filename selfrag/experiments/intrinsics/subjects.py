@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from retrieval.progress import Progress
-from selfrag.evaluation.metrics.alce import Entails
+from selfrag.evaluation.metrics.citations import Entails
 from selfrag.evaluation.metrics.entailment import executor_of
 from selfrag.evaluation.metrics.grading import Grader
 from selfrag.intrinsics.capability import Capability

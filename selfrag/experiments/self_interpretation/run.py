@@ -24,7 +24,7 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.base import Engine, serve
 from selfrag.errors import UserError
-from selfrag.evaluation.metrics.output import USAGE
+from selfrag.evaluation.items import USAGE
 from selfrag.evaluation.records import RecordFile, RunDirectory, Spent, read_manifest, read_records
 from selfrag.evaluation.runner import Model, engine_kind, on_demand
 from selfrag.experiments.self_interpretation import replies

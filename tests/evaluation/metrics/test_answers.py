@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.evaluation.items import Item
+from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.metrics.answers import (
     LISTS,
     answer_recall,
@@ -30,7 +30,6 @@ from selfrag.evaluation.metrics.answers import (
     token_f1,
 )
 from selfrag.evaluation.metrics.citations import ndcg_at, recall_at
-from selfrag.evaluation.metrics.output import Output
 from selfrag.evaluation.metrics.registry import Part, get_metric, harmonic, ratio
 from selfrag.evaluation.normalisation import abstains, contains_any, first_line, lifted, marks, normalise, without_marks
 

@@ -10,17 +10,19 @@ from hypothesis import strategies as st
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.evaluation.items import Item
-from selfrag.evaluation.metrics.alce import (
+from selfrag.evaluation.items import Item, Output
+from selfrag.evaluation.metrics.citations import (
+    Cited,
     CitedSentence,
+    by_passage,
+    by_sentence,
     cited_sentences,
     cites,
     claim_recall,
     marked_sentences,
+    pair_figures,
     premise,
 )
-from selfrag.evaluation.metrics.citations import Cited, by_passage, by_sentence, pair_figures
-from selfrag.evaluation.metrics.output import Output
 from selfrag.evaluation.metrics.registry import get_metric, ratio
 
 PASSAGES = {one.id: one for one in (Passage("p1", "Ann wrote it.", "Ann"), Passage("p2", "It rained.", ""))}

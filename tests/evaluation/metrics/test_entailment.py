@@ -24,13 +24,15 @@ from retrieval.errors import UserError
 from selfrag.evaluation.metrics.entailment import (
     GROUP,
     TASK,
+    ClassifierEntailment,
     FaithfulEntailment,
     JudgeEntailment,
     Remembered,
+    TrueEntailment,
+    batches,
     load_entailment,
 )
 from selfrag.evaluation.metrics.factscore import load_splitter
-from selfrag.evaluation.metrics.nli import ClassifierEntailment, TrueEntailment, batches
 from selfrag.intrinsics.contract import Completion, Failed, Request
 from selfrag.intrinsics.hallucination_detection import HallucinationDetection
 

@@ -12,7 +12,7 @@ from answering import Answering, writing
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.evaluation.items import Item
+from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.judging import Record, facts_judged, judge_facts
 from selfrag.evaluation.metrics.factscore import (
     NAMES,
@@ -28,7 +28,6 @@ from selfrag.evaluation.metrics.factscore import (
     read_output,
     write_input,
 )
-from selfrag.evaluation.metrics.output import Output
 from selfrag.intrinsics.contract import Completion, Failed, Request
 
 

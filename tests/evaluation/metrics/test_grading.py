@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from selfrag.evaluation.metrics.alce import CitedSentence
+from selfrag.evaluation.metrics.citations import CitedSentence
 from selfrag.evaluation.metrics.grading import Grader
 from selfrag.intrinsics.contract import Completion, Failed, Request
 from selfrag.intrinsics.state import Message, State

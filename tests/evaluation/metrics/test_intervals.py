@@ -13,23 +13,21 @@ from hypothesis import strategies as st
 from reflection_quality import auc
 from selfrag.errors import UserError
 from selfrag.evaluation.intervals import mean, pooled_auc, win_matrix
-from selfrag.evaluation.metrics.calibration import (
-    adaptive_bins,
-    brier,
-    calibration_error,
-    equal_bins,
-    plot_reliability,
-    reliability,
-)
 from selfrag.evaluation.metrics.citations import pair_figures
 from selfrag.evaluation.metrics.classification import (
     ANSWERABLE,
     HALLUCINATED,
     UNANSWERABLE,
     Outcome,
+    adaptive_bins,
+    brier,
+    calibration_error,
     classification,
     detection,
+    equal_bins,
     joint_figures,
+    plot_reliability,
+    reliability,
 )
 
 scores = st.lists(st.integers(0, 5).map(float), max_size=4)

@@ -18,7 +18,7 @@ from selfrag.decoding.requests import Generate
 from selfrag.engines.scripted import Reply
 from selfrag.evaluation.baselines import FineTuned
 from selfrag.evaluation.comparison import compare, read_runs
-from selfrag.evaluation.items import Item
+from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.judging import (
     CITATIONS,
     Judged,
@@ -32,8 +32,7 @@ from selfrag.evaluation.judging import (
     read_judged,
     write_judged,
 )
-from selfrag.evaluation.metrics.alce import as_list_for
-from selfrag.evaluation.metrics.output import Output
+from selfrag.evaluation.metrics.citations import as_list_for
 from selfrag.evaluation.runner import run
 from selfrag.evaluation.tables import csv_text, markdown
 from selfrag.evaluation.task_files import TaskFile, read_task

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from retrieval.errors import MissingExtraError, UserError
-from selfrag.evaluation.items import Item
+from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.judging import Record, judge_likeness
 from selfrag.evaluation.metrics.mauve import HiddenStates, as_alce, mauve
-from selfrag.evaluation.metrics.output import Output
 
 
 class Drawn:

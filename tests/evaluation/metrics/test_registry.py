@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.evaluation.items import Item
+from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.metrics import registry
-from selfrag.evaluation.metrics.output import Output
 from selfrag.evaluation.metrics.registry import (
     JUDGED,
     METRICS,

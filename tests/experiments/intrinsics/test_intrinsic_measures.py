@@ -15,7 +15,7 @@ from oracle import Deaf, First, Oracle
 from retrieval.passage import Passage
 from selfrag.cli.main import main
 from selfrag.errors import DecodingError, UserError
-from selfrag.evaluation.metrics.alce import Cites
+from selfrag.evaluation.metrics.citations import Cites
 from selfrag.evaluation.metrics.classification import Outcome
 from selfrag.experiments.intrinsics.calibration import evaluate_certainty
 from selfrag.experiments.intrinsics.flows import (
