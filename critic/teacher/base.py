@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 from critic.cases import Case, Labelled, digest, read_labelled
 from critic.teacher.forms import OWN, Forms
-from retrieval.checks import number, web_address, whole
+from retrieval.checks import number, whole
 from retrieval.errors import UserError
+from selfrag.engines.client import ServerConfig
 from selfrag.provenance import sha256
 
 
@@ -120,10 +119,9 @@ class Api(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointConfig:
+class EndpointConfig(ServerConfig):
     """How to reach an OpenAI-compatible endpoint, and how to ask."""
 
-    url: str  # such as `https://api.openai.com/v1`; without a path, `/v1` is added
     model: str  # name of the model there
     api: Api = Api.CHAT
     constraint: Constraint = Constraint.AUTO
@@ -131,53 +129,25 @@ class EndpointConfig:
     max_tokens: int = 200  # most tokens of an answer (the paper: 200)
     seed: int | None = None  # sent along where given
     min_coverage: float = 0.5  # of label scoring: least probability on the label set; below, an answer is set aside
-    api_key_env: str = "OPENAI_API_KEY"  # environment variable that holds the key, if one is needed
-    concurrency: int = 8  # requests under way at once
-    requests_per_minute: float | None = None  # most requests started a minute
-    timeout: float = 120.0  # seconds for one whole answer
-    connect_timeout: float = 10.0  # seconds for a connection
-    retries: int = 5  # repetitions of a request that may succeed later
-    backoff: float = 1.0  # seconds before the first repetition; doubled for each further one
-    longest_wait: float = 300.0  # seconds before a repetition, at most; an endpoint that asks for more ends the run
     forms: Forms = OWN  # what is asked
+    max_concurrency: int = field(default=8, kw_only=True)
+    read_timeout: float = field(default=120.0, kw_only=True)
+    retries: int = field(default=5, kw_only=True)
+    backoff: float = field(default=1.0, kw_only=True)
+    # seconds before a repetition, at most; an endpoint that asks for more ends the run
+    longest_wait: float = field(default=300.0, kw_only=True)
 
     def __post_init__(self) -> None:
-        parts = web_address(self.url)
-        if parts.username or parts.password or parts.query or parts.fragment:
-            raise TeacherError(
-                f"the url of {parts.hostname} holds more than an address; give it without user, password, query"
-                f" and fragment, and a key in the environment variable {self.api_key_env}"
-            )
+        ServerConfig.__post_init__(self)
         if not self.model.strip():
             raise TeacherError("the name of the model is empty; give the name that the endpoint knows")
         if self.forms.plain and self.constraint is Constraint.LOGPROBS:
             raise TeacherError("logprobs asks for letters, which prompts of a file do not offer; use free or choice")
-        whole("concurrency", self.concurrency, 1, 1024)
         whole("max_tokens", self.max_tokens, 1, 1_000_000)
-        whole("retries", self.retries, 0, 100)
         number("temperature", self.temperature, 0, 2)
         number("min_coverage", self.min_coverage, 0, 1)
-        number("timeout", self.timeout, 0, 86_400, above=True)
-        number("connect_timeout", self.connect_timeout, 0, 86_400, above=True)
-        number("backoff", self.backoff, 0, 3_600)
-        number("longest_wait", self.longest_wait, 0, 86_400)
-        if self.requests_per_minute is not None:
-            number("requests_per_minute", self.requests_per_minute, 0, 1e6, above=True)
 
     @property
     def route(self) -> str:
         """The address that requests go to."""
-        base = self.url.rstrip("/")
-        base = base if urlsplit(base).path else f"{base}/v1"
-        return f"{base}/{'chat/completions' if self.api is Api.CHAT else 'completions'}"
-
-    def key(self) -> str:
-        """The API key, or nothing.
-
-        Raises:
-            TeacherError: it cannot be sent in a header.
-        """
-        key = os.environ.get(self.api_key_env, "").strip()
-        if not key.isascii() or not key.isprintable():
-            raise TeacherError(f"the key in {self.api_key_env} holds characters that no key has; set it again")
-        return key
+        return f"{self.base}/{'chat/completions' if self.api is Api.CHAT else 'completions'}"

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import re
 import threading
-import time
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from critic.cases import Case
 from critic.teacher.base import Constraint, EndpointConfig, Outcome, Reply, TeacherError
-from critic.teacher.prompts import Answer, BadReplyError, body, bounded, read
+from critic.teacher.prompts import body, bounded, read
 from critic.teacher.run import by_bytes
 from retrieval.errors import UserError
-from selfrag.engines.http import retry_after, server_message
-
-MOST_BYTES = 1 << 20
-"""Most bytes of a reply that are read."""
-
-PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, *range(520, 530)})
-"""Statuses that may not come back when the same request is sent again."""
+from selfrag.engines.client import Client
+from selfrag.engines.client import Reply as Sent
 
 _AUTO = (Constraint.CHOICE, Constraint.SCHEMA, Constraint.FREE)
 _TRIALS = 3
@@ -41,115 +34,26 @@ _ONE_TEMPERATURE = re.compile(
 Value = TypeVar("Value")
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """How a request ended."""
+class _Hosted(Client):
+    """An endpoint that may cost money: what may pass is asked again, and what cannot be mended ends the run."""
 
-    status: int = 0  # of the last reply; 0 where there was none
-    content: bytes = b""  # of the last reply, at most `MOST_BYTES`
-    requests: int = 0  # how many times it was sent
-    reason: str = ""  # why the reply is no good; empty where there is an answer
-    answer: Answer | None = None
-    pause: float = 0.0  # seconds that the endpoint asks to wait
-    whole: bool = True  # whether the reply was read to its end
+    passing = frozenset({0, 200, 408, 409, 425, 429, 500, 502, 503, 504, *range(520, 530)})
+    most_bytes = 1 << 20
 
+    def __init__(self, config: EndpointConfig, learned: set[str]) -> None:
+        super().__init__(config, learned=learned)
+        self._settings = config
 
-class Sender:
-    """Connections to one endpoint. Use it as an async context manager, from one event loop only."""
-
-    def __init__(self, config: EndpointConfig) -> None:
-        import httpx
-
-        self._config = config
-        self._key = config.key()
-        self._interval = 60.0 / config.requests_per_minute if config.requests_per_minute else 0.0
-        self._next = 0.0  # when the next request may start
-        self._http = httpx.AsyncClient(
-            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
-            timeout=httpx.Timeout(config.timeout, connect=config.connect_timeout, pool=None),
-            limits=httpx.Limits(max_connections=config.concurrency),
-        )
-
-    async def __aenter__(self) -> Sender:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._http.aclose()
-
-    async def post(self, content: Mapping[str, Any], parse: Callable[[bytes], Answer]) -> Sent:
-        """Send a body until there is an answer, the endpoint refuses it, or the repetitions are used up.
-
-        Args:
-            content: of the request, as JSON.
-            parse: reads a reply of status 200; `BadReplyError` counts as no answer.
+    def give_up(self, reply: Sent[Any], message: str) -> None:
+        """Raise where no other request would fare better.
 
         Raises:
             TeacherError: the key is refused, there is no such route or model, the quota is used up, or the endpoint
                 asks to wait longer than `longest_wait`.
         """
-        wait, sent = self._config.backoff, Sent()
-        for attempt in range(1, self._config.retries + 2):
-            await self._turn()
-            sent = replace(await self._once(content, parse), requests=attempt)
-            # A reply that is too long is not asked for again: it would be as long, and has to be paid for.
-            if sent.answer is not None or not sent.whole or sent.status not in PASSING | {0, 200}:
-                break
-            if attempt <= self._config.retries:
-                self._next = max(self._next, time.monotonic() + sent.pause)  # nothing else starts either
-                spread = wait * random.uniform(0.8, 1.2)  # noqa: S311 - spreads repetitions, hides nothing
-                await asyncio.sleep(min(max(spread, sent.pause), self._config.longest_wait))
-                wait *= 2
-        return sent
-
-    def hidden(self, text: str) -> str:
-        """Text without the key, should an endpoint repeat it."""
-        return text.replace(self._key, "***") if self._key else text
-
-    async def _turn(self) -> None:
-        """Wait until a request may start; another one may lengthen the pause meanwhile."""
-        while (now := time.monotonic()) < self._next:
-            await asyncio.sleep(self._next - now)
-        self._next = now + self._interval
-
-    async def _once(self, content: Mapping[str, Any], parse: Callable[[bytes], Answer]) -> Sent:
-        import httpx
-
-        found, headers, status, whole = bytearray(), httpx.Headers(), 0, True
-        try:
-            async with (
-                asyncio.timeout(self._config.timeout),
-                self._http.stream("POST", self._config.route, json=content) as reply,
-            ):
-                status, headers = reply.status_code, reply.headers
-                async for part in reply.aiter_bytes():
-                    found += part
-                    if len(found) > MOST_BYTES:
-                        whole = False
-                        break
-        except (TimeoutError, httpx.TimeoutException):
-            return Sent(reason=f"no answer within {self._config.timeout:g} s")
-        except httpx.RequestError as error:
-            said = " ".join(str(error).split()) or type(error).__name__
-            return Sent(reason=self.hidden(f"no answer: {said}"))
-        received = bytes(found[:MOST_BYTES])
-        if not whole:
-            return Sent(status, received, reason=f"a reply of more than {MOST_BYTES:,} bytes", whole=False)
-        if status == 200:
-            try:
-                return Sent(status, received, answer=parse(received))
-            except BadReplyError as error:
-                return Sent(status, received, reason=str(error))
-        message = self.hidden(server_message(received))
-        pause = retry_after(headers) if status in PASSING else 0.0
-        self._give_up(status, headers, message, received, pause)
-        return Sent(status, received, reason=f"status {status}: {message}", pause=pause)
-
-    def _give_up(self, status: int, headers: Mapping[str, str], message: str, content: bytes, pause: float) -> None:
-        """Raise where no other request would fare better."""
-        config = self._config
+        config, status = self._settings, reply.status
         if status in (401, 403):
-            state = "is refused" if self._key else "is not set"
-            raise TeacherError(f"{config.url} answered {status}: the key in {config.api_key_env} {state} ({message})")
+            raise TeacherError(self.refusal(reply, message))
         if status in (404, 405):
             raise TeacherError(
                 f"{config.route} answered {status} ({message}); check the url and the model {config.model}"
@@ -159,12 +63,12 @@ class Sender:
                 f"{config.model} does not take temperature {config.temperature:g} ({message}); give --temperature 1"
             )
         if 300 <= status < 400:
-            raise TeacherError(f"{config.route} points to {headers.get('Location', 'another place')!r}; give that url")
-        if status == 402 or (status == 429 and any(code.encode() in content for code in _QUOTA)):
+            raise TeacherError(f"{config.route} points to {reply.location or 'another place'!r}; give that url")
+        if status == 402 or (status == 429 and any(code.encode() in reply.content for code in _QUOTA)):
             raise TeacherError(f"the quota of {config.url} is used up ({message}); run the same again when it is not")
-        if pause > config.longest_wait:
+        if reply.pause > config.longest_wait:
             raise TeacherError(
-                f"{config.url} asks to wait {pause:,.0f} s ({message}); run the same again later,"
+                f"{config.url} asks to wait {reply.pause:,.0f} s ({message}); run the same again later,"
                 " or give a higher --longest-wait"
             )
 
@@ -182,7 +86,7 @@ class EndpointTeacher:
         self.name = name or config.model
         self._constraint: Constraint | None = None if config.constraint is Constraint.AUTO else config.constraint
         self._in_vain = 0
-        self._new_limit_name = False
+        self._learned: set[str] = set()
 
     def identity(self) -> Mapping[str, Any]:
         """Settings that decide labels, and the fingerprint of all prompts. No key."""
@@ -198,11 +102,11 @@ class EndpointTeacher:
         source = enumerate(cases)
         settling = asyncio.Lock()
         waiting: set[asyncio.Task[tuple[int, Reply]]] = set()
-        async with Sender(self.config) as sender:
+        async with _Hosted(self.config, self._learned) as sender:
             try:
                 more = True
                 while more or waiting:
-                    while more and len(waiting) < self.config.concurrency:
+                    while more and len(waiting) < self.config.max_concurrency:
                         if (item := next(source, None)) is None:
                             more = False
                         else:
@@ -217,14 +121,14 @@ class EndpointTeacher:
                     task.cancel()
                 await asyncio.gather(*waiting, return_exceptions=True)
 
-    async def _one(self, sender: Sender, settling: asyncio.Lock, position: int, case: Case) -> tuple[int, Reply]:
+    async def _one(self, sender: _Hosted, settling: asyncio.Lock, position: int, case: Case) -> tuple[int, Reply]:
         if self._constraint is None:
             async with settling:
                 if self._constraint is None:
                     return position, await self._settle(sender, case)
         return position, await self._ask(sender, case, self._constraint)
 
-    async def _settle(self, sender: Sender, case: Case) -> Reply:
+    async def _settle(self, sender: _Hosted, case: Case) -> Reply:
         """Find the strictest constraint that the endpoint takes and obeys, by asking about one case.
 
         An endpoint that does not know a constraint refuses the request or ignores it. Where no way gives a label, the
@@ -250,13 +154,15 @@ class EndpointTeacher:
                 self._constraint = Constraint.FREE
         return total
 
-    async def _ask(self, sender: Sender, case: Case, constraint: Constraint) -> Reply:
+    async def _ask(self, sender: _Hosted, case: Case, constraint: Constraint) -> Reply:
         try:
             content = body(case, self.config, constraint)
         except UserError as error:
             return Reply(Outcome.FAILED, reason=str(error))
-        sent = await self._post(sender, content, lambda reply: read(reply, case, self.config, constraint))
-        if (answer := sent.answer) is None:
+        sent = await sender.send(
+            "POST", self.config.route, lambda: content, lambda reply: read(reply, case, self.config, constraint)
+        )
+        if (answer := sent.value) is None:
             raw = sender.hidden(bounded(sent.content.decode("utf-8", "replace")))
             outcome = Outcome.FAILED if sent.whole else Outcome.ASIDE
             asked = constraint if sent.status in _REFUSED or not sent.whole else ""
@@ -277,17 +183,6 @@ class EndpointTeacher:
             answer.distribution,
             answer.coverage,
         )
-
-    async def _post(self, sender: Sender, content: dict[str, Any], parse: Callable[[bytes], Answer]) -> Sent:
-        sent = Sent()
-        if not self._new_limit_name:
-            sent = await sender.post(content, parse)
-            if sent.status != 400 or "max_completion_tokens" not in sent.reason:
-                return sent
-            self._new_limit_name = True  # newer hosted models know the limit under this name only
-        renamed = {("max_completion_tokens" if key == "max_tokens" else key): value for key, value in content.items()}
-        again = await sender.post(renamed, parse)
-        return replace(again, requests=again.requests + sent.requests)
 
 
 def drain(values: AsyncGenerator[Value]) -> Generator[Value]:

@@ -12,6 +12,7 @@ from typing import Any
 from critic.cases import Case
 from critic.teacher.base import Api, Constraint, EndpointConfig
 from critic.teacher.forms import answers
+from selfrag.engines.client import BadReplyError
 
 TOP = 20
 """Most log-probabilities a position that endpoints give."""
@@ -24,10 +25,6 @@ _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _NEGATION = re.compile(r"\b(?:not|never|neither|nor|cannot|than|instead)\b|n['\u2019]t\b", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)*")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
-
-
-class BadReplyError(ValueError):
-    """What came back is no reply of such an endpoint; the text says what is wrong, in one line."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,23 +6,22 @@ import asyncio
 import json
 import os
 import queue
-import random
 import threading
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
-from retrieval.checks import number, web_address, whole
+from retrieval.checks import whole
 from retrieval.pretrained import load
 from retrieval.reading import read_json, user_path
 from selfrag.decoding.requests import Failed, Generate, Generated
 from selfrag.engines.base import Limits, Ticket, check_process, refusal
-from selfrag.engines.wire import COMPLETIONS, TOKENS, BadReplyError, Wire
+from selfrag.engines.client import BadReplyError, Client, Reply, ServerConfig
+from selfrag.engines.wire import COMPLETIONS, TOKENS, Wire
 from selfrag.errors import EngineError
-from selfrag.untrusted import printable
+
+T = TypeVar("T")
 
 ABORT = "/inference/v1/abort_requests"
 MODELS = "/v1/models"
@@ -31,75 +30,6 @@ MODELS = "/v1/models"
 def engine_request_id(request_id: str) -> str:
     """The name under which the server's engine knows a request, which is what its abort route wants."""
     return f"generate-tokens-{request_id}"
-
-
-LONGEST_MESSAGE = 300
-
-
-def retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds that a `Retry-After` header asks to wait, given in seconds or as a date; 0 where it says nothing."""
-    value = headers.get("Retry-After") or ""
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            moment = parsedate_to_datetime(value)
-        except ValueError:
-            return 0.0
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        seconds = (moment - datetime.now(UTC)).total_seconds()
-    return seconds if 0 < seconds < float("inf") else 0.0
-
-
-def server_message(content: bytes) -> str:
-    """The server's own words in the body of an error, in one line. Untrusted."""
-    data = _json(content)
-    match data:
-        case {"error": {"message": str(text)}} | {"error": str(text)} | {"detail": str(text)} | {"message": str(text)}:
-            pass
-        case _:
-            text = content[: 4 * LONGEST_MESSAGE].decode("utf-8", "replace")
-    return printable(" ".join(text[: 8 * LONGEST_MESSAGE].split()))[:LONGEST_MESSAGE] or "no reason given"
-
-
-def _json(content: bytes) -> Any:
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class ServerConfig:
-    """Address, timeouts and retries of a server."""
-
-    url: str  # such as `http://127.0.0.1:8000`
-    # sent as bearer token; by default what the environment variable `api_key_env` holds, if anything
-    api_key: str | None = field(default=None, repr=False, kw_only=True)
-    api_key_env: str = field(default="OPENAI_API_KEY", kw_only=True)  # name of that variable
-    max_concurrency: int = field(default=16, kw_only=True)  # requests at the server at once; more wait here
-    connect_timeout: float = field(default=10.0, kw_only=True)  # seconds for a connection
-    # seconds for a whole answer, the time in the server's queue included
-    read_timeout: float = field(default=300.0, kw_only=True)
-    # repetitions after a failed connection and after status 429, 502, 503 and 504
-    retries: int = field(default=3, kw_only=True)
-    # seconds before the first repetition; doubled for each further one
-    backoff: float = field(default=0.5, kw_only=True)
-
-    def __post_init__(self) -> None:
-        web_address(self.url)
-        whole("max_concurrency", self.max_concurrency)
-        whole("retries", self.retries, 0)
-        number("connect_timeout", self.connect_timeout, above=True)
-        number("read_timeout", self.read_timeout, above=True)
-        number("backoff", self.backoff)
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """HTTP headers of every request."""
-        key = self.api_key or os.environ.get(self.api_key_env)
-        return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,72 +92,23 @@ def _vocab_size(config: HTTPConfig, served_name: str) -> int:
     return size
 
 
-PASSING = (429, 502, 503, 504)
-"""Statuses that may not come back when the same request is sent again."""
-
-LONGEST_WAIT = 30.0
-"""Seconds between two attempts, at most."""
-
-
-async def patiently(send: Callable[[], Awaitable[Any]], config: ServerConfig, hint: str) -> Any:
-    """Send a request, with retries for failed connections and busy servers. The request must be safe to repeat.
-
-    Args:
-        send: posts the request and returns the response.
-        config: timeouts and retries.
-        hint: what to do where there is no server.
-
-    Raises:
-        EngineError: no connection after all retries, or the API key is refused.
-        httpx.ReadTimeout: the server took the request and did not answer in time.
-    """
-    import httpx
-
-    wait = config.backoff
-    for left in reversed(range(config.retries + 1)):
-        pause = wait * random.uniform(0.8, 1.2)  # noqa: S311 - spreads repetitions, hides nothing
-        wait = min(2 * wait, LONGEST_WAIT)
-        try:
-            reply = await send()
-        except httpx.ReadTimeout:
-            raise
-        except httpx.TransportError as error:
-            if not left:
-                reason = " ".join(str(error).split()) or type(error).__name__
-                raise EngineError(
-                    f"no server at {config.url} after {config.retries + 1} attempts ({reason}); {hint}"
-                ) from error
-        else:
-            if reply.status_code == 401:
-                raise EngineError(f"{config.url} refused the API key; set {config.api_key_env} or pass api_key=")
-            if reply.status_code not in PASSING or not left:
-                return reply
-            pause = max(pause, min(retry_after(reply.headers), LONGEST_WAIT))
-        await asyncio.sleep(pause)
-    raise AssertionError("unreachable: the last turn returns or raises")
-
-
 HINT = "start it with `vllm serve MODEL` or correct the URL"
 
+PATIENCE = 30.0
+"""Seconds for a first answer, at most."""
 
-class Client:
-    """Connections to one server. Use it from one event loop only."""
+
+class _Server(Client):
+    """A `vllm serve`."""
 
     model: str  # served name of the base model; known after `discover`
     wire: Wire  # the route that serves requests; known after `discover`
     limits: Limits  # of the server; known after `discover`
 
     def __init__(self, config: HTTPConfig) -> None:
-        import httpx
-
-        self._config = config
+        super().__init__(config, HINT)
+        self._settings = config
         self._slots = asyncio.Semaphore(config.max_concurrency)
-        self._http = httpx.AsyncClient(
-            base_url=config.url.rstrip("/"),
-            headers=config.headers,
-            timeout=httpx.Timeout(config.read_timeout, connect=config.connect_timeout, pool=None),
-            limits=httpx.Limits(max_connections=config.max_concurrency + 2),
-        )
 
     async def discover(self) -> None:
         """Ask the server what it serves, and whether it has the route this engine needs.
@@ -235,39 +116,30 @@ class Client:
         Raises:
             EngineError: unreachable, not a suitable server, or not the wanted model.
         """
-        reply = await self._probe("GET", MODELS)
-        try:
-            listing = reply.json() if reply.status_code == 200 else None
-        except ValueError:
-            listing = None
-        if not isinstance(listing, dict):
-            raise EngineError(f"{self._config.url}{MODELS} answered {reply.status_code}; is it a vllm serve?")
-        self.model, self.limits = served(listing, self._config)
-        if (await self._probe("POST", ABORT, {"request_ids": []})).status_code == 200:
+        url = self._config.url
+        listing = await self._probe("GET", MODELS, None, _object)
+        if listing.value is None:
+            raise EngineError(f"{url}{MODELS} answered {listing.status}; is it a vllm serve?")
+        self.model, self.limits = served(listing.value, self._settings)
+        if (await self._probe("POST", ABORT, {"request_ids": []}, bytes)).status == 200:
             self.wire = TOKENS
             return
         trial = Generate((1,), 1, watch_ids=(0, 1))
-        reply = await self._probe("POST", COMPLETIONS.route, COMPLETIONS.body(trial, self.model, "trial", 2))
-        try:
-            COMPLETIONS.parse(reply.content, trial)
-        except BadReplyError as error:
-            said = server_message(reply.content) if reply.status_code != 200 else error
+        body = COMPLETIONS.body(trial, self.model, "trial", 2)
+        reply = await self._probe("POST", COMPLETIONS.route, body, lambda content: COMPLETIONS.parse(content, trial))
+        if reply.reason:
             raise EngineError(
-                f"{self._config.url} has no {TOKENS.route}, and its {COMPLETIONS.route} gives no log-probabilities of "
-                f"token ids ({reply.status_code}: {said}); serve the model with vLLM 0.32 or later"
-            ) from None
+                f"{url} has no {TOKENS.route}, and its {COMPLETIONS.route} gives no log-probabilities of token ids"
+                f" ({reply.reason}); serve the model with vLLM 0.32 or later"
+            )
         self.wire = COMPLETIONS
 
-    async def _probe(self, method: str, path: str, content: Any = None) -> Any:
-        import httpx
-
-        seconds = min(self._config.read_timeout, LONGEST_WAIT)
-        try:
-            return await self._patiently(lambda: self._http.request(method, path, json=content, timeout=seconds))
-        except httpx.ReadTimeout:
-            raise EngineError(
-                f"no answer from {self._config.url}{path} within {seconds:g} s; is it overloaded?"
-            ) from None
+    async def _probe(self, method: str, route: str, content: Any, parse: Callable[[bytes], T]) -> Reply[T]:
+        seconds = min(self._config.read_timeout, PATIENCE)
+        reply = await self.send(method, self._address(route), lambda: content, parse, seconds)
+        if not reply.status:
+            raise EngineError(f"{self._address(route)}: {reply.reason}; is it overloaded?")
+        return reply
 
     async def generate(self, request: Generate, ids: Callable[[], str]) -> Generated | Failed:
         """Serve one request when a slot is free.
@@ -279,29 +151,20 @@ class Client:
         Raises:
             EngineError: the server cannot be reached any more, or refuses the API key.
         """
-        import httpx
-
         model, sent = request.adapter or self.model, ""
 
-        def send() -> Awaitable[Any]:
+        def body() -> dict[str, Any]:
             nonlocal sent
             sent = ids()
-            return self._http.post(
-                self.wire.route, json=self.wire.body(request, model, sent, self.limits.max_model_len)
-            )
+            return self.wire.body(request, model, sent, self.limits.max_model_len)
 
         async with self._slots:
-            try:
-                reply = await self._patiently(send)
-            except httpx.ReadTimeout:
+            reply = await self.send(
+                "POST", self._address(self.wire.route), body, lambda content: self.wire.parse(content, request)
+            )
+            if not reply.status:
                 await self.abort([sent])
-                return Failed(f"no answer from {self._config.url} within {self._config.read_timeout:g} s")
-        if reply.status_code != 200:
-            return Failed(f"{self._config.url} answered {reply.status_code}: {server_message(reply.content)}")
-        try:
-            return self.wire.parse(reply.content, request)
-        except BadReplyError as error:
-            return Failed(f"{self._config.url}: {error}")
+        return reply.value or Failed(f"{self._config.url}: {reply.reason}")
 
     async def abort(self, request_ids: Sequence[str]) -> None:
         """Ask the server to stop a request, and ignore whether it does. Completions end with their connection."""
@@ -309,21 +172,25 @@ class Client:
 
         if self.wire is not TOKENS:
             return
+        names = [engine_request_id(request_id) for request_id in request_ids]
         try:
-            await self._http.post(ABORT, json={"request_ids": [engine_request_id(i) for i in request_ids]}, timeout=5.0)
+            await self._http.post(self._address(ABORT), json={"request_ids": names}, timeout=5.0)
         except httpx.HTTPError:
             return
 
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._http.aclose()
-
-    async def _patiently(self, send: Callable[[], Awaitable[Any]]) -> Any:
-        """Greedy requests may be repeated without harm; see `patiently`."""
-        return await patiently(send, self._config, HINT)
+    def _address(self, route: str) -> str:
+        return f"{self._config.url.rstrip('/')}{route}"
 
 
-T = TypeVar("T")
+def _object(content: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise BadReplyError("no JSON object")
+    return value
+
 
 WAIT = 0.01
 """Seconds that `step` waits for a first result; short, so that new requests of other threads are noticed."""
@@ -430,8 +297,8 @@ class HTTPEngine:
 
     # From here on: on the loop's thread.
 
-    async def _open(self, config: HTTPConfig) -> Client:
-        return Client(config)
+    async def _open(self, config: HTTPConfig) -> _Server:
+        return _Server(config)
 
     def _start(self, ticket: Ticket, request: Generate) -> None:
         self._tasks[ticket] = self._loop.create_task(self._serve(ticket, request))

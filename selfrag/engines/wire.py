@@ -14,14 +14,11 @@ from typing import Any
 import numpy as np
 
 from selfrag.decoding.requests import Generate, Generated
+from selfrag.engines.client import BadReplyError
 from selfrag.engines.vllm import finish
 
 NO_VALUE = -9999.0
 """What vLLM writes in JSON for a log-probability of minus infinity."""
-
-
-class BadReplyError(ValueError):
-    """A reply that does not hold what was asked for; the text says what is wrong, in one line."""
 
 
 def _sampling(request: Generate, max_model_len: int) -> dict[str, Any]:

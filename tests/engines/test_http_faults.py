@@ -151,10 +151,10 @@ def test_good_answers_and_adapters_by_name(engine, server):
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        (20, "answered 400: bad luck"),
-        (21, "answered 500: bad luck"),
-        (22, "answered 503: bad luck"),
-        (23, "answered 404: bad luck"),
+        (20, "status 400: bad luck"),
+        (21, "status 500: bad luck"),
+        (22, "status 503: bad luck"),
+        (23, "status 404: bad luck"),
         (GARBAGE, "not JSON"),
         (UNWATCHED, "no log-probability of token id 8 at position 0"),
     ],
@@ -183,7 +183,7 @@ def test_silence_fails_that_request_and_aborts_it_at_the_server(server):
     silent, fine = serve(engine, [ask(SILENT), ask(3)])
     assert isinstance(fine, Generated)
     assert isinstance(silent, Failed)
-    assert silent.reason == f"no answer from {server.url} within 0.5 s"
+    assert silent.reason == f"{server.url}: no answer within 0.5 s"
     assert server.seen[SILENT] == 1
     assert server.aborted[0].startswith("generate-tokens-")
     assert server.aborted[0].removeprefix("generate-tokens-") in server.ids
@@ -262,7 +262,7 @@ def test_no_server_at_all():
 def test_api_key_from_argument_and_environment(server, monkeypatch):
     server.key = "secret"
     monkeypatch.delenv("VLLM_API_KEY", raising=False)
-    with pytest.raises(EngineError, match="refused the API key; set VLLM_API_KEY or pass api_key="):
+    with pytest.raises(EngineError, match=r"answered 401: the key in VLLM_API_KEY is not set \(Unauthorized\)"):
         load(server)
     load(server, api_key="secret").close()
     monkeypatch.setenv("MY_KEY", "secret")
@@ -272,7 +272,7 @@ def test_api_key_from_argument_and_environment(server, monkeypatch):
 
 def test_a_server_that_hangs(server):
     server.delay = 2.0
-    with pytest.raises(EngineError, match=r"no answer from http://.*/v1/models within 0\.3 s"):
+    with pytest.raises(EngineError, match=r"http://.*/v1/models: no answer within 0\.3 s"):
         load(server, read_timeout=0.3)
 
 
@@ -280,7 +280,7 @@ def test_a_server_that_hangs(server):
 def test_a_server_without_the_route(server, refusal):
     """vLLM 0.32 answers 403 unless it was started with --enable-scale-out; other servers know neither route."""
     server.refusal = refusal
-    with pytest.raises(EngineError, match=rf"gives no log-probabilities of token ids \({refusal[0]}: "):
+    with pytest.raises(EngineError, match=rf"gives no log-probabilities of token ids \(status {refusal[0]}: "):
         load(server)
 
 

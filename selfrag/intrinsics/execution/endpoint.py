@@ -18,12 +18,10 @@ from enum import StrEnum
 from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
-from retrieval.checks import web_address, whole
+from retrieval.checks import whole
 from selfrag.decoding.requests import Form
-from selfrag.engines.http import ServerConfig, patiently, server_message
-from selfrag.engines.wire import BadReplyError
+from selfrag.engines.client import BadReplyError, Client, ServerConfig
 from selfrag.errors import EngineError
 from selfrag.intrinsics.contract import (
     ChatPrompt,
@@ -57,17 +55,10 @@ class EndpointConfig(ServerConfig):
     top_logprobs: int = 20  # most alternatives that the endpoint returns a token; 0 if it returns none
 
     def __post_init__(self) -> None:
-        web_address(self.url, "http://127.0.0.1:8000/v1")
         ServerConfig.__post_init__(self)
         if not self.model.strip():
             raise EngineError("the name of the model is empty; give the name that the endpoint knows")
         whole("top_logprobs", self.top_logprobs, 0, 20)
-
-    @property
-    def base(self) -> str:
-        """Address before the routes."""
-        bare = self.url.rstrip("/")
-        return bare if urlsplit(bare).path else f"{bare}/v1"
 
 
 CHAT, TEXT = "/chat/completions", "/completions"
@@ -329,7 +320,7 @@ class EndpointExecutor:
     def __init__(self, config: EndpointConfig) -> None:
         self.config = config
         self.constraint_mode = config.constraint_mode
-        self._limit_name = "max_tokens"
+        self._learned: set[str] = set()
 
     def run(self, requests: Sequence[Request]) -> list[Completion | Failed]:
         """See `Executor.run`. Requests and slots are sent side by side."""
@@ -339,11 +330,7 @@ class EndpointExecutor:
         """Nothing is held."""
 
     async def _run(self, requests: Sequence[Request]) -> list[Completion | Failed]:
-        import httpx
-
-        timeout = httpx.Timeout(self.config.read_timeout, connect=self.config.connect_timeout, pool=None)
-        limits = httpx.Limits(max_connections=self.config.max_concurrency)
-        async with httpx.AsyncClient(headers=self.config.headers, timeout=timeout, limits=limits) as client:
+        async with Client(self.config, HINT, self._learned) as client:
             connection = _Connection(self, client)
             return list(await asyncio.gather(*(connection.request(request) for request in requests)))
 
@@ -351,7 +338,7 @@ class EndpointExecutor:
 class _Connection:
     """The calls of one `run`."""
 
-    def __init__(self, owner: EndpointExecutor, client: Any) -> None:
+    def __init__(self, owner: EndpointExecutor, client: Client) -> None:
         self._owner, self._client = owner, client
         self._slots = asyncio.Semaphore(owner.config.max_concurrency)
         self._settling = asyncio.Lock()
@@ -415,32 +402,13 @@ class _Connection:
 
     async def _send(self, call: Call, constraint_mode: ConstraintMode) -> tuple[Completion | Failed, int]:
         """What came back, and the status; 0 for none."""
-        import httpx
-
-        config, owner = self._owner.config, self._owner
+        config = self._owner.config
         content = body(call, config.model, constraint_mode)
         async with self._slots:
-            for _ in range(2):
-                content[owner._limit_name] = content.pop("max_tokens", call.max_tokens)
-                sending = dict(content)
-                try:
-                    reply = await patiently(
-                        lambda sending=sending: self._client.post(f"{config.base}{call.route}", json=sending),  # type: ignore[misc]
-                        config,
-                        HINT,
-                    )
-                except httpx.ReadTimeout:
-                    return Failed(f"no answer from {config.url} within {config.read_timeout:g} s"), 0
-                said = "" if reply.status_code == 200 else server_message(reply.content)
-                if reply.status_code != 400 or "max_completion_tokens" not in said or "max_tokens" not in content:
-                    break
-                owner._limit_name = "max_completion_tokens"  # newer hosted models know the limit under this name only
-        if reply.status_code != 200:
-            return Failed(f"{config.url} answered {reply.status_code}: {said}"), reply.status_code
-        try:
-            return parse(reply.content, call), 200
-        except BadReplyError as error:
-            return Failed(f"{config.url}: {error}"), 200
+            reply = await self._client.send(
+                "POST", f"{config.base}{call.route}", lambda: content, lambda received: parse(received, call)
+            )
+        return reply.value or Failed(f"{config.url}: {reply.reason}"), reply.status
 
 
 def _followed(completion: Completion, call: Call, constraint_mode: ConstraintMode) -> bool:

@@ -14,7 +14,7 @@ from critic.teacher.base import Api, Constraint, EndpointConfig, Outcome, Teache
 from critic.teacher.endpoint import EndpointTeacher
 from retrieval.errors import UserError
 
-FAST = {"backoff": 0.01, "retries": 2, "timeout": 30.0}
+FAST = {"backoff": 0.01, "retries": 2, "read_timeout": 30.0}
 
 
 def teacher(server, **options):
@@ -77,14 +77,14 @@ def test_auto_takes_the_strictest_constraint_that_is_obeyed(server, knows, settl
 
 def test_auto_asks_one_case_alone_until_a_constraint_is_settled(server) -> None:
     server.knows, server.delay = set(), 0.02
-    ask(teacher(server, concurrency=8), questions(8))
+    ask(teacher(server, max_concurrency=8), questions(8))
     first = [body for body in server.bodies if "structured_outputs" in body or "response_format" in body]
     assert len(first) == 2
 
 
 def test_a_case_that_every_constraint_fails_on_is_not_taken_for_the_endpoint(server) -> None:
     replies = ask(
-        teacher(server, constraint=Constraint.AUTO, concurrency=1), [*questions(1, fault="!400"), *questions(3)]
+        teacher(server, constraint=Constraint.AUTO, max_concurrency=1), [*questions(1, fault="!400"), *questions(3)]
     )
     assert [reply.outcome for reply in replies] == [Outcome.FAILED] + [Outcome.LABELLED] * 3
     assert {reply.constraint for reply in replies[1:]} == {Constraint.CHOICE}
@@ -93,13 +93,13 @@ def test_a_case_that_every_constraint_fails_on_is_not_taken_for_the_endpoint(ser
 
 def test_one_odd_case_does_not_settle_for_answers_in_words(server) -> None:
     rows = [*questions(1, fault="!refused"), *questions(2)]
-    replies = ask(teacher(server, concurrency=1), rows)
+    replies = ask(teacher(server, max_concurrency=1), rows)
     assert (replies[0].outcome, replies[0].requests) == (Outcome.ASIDE, 3)
     assert {reply.constraint for reply in replies[1:]} == {Constraint.CHOICE}
 
 
 def test_an_endpoint_that_never_gives_a_label_is_not_asked_thrice_for_ever(server) -> None:
-    replies = ask(teacher(server, concurrency=1), questions(6, fault="!off_set"))
+    replies = ask(teacher(server, max_concurrency=1), questions(6, fault="!off_set"))
     assert [reply.requests for reply in replies] == [3, 3, 3, 1, 1, 1]
     assert {reply.outcome for reply in replies} == {Outcome.ASIDE}
 
@@ -195,7 +195,7 @@ def test_a_passing_fault_is_asked_again(server, fault) -> None:
     ],
 )
 def test_a_lasting_fault_is_one_clear_line_and_no_label(server, fault, reason) -> None:
-    reply = faulty(fault, server, retries=1, timeout=0.5)
+    reply = faulty(fault, server, retries=1, read_timeout=0.5)
     assert (reply.outcome, reply.label, reply.requests) == (Outcome.FAILED, None, 2)
     assert reason in reply.reason
     assert reply.reason.isprintable() or "\ufffd" in reply.reason
@@ -205,7 +205,7 @@ def test_a_lasting_fault_is_one_clear_line_and_no_label(server, fault, reason) -
 def test_retry_after_is_honoured_by_all(server) -> None:
     started = time.monotonic()
     rows = [*questions(1, fault="!once_429"), *questions(3)]
-    replies = ask(teacher(server, constraint=Constraint.FREE, concurrency=1), rows)
+    replies = ask(teacher(server, constraint=Constraint.FREE, max_concurrency=1), rows)
     assert time.monotonic() - started >= 0.3
     gaps = [later - earlier for earlier, later in zip(server.started, server.started[1:], strict=False)]
     assert gaps[0] >= 0.29
@@ -247,7 +247,7 @@ def test_what_has_arrived_comes_out_before_the_run_ends(server) -> None:
     rows = [*questions(5), *questions(1, fault="!402")]
     found = []
     with pytest.raises(TeacherError, match="quota"):
-        found.extend(teacher(server, constraint=Constraint.CHOICE, concurrency=1).label(row.case for row in rows))
+        found.extend(teacher(server, constraint=Constraint.CHOICE, max_concurrency=1).label(row.case for row in rows))
     assert [position for position, _ in found] == [0, 1, 2, 3, 4]
 
 
@@ -266,7 +266,7 @@ def test_the_key_comes_from_the_environment_and_is_never_repeated(server, monkey
 
 def test_concurrency_is_used_and_bounded(server) -> None:
     server.delay = 0.05
-    ask(teacher(server, concurrency=3, constraint=Constraint.CHOICE), questions(12))
+    ask(teacher(server, max_concurrency=3, constraint=Constraint.CHOICE), questions(12))
     assert server.most == 3
 
 
@@ -277,10 +277,10 @@ def test_the_rate_is_kept(server) -> None:
 
 def test_the_new_name_of_the_limit_is_used_where_it_is_demanded(server) -> None:
     server.new_limit_name = True
-    replies = ask(teacher(server, constraint=Constraint.CHOICE, concurrency=1), questions(3))
+    replies = ask(teacher(server, constraint=Constraint.CHOICE, max_concurrency=1), questions(3))
     assert [reply.requests for reply in replies] == [2, 1, 1]
     server.delay = 0.05  # so that several requests are refused before the first is sent again
-    replies += ask(teacher(server, constraint=Constraint.CHOICE, concurrency=3), questions(3))
+    replies += ask(teacher(server, constraint=Constraint.CHOICE, max_concurrency=3), questions(3))
     assert {reply.outcome for reply in replies} == {Outcome.LABELLED}
 
 
@@ -300,7 +300,7 @@ def test_cases_are_taken_as_slots_get_free(server) -> None:
             taken += 1
             yield row.case
 
-    arriving = teacher(server, concurrency=2, constraint=Constraint.CHOICE).label(cases())
+    arriving = teacher(server, max_concurrency=2, constraint=Constraint.CHOICE).label(cases())
     server.delay = 0.2
     next(arriving)
     arriving.close()
@@ -323,8 +323,8 @@ def test_inside_a_running_event_loop(server) -> None:
         ({"url": "https://user:hunter2@host/v1"}, "without user, password"),
         ({"url": "https://host/v1?api-key=hunter2"}, "without user, password"),
         ({"model": " "}, "name of the model is empty"),
-        ({"concurrency": 0}, "concurrency=0: give a whole number from 1"),
-        ({"timeout": float("nan")}, "timeout=nan"),
+        ({"max_concurrency": 0}, "max_concurrency=0: give a whole number of at least 1"),
+        ({"read_timeout": float("nan")}, "read_timeout=nan"),
         ({"requests_per_minute": 0}, "requests_per_minute=0"),
         ({"requests_per_minute": -1}, "requests_per_minute=-1"),
         ({"temperature": -0.1}, "temperature=-0.1"),

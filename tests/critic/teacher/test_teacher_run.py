@@ -34,7 +34,7 @@ def teacher(server, **options):
 def test_defect_31_as_many_rows_come_out_as_went_in(server, tmp_path, count) -> None:
     """Official code: a last partial batch is computed and not saved."""
     rows = questions(count)
-    outcomes = label_questions(rows, teacher(server, concurrency=4), tmp_path / "out")
+    outcomes = label_questions(rows, teacher(server, max_concurrency=4), tmp_path / "out")
     assert [row.id for row in outcomes.rows] == [row.id for row in rows]
     assert [row.id for row in read_labelled(tmp_path / "out" / "labelled.jsonl")] == [row.id for row in rows]
     assert outcomes.requests == count
@@ -69,7 +69,7 @@ def test_a_dead_endpoint_ends_the_run_and_keeps_what_there_is(server, tmp_path) 
     with pytest.raises(
         TeacherError, match=rf"no answer {PATIENCE} times in a row .*503.* 3 answers are kept, run the same"
     ):
-        label_questions(rows, teacher(server, concurrency=1), tmp_path / "out")
+        label_questions(rows, teacher(server, max_concurrency=1), tmp_path / "out")
     with Journal(tmp_path / "out" / "journal.jsonl", teacher(server).identity()) as journal:
         assert [journal.reply(row).label is not None for row in rows[:3]] == [True] * 3
 
@@ -78,9 +78,9 @@ def test_questions_that_never_get_an_answer_do_not_keep_later_runs_from_the_othe
     """Too long for the endpoint, say: as many as end a run, all before the rest."""
     rows = [*(replace(row, id=f"bad{row.id}") for row in questions(PATIENCE, fault="!400")), *questions(3)]
     with pytest.raises(TeacherError, match=rf"no answer {PATIENCE} times in a row"):
-        label_questions(rows, teacher(server, concurrency=1), tmp_path / "out")
+        label_questions(rows, teacher(server, max_concurrency=1), tmp_path / "out")
     for _ in range(2):
-        outcomes = label_questions(rows, teacher(server, concurrency=1), tmp_path / "out")
+        outcomes = label_questions(rows, teacher(server, max_concurrency=1), tmp_path / "out")
         assert (len(outcomes.rows), len(outcomes.failed)) == (3, PATIENCE)
 
 
@@ -106,7 +106,7 @@ def test_the_same_rows_whatever_the_order_of_arrival(server, tmp_path) -> None:
     for concurrency in (1, 3, 16):
         server.delay = 0.01 * concurrency
         out = tmp_path / str(concurrency)
-        outcomes = label_questions(questions(60), teacher(server, concurrency=concurrency), out, limits=limits)
+        outcomes = label_questions(questions(60), teacher(server, max_concurrency=concurrency), out, limits=limits)
         assert outcomes.failed == []
         found.append(outcomes.rows)
     assert found[0] == found[1] == found[2]
@@ -116,18 +116,18 @@ def test_a_question_lost_under_way_is_asked_again_though_later_ones_filled_the_t
     """Killed with an early question under way: the rows must be those of a run that was not killed."""
     limits = Limits(Targets.parse(["IsRel/Relevant=2", "IsRel/Irrelevant=2"]))
     rows = questions(40)
-    whole = label_questions(rows, teacher(server, concurrency=1), tmp_path / "whole", limits=limits)
+    whole = label_questions(rows, teacher(server, max_concurrency=1), tmp_path / "whole", limits=limits)
     lost = whole.rows[0].id
     (tmp_path / "killed").mkdir()
     journal = (tmp_path / "whole" / "journal.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "killed" / "journal.jsonl").write_text("".join(line for line in journal if f'"{lost}"' not in line))
-    again = label_questions(rows, teacher(server, concurrency=1), tmp_path / "killed", limits=limits)
+    again = label_questions(rows, teacher(server, max_concurrency=1), tmp_path / "killed", limits=limits)
     assert again.rows == whole.rows
 
 
 def test_money_stops_the_asking(server, tmp_path) -> None:
     limits = Limits(prices=Prices(1e4, 0.0), most_cost=5.0)  # 100 tokens a request: 1.0 each
-    outcomes = label_questions(questions(20), teacher(server, concurrency=1), tmp_path / "out", limits=limits)
+    outcomes = label_questions(questions(20), teacher(server, max_concurrency=1), tmp_path / "out", limits=limits)
     assert outcomes.cost in (5.0, 6.0)  # what is under way when the limit is reached is still paid for
     assert (len(outcomes.rows), outcomes.not_asked) == (outcomes.cost, 20 - outcomes.cost)
 

@@ -1,0 +1,290 @@
+"""The client of every OpenAI-compatible server: repetitions, pace, time limits, and keys that are never printed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Generic, Self, TypeVar
+from urllib.parse import urlsplit
+
+from retrieval.checks import number, web_address, whole
+from selfrag.errors import EngineError
+from selfrag.untrusted import printable
+
+LONGEST_MESSAGE = 300
+"""Characters of a server's own words that are repeated, at most."""
+
+T = TypeVar("T")
+
+
+class BadReplyError(ValueError):
+    """A reply that does not hold what was asked for; the text says what is wrong, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """Address, key, time limits and repetitions of a server."""
+
+    url: str  # such as `http://127.0.0.1:8000`
+    # sent as bearer token; by default what the environment variable `api_key_env` holds, if anything
+    api_key: str | None = field(default=None, repr=False, kw_only=True)
+    api_key_env: str = field(default="OPENAI_API_KEY", kw_only=True)  # name of that variable
+    max_concurrency: int = field(default=16, kw_only=True)  # requests at the server at once; more wait here
+    requests_per_minute: float | None = field(default=None, kw_only=True)  # most requests started a minute
+    connect_timeout: float = field(default=10.0, kw_only=True)  # seconds for a connection
+    # seconds for a whole answer, the time in the server's queue included
+    read_timeout: float = field(default=300.0, kw_only=True)
+    retries: int = field(default=3, kw_only=True)  # repetitions of a request that may succeed later
+    # seconds before the first repetition; doubled for each further one
+    backoff: float = field(default=0.5, kw_only=True)
+    longest_wait: float = field(default=30.0, kw_only=True)  # seconds before a repetition, at most
+
+    def __post_init__(self) -> None:
+        parts = web_address(self.url)
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise EngineError(
+                f"the url of {parts.hostname} holds more than an address; give it without user, password, query"
+                f" and fragment, and a key in the environment variable {self.api_key_env}"
+            )
+        whole("max_concurrency", self.max_concurrency)
+        whole("retries", self.retries, 0, 100)
+        number("connect_timeout", self.connect_timeout, 0, 86_400, above=True)
+        number("read_timeout", self.read_timeout, 0, 86_400, above=True)
+        number("backoff", self.backoff, 0, 3_600)
+        number("longest_wait", self.longest_wait, 0, 86_400)
+        if self.requests_per_minute is not None:
+            number("requests_per_minute", self.requests_per_minute, 0, 1e6, above=True)
+
+    @property
+    def base(self) -> str:
+        """Address before the routes of OpenAI; `/v1` where `url` has no path."""
+        bare = self.url.rstrip("/")
+        return bare if urlsplit(bare).path else f"{bare}/v1"
+
+    def key(self) -> str:
+        """The API key, or nothing.
+
+        Raises:
+            EngineError: it cannot be sent in a header.
+        """
+        key = (self.api_key or os.environ.get(self.api_key_env, "")).strip()
+        if not key.isascii() or not key.isprintable():
+            raise EngineError(f"the key in {self.key_source} holds characters that no key has; set it again")
+        return key
+
+    @property
+    def key_source(self) -> str:
+        """Where the key comes from, for messages."""
+        return "api_key" if self.api_key else self.api_key_env
+
+
+@dataclass(frozen=True, slots=True)
+class Reply(Generic[T]):
+    """How a request ended."""
+
+    status: int = 0  # of the last reply; 0 where there was none
+    content: bytes = b""  # of the last reply, at most `Client.most_bytes`
+    value: T | None = None  # what was read from the reply
+    reason: str = ""  # why there is no value, in one line; empty where there is one
+    requests: int = 0  # how many times it was sent
+    pause: float = 0.0  # seconds that the server asks to wait
+    location: str = ""  # where the server points to instead
+    connected: bool = True  # whether the connection held until the end
+    whole: bool = True  # whether the reply was read to its end
+
+
+class Client:
+    """Connections to one server. Use it as an async context manager, from one event loop only.
+
+    Requests must be safe to repeat: greedy ones are, and a label may be asked for twice.
+
+    Args:
+        config: address, time limits and repetitions.
+        hint: what to do where there is no server, which then is an error; without it, `send` returns what happened.
+        learned: names of request fields that earlier clients of this server found out; grows.
+    """
+
+    passing = frozenset({429, 502, 503, 504})
+    """What may not come back when the request is sent again; 0 stands for no answer in time, 200 for an unreadable."""
+
+    most_bytes = 1 << 28
+    """Bytes of a reply that are read, at most."""
+
+    def __init__(self, config: ServerConfig, hint: str = "", learned: set[str] | None = None) -> None:
+        import httpx
+
+        self._config = config
+        self._hint = hint
+        self._learned: set[str] = set() if learned is None else learned
+        self._key = config.key()
+        self._interval = 60.0 / config.requests_per_minute if config.requests_per_minute else 0.0
+        self._next = 0.0  # when the next request may start
+        self._http = httpx.AsyncClient(
+            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+            timeout=httpx.Timeout(None, connect=config.connect_timeout),
+            limits=httpx.Limits(max_connections=config.max_concurrency + 2),
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def send(
+        self,
+        method: str,
+        address: str,
+        body: Callable[[], Mapping[str, Any] | None],
+        parse: Callable[[bytes], T],
+        seconds: float | None = None,
+    ) -> Reply[T]:
+        """Send a request until there is an answer, the server refuses it, or the repetitions are used up.
+
+        Args:
+            method: of HTTP.
+            address: whole, with its route.
+            body: makes the JSON to send; called once for every time the request is sent.
+            parse: reads a reply of status 200; `BadReplyError` says why it cannot.
+            seconds: for one whole answer; `read_timeout` by default.
+
+        Raises:
+            EngineError: the key is refused, or there is no server and the client has a hint.
+        """
+        config, wait, requests, tries = self._config, self._config.backoff, 0, 0
+        while True:
+            await self._turn()
+            content = self._renamed(body())
+            reply = await self._once(method, address, content, parse, seconds or config.read_timeout)
+            requests += 1
+            if self._learns(reply, content):
+                continue
+            tries += 1
+            # A reply that is too long is not asked for again: it would be as long, and has to be paid for.
+            again = reply.reason and reply.whole and (not reply.connected or reply.status in self.passing)
+            if not again or tries > config.retries:
+                break
+            pause = min(reply.pause, config.longest_wait)
+            self._next = max(self._next, time.monotonic() + pause)  # nothing else starts either
+            spread = wait * random.uniform(0.8, 1.2)  # noqa: S311 - spreads repetitions, hides nothing
+            await asyncio.sleep(min(max(spread, pause), config.longest_wait))
+            wait *= 2
+        if self._hint and not reply.connected:
+            raise EngineError(f"no server at {config.url} after {tries} attempts ({reply.reason}); {self._hint}")
+        return replace(reply, requests=requests)
+
+    def give_up(self, reply: Reply[Any], message: str) -> None:
+        """Raise where no other request would fare better.
+
+        Args:
+            reply: of another status than 200.
+            message: the server's own words.
+        """
+        if reply.status == 401:
+            raise EngineError(self.refusal(reply, message))
+
+    def refusal(self, reply: Reply[Any], message: str) -> str:
+        """That the key is refused, and where it comes from."""
+        state = "is refused" if self._key else "is not set"
+        return f"{self._config.url} answered {reply.status}: the key in {self._config.key_source} {state} ({message})"
+
+    def hidden(self, text: str) -> str:
+        """Text without the key, should a server repeat it."""
+        return text.replace(self._key, "***") if self._key else text
+
+    def _renamed(self, content: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        if content is None or _NEW_LIMIT not in self._learned:
+            return content
+        return {(_NEW_LIMIT if key == "max_tokens" else key): value for key, value in content.items()}
+
+    def _learns(self, reply: Reply[Any], content: Mapping[str, Any] | None) -> bool:
+        """Whether the server knows the limit of new tokens under its newer name only, as hosted models do."""
+        demanded = reply.status == 400 and _NEW_LIMIT in reply.reason and "max_tokens" in (content or ())
+        if demanded:
+            self._learned.add(_NEW_LIMIT)
+        return demanded
+
+    async def _turn(self) -> None:
+        """Wait until a request may start; another one may lengthen the pause meanwhile."""
+        while (now := time.monotonic()) < self._next:
+            await asyncio.sleep(self._next - now)
+        self._next = now + self._interval
+
+    async def _once(
+        self, method: str, address: str, content: Mapping[str, Any] | None, parse: Callable[[bytes], T], seconds: float
+    ) -> Reply[T]:
+        import httpx
+
+        found = bytearray()
+        try:
+            async with asyncio.timeout(seconds), self._http.stream(method, address, json=content) as answer:
+                async for part in answer.aiter_bytes():
+                    found += part
+                    if len(found) > self.most_bytes:
+                        break
+        except TimeoutError:
+            return Reply(reason=f"no answer within {seconds:g} s")
+        except httpx.RequestError as error:
+            said = " ".join(str(error).split()) or type(error).__name__
+            return Reply(reason=self.hidden(f"no answer: {said}"), connected=False)
+        reply: Reply[T] = Reply(answer.status_code, bytes(found[: self.most_bytes]))
+        if len(found) > self.most_bytes:
+            return replace(reply, reason=f"a reply of more than {self.most_bytes:,} bytes", whole=False)
+        if reply.status == 200:
+            try:
+                return replace(reply, value=parse(reply.content))
+            except BadReplyError as error:
+                return replace(reply, reason=str(error))
+        message = self.hidden(server_message(reply.content))
+        reply = replace(
+            reply,
+            reason=f"status {reply.status}: {message}",
+            pause=retry_after(answer.headers) if reply.status in self.passing else 0.0,
+            location=printable(answer.headers.get("Location", "")),
+        )
+        self.give_up(reply, message)
+        return reply
+
+
+_NEW_LIMIT = "max_completion_tokens"
+
+
+def retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds that a `Retry-After` header asks to wait, given in seconds or as a date; 0 where it says nothing."""
+    value = headers.get("Retry-After") or ""
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            moment = parsedate_to_datetime(value)
+        except ValueError:
+            return 0.0
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        seconds = (moment - datetime.now(UTC)).total_seconds()
+    return seconds if 0 < seconds < float("inf") else 0.0
+
+
+def server_message(content: bytes) -> str:
+    """The server's own words in the body of an error, in one line. Untrusted."""
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError):
+        data = None
+    match data:
+        case {"error": {"message": str(text)}} | {"error": str(text)} | {"detail": str(text)} | {"message": str(text)}:
+            pass
+        case _:
+            text = content[: 4 * LONGEST_MESSAGE].decode("utf-8", "replace")
+    return printable(" ".join(text[: 8 * LONGEST_MESSAGE].split()))[:LONGEST_MESSAGE] or "no reason given"
