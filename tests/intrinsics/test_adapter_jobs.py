@@ -15,7 +15,7 @@ from selfrag.intrinsics.rendering import Renderer
 from selfrag.loading import load_tokenizer
 from selfrag.training.intrinsics.certainty import own_answers, read_questions
 from selfrag.training.intrinsics.examples import invocation_of
-from selfrag.training.intrinsics.job import AdapterJob, base_name, run, teachable
+from selfrag.training.intrinsics.job import AdapterJob, run, teachable
 from selfrag.training.intrinsics.recipes import ADAPTERS, RowSelection
 from selfrag.training.journal import fingerprint
 from selfrag.training.recipes import read_recipe
@@ -96,12 +96,6 @@ def test_own_answers_are_the_base_models_and_are_kept(data, chat_llama, tmp_path
     assert own_answers(questions, chat_llama, kept) == found
 
 
-def test_a_card_names_the_base_as_it_was_asked_for(tmp_path):
-    assert base_name("demo") == "the demo model of selfrag"
-    assert base_name("owner/model-7b") == "owner/model-7b"
-    assert base_name(str(tmp_path)) == tmp_path.name
-
-
 def test_every_recipe_makes_a_configuration():
     for name in MAKERS:
         demo, paper = (read_recipe(recipe, ADAPTERS, name) for recipe in ("demo", "paper"))
@@ -110,14 +104,6 @@ def test_every_recipe_makes_a_configuration():
             assert recipe.config.patience is not None, name
         assert (demo.config.lora.rank, demo.config.reach.last_layers) == (7 if name == "uncertainty" else 8, 16)
         assert paper.table("rows") == RowSelection()
-    rewrite, answers, cited = (
-        read_recipe("paper", ADAPTERS, name).config
-        for name in ("query_rewrite", "answerability", "citation_generation")
-    )
-    assert (rewrite.lora.rank, rewrite.learning_rate, rewrite.epochs) == (32, 3e-6, 25)
-    assert (rewrite.weighting.eos, answers.weighting.eos, answers.learning_rate) == (1.0, 0.05, 5e-6)
-    assert (answers.lora.rank, cited.lora.rank, cited.learning_rate) == (32, 8, 1e-5)
-    assert read_recipe("demo", ADAPTERS, "citation_generation").table("rows").uncited == 0.12
 
 
 def test_a_file_goes_before_what_the_recipe_has_for_the_intrinsic(tmp_path):
@@ -133,15 +119,11 @@ def test_a_file_goes_before_what_the_recipe_has_for_the_intrinsic(tmp_path):
         read_recipe(tmp_path / "bad.toml", ADAPTERS, "answerability")
 
 
-def test_the_command_trains_and_says_what_it_would_take(data, chat_llama, tmp_path, capsys):
+def test_the_command_says_what_it_would_take(data, chat_llama, tmp_path, capsys):
     command = ["train", "adapter", "answerability", "--base", str(chat_llama), "--data", str(data)]
-    command += ["--recipe", "paper"]
     assert main([*command, "--out", str(tmp_path / "a"), "--dry-run"]) == 0
     assert "held out" in capsys.readouterr().out
     assert not (tmp_path / "a").exists()
-    assert main([*command, "--out", str(tmp_path / "a"), "--max-steps", "1"]) == 0
-    assert "trained" in capsys.readouterr().out
-    assert (tmp_path / "a" / "adapter" / "intrinsic.json").exists()
 
 
 @pytest.mark.parametrize(

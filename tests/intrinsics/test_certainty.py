@@ -1,7 +1,5 @@
 """Calibrators against what is known of the data they are fitted on; certainty rows; deciles."""
 
-import math
-
 import numpy as np
 import pytest
 from intrinsic_rows import asked
@@ -10,11 +8,9 @@ from selfrag.errors import UserError
 from selfrag.evaluation.metrics.classification import calibration_error
 from selfrag.training.intrinsics.certainty import (
     Answered,
-    Calibrator,
     Question,
     certainty_rows,
     confidences,
-    decile,
     facts,
     fit,
     of_other_data_sets,
@@ -53,15 +49,6 @@ def test_the_temperature_that_made_the_answers_is_found():
     assert after < 0.04
 
 
-def test_isotonic_steps_rise_and_stay_between_zero_and_one():
-    answers = drawn(500, 1.7, seed=2)
-    found = fit(answers)
-    assert list(found.accuracy) == sorted(found.accuracy)
-    certainties = found(answers)
-    assert ((certainties >= 0) & (certainties <= 1)).all()
-    assert calibration_error(certainties.tolist(), correct(answers)).value < 0.06
-
-
 def test_out_of_fold_certainties_do_not_come_from_their_own_answers():
     """Pure noise: a calibrator fitted on its own rows would look informed, one of other rows may not."""
     random = np.random.default_rng(3)
@@ -73,15 +60,6 @@ def test_out_of_fold_certainties_do_not_come_from_their_own_answers():
     assert found.mean() == pytest.approx(hits.mean(), abs=0.05)
 
 
-def test_each_data_set_has_its_own_calibrator():
-    easy, hard = drawn(300, 0.7, seed=4, dataset="easy"), drawn(300, 1.0, seed=5)
-    rows = [one.logprobs for one in hard]
-    hard = answered(rows, [int(np.argmin(row)) for row in rows], "hard")  # never right
-    found = out_of_fold(easy + hard)
-    assert found[:300].mean() > 0.5
-    assert found[300:].max() < 0.05
-
-
 def test_too_few_questions_are_refused():
     with pytest.raises(UserError, match="too few"):
         fit(drawn(3, 1.0))
@@ -89,16 +67,6 @@ def test_too_few_questions_are_refused():
         out_of_fold(drawn(50, 1.0, dataset="tiny"))
     with pytest.raises(UserError, match="options and written answers"):
         fit([*drawn(10, 1.0), written(0, 1.0, True)])
-
-
-def test_deciles_have_their_borders_below():
-    assert [decile(value) for value in (0.0, 0.09, 0.1, 0.55, 0.999, 1.0)] == [0, 0, 1, 5, 9, 9]
-
-
-def test_a_calibrator_maps_between_its_borders():
-    given = Calibrator(1.0, (0.4, 0.8), (0.2, 0.6))
-    logprobs = [[math.log(0.6), math.log(0.4)], [math.log(0.99), math.log(0.01)]]
-    assert given(answered(logprobs, [0, 0])).tolist() == pytest.approx([0.4, 0.6])
 
 
 def written(number, score, right, dataset="nq"):

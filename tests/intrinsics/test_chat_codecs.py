@@ -1,4 +1,4 @@
-"""The default dialect's codecs: what is taught comes back, and nothing a model sends can break them."""
+"""Codecs: what is taught comes back, in every dialect, and nothing that is sent can break the default one."""
 
 import math
 import re
@@ -7,12 +7,13 @@ import pytest
 from answering import taught
 from hypothesis import given
 from hypothesis import strategies as st
+from wire_help import exact, published
 
 from retrieval.passage import Passage
 from selfrag.errors import UserError
 from selfrag.intrinsics.catalog import catalog
 from selfrag.intrinsics.contract import Completion, Gold, Message, State
-from selfrag.intrinsics.labels import ANSWERABLE, CERTAINTY, COMPLIANCE, FAITHFULNESS, RELEVANCE
+from selfrag.intrinsics.dialects.registry import DIALECTS, intrinsics_of
 from selfrag.intrinsics.layout import numbers
 from selfrag.intrinsics.state import ROLES
 
@@ -22,52 +23,73 @@ STATE = State(
     (Passage("a", "Purple fish are yellow. Fish swim. Fish eat."), Passage("b", ""), Passage("c", "Green fish exist.")),
     {"requirement": "be short"},
 )
-LABELLED = {
-    "answerability": ANSWERABLE,
-    "uncertainty": CERTAINTY,
-    "context_relevance": RELEVANCE,
-    "requirement_check": COMPLIANCE,
+ALL = {
+    **{f"chat {name}": codec for name, codec in CODECS.items()},
+    **{
+        f"{dialect} {name} {make.__name__}": make(dialect, name)
+        for dialect in DIALECTS
+        for name in intrinsics_of(dialect)
+        for make in (exact, published)
+    },
 }
+LABELLED = ("answerability", "uncertainty", "context_relevance", "requirement_check")
+WRITTEN = ("query_rewrite", "query_clarification")
 
 
-def back(name, gold):
+def of(*intrinsics):
+    """Every codec of these intrinsics."""
+    names = [name for name in ALL if name.split()[1] in intrinsics]
+    return pytest.mark.parametrize("codec", [ALL[name] for name in names], ids=names)
+
+
+def labels_of(codec):
+    return (getattr(codec, "binding", None) or codec).labels.names
+
+
+def back(codec, gold, state=STATE):
     """The reflection of a model that has learned this gold."""
-    codec = CODECS[name]
-    request = codec.encode(STATE)
+    request = codec.encode(state)
     return codec.decode(request, taught(request, codec.teach(request, gold)))
 
 
-@pytest.mark.parametrize(("name", "label"), [(n, label) for n, labels in LABELLED.items() for label in labels.names])
-def test_one_label_comes_back(name, label):
-    (finding,) = back(name, Gold(labels=(label,))).findings
-    assert finding.judgment.label == label
+@of(*LABELLED)
+def test_one_label_comes_back(codec):
+    state = State(STATE.messages, STATE.passages[:1], STATE.arguments)  # relevance is asked of one passage
+    for label in labels_of(codec):
+        (finding,) = back(codec, Gold(labels=(label,)), state).findings
+        assert finding.judgment.label == label
+    assert codec.teach(codec.encode(state), Gold(labels=(None,))) == ()
+    with pytest.raises(UserError, match="unknown"):
+        codec.teach(codec.encode(state), Gold(labels=("maybe",)))
 
 
-@given(st.lists(st.sampled_from(FAITHFULNESS.names), min_size=3, max_size=3))
-def test_a_label_a_sentence_comes_back(labels):
-    reflection = back("hallucination_detection", Gold(labels=tuple(labels)))
+@of("hallucination_detection")
+@given(data=st.data())
+def test_a_label_a_sentence_comes_back(codec, data):
+    labels = data.draw(st.lists(st.sampled_from(labels_of(codec)), min_size=3, max_size=3))
+    reflection = back(codec, Gold(labels=tuple(labels)))
     assert [finding.judgment.label for finding in reflection.findings] == labels
-    assert reflection.diagnostics == ()
 
 
-@given(st.lists(st.sets(st.integers(0, 3), max_size=3), min_size=3, max_size=3))
-def test_cited_sentences_come_back(sources):
+@of("citation_generation")
+@given(sources=st.lists(st.sets(st.integers(0, 3), max_size=3), min_size=3, max_size=3))
+def test_cited_sentences_come_back(codec, sources):
     gold = Gold(sources=tuple(tuple(sorted(cited)) for cited in sources))
-    reflection = back("citation_generation", gold)
-    for finding, cited in zip(reflection.findings, gold.sources, strict=True):
+    for finding, cited in zip(back(codec, gold).findings, gold.sources, strict=True):
         assert finding.judgment.label == ("cited" if cited else "uncited")
         spans = {(c.site.passage, c.site.begin, c.site.end) for c in finding.citations}
         for index in cited:
-            site = CODECS["citation_generation"].encode(STATE).sources[index]
+            site = codec.encode(STATE).sources[index]
             assert any(p == site.passage and b <= site.begin and site.end <= e for p, b, e in spans)
         assert all(STATE.holds(c.site) for c in finding.citations)
-        assert sum(c.probability for c in finding.citations) <= 1 + 1e-9
+        assert sum(c.probability or 0 for c in finding.citations) <= 1 + 1e-9
 
 
-@given(st.text(min_size=1).filter(lambda text: text.strip()))
-def test_text_comes_back_on_one_line(text):
-    for name in ("query_rewrite", "query_clarification"):
-        assert back(name, Gold(text=text)).text == " ".join(text.split())
+@of(*WRITTEN)
+@given(text=st.text(min_size=1, max_size=30).filter(str.strip))
+def test_text_comes_back(codec, text):
+    found, given = back(codec, Gold(text=text)).text, text.encode("utf-8", "replace").decode()
+    assert found.split() == given.split() or "\ufffd" in found
 
 
 def test_targets_of_citations_weigh_one_together():
@@ -77,22 +99,23 @@ def test_targets_of_citations_weigh_one_together():
 
 
 @pytest.mark.parametrize(
-    ("name", "gold"),
+    ("name", "gold", "said"),
     [
-        ("answerability", Gold()),
-        ("answerability", Gold(labels=("maybe",))),
-        ("hallucination_detection", Gold(labels=("faithful",))),
-        ("citation_generation", Gold(sources=((0,),))),
-        ("citation_generation", Gold(sources=((4,), (), ()))),
-        ("citation_generation", Gold(sources=((-1,), (), ()))),
-        ("query_rewrite", Gold(text=" ")),
-        ("query_rewrite", Gold()),
+        ("chat answerability", Gold(), "0 gold labels where one is needed"),
+        ("chat hallucination_detection", Gold(labels=("faithful",)), "1 gold labels for 3 sentences"),
+        ("chat citation_generation", Gold(sources=((0,),)), "1 gold lists for 3 sentences"),
+        ("chat citation_generation", Gold(sources=((4,), (), ())), "outside of 4 document sentences"),
+        ("chat citation_generation", Gold(sources=((-1,), (), ())), "outside of 4 document sentences"),
+        ("chat query_rewrite", Gold(text=" "), "no text"),
+        ("granite-common answer_relevance_classifier exact", Gold(labels=("relevant",)), "explains itself first"),
+        ("mellea hallucination_detection exact", Gold(labels=("faithful", "NA")), "2 gold labels for 3 sentences"),
+        ("mellea citation_generation exact", Gold(sources=((4,), (), ())), "outside of 4 sources"),
+        ("mellea query_rewrite exact", Gold(), "no text"),
     ],
 )
-def test_gold_that_does_not_fit_is_refused(name, gold):
-    codec = CODECS[name]
-    with pytest.raises(UserError):
-        codec.teach(codec.encode(STATE), gold)
+def test_gold_that_does_not_fit_is_refused(name, gold, said):
+    with pytest.raises(UserError, match=said):
+        ALL[name].teach(ALL[name].encode(STATE), gold)
 
 
 scored = st.one_of(st.floats(), st.just(-math.inf), st.floats(-30, 0))
@@ -109,14 +132,6 @@ def test_nothing_a_model_sends_breaks_a_codec(text, scores):
         assert len(reflection.findings) == len(request.sites)
         for judgment in reflection.judgments:
             assert math.isclose(sum(judgment.distribution), 1, rel_tol=1e-6)
-
-
-def test_a_response_without_sentences_has_no_findings():
-    state = State((Message("assistant", " \n "),), (Passage("a", "x."),))
-    for name in ("hallucination_detection", "citation_generation"):
-        request = CODECS[name].encode(state)
-        assert request.slots == ()
-        assert CODECS[name].decode(request, Completion()).findings == ()
 
 
 def test_citing_without_any_document_is_never():
@@ -186,15 +201,6 @@ def test_every_line_at_the_margin_is_ours(question, reply, title, text):
         assert heads.count("User: ") == heads.count("Assistant: ") == 1
         count = len(codec.encode(state).sources)
         assert [h for h in heads if h.startswith("[")] == [f"[{n}] " for n in numbers(count)[1:]]
-
-
-@given(texts, texts)
-def test_a_quoted_sentence_stays_on_its_line(reply, text):
-    state = State((Message("assistant", reply),), (Passage("a", text),))
-    for name in ("hallucination_detection", "citation_generation"):
-        (kind,) = (kind for kind in catalog() if kind.name == name)
-        for slot in kind.default_codec().encode(state).slots:
-            assert len(slot.prefill.splitlines()) == 2
 
 
 @given(texts, texts)

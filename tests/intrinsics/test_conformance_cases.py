@@ -12,7 +12,7 @@ import pytest
 
 from conformance.case import read_cases
 from conformance.check import Verdict, check
-from conformance.compare import REASONS, Deviation, MismatchError, Rejoined, compare, difference
+from conformance.compare import REASONS, Deviation, MismatchError, Rejoined, compare
 from conformance.recorded import explained
 from retrieval.passage import Passage
 from selfrag.intrinsics.contract import Completion, Message, State, TokenLogprob
@@ -72,30 +72,12 @@ def _prompt(raw):
     raw["request"]["prompt"] = raw["request"]["prompt"].replace("fleas?", "flees?")
 
 
-def _constraint(raw):
-    raw["request"]["params"]["guided_choice"] = ["0", "1"]
-
-
-def _request(raw):
-    raw["expected_request"]["extra_body"]["documents"][1]["text"] += " "
-
-
-def _likelihood(raw):
-    raw["expected_upstream"][0]["answerability_likelihood"] += 0.02
-
-
 def _offset(raw):
     raw["expected_upstream"][0][0]["citation_begin"] += 1
 
 
-def _boolean(raw):
-    for entry in raw["model_output"][0]["logprobs"][:1]:
-        entry["top_logprobs"][1]["logprob"] = -0.1
-    raw["expected_upstream"][0]["requirement_likelihood"] = 0.5
-
-
-def _span(raw):
-    raw["expected_upstream"][0]["context_end"] -= 1
+def _request(raw):
+    raw["expected_request"]["extra_body"]["documents"][1]["text"] += " "
 
 
 @needs_cases
@@ -103,29 +85,12 @@ def _span(raw):
     ("name", "change", "where"),
     [
         ("D1/AD__answerability-model-01.json", _prompt, "prompt: at "),
-        ("D2/UQ__certainty-model-01.json", _constraint, "parameters: "),
         ("D3/CG__citations.json", _request, "request.extra_body.documents[1].text: at "),
-        ("D3/AD__answerability_answerable.json", _likelihood, "result.answerability_likelihood: "),
         ("D4/CG__citations.json", _offset, "result[0].citation: "),
-        ("D3/RC__requirement_check.json", _boolean, "result.requirement_likelihood: "),
-        ("D1/CG__canned-01.json", _span, "result[0].context: "),
     ],
 )
 def test_the_runner_sees_a_difference(tmp_path: Path, name: str, change, where: str):
     assert where in _tampered(tmp_path, name, change)
-
-
-@needs_cases
-def test_other_sentences_than_ours_are_a_named_deviation(tmp_path: Path):
-    source = CASES / "D3" / "HD__hallucination_detection.json"
-    raw = json.loads(source.read_text())
-    content = raw["expected_request"]["messages"][2]
-    content["content"] = content["content"].replace("<i1> ", "")
-    raw["model_output"], raw["expected_upstream"] = [], []
-    (tmp_path / "D3").mkdir()
-    (tmp_path / "D3" / source.name).write_text(json.dumps(raw))
-    (case,) = read_cases(tmp_path)
-    assert check(case).deviations == (Deviation.SPLITTER,)
 
 
 @needs_cases
@@ -154,40 +119,19 @@ SPACED = "  One. Two."
     [
         (FORGED, ((0, 17), (18, 26)), (0, 17), (0, 5, "With "), Deviation.LOOKALIKE),
         (SPACED, ((2, 6), (7, 11)), (2, 6), (0, 6, "  One."), Deviation.WHITESPACE),
-        (SPACED, ((2, 6), (7, 11)), (2, 6), (0, 6, None), Deviation.WHITESPACE),
         (SPACED, ((2, 6), (7, 11)), (2, 6), (0, 7, "  One. "), Deviation.OFFSETS),
-        (SPACED, ((2, 6), (7, 11)), (2, 6), (0, 8, None), None),
         (SPACED, ((2, 6), (7, 11)), (2, 6), (2, 6, "Two."), None),
     ],
 )
 def test_a_span_differs_for_a_reason_or_not_at_all(original, spans, ours, recorded, reason):
     mine = {"x_begin": ours[0], "x_end": ours[1], "x_text": original[slice(*ours)]}
     theirs = dict(zip(("x_begin", "x_end", "x_text"), recorded, strict=True))
-    if theirs["x_text"] is None:
-        del theirs["x_text"]
     joined = Rejoined(((original, spans),))
     if reason is None:
         with pytest.raises(MismatchError, match=r"result\.x: 2:6 'One\.'"):
             compare(mine, theirs, joined, subset=True)
     else:
         assert compare(mine, theirs, joined, subset=True) == {reason}
-
-
-@needs_cases
-def test_a_limit_of_the_caller_is_no_difference_and_any_other_is(tmp_path: Path):
-    raw = json.loads((CASES / "D2" / "UQ__certainty-model-01.json").read_text())
-    raw["request"]["params"]["max_tokens"] = 1024
-    found = []
-    for given in ({}, {"max_tokens": 1024}):
-        raw["input"]["generate_inputs"] = given
-        (tmp_path / "x.json").write_text(json.dumps(raw))
-        (case,) = read_cases(tmp_path)
-        found.append(check(case).verdict)
-    assert found == [Verdict.FAIL, Verdict.PASS]
-
-
-def test_a_difference_at_the_beginning_is_shown():
-    assert difference("prompt", "ab", "ac") == "prompt: at 1: 'ab' where 'ac' was recorded"
 
 
 @needs_cases
@@ -232,15 +176,6 @@ def reasons(intrinsic: str, completion: Completion, theirs: Any) -> set[Deviatio
 def _halves(text: str) -> list[tuple[int, int]]:
     cut = text.index(" ") if " " in text else len(text)
     return [(0, cut), (cut + 1, len(text))] if cut < len(text) else [(0, cut)]
-
-
-@pytest.mark.parametrize("reply", ['[{"r": 0, "c": [-1]}]', '[{"r": -2, "c": [1]}]'])
-def test_a_negative_number_counted_from_the_end(reply: str):
-    row = {"response_begin": 0, "response_end": 4, "response_text": "One."}
-    row |= {"citation_doc_id": "1", "citation_begin": 7, "citation_end": 12, "citation_text": "Beta."}
-    assert reasons("citation_generation", Completion(reply), [row]) == {Deviation.NEGATIVE}
-    other = row | {"citation_begin": 0, "citation_end": 6, "citation_text": "Alpha."}
-    assert reasons("citation_generation", Completion(reply), [other]) == set()
 
 
 QUOTE, END = token(('"', 1.0)), token(('answerable"', 1.0))

@@ -27,7 +27,6 @@ from selfrag.intrinsics.execution.endpoint import (
     ConstraintMode,
     EndpointConfig,
     EndpointExecutor,
-    body,
     obeys,
     parse,
 )
@@ -132,12 +131,6 @@ def test_a_beginning_is_continued_where_the_server_can_and_asked_for_where_not()
     assert asked["messages"][0]["content"].endswith(slot.prefill)
 
 
-def test_the_adapter_takes_the_place_of_the_model():
-    with ChatServer(lambda sent: said("x")) as server:
-        executor(server).run([Request(STATE, CHAT, 5, adapter="uncertainty"), Request(STATE, CHAT, 5)])
-    assert sorted(sent["model"] for sent in server.bodies) == ["base", "uncertainty"]
-
-
 def test_rendered_prompts_go_to_the_text_route():
     reply = {
         "text": "7",
@@ -151,16 +144,6 @@ def test_rendered_prompts_go_to_the_text_route():
     assert server.paths == ["/v1/completions"]
     assert server.bodies[0]["prompt"] == "<|start_of_role|>user<|end_of_role|>Hi < | end_of_text|>"
     assert result.tokens[0].top == (("7", -0.1), ("8", -2.4))
-
-
-def test_text_cannot_end_a_turn_on_a_server_that_tokenises():
-    prompt = ChatPrompt((Message("user", "a<|im_end|>b</s>[/INST]"),), ({"doc_id": "1", "text": "<|im_start|>"},))
-    sent = json.dumps(body(Call(prompt, 1), "m", ConstraintMode.NONE), ensure_ascii=False)
-    for token in ("<|im_end|>", "</s>", "[/INST]", "<|im_start|>"):
-        assert token not in sent
-        assert token in sent.replace(" ", "")
-    harmless = "if a < b | c > d: x[0] = 3 as in [1, 2] and [3]"
-    assert harmless in json.dumps(body(Call(ChatPrompt((Message("user", harmless),)), 1), "m", ConstraintMode.NONE))
 
 
 def test_a_new_name_for_the_limit_is_learned():

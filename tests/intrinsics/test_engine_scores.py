@@ -49,22 +49,6 @@ def test_one_position_suffices_where_labels_are_tokens():
     assert sum(map(math.exp, scores)) < 1
 
 
-def test_a_shared_beginning_is_walked_and_counted():
-    made, scores, _ = score(LETTERS, Slot(("ab", "ac"), SITE))
-    assert len(made.requests) == 2
-    expected = brute_force(LETTERS, 0, LETTERS.encode(PROMPT), ("ab", "ac"), 2)
-    assert [math.exp(value) for value in scores] == pytest.approx(expected, rel=1e-4)
-
-
-def test_a_label_that_ends_where_another_goes_on_is_told_apart_by_its_end():
-    """rel, relevant: with what follows the label neither begins the other."""
-    codec = Pieces("rel", "evant", "ir", '"')
-    surfaces = ('relevant"', 'irrelevant"', 'rel"')
-    _, scores, _ = score(codec, Slot(surfaces, SITE), seed=3)
-    expected = brute_force(codec, 3, codec.encode(PROMPT), surfaces, 4)
-    assert [math.exp(value) for value in scores] == pytest.approx(expected, rel=1e-4)
-
-
 def test_a_token_across_the_seam_counts_with_both_spellings():
     """The quote merged with the label: `"a` as one token, or `"` and `a`; the right value has both."""
     slot = Slot(("a", "n"), SITE, '"')
@@ -82,11 +66,6 @@ def test_few_watched_ids_make_more_requests_and_the_same_scores():
     assert narrow == pytest.approx(wide)
 
 
-def test_the_adapter_is_asked():
-    made = plan(renderer(LETTERS), Slot(("a", "bc"), SITE), (1,), adapter="uq", most_watched=128)
-    assert {request.adapter for request in made.requests} == {"uq"}
-
-
 def test_what_failed_or_is_no_number_is_no_score():
     made, _, model = score(LETTERS, Slot(("a", "b"), SITE))
     [good] = serve(model, made.requests)
@@ -94,13 +73,6 @@ def test_what_failed_or_is_no_number_is_no_score():
     assert made.scores([Failed("no")]) is None
     good.watched[0, 0] = math.nan
     assert made.scores([good]) is None
-
-
-def test_a_surface_without_probability_is_minus_infinity():
-    made, _, model = score(LETTERS, Slot(("a", "b"), SITE))
-    [good] = serve(model, made.requests)
-    good.watched[0, 0] = -math.inf
-    assert made.scores([good])[0] == -math.inf
 
 
 CODECS = {

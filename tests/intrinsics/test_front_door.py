@@ -22,10 +22,9 @@ from selfrag.intrinsics import (
     RequirementCheck,
     Uncertainty,
 )
-from selfrag.intrinsics.catalog import PAPER, catalog, find
+from selfrag.intrinsics.catalog import catalog
 from selfrag.intrinsics.contract import Code, Completion, Failed
 from selfrag.reflection.judgment import Source
-from selfrag.reflection.labels import Role
 
 QUESTION = "Which fish are yellow?"
 REPLY = "Purple bumble fish are yellow.  Green fish are also yellow."
@@ -33,63 +32,35 @@ TALK = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": 
 FISH = [Passage("f1", "Only one fish is yellow. It is the purple bumble fish. It swims."), Passage("f2", "Fish swim.")]
 
 
-def test_the_paper_has_five_and_there_are_ten_more():
-    assert list(PAPER) == [
-        "query_rewrite",
-        "uncertainty",
-        "hallucination_detection",
-        "answerability",
-        "citation_generation",
-    ]
-    assert len({kind.name for kind in catalog()}) == len(catalog()) == 15
-    assert find("Citation-Generation") is CitationGeneration
-    with pytest.raises(UserError, match="unknown intrinsic 'answer'; known: query_rewrite"):
-        find("answer")
-
-
-def test_answerability_is_a_probability():
-    result = Answerability(scoring(answerable=0.6, unanswerable=0.2))(QUESTION, FISH)
-    assert result.answerable == pytest.approx(0.75)
-    assert result.judgment.coverage == pytest.approx(0.8)
-    assert result.judgment.source is Source.JUDGE
+@pytest.mark.parametrize(
+    ("probabilities", "answerable", "source", "codes"),
+    [
+        ({"answerable": 0.6, "unanswerable": 0.2}, 0.75, Source.JUDGE, []),
+        ({"answerable": 0.1, "unanswerable": 0.9}, 0.1, Source.JUDGE, []),
+        ({"answerable": 0.2, "unanswerable": 0.1}, 2 / 3, Source.JUDGE, [Code.LOW_COVERAGE]),
+        ({"answerable": 1.0}, 1.0, Source.HARD, [Code.NO_LOGPROBS]),
+    ],
+)
+def test_answerability_is_a_probability(probabilities, answerable, source, codes):
+    result = Answerability(scoring(**probabilities))(QUESTION, FISH)
+    assert result.answerable == pytest.approx(answerable)
+    assert bool(result) == (answerable >= 0.5)
+    assert result.judgment.coverage == pytest.approx(sum(probabilities.values()))
+    assert (result.judgment.source, [note.code for note in result.diagnostics]) == (source, codes)
     assert result.judgment.evidence is None  # two passages
-    assert result.diagnostics == ()
-    assert result
 
 
-def test_the_only_passage_is_the_evidence():
-    result = Answerability(scoring(answerable=0.9, unanswerable=0.1))(QUESTION, FISH[:1])
-    assert result.judgment.evidence == "f1"
-
-
-def test_a_question_that_cannot_be_answered_is_false():
-    assert not Answerability(scoring(answerable=0.1, unanswerable=0.9))(QUESTION, FISH)
-
-
-def test_an_adapter_is_asked_for_and_named_as_the_source():
+def test_an_adapter_is_named_as_the_source_and_the_only_passage_as_the_evidence():
     executor = scoring(answerable=0.5, unanswerable=0.5)
-    result = Answerability(executor, adapter="ad")(QUESTION, FISH)
+    result = Answerability(executor, adapter="ad")(QUESTION, FISH[:1])
     assert executor.requests[0].adapter == "ad"
-    assert result.judgment.source is Source.ADAPTER
-
-
-def test_little_coverage_is_reported():
-    (note,) = Answerability(scoring(answerable=0.2, unanswerable=0.1))(QUESTION, FISH).diagnostics
-    assert note.code is Code.LOW_COVERAGE
+    assert (result.judgment.source, result.judgment.evidence) == (Source.ADAPTER, "f1")
 
 
 def test_no_probability_is_undefined_and_not_unanswerable():
     result = Answerability(scoring())(QUESTION, FISH)
-    assert result.judgment is None
-    assert result.answerable is None
-    assert not result
+    assert (result.judgment, result.answerable, bool(result)) == (None, None, False)
     assert [note.code for note in result.diagnostics] == [Code.MISSING]
-
-
-def test_a_label_without_probabilities_is_hard():
-    result = Answerability(scoring(answerable=1.0))(QUESTION, FISH)
-    assert result.judgment.source is Source.HARD
-    assert [note.code for note in result.diagnostics] == [Code.NO_LOGPROBS]
 
 
 def test_certainty_has_a_distribution_an_expectation_and_a_mode():
@@ -147,12 +118,6 @@ def test_citations_are_spans_and_neighbours_are_merged():
     assert first.is_cited
     assert result.records[0]["citation_doc_id"] == "f1"
     assert len(result.records) == 2
-
-
-def test_a_sentence_without_citation_stays_visible():
-    result = CitationGeneration(scoring(**{"00": 0.8, "01": 0.2}))(TALK, FISH)
-    assert [s.is_cited for s in result.sentences] == [False, False]
-    assert result.records == []
 
 
 def test_a_sentence_that_was_not_scored_is_undefined():
@@ -242,11 +207,6 @@ def test_what_makes_no_sense_is_refused_before_a_model_is_asked(kind, talk, pass
     assert executor.requests == []
 
 
-def test_an_unknown_argument_is_refused():
-    with pytest.raises(UserError, match="unknown argument 'requirement'; known: none"):
-        QueryRewrite(scoring())(QUESTION, requirement="x")
-
-
 def test_a_request_that_was_not_served_raises_alone_and_stays_in_its_row_in_a_batch():
     def answer(request):
         long = "long" in request.state.messages[0].content
@@ -288,10 +248,6 @@ def test_inputs_are_not_changed_and_results_are_plain_values(kind):
     assert "\x1b" not in "".join(result.lines())
 
 
-def test_every_intrinsic_has_its_own_role_or_shares_it_with_a_token():
-    assert {kind.role for kind in catalog()} >= {Role.SUPPORT, Role.RELEVANCE, Role.ANSWERABLE, Role.CERTAINTY}
-
-
 CITED = Passage("p1", "Marie Curie discovered radium.", "Radium")
 TEXT = "Marie Curie did. In 1898."
 ANSWER = Answer(
@@ -303,29 +259,21 @@ ANSWER = Answer(
 )
 
 
-def test_its_sentences_are_judged_against_what_it_cites():
-    executor = scoring(faithful=0.9, unfaithful=0.1)
-    result = HallucinationDetection(executor)(ANSWER)
-    assert [s.site.text for s in result.sentences] == ["Marie Curie did.", "In 1898."]
-    assert executor.requests[0].state.passages == (CITED,)
-
-
-def test_other_passages_can_be_given():
-    executor = scoring(**{"00": 0.1, "01": 0.9})
-    result = CitationGeneration(executor)(ANSWER, [Passage("p2", "Radium was found by Curie.")])
-    assert result.records[0]["citation_doc_id"] == "p2"
-
-
-def test_the_question_alone_goes_to_what_judges_questions():
-    executor = scoring(answerable=0.9, unanswerable=0.1)
-    assert Answerability(executor)(ANSWER)
-    assert [m.role for m in executor.requests[0].state.messages] == ["user"]
-
-
-def test_certainty_is_about_the_reply():
-    executor = scoring(**{"9": 0.9, "1": 0.1})
-    Uncertainty(executor)(ANSWER)
-    assert [m.role for m in executor.requests[0].state.messages] == ["user", "assistant"]
+@pytest.mark.parametrize(
+    ("kind", "given", "roles", "passages"),
+    [
+        (HallucinationDetection, None, ["user", "assistant"], ["p1"]),
+        (CitationGeneration, [Passage("p2", "Radium was found by Curie.")], ["user", "assistant"], ["p2"]),
+        (Answerability, None, ["user"], ["p1"]),  # the question alone goes to what judges questions
+        (Uncertainty, None, ["user", "assistant"], ["p1"]),
+    ],
+)
+def test_an_answer_is_judged_against_what_it_cites_or_what_is_given(kind, given, roles, passages):
+    executor = scoring()
+    kind(executor)(ANSWER, given)
+    state = executor.requests[0].state
+    assert [message.role for message in state.messages] == roles
+    assert [passage.id for passage in state.passages] == passages
 
 
 def test_a_failed_or_empty_answer_is_refused():

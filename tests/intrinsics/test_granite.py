@@ -143,11 +143,18 @@ def test_attributions_are_in_passages_and_earlier_turns_the_most_important_first
         (Guardian, TALK, {}, "the argument 'criteria' is missing"),
         (PolicyGuardrails, TALK, {}, "the argument 'policy_text' is missing"),
         (FactualityDetection, PAST, {}, "the last turn must be of role assistant"),
+        (
+            AnswerRelevanceRewriter,
+            TALK,
+            REWRITER | {"answer_relevance_category": "Pertinent"},
+            "no correction_method for 'Pertinent'; give one",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(kind, turns, arguments, message):
+    documents = DOCUMENTS if kind is AnswerRelevanceRewriter else None
     with pytest.raises(UserError, match=message):
-        kind.state(turns, **arguments)
+        kind.state(turns, documents, **arguments)
 
 
 def test_a_gate_of_the_beam_is_told_its_criterion():
@@ -157,11 +164,6 @@ def test_a_gate_of_the_beam_is_told_its_criterion():
     (found,) = IntrinsicReflector(Guardian(executor), arguments={"criteria": "harm"}).run([State(TALK)])
     assert found.judgments[0].score == pytest.approx(0.25)
     assert CRITERIA["harm"].text in executor.requests[0].prompt.messages[0].content
-
-
-def test_a_category_without_a_method_is_refused():
-    with pytest.raises(UserError, match="no correction_method for 'Pertinent'; give one"):
-        AnswerRelevanceRewriter.state(TALK, DOCUMENTS, **REWRITER | {"answer_relevance_category": "Pertinent"})
 
 
 TEMPLATE = """

@@ -259,14 +259,6 @@ def test_halves_in_neighbouring_pieces_do_not_join_on_an_endpoint():
     assert (sent["tools"], sent["stop"]) == ([{"name": "[ INST]"}], ["</s>"])
 
 
-def test_a_codec_s_own_words_reach_an_endpoint_as_they_are():
-    asked = codec("mellea", "guardian", Options(find=rules)).encode(
-        state(dict.fromkeys(FIELDS, "word"), ARGUMENTS, extra=False)
-    )
-    sent = body(Call(asked.prompt, 1), "m", ConstraintMode.NONE)
-    assert "<guardian>" in sent["messages"][-1]["content"]
-
-
 def test_sixteen_threads_get_the_ids_of_one():
     """`split_special_tokens` was state of the tokenizer that codec and renderer shared."""
     tokenizer = control_tokens.byte_level()

@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from intrinsic_rows import MAKERS, answerable, cited, judged, rewritten, turns
+from intrinsic_rows import MAKERS, answerable, cited, judged, turns
 
 from selfrag.errors import UserError
 from selfrag.training.intrinsics.certainty import parse_question, read_questions, unseen
@@ -27,11 +27,6 @@ GIVEN = Path(__file__).parents[3] / "shared" / "data" / "intrinsics"
 def gold(name, record):
     row = parser(name)(record)
     return gold_of(row, teachable(name).encode(row.state))
-
-
-def test_a_label_and_a_text_are_taken_as_they_are():
-    assert gold("answerability", answerable(1)).labels == ("unanswerable",)
-    assert gold("query_rewrite", rewritten(1)).text == "When did Goethe write play 1?"
 
 
 def test_stretches_become_the_labels_of_the_sentences_they_touch():
@@ -183,16 +178,6 @@ def test_without_its_evidence_a_sentence_rests_on_nothing():
     assert without_evidence(parser("citation_generation")(record)) is None  # nothing would be left
 
 
-def test_a_share_of_the_rows_comes_without_evidence(data):
-    rows = read_labelled(data / "citations_train.jsonl", "citation_generation")
-    made = with_derived(rows, without_evidence, 0.25)
-    assert made[: len(rows)] == rows
-    assert [row.source for row in made[len(rows) :]] == ["d/uncited"] * 5
-    assert with_derived(rows, without_evidence, 0.0) == rows
-    others = read_labelled(data / "answerability_train.jsonl", "answerability")
-    assert with_derived(others, without_evidence, 0.5) == others
-
-
 def test_a_rewrite_asked_in_its_own_conversation_stays_as_it_is():
     row = parser("query_rewrite")(
         {
@@ -219,16 +204,21 @@ def test_a_rewrite_asked_in_its_own_conversation_stays_as_it_is():
     assert asked_alone(found) is None  # nothing is left to rewrite
 
 
-def test_a_share_of_the_rewrites_is_asked_alone(data):
-    rows = read_labelled(data / "query_rewrite_train.jsonl", "query_rewrite")
-    changed = sum(row.source.endswith("/changed") for row in rows)
-    made = with_derived(rows, asked_alone, 0.5)
+@pytest.mark.parametrize(
+    ("name", "stem", "derive", "source"),
+    [
+        ("citation_generation", "citations", without_evidence, "uncited"),
+        ("query_rewrite", "query_rewrite", asked_alone, "standalone"),
+    ],
+)
+def test_a_share_of_the_rows_is_derived(name, stem, derive, source, data):
+    rows = read_labelled(data / f"{stem}_train.jsonl", name)
+    made = with_derived(rows, derive, 0.25)
     assert made[: len(rows)] == rows
-    assert len(made) - len(rows) == round(changed / 2) > 0
-    assert {row.source.rsplit("/")[-1] for row in made[len(rows) :]} == {"standalone"}
-    assert with_derived(rows, asked_alone, 0.0) == rows
-    others = read_labelled(data / "citations_train.jsonl", "citation_generation")
-    assert with_derived(others, asked_alone, 0.5) == others
+    assert [row.source for row in made[len(rows) :]] == [f"d/{source}"] * (len(rows) // 4)
+    assert with_derived(rows, derive, 0.0) == rows
+    others = read_labelled(data / "answerability_train.jsonl", "answerability")
+    assert with_derived(others, derive, 0.5) == others
 
 
 def test_a_choice_of_rows_keeps_the_proportions_of_the_sources(data):

@@ -62,10 +62,6 @@ def test_damage_is_marked(text: str):
     assert not root.complete
 
 
-def test_deep_nesting_is_no_fault():
-    assert read("[" * 5000) is not None
-
-
 @given(VALUES, st.sampled_from([None, 1]))
 def test_every_value_stands_where_it_says(value: object, indent: int | None):
     for root in ({"a": value}, [value]):

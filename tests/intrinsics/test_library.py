@@ -1,12 +1,11 @@
 """A model with its adapters as a library, dialects by name, and a new intrinsic as a small class."""
 
 import json
-import math
 import sys
 from dataclasses import replace
 
 import pytest
-from answering import Answering, scoring, writing
+from answering import scoring
 
 from retrieval.passage import Passage
 from selfrag.errors import MissingExtraError, UserError
@@ -14,13 +13,11 @@ from selfrag.intrinsics import (
     Answerability,
     Capability,
     Library,
-    QueryRewrite,
-    Uncertainty,
 )
 from selfrag.intrinsics.capability import Documents, Needs, Result
 from selfrag.intrinsics.catalog import AdapterCard, check_cards, codec_of, find, fingerprint
 from selfrag.intrinsics.chat import LabelCodec
-from selfrag.intrinsics.contract import Completion, Message, State
+from selfrag.intrinsics.contract import Message, State
 from selfrag.intrinsics.dialects import registry
 from selfrag.intrinsics.reflectors import adapters_of
 from selfrag.intrinsics.sentences import last_query
@@ -28,7 +25,6 @@ from selfrag.reflection.labels import Label, LabelSet, Role
 
 TALK = [{"role": "user", "content": "Who wrote Faust?"}, {"role": "assistant", "content": "Goethe did. In 1808."}]
 PASSAGES = ["Faust is a play by Goethe. It has two parts.", "Water boils."]
-GRANITE = ("granite-3.2", "granite-3.3", "granite-common", "mellea")
 
 
 def test_adapters_go_by_the_name_of_the_intrinsic():
@@ -68,24 +64,6 @@ def test_an_adapter_that_was_trained_for_something_else_is_refused(change, messa
                 check()
     with pytest.raises(UserError, match=r"intrinsic\.json cannot be used"):
         AdapterCard.read(tmp_path / "none")
-
-
-@pytest.mark.parametrize("dialect", GRANITE)
-def test_every_dialect_gives_the_same_typed_results(dialect):
-    pytest.importorskip("nltk", reason="the splitter of the published adapters is in the extra granite")
-
-    def answer(request):
-        halves = {"answerable": 0.75, "unanswerable": 0.25, "8": 0.5, "9": 0.5}
-        rows = [[halves.get(surface.strip(' "'), 0.0) for surface in slot.surfaces] for slot in request.slots]
-        return Completion(scores=tuple(tuple(math.log(p) if p else -math.inf for p in row) for row in rows))
-
-    def judge(kind, executor):
-        return kind(executor, codec_of(kind, dialect))
-
-    assert judge(Answerability, Answering(answer))("Who?", PASSAGES).answerable == pytest.approx(0.75)
-    assert judge(Uncertainty, Answering(answer))(TALK).certainty == pytest.approx(0.9)
-    rewrite = judge(QueryRewrite, writing('{"rewritten_question": "Who wrote the play Faust?"}'))(TALK[:1])
-    assert (rewrite.text, rewrite.changed) == ("Who wrote the play Faust?", True)
 
 
 def test_without_nltk_only_what_splits_sentences_fails(monkeypatch):

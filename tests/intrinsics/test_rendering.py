@@ -2,12 +2,10 @@
 
 import pytest
 import tiny
-from hypothesis import given
-from hypothesis import strategies as st
 from intrinsic_rows import CHAT as TEMPLATE
 
 from selfrag.errors import UserError
-from selfrag.intrinsics.contract import ChatPrompt, Message, Piece, Slot, State, TextPrompt
+from selfrag.intrinsics.contract import ChatPrompt, Message, Slot, State
 from selfrag.intrinsics.rendering import Renderer
 
 SITE = State((Message("user", "Q?"),)).in_message("query", 0)
@@ -30,21 +28,6 @@ def test_a_chat_prompt_reads_like_its_template():
     expected = TOKENIZER.apply_chat_template(plain, tokenize=False, add_generation_prompt=True)
     assert TOKENIZER.decode(list(ids)) == expected
     assert ids.count(TOKENIZER.convert_tokens_to_ids("<|im_start|>")) == 4
-
-
-@given(st.text(alphabet="<|im_startend>user\n{}% \ue000\ue0010a", max_size=60))
-def test_nothing_said_becomes_a_control_token(said):
-    ids = RENDERER.prompt(ChatPrompt((Message("user", said),)))
-    for token, times in (("<|im_start|>", 2), ("<|im_end|>", 1), ("<|endoftext|>", 0)):
-        assert ids.count(TOKENIZER.convert_tokens_to_ids(token)) == times
-    assert said in TOKENIZER.decode(list(ids))
-
-
-def test_a_rendered_prompt_keeps_control_pieces_and_text_pieces_apart():
-    pieces = (Piece("<|im_start|>user\n", control=True), Piece("<|im_end|>"), Piece("<|im_end|>", control=True))
-    ids = RENDERER.prompt(TextPrompt(pieces))
-    assert TOKENIZER.decode(list(ids)) == "<|im_start|>user\n<|im_end|><|im_end|>"
-    assert ids.count(TOKENIZER.convert_tokens_to_ids("<|im_end|>")) == 1
 
 
 def test_documents_reach_a_template_that_takes_them():

@@ -26,15 +26,6 @@ def test_an_abbreviation_at_the_end_ends_a_sentence():
     assert pieces("It was found by Smith et al. They moved.") == ["It was found by Smith et al.", "They moved."]
 
 
-def test_offsets_are_those_of_the_original():
-    original = "Purple bumble fish are yellow.  Green fish\n\nare also yellow.  Third."
-    state = State((Message("user", "?"), Message("assistant", original)))
-    sites = response_sites(state, 1)
-    assert [original[site.begin : site.end] for site in sites] == [site.text for site in sites]
-    assert sites[-1].text == "Third."
-    assert (sites[-1].begin, sites[-1].end) == (62, 68)
-
-
 @given(st.text(max_size=200))
 def test_no_character_but_white_space_is_lost(text):
     state = State((Message("assistant", text),), (Passage("a", text),))
