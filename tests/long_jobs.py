@@ -163,10 +163,7 @@ JOBS = {
     "eval": Job(evaluate, ("selfrag/short.jsonl",), kept=("id", "error")),
     "sweep": Job(
         sweep,
-        (
-            "short/recording/short.jsonl",
-            "settings/*/short.jsonl",
-        ),
+        ("short/recording/short.jsonl", "settings/*/short.jsonl"),
         kept=("id", "error"),
     ),
     "interpret": Job(interpret, ("k2-ranked-0-basic.jsonl",), kept=("id", "error")),

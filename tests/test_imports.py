@@ -53,12 +53,6 @@ def run(code: str) -> object:
     return json.loads(result.stdout)
 
 
-@pytest.mark.parametrize("module", ["selfrag", "retrieval", "selfrag.cli.main"])
-def test_importing_loads_no_heavy_library(module: str) -> None:
-    _, modules = run(IMPORT.format(module=module))
-    assert HEAVY.isdisjoint(modules)
-
-
 LIGHT = """
 import json, sys
 import selfrag

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.prompting import SELFRAG, Layout, Prompting
+from selfrag.prompting import SELFRAG, Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec
 
@@ -21,24 +21,13 @@ def prompting(request) -> Prompting:
 
 
 class TestLayout:
-    def test_the_prompt_is_the_published_one(self):
-        assert SELFRAG.render("Who?") == "### Instruction:\nWho?\n\n### Response:\n"
-
-    def test_an_input_has_its_own_section(self):
-        want = "### Instruction:\nTranslate.\n\n### Input:\nchat\n\n### Response:\n"
-        assert SELFRAG.render("Translate.", "chat") == want
-
     def test_a_task_and_its_question_are_joined_as_in_the_training_data(self):
         assert SELFRAG.task("Is it true?", "Water is wet.") == "Is it true?\n\n## Input:\n\nWater is wet."
         assert SELFRAG.task("", "Who?") == "Who?"
 
-    @pytest.mark.parametrize("text", ["{instruction}", "{}", "{0}", "%s", "{input}", "{{", "$name", "\\n"])
+    @pytest.mark.parametrize("text", ["{instruction}", "{0}", "%s", "{{", "\\n"])
     def test_braces_in_user_text_stay_text(self, text):
         assert SELFRAG.render(text, text) == f"### Instruction:\n{text}\n\n### Input:\n{text}\n\n### Response:\n"
-
-    def test_another_layout_is_a_value(self):
-        arc = Layout("arc", task_input="\n\n### Input:\n")
-        assert arc.task("Choose.", "Why?\nA: x") == "Choose.\n\n### Input:\nWhy?\nA: x"
 
 
 class TestPrompt:
@@ -67,11 +56,6 @@ class TestPrompt:
             prompting.prompt(value)
         with pytest.raises(UserError, match=f"the input must be text, not {kind}"):
             prompting.prompt("Who?", value)
-
-    def test_a_very_long_question_and_another_script_are_tokenised(self, prompting):
-        assert len(prompting.prompt("é" * 100_000)) > 1000
-        question = "Кто написал «Войну и мир»? 誰?"
-        assert question in prompting.codec.decode(prompting.prompt(question)[1:])
 
 
 class TestEvidence:
@@ -104,14 +88,3 @@ class TestEvidence:
         evidence = prompting.evidence(Passage("p1", "sea " * 10**6), 50)
         assert len(evidence.ids) == 52
         assert evidence.dropped_tokens > 10**5
-
-    def test_an_empty_passage_is_its_markers_and_the_line_break(self, prompting):
-        evidence = prompting.evidence(Passage("p1", ""), 50)
-        assert prompting.codec.decode(evidence.ids[1:-1]) == "\n"
-
-
-def test_text_of_an_answer_has_no_reflection_token(prompting):
-    """Defect 21: `[Continue to Use Evidence]` among them."""
-    vocabulary = prompting.vocabulary
-    ids = [*vocabulary.ids.values(), *prompting.codec.encode("The sea."), *vocabulary.ids.values(), vocabulary.eos_id]
-    assert prompting.text(tuple(ids)) == "The sea."

@@ -11,15 +11,22 @@ from itertools import takewhile
 
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, segments_of
-from selfrag.decoding.bounds import segment_limits
-from selfrag.decoding.candidates import Candidate, Hypothesis, candidate_of
 from selfrag.decoding.cascade import Admitted, admit, judge_candidates, route
 from selfrag.decoding.policy import Action, Decoding
 from selfrag.decoding.reflectors import Critic, Guardrail, ScoreTerm
 from selfrag.decoding.requests import Result
 from selfrag.decoding.trace import ROOT, Decision, Status, check_generated
 from selfrag.decoding.tree import Batch, Commit, Decoder, Found, Tree, find, shortlisted, start_boundary
-from selfrag.decoding.writing import cannot_win, in_question, resume, write
+from selfrag.decoding.writing import (
+    Candidate,
+    Hypothesis,
+    candidate_of,
+    cannot_win,
+    in_question,
+    resume,
+    segment_limits,
+    write,
+)
 from selfrag.errors import UserError
 from selfrag.prompting import Prompting, Turn
 
@@ -58,7 +65,7 @@ def decode(
     tree = Tree(question, prompting, policy, None if passages is None else tuple(passages))
     tree.query, tree.history, tree.critics = query, tuple(history), _named(policy, critics)
     if policy.prunes:
-        tree.limits = segment_limits(policy.term_weights, policy)
+        tree.limits = segment_limits(policy)
     prompt = prompting.prompt(question, history=history)
     boundary = yield from start_boundary(tree, prompt)
     live = [Hypothesis(ROOT, prompt, boundary)]

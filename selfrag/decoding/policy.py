@@ -81,8 +81,8 @@ class Decoding:
         answer_tokens: most new tokens of a hypothesis over all its segments.
         passage_tokens: most tokens of a passage's body.
         branch_and_bound: give up a candidate as soon as its highest possible score rules it out. The answer is the
-            same. The trace lacks what was not written, so `rescore` is exact less often. Without effect where
-            reflectors take part.
+            same. The trace lacks what was not written, so `rescore` is exact for these settings only. Without
+            effect where reflectors take part.
         weights: weights of the critiques in the segment score.
         calibrated: apply the temperatures and biases of the reflection tokens that a model brings, if it brings any.
         likelihood: p(y_t|..): the geometric mean over the tokens of the `segment` without its boundary or over `all`

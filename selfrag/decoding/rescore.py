@@ -13,7 +13,6 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reflectors import ScoreTerm
 from selfrag.decoding.segments import Floats, Undefined, critique_score, group_scores, path_score
 from selfrag.decoding.trace import ROOT, UNUSABLE, Node, Status, Trace, check_generated
-from selfrag.decoding.unseen import Unseen
 from selfrag.errors import UserError
 from selfrag.reflection.labels import CRITIQUES
 from selfrag.reflection.weights import Weights
@@ -148,7 +147,11 @@ def replay(trace: Trace, weights: Settings) -> Replay:
     tiers = recorded_tiers(trace)
     before = [likelihood + _critique(np.where(tier.unknown, np.nan, scores), matrix, undefined) for tier in tiers]
     segment = likelihood + _critique(scores, matrix, undefined)
-    return _search(recorded, segment, list(zip(tiers, before, strict=True)), Unseen(trace, matrix, segment))
+    found = _search(recorded, segment, list(zip(tiers, before, strict=True)))
+    if not trace.decoding.prunes:
+        return found
+    own = (matrix == np.array(trace.decoding.term_weights)).all(axis=1)
+    return replace(found, exact=own & (not trace.narrow))
 
 
 def _critique(scores: Floats, matrix: Floats, undefined: Undefined) -> Floats:
@@ -170,7 +173,7 @@ def rescore(trace: Trace, weights: Weights | None = None, threshold: float | Non
         weights=recorded.weights if weights is None else weights,
         threshold=recorded.threshold if threshold is None else threshold,
     )
-    trace = replace(trace, decoding=changed)
+    trace = replace(trace, decoding=changed, narrow=trace.narrow or (changed.prunes and changed != recorded))
     first, complete = _Recorded(trace).side(ROOT)
     if complete:
         check_generated(first)
@@ -182,7 +185,7 @@ def settle(trace: Trace, result: Replay) -> Trace:
     """The trace with the scores, statuses and choice of the first setting of a replay."""
     nodes = []
     for i, node in enumerate(trace.nodes):
-        if node.status is Status.FAILED:
+        if node.status in (Status.FAILED, Status.BOUNDED):
             nodes.append(node)
             continue
         status = Status.PRUNED
@@ -235,18 +238,16 @@ class _Recorded:
         return [child for child in children if child.status not in UNUSABLE], rejected, complete
 
 
-def _search(recorded: _Recorded, segment: Floats, tiers: Sequence[tuple[Tier, Floats]], unseen: Unseen) -> Replay:
+def _search(recorded: _Recorded, segment: Floats, tiers: Sequence[tuple[Tier, Floats]]) -> Replay:
     """The beam search over recorded candidates, for all settings at once.
 
     Args:
         recorded: the trace.
         segment: [N, S] segment scores.
         tiers: of reflectors, each with the segment scores before it judges.
-        unseen: what is not in the trace.
     """
     trace, path, keys = recorded.trace, _path_scores(recorded.trace, segment), _text_keys(recorded.trace)
     earlier = [(tier, _path_scores(trace, segment, own)) for tier, own in tiers]
-    unseen.fill(path)
     count, settings = path.shape
     finished, merged = np.zeros_like(path, dtype=bool), np.zeros_like(path, dtype=bool)
     kept = np.zeros((count + 1, settings), dtype=bool)
@@ -263,11 +264,10 @@ def _search(recorded: _Recorded, segment: Floats, tiers: Sequence[tuple[Tier, Fl
             rejected: list[Node] = []
             if not trace.over(node):
                 following, rejected, complete = recorded.after(node)
-                exact &= unseen.visit(node, chosen, alone=not following, complete=complete)
+                exact &= complete | ~chosen
             if node != ROOT and not following:
                 finished[node] = chosen
             candidates += sorted(other.id for other in (*following, *rejected))
-        values = path[:0]
         if candidates:
             parents = [trace.nodes[i].parent for i in candidates]
             alive = kept[parents]
@@ -282,12 +282,10 @@ def _search(recorded: _Recorded, segment: Floats, tiers: Sequence[tuple[Tier, Fl
             over = [trace.over(i) for i in candidates]
             merged[candidates] = _drop_twins(values, [(keys[i], end) for i, end in zip(candidates, over, strict=True)])
             kept[candidates] = _best(values, trace.decoding.beam) | ((values > -np.inf) & np.array(over)[:, None])
-        unseen.step(candidates, values, trace.decoding.beam)
         level = candidates
     none = np.full(settings, -1)
     ends = np.where(finished, path, -np.inf)
     best = np.where(finished.any(axis=0), ends.argmax(axis=0), none) if count else none
-    exact &= unseen.harmless(ends.max(axis=0, initial=-np.inf))
     return Replay(best, exact, segment, path, kept[:-1], finished, merged)
 
 

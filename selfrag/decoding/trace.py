@@ -134,6 +134,7 @@ class Trace:
         best: id of the node that ends the answer, None if there is none.
         options: for multiple choice, the options in order; each node is then one option after one passage.
         costs: tier of each reflector of the settings, see `selfrag.decoding.reflectors.Critic.cost`.
+        narrow: whether candidates were given up under other settings than these, so that rescoring is not exact.
     """
 
     question: str
@@ -143,6 +144,7 @@ class Trace:
     best: int | None
     options: tuple[str, ...] = ()
     costs: Mapping[str, int] = field(default_factory=dict)
+    narrow: bool = False
 
     def path(self, node: int | None) -> list[Node]:
         """Segments from the first to `node`."""
@@ -208,6 +210,7 @@ class Trace:
             **({"partial": self.partial} if self.partial else {}),
             "options": list(self.options),
             **({"costs": dict(self.costs)} if self.costs else {}),
+            **({"narrow": True} if self.narrow else {}),
             "decisions": [_decision_dict(decision) for decision in self.decisions],
             "nodes": [_node_dict(node, shown.get(node.parent, ())) for node in self.nodes],
         }
@@ -302,8 +305,8 @@ def trace_of(data: Mapping[str, Any]) -> Trace:
         shown = {decision.after: decision.passages for decision in decisions}
         nodes = tuple(_node(given, shown.get(given["parent"], ())) for given in data["nodes"])
         decoding = Decoding(**data["decoding"] | {"weights": Weights(**data["decoding"]["weights"])})
-        costs = data.get("costs", {})
-        return Trace(data["question"], decoding, nodes, decisions, data["best"], tuple(data["options"]), costs)
+        rest = data["best"], tuple(data["options"]), data.get("costs", {}), data.get("narrow", False)
+        return Trace(data["question"], decoding, nodes, decisions, *rest)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"this is no trace in JSON: {type(error).__name__}: {error}") from error
 

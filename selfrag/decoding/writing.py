@@ -1,34 +1,265 @@
-"""Writing the candidates of a step: all of them, or by branch and bound only those that can matter.
+"""Candidates of a step: what is asked for each, what it grows into, and which are written.
 
-`docs/explanation/pruning.md` has the proof that branch and bound changes no answer.
+Branch and bound writes only those that can matter; `docs/explanation/pruning.md` has the proof that no answer changes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
+from typing import NamedTuple
 
-import numpy as np
-
-from selfrag.decoding.bounds import Bounds, below, bounds, highest_likelihood, segment_range
-from selfrag.decoding.candidates import (
-    Candidate,
-    Hypothesis,
-    grow,
-    grown,
-    read_candidate,
-    unread,
-)
-from selfrag.decoding.requests import Failed, Generated, Result, has_ended
-from selfrag.decoding.segments import judge
-from selfrag.decoding.trace import ROOT, Node, Status
+from retrieval.passage import Passage
+from selfrag.decoding.policy import Action, Decoding
+from selfrag.decoding.requests import Failed, Finish, Generate, Generated, Result, has_ended
+from selfrag.decoding.segments import Branch, Reading, applicable, critique_score, judge, path_score, read
+from selfrag.decoding.trace import ROOT, UNUSABLE, Node, Status
 from selfrag.decoding.tree import Abort, Batch, Race, Tree, ask, race
 from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import ISREL, Role
+from selfrag.reflection.labels import CRITIQUES, ISREL, LabelSet, Role
 
 GAP = 0.1
 """A candidate waits if its bound is this far below that of the last one that would fit in the beam."""
+
+MARGIN = 1e-6
+"""By how much, relative to its size, a bound must be below a score: more than the rounding of both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A beam entry: where it stands in the tree and the ids that led there."""
+
+    node: int
+    prefix: tuple[int, ...]  # prompt and everything written so far, as the model will see it
+    boundary: Judgment | None
+    texts: tuple[tuple[int, ...], ...] = ()  # text ids of its segments
+    evidence: Passage | None = None  # what its last segment used
+    spent: int = 0  # new tokens so far
+    text: str = ""  # of its last segment
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A continuation that was asked for."""
+
+    parent: Hypothesis
+    branch: Branch
+    passage: Passage | None
+    request: Generate
+    dropped_tokens: int = 0
+
+    @property
+    def site(self) -> str:
+        """For its judgments."""
+        return f"segment {len(self.parent.texts) + 1}, {f'passage {self.passage.id}' if self.passage else 'no passage'}"
+
+    @property
+    def evidence(self) -> str | None:
+        """Id of the passage."""
+        return None if self.passage is None else self.passage.id
+
+
+def candidate_of(tree: Tree, parent: Hypothesis, action: Action, passage: Passage | None) -> Candidate:
+    """The request for one continuation: prefix, marker and evidence in the training layout."""
+    policy, vocabulary = tree.policy, tree.prompting.vocabulary
+    retrieval, no_retrieval, keep = vocabulary.retrieve
+    branch: Branch = "none" if passage is None else "continue" if action == "continue" else "passage"
+    ids: tuple[int, ...] = (no_retrieval,)
+    dropped = 0
+    if passage is not None:
+        if branch == "continue" and policy.history == "text+passages":
+            ids = (keep,)  # the passage already stands in the prefix
+        else:
+            evidence = tree.evidence(passage)
+            ids, dropped = (retrieval, *evidence.ids), evidence.dropped_tokens
+    request = Generate(
+        prompt_ids=(*parent.prefix, *ids),
+        max_tokens=max(1, min(policy.segment_tokens, policy.answer_tokens - parent.spent)),
+        stop_ids=vocabulary.retrieve if policy.segment_end == "retrieve" else (),
+        watch_ids=vocabulary.watch,
+    )
+    return Candidate(parent, branch, passage, request, dropped)
+
+
+def read_candidate(tree: Tree, candidate: Candidate, result: Generated | Failed) -> Reading | None:
+    """What a candidate wrote; None if its request failed."""
+    if isinstance(result, Failed):
+        return None
+    cuts = tree.policy.segment_end == "retrieval" and candidate.passage is not None  # it may go on beyond its segment
+    return read(
+        result,
+        tree.prompting.vocabulary,
+        branch=candidate.branch,
+        site=candidate.site,
+        evidence=candidate.evidence,
+        likelihood=tree.policy.likelihood,
+        forced=tree.policy.forced,
+        cut_id=tree.prompting.vocabulary.retrieve[0] if cuts else None,
+    )
+
+
+def unread(tree: Tree, candidate: Candidate, reading: Reading) -> list[LabelSet]:
+    """Critiques that must be defined and are not, because the segment was cut."""
+    due = [labels for labels in applicable(candidate.branch) if labels.role in tree.policy.forced]
+    return [labels for labels in due if reading.judgments[labels.role] is None]
+
+
+def force(
+    tree: Tree, candidates: list[Candidate], readings: list[Reading | None]
+) -> Generator[Batch, list[Result], None]:
+    """Requests one token for each critique that is missing because the segment was cut."""
+    cut: list[tuple[Candidate, Reading, list[LabelSet]]] = []
+    for candidate, reading in zip(candidates, readings, strict=True):
+        if reading is not None and (missing := unread(tree, candidate, reading)):
+            cut.append((candidate, reading, missing))
+    vocabulary = tree.prompting.vocabulary
+    requests = [Generate((*c.request.prompt_ids, *reading.ids), 1, watch_ids=vocabulary.watch) for c, reading, _ in cut]
+    results = yield from ask(tree, requests)
+    for (candidate, reading, missing), result in zip(cut, results, strict=True):
+        if isinstance(result, Failed):
+            continue  # stays undefined, and the policy's rule for undefined critiques applies
+        for labels in missing:
+            judgment = judge(vocabulary, labels, result.watched[0], candidate.site, candidate.evidence)
+            reading.judgments[labels.role] = judgment
+
+
+def grown(
+    tree: Tree, ended: Sequence[tuple[Candidate, Generated | Failed, int]], depth: int
+) -> Generator[Batch, list[Result], list[tuple[Node, Hypothesis | None]]]:
+    """The nodes of candidates that have ended, each with its hypothesis if it can be used.
+
+    Args:
+        tree: the question.
+        ended: candidates of one step, with the results of their requests and the ids of their nodes.
+        depth: of the step.
+    """
+    readings = [read_candidate(tree, one, result) for one, result, _ in ended]
+    yield from force(tree, [one for one, *_ in ended], readings)
+    return [grow(tree, *one, reading, depth) for one, reading in zip(ended, readings, strict=True)]
+
+
+def grow(
+    tree: Tree, candidate: Candidate, result: Generated | Failed, number: int, reading: Reading | None, depth: int
+) -> tuple[Node, Hypothesis | None]:
+    """The node `number` of a candidate, and its hypothesis if it can be used."""
+    node = Node(number, candidate.parent.node, depth, candidate.branch, candidate.passage)
+    node.dropped_tokens = candidate.dropped_tokens
+    if isinstance(result, Failed) or reading is None:
+        node.status, node.finish = Status.FAILED, result.reason if isinstance(result, Failed) else "failed"
+        return node, None
+    policy, parent = tree.policy, candidate.parent
+    node.text = tree.prompting.codec.decode(reading.text_ids)
+    node.token_ids, node.text_ids, node.finish = reading.ids, reading.text_ids, str(result.finish)
+    node.likelihood = reading.likelihood
+    node.judgments = {role: found for role, found in reading.judgments.items() if role in policy.own}
+    spent = parent.spent + (len(result.token_ids) if reading.ended else len(reading.ids) + 1)
+    node.boundary, node.ended = reading.boundary, reading.ended or spent >= policy.answer_tokens
+    tree.score(node)
+    blank = not node.text.strip()
+    if blank and not (result.finish is Finish.EOS and parent.texts):
+        node.status = Status.EMPTY
+    elif not blank and reading.text_ids in parent.texts:
+        node.status = Status.DUPLICATE
+    elif not policy.allows(node.judgments, policy.own):
+        node.status = Status.FORBIDDEN
+    if node.status in UNUSABLE:
+        return node, None
+    if policy.history == "text":
+        prefix = (*parent.prefix, *reading.text_ids)
+    else:
+        prefix = (*candidate.request.prompt_ids, *reading.ids)
+    return node, Hypothesis(
+        node=node.id,
+        prefix=prefix,
+        boundary=reading.boundary,
+        texts=(*parent.texts, reading.text_ids),
+        evidence=candidate.passage or parent.evidence,
+        spent=spent,
+        text=node.text.strip(),
+    )
+
+
+def below(bound: float, score: float) -> bool:
+    """Whether a bound is certainly below a score."""
+    return bound + MARGIN * (1 + abs(bound)) < score
+
+
+def highest_likelihood(policy: Decoding, logprobs: Sequence[float], most: int) -> float:
+    """The highest likelihood of a segment of at most `most` tokens that begins with these log-probabilities.
+
+    The tokens to come have at most probability 1, and a mean is the highest where there are most of them.
+    """
+    if policy.likelihood == "none":
+        return 0.0
+    return math.exp(min(0.0, math.fsum(logprobs)) / (1 if policy.likelihood == "product" else most))
+
+
+def segment_range(node: Node, policy: Decoding) -> tuple[float, float]:
+    """The lowest and the highest score of a segment that was given up, or is being written.
+
+    Args:
+        node: `likelihood` is its highest, and `judgments` holds the critiques that are known, None among them.
+        policy: settings, without reflectors.
+    """
+    choices: list[tuple[float, ...]] = []
+    for labels in CRITIQUES:
+        if labels.role not in node.judgments and labels in applicable(node.branch):
+            choices.append((math.nan, min(labels.values), max(labels.values)))  # undefined, or anywhere between
+        else:
+            judgment = node.judgments.get(labels.role)
+            choices.append((math.nan if judgment is None else judgment.score,))
+    # The score is linear in the critiques that are defined, so its extremes are at their ends.
+    corners = [critique_score(corner, policy.term_weights, policy.undefined) for corner in product(*choices)]
+    return min(corners), max(corners) + node.likelihood
+
+
+def segment_limits(policy: Decoding) -> tuple[float, float]:
+    """The lowest and the highest score that any segment can have."""
+    return segment_range(Node(0, 0, 0, "passage", None, likelihood=float(policy.likelihood != "none")), policy)
+
+
+class Bounds(NamedTuple):
+    """The highest scores that are possible for a node."""
+
+    segment: float  # of its segment
+    path: float  # of the path that ends with it
+    answer: float  # of an answer that begins with that path
+
+
+def bounds(
+    node: Node, segment: tuple[float, float], before: list[float], policy: Decoding, limits: tuple[float, float]
+) -> Bounds:
+    """The highest scores of a node.
+
+    Args:
+        node: the node.
+        segment: the lowest and the highest score of its segment.
+        before: scores of the segments before it.
+        policy: settings, without reflectors.
+        limits: as of `segment_limits`.
+
+    A path score is linear in each of its segments, so its extremes are at theirs; a blank segment does not count.
+    Means, sums and products of positive numbers change in one direction with each equal segment that is added, so the
+    highest answer has none or all of those that may follow.
+    """
+    low, high = segment
+    ends = [path_score([*before, one], policy.accumulate) for one in segment]
+    if before and not node.text.strip():
+        ends.append(path_score(before, policy.accumulate))
+    path = max(ends)
+    left = policy.max_segments - node.depth
+    if left == 0:
+        return Bounds(high, path, path)
+    steps, most, ends = [*before, high], limits[1], [path]
+    if policy.accumulate == "product":  # of two negative ones, too
+        steps = [*map(abs, before), max(abs(low), abs(high))]
+        most = max(map(abs, limits))
+        ends.append(path_score(steps, "product"))
+    ends.append(path_score(steps + [most] * left, policy.accumulate))
+    return Bounds(high, path, max(ends))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +313,10 @@ def cannot_win(tree: Tree, live: Sequence[Hypothesis], best: float) -> bool:
     return all(below(_highest(tree, tree.nodes[one.node]).answer, best) for one in live)
 
 
-def _highest(tree: Tree, node: Node) -> Bounds[float]:
+def _highest(tree: Tree, node: Node) -> Bounds:
     """The highest scores of a node."""
     policy, own = tree.policy, (node.score, node.score)
-    segment = segment_range(node, policy.term_weights, policy) if node.status is Status.BOUNDED else own
+    segment = segment_range(node, policy) if node.status is Status.BOUNDED else own
     return bounds(node, segment, tree.scores(node.parent), policy, tree.limits)
 
 
@@ -114,9 +345,7 @@ class _Step:
     nodes: dict[int, Node] = field(default_factory=dict)
     # of each candidate that an answer may begin with, the highest score of such an answer
     answers: dict[int, float] = field(default_factory=dict)
-    # those that have ended, can be used, and have their score, each with its node
-    usable: dict[int, tuple[Node, Hypothesis]] = field(default_factory=dict)
-    # those that have ended and have their score, the usable ones among them
+    # those that have ended and have their score
     grown: dict[int, tuple[Node, Hypothesis | None]] = field(default_factory=dict)
     given_up: dict[int, Node] = field(default_factory=dict)  # those that were given up
     # those that wait until the promising ones have ended; None before that is decided
@@ -127,7 +356,7 @@ class _Step:
         """The results of the candidates that were not given up."""
         results: dict[int, Generated | Failed] = {}
         waiting = list(range(len(self.candidates)))
-        self.answers = dict.fromkeys(waiting, np.inf)
+        self.answers = dict.fromkeys(waiting, math.inf)
         while waiting:
             requests = [replace(self.candidates[i].request, report=True) for i in waiting]
             known = yield from race(self.tree, requests, partial(self._rule, waiting))
@@ -161,18 +390,21 @@ class _Step:
         if reading is None:
             return
         if unread(self.tree, one, reading):
-            self.answers[i] = np.inf  # its score is not known yet
+            self.answers[i] = math.inf  # its score is not known yet
             return
         self.grown[i] = node, hypothesis = grow(self.tree, one, result, self.ids[i], reading, self.depth)
-        if hypothesis is not None:
-            self.usable[i] = node, hypothesis
-            if not self._over(node):
-                self.answers[i] = _highest(self.tree, node).answer
+        if hypothesis is not None and not self._over(node):
+            self.answers[i] = _highest(self.tree, node).answer
+
+    @property
+    def _usable(self) -> list[tuple[Node, Hypothesis]]:
+        """Those that have ended and can be used."""
+        return [(node, hypothesis) for node, hypothesis in self.grown.values() if hypothesis is not None]
 
     def _give_up(self) -> None:
         """Give up the candidates that are not allowed, or are ruled out by those that have ended."""
         needed = self._needed()
-        nodes = [node for node, _ in self.usable.values()]
+        nodes = [node for node, _ in self._usable]
         finished = max([self.best, *(node.path_score for node in nodes if self._over(node))])
         parents = {node.parent for node in nodes} | {ROOT}
         if all(below(answer, finished) for answer in self.answers.values()):
@@ -203,7 +435,7 @@ class _Step:
         found = _highest(self.tree, node)
         node.score, node.path_score, self.answers[i] = found
         if not policy.allows(node.judgments, node.judgments.keys()):
-            node.status, node.finish, self.answers[i] = Status.FORBIDDEN, "its IsRel is not allowed", -np.inf
+            node.status, node.finish, self.answers[i] = Status.FORBIDDEN, "its IsRel is not allowed", -math.inf
         return node
 
     def _relevance(self, one: Candidate, begun: Generated) -> Judgment | None:
@@ -220,13 +452,13 @@ class _Step:
     def _needed(self) -> float:
         """The path score below which a candidate can neither enter the beam nor, in the last step, be the answer."""
         if self.depth == self.tree.policy.max_segments:
-            return max([self.best, *(node.path_score for node, _ in self.usable.values())])
+            return max([self.best, *(node.path_score for node, _ in self._usable)])
         distinct: dict[object, float] = {}
-        for node, hypothesis in self.usable.values():
+        for node, hypothesis in self._usable:
             key = hypothesis.texts, self._over(node)
-            distinct[key] = max(node.path_score, distinct.get(key, -np.inf))
+            distinct[key] = max(node.path_score, distinct.get(key, -math.inf))
         best = sorted(distinct.values(), reverse=True)[: self.tree.policy.beam]
-        return best[-1] if len(best) == self.tree.policy.beam else -np.inf
+        return best[-1] if len(best) == self.tree.policy.beam else -math.inf
 
     def _unpromising(self) -> list[int]:
         """Candidates whose bound is so far below the best ones that these will probably rule them out.

@@ -95,7 +95,9 @@ def _comparable(trace: Trace, policy: Decoding) -> bool:
     recorded = trace.decoding
     differing = {item.name for item in fields(Decoding) if getattr(recorded, item.name) != getattr(policy, item.name)}
     differing.discard("branch_and_bound")  # changes no answer
-    if recorded.reflectors or recorded.gates or recorded.prunes:
+    if recorded.prunes:
+        return not differing  # what was given up is known to be too low under these settings only
+    if recorded.reflectors or recorded.gates:
         return differing <= {"weights"}
     if "mode" in differing and any(decision.judgment is None for decision in trace.decisions):
         return False  # nobody looked whether to retrieve
@@ -106,7 +108,7 @@ def _comparable(trace: Trace, policy: Decoding) -> bool:
 
 def _without_spare_branch(trace: Trace, policy: Decoding) -> Trace:
     """The trace under a policy: without the answer beside the passages that only the recording asked for."""
-    seen = replace(trace, decoding=policy)
+    seen = replace(trace, decoding=replace(policy, branch_and_bound=trace.decoding.branch_and_bound))
     spare = trace.decoding.no_retrieval_branch and not policy.no_retrieval_branch
     if not spare or not any(seen.action(one) == "retrieve" and one.passages for one in trace.decisions):
         return seen

@@ -62,15 +62,6 @@ def test_the_next_in_rank_moves_up_where_a_dearer_reflector_rejects_all_that_cam
     assert found.answer.partial is None
 
 
-def test_an_answer_ends_at_what_was_committed_where_reflectors_reject_all_that_follows() -> None:
-    cheap, dear = rejecting("cheap", 1, "B."), rejecting("dear", 3, "A.", "C.")
-    found = steps(after_one(("A.", 0.9), ("B.", 0.8), ("C.", 0.7)), cheap, dear)
-    assert found.answer.text == "One."
-    assert [s.text for s in found.commits] == ["One."]
-    assert [m.text for m in dear.moments] == ["One.", "A.", "C."]
-    assert found.answer.rescore() == found.answer
-
-
 def test_each_of_three_tiers_lets_more_through_where_the_next_one_runs_out() -> None:
     critics = rejecting("one", 1, "C."), rejecting("two", 2, "B."), rejecting("three", 3, "A.")
     ranked = [(f"{letter}.", 0.9 - i / 10) for i, letter in enumerate("ABCD")]
@@ -90,29 +81,6 @@ def test_a_dearer_reflector_never_judges_more_than_came_through() -> None:
     assert [m.text for m in cheap.moments] == ["One.", "A.", "B."]
     assert [m.text for m in dear.moments] == ["One.", "A.", "B."]
     assert found.answer.rescore() == found.answer
-
-
-def test_a_candidate_that_a_setting_would_not_judge_does_not_end_the_one_before() -> None:
-    """`A.` ends only where `a.` was judged and rejected; where `a.` ranks too low to be judged, `A.` is pruned."""
-    tree = {
-        "[Retrieval]<d1>": ("[Relevant]A.{retrieve 1 0 0}", 0.9),
-        "[Retrieval]<d2>": ("[Relevant]B.{retrieve 1 0 0}", 0.5),
-        "A.[Retrieval]<d1>": ("[Relevant]a.{isuse 0 0 0 0 1}</s>", 0.3),
-        "A.[Retrieval]<d2>": Failed("no memory"),
-        "B.[Retrieval]<d1>": ("[Relevant]b.{isuse 0 0 1 0 0}</s>", 0.2),
-        "B.[Retrieval]<d2>": ("[Relevant]bb.{isuse 0 0 1 0 0}</s>", 0.1),
-    }
-
-    def decoded(isuse: float) -> Run:
-        weights = Weights(1, 0, isuse, joined={"dear": 0})
-        critic = rejecting("dear", 3, "a.")
-        return steps(tree, critic, passages=2, mode="always", survivors=(2, 2, 2), beam=2, weights=weights)
-
-    recorded, fresh = decoded(1), decoded(-1)
-    assert (recorded.node("A.").status, fresh.node("A.").status) == ("finished", "kept")
-    rescored = recorded.answer.rescore(Weights(1, 0, -1, joined={"dear": 0}))
-    assert (rescored.text, rescored.exact) == (fresh.answer.text, True)
-    assert fresh.answer.text == "B. b."
 
 
 # --- rescoring ----------------------------------------------------------------------------------------------------
@@ -247,12 +215,6 @@ def test_a_whole_answer_is_not_partial_although_another_candidate_failed() -> No
     assert "partial" not in str(found.answer)
 
 
-def test_an_answer_that_ends_because_nothing_usable_follows_is_not_partial() -> None:
-    tree = TWO | {"One.[Retrieval]<d1>": "[Relevant]One.{retrieve 1 0 0}"}
-    found = run(tree, "d1", mode="always", history="text")
-    assert (found.answer.text, found.answer.partial) == ("One.", None)
-
-
 def test_the_other_sides_failures_make_no_rescored_answer_partial() -> None:
     tree = TWO | {"": "{~retrieve 1 0 0}x", "One.[No Retrieval]": "[No Retrieval]"}
     tree["[Retrieval]<d1>"] = "[Relevant]One.{retrieve .5 .5 0}"
@@ -297,18 +259,6 @@ def test_a_later_search_that_fails_leaves_finished_hypotheses() -> None:
     assert other.partial == "the search for segment 2 failed: the index is gone"
     fresh = run(tree, search=failing("Q Half."), mode="always", history="text", weights=Weights(isrel=-9)).answer
     assert (fresh.text, fresh.partial) == (other.text, other.partial)
-
-
-def test_a_later_search_that_fails_leaves_other_hypotheses_going() -> None:
-    tree = {
-        "[Retrieval]<d1>": ("[Relevant]A.{retrieve 1 0 0}", 0.5),
-        "[Retrieval]<d2>": ("[Relevant]B.{retrieve 1 0 0}", 0.4),
-        "B.[Retrieval]<d1>": ("[Relevant]b.</s>", 0.9),
-        "B.[Retrieval]<d2>": ("[Relevant]bb.</s>", 0.8),
-    }
-    found = run(tree, search=failing("Q A."), mode="always", history="text")
-    assert (found.answer.text, found.answer.partial) == ("B. b.", None)
-    assert found.answer.rescore() == found.answer
 
 
 def test_a_first_search_that_fails_still_fails_the_question() -> None:

@@ -9,9 +9,8 @@ from typing import Any
 from written import PROMPTING, scripted
 
 from selfrag.decoding.answer import Answer, Usage
-from selfrag.decoding.driver import Answered, BackgroundBatcher, Broken, consult, drive
+from selfrag.decoding.driver import Answered, Broken, consult, drive
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.reflectors import together
 from selfrag.decoding.requests import Consult, Consulted, Failed, Generate
 from selfrag.decoding.trace import Trace
 from selfrag.decoding.tree import Decoder
@@ -42,16 +41,6 @@ def test_all_who_wait_share_a_call() -> None:
     found = texts([asking(1, 2), asking(3), asking(4)], services={"judge": double})
     assert found == ["[2, 4]", "[6]", "[8]"]
     assert calls == [[1, 2, 3, 4]]
-
-
-def test_who_waits_is_called_when_results_have_arrived() -> None:
-    rung = threading.Event()
-    batcher: BackgroundBatcher[str] = BackgroundBatcher(None, {"judge": lambda payloads: payloads}, rung.set)
-    batcher.ask("Q", 0, Consult("judge", 1))
-    batcher.start()
-    assert rung.wait(5)
-    assert list(batcher.collect()) == [(("Q", 0), Consulted(1))]
-    batcher.close()
 
 
 def test_failures_stay_with_their_requests() -> None:
@@ -86,23 +75,3 @@ def test_a_cancelled_question_waits_for_no_service() -> None:
     release.set()
     assert isinstance(event, Broken)
     assert str(event.error) == "cancelled"
-
-
-def test_computations_run_side_by_side() -> None:
-    def one(name: str, rounds: int) -> Any:
-        for i in range(rounds):
-            (result,) = yield [Consult(name, i)]
-            assert result == Consulted((name, i))
-        return name
-
-    both = together([one("a", 2), one("b", 1), one("c", 0)])
-    batches, names = [], None
-    batch = next(both)
-    while names is None:
-        batches.append([request.service for request in batch if isinstance(request, Consult)])
-        try:
-            batch = both.send([Consulted((r.service, r.payload)) for r in batch if isinstance(r, Consult)])
-        except StopIteration as stop:
-            names = stop.value
-    assert batches == [["a", "b"], ["a"]]
-    assert names == ["a", "b", "c"]

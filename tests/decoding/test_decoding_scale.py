@@ -6,7 +6,6 @@ import pytest
 from written import EOS, LIMITS, Run, passages, run
 
 from retrieval.passage import Passage
-from selfrag.decoding.options import option_requests
 from selfrag.decoding.requests import Generate
 from selfrag.decoding.trace import Trace
 from selfrag.engines.base import Limits
@@ -36,13 +35,6 @@ def judged(size: int) -> Run:
 
 def test_options(growth) -> None:
     assert growth(int, chosen, 500) < LINEAR
-
-
-def test_requests_of_options(growth) -> None:
-    def options(size: int) -> list[tuple[int, ...]]:
-        return [tuple(map(ord, f"{n * 7919 % 1_000_003:07d}")) for n in range(size)]
-
-    assert growth(options, lambda ids: option_requests((1, 2), ids, (0,)), 2500) < LINEAR
 
 
 def test_ten_thousand_passages_as_evidence(growth) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from written import EOS, LIMITS, PROMPTING, VOCABULARY, Characters, model, passages, reply, run
+from written import EOS, LIMITS, PROMPTING, VOCABULARY, Characters, model, passages, run
 
 from selfrag.api import SelfRAG
 from selfrag.decoding.beam import decode
@@ -20,7 +20,7 @@ from selfrag.decoding.driver import Answered, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Finish, Generate, Generated
 from selfrag.decoding.segments import judge, read
-from selfrag.engines.scripted import Reply, ScriptedEngine
+from selfrag.engines.scripted import ScriptedEngine
 from selfrag.prompting import Prompting
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import GROUPS, ISREL, ISUSE, RETRIEVE, TOKENS
@@ -307,41 +307,6 @@ def test_defect_39_one_eos_does_not_stop_its_siblings() -> None:
 # Traps seen in the field (re-implementations), where the numbered cases do not cover them.
 
 
-def test_trap_every_candidate_is_kept() -> None:
-    """Indentation that keeps one candidate: each passage has its node, and the best of five is the third."""
-    names = ("d0", "d1", "d2", "d3", "d4")
-    tree = {f"[Retrieval]<{n}>": (f"{{isrel {'.9 .1' if n == 'd2' else '.2 .8'}}}From {n}.</s>", 0.5) for n in names}
-    found = run(tree, *names, **ALWAYS)
-    assert len(found.answer.trace.nodes) == 5
-    assert found.answer.text == "From d2."
-
-
-def test_trap_score_and_context_come_from_the_same_passage() -> None:
-    """The text, the citation, the judgments and the score of a segment are those of one node."""
-    names = ("d0", "d1", "d2")
-    tree = {f"[Retrieval]<{n}>": (f"{{isrel .{i + 4} .{6 - i}}}From {n}.</s>", 0.5) for i, n in enumerate(names)}
-    answer = run(tree, *names, **ALWAYS).answer
-    (segment,) = answer.segments
-    node = answer.trace.nodes[segment.node]
-    assert segment.text == "From d2."
-    assert segment.citation == node.passage == passages("d2")[0]
-    assert segment.judgments["isrel"] is node.judgments["isrel"]
-    assert segment.judgments["isrel"].evidence == "d2"
-    assert segment.score == node.score
-
-
-def test_trap_the_stop_token_may_be_missing_from_the_text() -> None:
-    """The boundary is an id in the result; whether a text shows it does not matter."""
-    generated = reply(f"A.{MORE}")
-    assert isinstance(generated, Reply)
-    watched = np.log(np.full((3, len(VOCABULARY.watch)), 0.1, dtype=np.float32))
-    result = Generated(generated.token_ids, (-0.1,) * 3, watched, Finish.STOP)
-    reading = read(result, VOCABULARY, branch="none", site="here")
-    assert Characters().decode(reading.text_ids) == "A."
-    assert reading.boundary is not None
-    assert not reading.ended
-
-
 def test_trap_empty_generation_is_read() -> None:
     """Nothing generated at all, as for a full context: no index error, nothing judged."""
     nothing = Generated((), (), np.zeros((0, len(VOCABULARY.watch)), dtype=np.float32), Finish.CONTEXT)
@@ -349,17 +314,6 @@ def test_trap_empty_generation_is_read() -> None:
         reading = read(nothing, VOCABULARY, branch="passage", site="here", forced=forced)
         assert (reading.text_ids, reading.likelihood, reading.ended) == ((), 0.0, True)
         assert set(reading.judgments.values()) == {None}
-
-
-def test_trap_questions_do_not_share_a_beam() -> None:
-    """Many questions at once give what each gives alone."""
-    trees = {f"Q{i}": {D1: (f"{{isrel .{i} .{9 - i}}}Answer {i}.</s>", 0.1 * i)} for i in range(1, 9)}
-    engine = ScriptedEngine(model(trees), EOS, limits=LIMITS)
-    rag = SelfRAG(PROMPTING, engine, lambda queries, k: [passages("d1")] * len(queries))
-    together = rag.generate(list(trees), mode="always", beam=1)
-    assert [a.text for a in together] == [f"Answer {i}." for i in range(1, 9)]
-    alone = [rag.generate(question, mode="always", beam=1) for question in trees]
-    assert [a.segments for a in together] == [a.segments for a in alone]
 
 
 def test_prompts_are_byte_exact() -> None:

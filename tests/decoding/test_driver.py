@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from written import EOS, LIMITS, PROMPTING, Searches, Tree, model, passages, scripted
+from written import EOS, LIMITS, PROMPTING, Tree, model, passages, scripted
 
 from retrieval.passage import Passage
 from selfrag.decoding.beam import decode
@@ -65,17 +65,6 @@ def test_requests_of_all_questions_share_one_step() -> None:
     engine = Counting(model({"a": LONG, "b": LONG, "c": SHORT}), EOS, limits=LIMITS)
     ends(drive(asking("a", "b", "c"), engine, None))
     assert steps == [3, 2, 2]
-
-
-def test_searches_of_all_questions_go_out_in_one_batch() -> None:
-    searches = Searches(lambda query: passages("d1"))
-    engine = scripted({"a": CITING, "b": CITING, "c": CITING})
-    assert ends(drive(asking("a", "b", "c", policy=ALWAYS), engine, searches)) == {
-        0: "Found.",
-        1: "Found.",
-        2: "Found.",
-    }
-    assert searches.batches == [["a", "b", "c"]]
 
 
 def test_generation_goes_on_while_a_search_runs() -> None:
@@ -136,31 +125,6 @@ def test_a_bad_retriever_fails_the_questions_that_search_and_no_others(retriever
     assert found == {0: f"SearchError: search failed: {reason}", 1: "Short."}
 
 
-def test_each_question_gets_its_own_number_of_passages() -> None:
-    asked: list[int] = []
-
-    def counting(queries: Sequence[str], k: int) -> list[tuple[Passage, ...]]:
-        asked.append(k)
-        return [passages("d1", "d2")] * len(queries)
-
-    decoders = [*asking("a", policy=Decoding(mode="always", passages=1)), *asking("b", policy=ALWAYS)]
-    tree = CITING | {"[Retrieval]<d2>": "[Irrelevant]No.</s>"}
-    answers = [
-        e.answer for e in drive(decoders, scripted({"a": CITING, "b": tree}), counting) if isinstance(e, Answered)
-    ]
-    assert asked == [5]
-    assert sorted(len(answer.trace.nodes) for answer in answers) == [1, 2]
-
-
-def test_a_bad_question_leaves_the_others_untouched() -> None:
-    found = ends(drive(asking("", "good", 7), scripted({"good": SHORT}), None))
-    assert found == {
-        0: "UserError: the question is empty",
-        2: "UserError: the question must be text, not int",
-        1: "Short.",
-    }
-
-
 def test_a_cancelled_question_is_aborted_and_the_others_finish() -> None:
     cancelled: set[int] = set()
     engine = scripted({"a": LONG, "b": LONG}, batch=1)
@@ -172,24 +136,6 @@ def test_a_cancelled_question_is_aborted_and_the_others_finish() -> None:
     assert ends(events) == {0: "DecodingError: cancelled", 1: "1. 2. 3."}
     assert engine.aborted == []
     assert len(engine.requests) == 4  # one of the cancelled question, whose second was not sent, and three of the other
-
-
-def test_a_question_cancelled_while_it_searches_is_forgotten() -> None:
-    release = threading.Event()
-    cancelled: set[int] = set()
-
-    def slow(queries: Sequence[str], k: int) -> list[tuple[Passage, ...]]:
-        assert release.wait(10)
-        return [passages("d1")] * len(queries)
-
-    events = []
-    decoders = [*asking("searching", policy=ALWAYS), *asking("writing")]
-    for event in drive(decoders, scripted({"writing": LONG}), slow, cancelled=cancelled):
-        events.append(event)
-        cancelled.add(0)
-        if isinstance(event, Broken):
-            release.set()
-    assert ends(events) == {0: "DecodingError: cancelled", 1: "1. 2. 3."}
 
 
 def test_a_question_can_be_cancelled_while_only_its_search_runs() -> None:
@@ -207,11 +153,6 @@ def test_a_question_can_be_cancelled_while_only_its_search_runs() -> None:
     finally:
         release.set()
     assert ends(events) == {0: "DecodingError: cancelled"}
-
-
-def test_a_question_can_be_cancelled_before_it_begins() -> None:
-    engine = scripted({"a": LONG, "b": SHORT})
-    assert ends(drive(asking("a", "b"), engine, None, cancelled={0})) == {0: "DecodingError: cancelled", 1: "Short."}
 
 
 def test_leaving_early_aborts_what_is_outstanding() -> None:
@@ -270,20 +211,6 @@ def test_a_programming_error_keeps_its_traceback_and_aborts_the_rest() -> None:
     with pytest.raises(ZeroDivisionError):
         ends(drive(asking("a", "b"), engine, None))
     assert engine.aborted == [1]
-
-
-def test_no_questions() -> None:
-    assert list(drive([], scripted({}), None)) == []
-
-
-def test_time_is_counted() -> None:
-    (answer,) = [e.answer for e in drive(asking("a"), scripted({"a": SHORT}), None) if isinstance(e, Answered)]
-    assert 0 < answer.usage.seconds < 60
-
-
-def test_an_engine_may_be_used_again() -> None:
-    engine = scripted({"a": SHORT})
-    assert ends(drive(asking("a"), engine, None)) == ends(drive(asking("a"), engine, None)) == {0: "Short."}
 
 
 def test_a_decoder_that_asks_for_nothing_gets_nothing() -> None:

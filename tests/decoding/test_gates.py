@@ -52,11 +52,6 @@ def test_an_unanswerable_question_gets_the_fixed_text_and_nothing_is_written() -
     assert Trace.from_json(answer.trace.to_json()) == answer.trace
 
 
-def test_the_fixed_text_is_a_setting() -> None:
-    options = {"gates": "ad<0.5:abstain", "abstention": "No idea."}
-    assert run(TREE, "d1", given={"critics": [answerable(0.2)]}, **options).answer.text == "No idea."
-
-
 def test_an_answerable_question_is_answered_as_without_the_gate() -> None:
     gated = run(TREE, "d1", "d2", gates="ad<0.5:abstain", given={"critics": [answerable(0.9)]}).answer
     assert gated.text == run(TREE, "d1", "d2").answer.text

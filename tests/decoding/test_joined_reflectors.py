@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
@@ -12,11 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_model import random_model, random_search
-from rich.console import Console
 from scripted_critics import Scripted, distribution, draw, says
 from written import PROMPTING, VOCABULARY, Run, passages, run
 
-from selfrag.cli.ask import render
 from selfrag.decoding.answer import Answer, sweep
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reflectors import Asking, Guardrail, Moment, ScoreTerm, Verdict
@@ -27,7 +24,6 @@ from selfrag.intrinsics.labels import FAITHFULNESS, RELEVANCE
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISSUP, ISUSE, Role
 from selfrag.reflection.weights import Weights
-from selfrag.rendering import reflections
 
 quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 seeds = st.integers(0, 2**31)
@@ -62,12 +58,6 @@ def test_a_joined_term_adds_its_weighted_score() -> None:
     assert joined.rescore(Weights(joined={"nli": 0})).exact
 
 
-def test_a_joined_reflector_that_is_not_weighed_weighs_one() -> None:
-    critic = Scripted("nli", by_text(Close=says(1, 0, 0), Sure=says(1, 0, 0)))
-    node = run(TREE, "d1", "d2", reflectors=["nli"], given={"critics": [critic]}).node("Sure.")
-    assert node.score == pytest.approx(0.5 + 0.6 + 0.95 + 1.0)
-
-
 def test_standing_in_uses_the_weight_of_the_critique_and_drops_the_token() -> None:
     critic = Scripted(
         "nli", by_text(Close=says(0.9, 0.1, 0, 0, labels=FAITHFULNESS), Sure=says(0, 0.1, 0.9, 0, labels=FAITHFULNESS))
@@ -79,15 +69,6 @@ def test_standing_in_uses_the_weight_of_the_critique_and_drops_the_token() -> No
     assert list(node.judgments) == [Role.RELEVANCE, Role.SUPPORT, Role.UTILITY]
     assert node.score == pytest.approx(0.5 + 0.9 + 2 * 0.95)
     assert found.answer.segments[0].judgments[Role.SUPPORT].label == "faithful"
-
-
-def test_na_leaves_the_score_and_the_weights_are_scaled_up() -> None:
-    nothing = says(0.1, 0.1, 0.1, 0.7, labels=FAITHFULNESS)
-    critic = Scripted("nli", lambda moment: None if not nothing.defined else nothing)
-    found = run(TREE, "d2", reflectors="nli=issup", given={"critics": [critic]})
-    node = found.node("Sure.")
-    assert node.judgments[Role.SUPPORT] is None
-    assert node.score == pytest.approx(0.5 + 0.6 * 2.5 / 1.5)
 
 
 def test_several_places_rank_by_their_mean_and_reject_by_their_worst() -> None:
@@ -134,20 +115,6 @@ def test_a_reflector_gets_the_results_of_its_own_requests_and_they_are_counted()
     assert found.node("Sure.").judgments[Role.SUPPORT].distribution == pytest.approx((0.1, 0.1, 0.8))
     assert found.answer.usage.requests == len(found.engine.requests) == 6
     assert found.answer.usage.prompt_tokens == sum(len(request.prompt_ids) for request in found.engine.requests)
-
-
-def test_segments_show_what_joined() -> None:
-    critic = Scripted("nli", by_text(Close=says(1, 0, 0), Sure=says(0.25, 0.25, 0.5)))
-    answer = run(TREE, "d1", "d2", reflectors="nli", given={"critics": [critic]}).answer
-    (segment,) = answer.segments
-    assert segment.joined == {"nli": answer.trace.nodes[segment.node].joined["nli"]}
-    assert segment.as_dict()["reflections"]["nli"] == dict(
-        zip(ISSUP.names, segment.joined["nli"].distribution, strict=True)
-    )
-    assert reflections(segment).endswith("nli: Fully supported 1.00")
-    console = Console(width=120, record=True, file=io.StringIO())
-    console.print(render(answer))
-    assert "nli" in console.export_text()
 
 
 def test_what_a_reflector_sees() -> None:

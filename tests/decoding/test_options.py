@@ -9,14 +9,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from written import FIRST_CHARACTER, LIMITS, RESPONSE, VOCABULARY, Run, passages, run, seen
+from written import FIRST_CHARACTER, LIMITS, RESPONSE, VOCABULARY, Run, run, seen
 
-from selfrag.decoding.answer import sweep
 from selfrag.decoding.options import normalised, string_vote
 from selfrag.decoding.requests import Failed, Generate
-from selfrag.engines.base import Limits
 from selfrag.engines.scripted import Reply
-from selfrag.errors import DecodingError, UserError
+from selfrag.errors import UserError
 from selfrag.reflection.labels import group
 from selfrag.reflection.weights import Weights
 
@@ -92,34 +90,6 @@ def test_equation_3_adds_the_critique_to_the_probability() -> None:
         assert found.answer.rescore(Weights(issup=0)).text == "A"
 
 
-def test_the_answer_shows_the_best_passage_and_its_judgments() -> None:
-    found = choose(two_passages(0.1, 0.9), "A", "B", weights=Weights(isrel=2.5))
-    (segment,) = found.answer.segments
-    assert segment.citation is not None
-    assert segment.citation.id == "d1"
-    assert segment.judgments["isrel"].probability("relevant") == pytest.approx(0.8)
-    assert [(p.id, i) for p, i in found.answer.retrieved] == [("d1", 0), ("d2", 0)]
-    assert found.answer.trace.options == ("A", "B")
-    for node in found.answer.trace.nodes:
-        assert node.finish == "option"
-        assert {judgment and judgment.evidence for judgment in node.judgments.values()} == {node.passage.id}  # type: ignore[union-attr]
-
-
-def test_probabilities_are_normalised_over_the_options() -> None:
-    table = {"[No Retrieval]": {"A": 0.02, "B": 0.06, "x": 0.9}, "[No Retrieval]A": NEUTRAL, "[No Retrieval]B": NEUTRAL}
-    found = choose(table, "A", "B", mode="never")
-    assert {n.text: n.likelihood for n in found.answer.trace.nodes} == pytest.approx({"A": 0.25, "B": 0.75})
-
-
-def test_without_any_positive_critique_the_likelihood_decides() -> None:
-    """Utility judged 1 everywhere, or no weight on what can be judged: options must still rank by probability."""
-    useless = levels("isuse", 1, 0, 0, 0, 0)
-    table = {"[No Retrieval]": {"A": 0.2, "B": 0.8}, "[No Retrieval]A": useless, "[No Retrieval]B": useless}
-    for weights in (Weights(), Weights(isuse=0)):
-        found = choose(table, "A", "B", mode="never", undefined="skip", weights=weights)
-        assert found.answer.text == "B"
-
-
 SHARED = {
     "[No Retrieval]": {"N": 0.5, "Y": 0.5},
     "[No Retrieval]N": {"o": 1.0},
@@ -191,96 +161,6 @@ def test_options_rank_by_their_quotient_and_equal_lengths_change_nothing(rows: l
         assert same == pytest.approx(normalised(logprobs, texts, ids))
 
 
-def test_support_is_judged_option_by_option() -> None:
-    here = "[Retrieval]<d1>"
-    table = {
-        here: isrel(0.9),
-        here + "[Relevant]": {"A": 0.6, "B": 0.4},
-        here + "[Relevant]A": levels("issup", 0, 0, 1),
-        here + "[Relevant]B": levels("issup", 1, 0, 0),
-        here + "[Relevant]A[No support / Contradictory]": levels("isuse", 0, 0, 1, 0, 0),
-        here + "[Relevant]B[Fully supported]": levels("isuse", 0, 0, 0, 0, 1),
-    }
-    found = choose(table, "A", "B", names=("d1",), undefined="skip")
-    scores = {node.text: node.score for node in found.answer.trace.nodes}
-    assert scores == pytest.approx({"A": 0.9 * 0.6, "B": (0.9 + 1 + 0.5) * 0.4})
-    assert found.answer.text == "B"
-    assert choose(table, "A", "B", names=("d1",), weights=Weights(1, 0, 0)).answer.text == "A"
-    rule = {"forbid": {"issup": "No support / Contradictory"}, "weights": Weights(1, 0, 0)}
-    assert choose(table, "A", "B", names=("d1",), **rule).answer.text == "B"
-    nothing = choose(table, "A", "B", names=("d1",), require={"isuse": "1"})
-    assert (nothing.answer.text, nothing.answer.error) == ("", None)
-
-
-def test_rescoring_a_closed_set_is_exact_whatever_the_weights() -> None:
-    answer = choose(two_passages(0.3, 0.8), "A", "B", weights=Weights(isrel=1, issup=0, isuse=0)).answer
-    assert answer.text == "B"  # 0.8 * 0.7 + 0.4 * 0.2 = 0.64 against 0.56
-    again = answer.rescore(Weights(isrel=0, issup=1, isuse=1))
-    assert again.exact
-    assert again.text == "A"  # no critique above 0, so the passages count alike: 1.1 against 0.9
-
-
-def test_settings_together_choose_as_each_alone() -> None:
-    """One setting has no critique above 0, so its passages count alike; the others must not notice."""
-    answer = choose(two_passages(0.7, 0.2), "A", "B", weights=Weights(isrel=1, issup=0, isuse=0)).answer
-    settings = [Weights(isrel=1, issup=0, isuse=0), Weights(isrel=0, issup=1, isuse=1)]
-    best, exact = sweep([answer], settings)
-    assert [answer.trace.nodes[node].text for node in best[0]] == ["A", "B"]  # 0.64 and 0.36; 0.9 and 1.1
-    assert exact.all()
-
-
-def test_a_forbidden_option_never_wins_by_default() -> None:
-    table = {"[No Retrieval]": {"A": 0.9, "B": 0.1}, "[No Retrieval]A": levels("isuse", 1, 0, 0, 0, 0)}
-    table["[No Retrieval]B"] = levels("isuse", 0, 1, 0, 0, 0)
-    assert choose(table, "A", "B", mode="never", forbid={"isuse": "1"}).answer.text == "B"
-
-
-def test_adaptive_retrieval_decides_for_closed_sets_too() -> None:
-    table = two_passages(0.1, 0.9) | {
-        "": levels("retrieve", 0.1, 0.9, 0),
-        "[No Retrieval]": {"A": 0.9, "B": 0.1},
-        "[No Retrieval]A": NEUTRAL,
-        "[No Retrieval]B": NEUTRAL,
-    }
-    kept = choose(table, "A", "B", mode="adaptive")
-    assert kept.answer.text == "A"
-    assert kept.searches.queries == []
-    searched = choose(table, "A", "B", mode="adaptive", threshold=0.05, weights=Weights(isrel=2.5))
-    assert searched.answer.text == "B"
-    assert searched.searches.queries == ["Q"]
-    assert not kept.answer.rescore(threshold=0.05).exact
-    both = choose(
-        table, "A", "B", mode="adaptive", threshold=0.05, no_retrieval_branch=True, weights=Weights(isrel=2.5)
-    )
-    without = both.answer.rescore(threshold=0.2)
-    assert without.exact
-    assert (without.text, without.citations) == ("A", ())
-
-
-def test_a_passage_that_fails_leaves_the_others() -> None:
-    table = two_passages(0.1, 0.9) | {"[Retrieval]<d1>": {"fail": 1.0}}
-    found = choose(table, "A", "B")
-    assert found.answer.text == "A"
-    assert found.answer.citations == ()  # d2 was judged irrelevant
-    later = two_passages(0.1, 0.9) | {"[Retrieval]<d1>[Relevant]": {"fail": 1.0}}
-    assert choose(later, "A", "B").answer.text == "A"
-
-
-def test_nothing_could_be_scored() -> None:
-    with pytest.raises(DecodingError, match="no option could be scored: no memory"):
-        choose({"[No Retrieval]": {"fail": 1.0}}, "A", "B", mode="never")
-
-
-def test_more_options_than_watched_ids() -> None:
-    options = [chr(0x4E00 + i) for i in range(300)]
-    table = {"[No Retrieval]": dict.fromkeys(options, 1 / 300) | {options[250]: 0.5}}
-    table |= {f"[No Retrieval]{o}": NEUTRAL for o in options}
-    found = choose(table, *options, mode="never")
-    assert found.answer.text == options[250]
-    assert max(len(request.watch_ids) for request in found.engine.requests) <= LIMITS.max_watch
-    assert Limits(1, 1).max_watch == LIMITS.max_watch
-
-
 def test_the_engine_says_how_many_ids_one_request_may_watch() -> None:
     options = [chr(0x4E00 + i) for i in range(30)]
     table = {"[No Retrieval]": dict.fromkeys(options, 1 / 60) | {options[20]: 0.5}}
@@ -297,12 +177,6 @@ def test_wrong_options_are_refused(wrong: list[str]) -> None:
         run({}, choices=wrong, mode="never")
 
 
-def test_no_evidence_given_scores_without() -> None:
-    table = {"[No Retrieval]": {"A": 0.9, "B": 0.1}, "[No Retrieval]A": NEUTRAL, "[No Retrieval]B": NEUTRAL}
-    found = run(speller(table), choices=["A", "B"], mode="always", evidence=())
-    assert found.answer.text == "A"
-
-
 def test_string_vote_pools_equal_strings() -> None:
     """The official way: 'B' twice (0.6 + 0.55, and relevance) beats 'A' once (1.0); an empty string has no vote."""
     tree = {
@@ -315,16 +189,3 @@ def test_string_vote_pools_equal_strings() -> None:
     assert found.answer.text == "A"
     assert string_vote(found.answer.trace) == "B"
     assert string_vote(run({"[No Retrieval]": "</s>"}, mode="never").answer.trace) is None
-
-
-def test_likelihoods_of_very_improbable_options_stay_finite() -> None:
-    table = {"[No Retrieval]": {"A": 1e-30, "B": 2e-30}, "[No Retrieval]A": NEUTRAL, "[No Retrieval]B": NEUTRAL}
-    found = choose(table, "A", "B", mode="never")
-    assert all(math.isfinite(node.likelihood) for node in found.answer.trace.nodes)
-    assert found.answer.text == "B"
-
-
-def test_evidence_of_the_caller() -> None:
-    found = run(speller(two_passages(0.1, 0.9)), choices=["A", "B"], evidence=passages("d1"), mode="always")
-    assert found.answer.text == "B"
-    assert found.searches.queries == []

@@ -116,14 +116,3 @@ def test_a_reflector_with_the_tokens_distribution_changes_nothing(
     weights = Weights(0.3, 2.0, -0.5)
     assert judged.rescore(weights).text == tokens.rescore(weights).text
     assert judged.rescore(weights).exact == tokens.rescore(weights).exact
-
-
-def test_the_invariance_test_can_fail() -> None:
-    wrong = Scripted("judge", lambda moment: says(0.5, 0.25, 0.25))
-    policy = Decoding(mode="always", max_segments=3)
-    search = random_search(1)
-    tokens = run(supporting_model(1), search=search, policy=policy).answer
-    judged = run(
-        supporting_model(1), search=search, policy=replace(policy, reflectors="judge=issup"), given={"critics": [wrong]}
-    ).answer
-    assert [n.score for n in judged.trace.nodes] != [n.score for n in tokens.trace.nodes]

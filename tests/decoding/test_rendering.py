@@ -76,12 +76,6 @@ def test_what_others_wrote_is_no_command_to_a_terminal_or_a_page() -> None:
         assert not {"\x1b", "\x07", "\u202e"} & set(text)
 
 
-def test_an_abstention_is_shown() -> None:
-    abstained = replace(answered(), text="I don't know the answer", segments=())
-    assert str(abstained) == "I don't know the answer"
-    assert "I don't know the answer" in Tags(abstained._repr_html_()).text
-
-
 def test_numbers_are_those_of_first_citation() -> None:
     more = "{retrieve 1 0 0}"
     tree = {
@@ -94,9 +88,3 @@ def test_numbers_are_those_of_first_citation() -> None:
     answer = run(tree, search=search, mode="always", history="text").answer
     assert answer.cited_text() == "A. [1] B. [2] C. [1]"
     assert [p.id for p in answer.citations] == ["d2", "d1"]
-
-
-def test_an_empty_answer_says_so() -> None:
-    answer = run({"[No Retrieval]": "</s>"}, mode="never").answer
-    assert str(answer) == "(no answer)"
-    assert "<table>" in answer._repr_html_()

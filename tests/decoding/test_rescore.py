@@ -24,18 +24,6 @@ TREE = START | {
 }
 
 
-def test_other_weights_choose_another_passage() -> None:
-    answer = run(TREE, "d1", "d2").answer
-    assert answer.text == "Sure."
-    changed = answer.rescore(Weights(isrel=3, issup=0, isuse=0))
-    assert changed.text == "Close."
-    assert changed.exact
-    assert changed.segments[0].score == pytest.approx(0.5 + 2.7)
-    assert changed.trace.decoding.weights == Weights(3, 0, 0)
-    assert [p.id for p in changed.citations] == ["d1"]
-    assert answer.text == "Sure."  # the first answer is a value and stays
-
-
 def test_scores_and_statuses_follow_the_new_setting() -> None:
     tree = {
         "[Retrieval]<d1>": "{isrel .9 .1}A." + MORE,
@@ -54,11 +42,6 @@ def test_scores_and_statuses_follow_the_new_setting() -> None:
     }
     assert flipped.text == "B."
     assert not flipped.exact  # what would have followed B was never generated
-
-
-def test_what_was_pruned_but_had_ended_is_known_exactly() -> None:
-    answer = run(TREE, "d1", "d2", beam=1).answer
-    assert answer.rescore(Weights(isrel=3, issup=0, isuse=0)).exact
 
 
 @pytest.mark.parametrize(("threshold", "exact"), [(0.0, True), (0.49, True), (0.5, False), (1.0, False)])
@@ -83,16 +66,6 @@ def test_a_threshold_is_exact_where_both_sides_were_recorded() -> None:
     assert without.rescore(threshold=0.2) == answer
 
 
-def test_the_other_way_round_nothing_is_known() -> None:
-    answer = run(TREE, "d1", "d2", threshold=0.6).answer
-    assert answer.text == "Own."
-    assert not answer.rescore(threshold=0.2).exact
-
-
-def test_a_threshold_does_not_matter_where_it_is_not_asked() -> None:
-    assert run(TREE, "d1", "d2", mode="always").answer.rescore(threshold=1.0).exact
-
-
 def test_a_threshold_never_overrules_continue() -> None:
     tree = START | {
         "[Retrieval]<d1>": "[Relevant]One.{retrieve .4 .1 .5}",
@@ -101,11 +74,6 @@ def test_a_threshold_never_overrules_continue() -> None:
     answer = run(tree, "d1").answer
     assert answer.text == "One. Two."
     assert answer.rescore(threshold=0.1).exact
-
-
-def test_constraints_hold_for_every_weight() -> None:
-    answer = run(TREE, "d1", "d2", require={"issup": "Fully supported"}).answer
-    assert answer.rescore(Weights(isrel=100, issup=0, isuse=0)).text == "Sure."
 
 
 def test_an_answer_that_failed_cannot_be_rescored() -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from written import run
+import written
+from written import LIMITS, run
 
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.segments import critique_score, group_scores, path_score, segment_score
+from selfrag.decoding.segments import critique_score, group_scores, segment_score
+from selfrag.engines.base import Limits
+from selfrag.reflection.calibration import Scaling
 from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, LabelSet, Role
+from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet, Role
 from selfrag.reflection.weights import Weights
 
 
@@ -38,12 +42,6 @@ def test_worked_score_of_the_reference() -> None:
     assert segment_score(likelihood, WORKED, Weights(isuse=1).vector) == pytest.approx(2.8953, abs=5e-5)
 
 
-def test_group_probabilities_are_renormalised() -> None:
-    half = judgment(ISREL, 0.45, 0.05)
-    assert half.score == pytest.approx(0.9)
-    assert half.coverage == pytest.approx(0.5)
-
-
 @pytest.mark.parametrize(("undefined", "score"), [("skip", 1.9167), ("zero", 1.15), ("force", 1.15)])
 def test_skip_scales_the_weights_of_the_defined_groups_up_and_zero_counts_nothing(undefined: Any, score: float) -> None:
     assert critique_score([0.9, math.nan, 0.5], (1, 1, 0.5), undefined) == pytest.approx(score, abs=5e-5)
@@ -55,14 +53,6 @@ def test_skip_never_blows_up_with_weights_of_both_signs() -> None:
     assert score == pytest.approx(0.01 * 2.49 / 1.99)
 
 
-def test_a_candidate_without_any_critique_is_worth_its_likelihood() -> None:
-    assert segment_score(0.7, {}, Weights().vector) == pytest.approx(0.7)
-
-
-def test_an_undefined_critique_is_skipped_unless_told_otherwise() -> None:
-    assert segment_score(0.0, {Role.RELEVANCE: WORKED[Role.RELEVANCE]}, Weights().vector) == pytest.approx(0.9 * 2.5)
-
-
 def test_scores_of_many_settings_are_bit_equal_to_one_at_a_time() -> None:
     random = np.random.default_rng(0)
     scores = random.random((40, 3))
@@ -71,11 +61,6 @@ def test_scores_of_many_settings_are_bit_equal_to_one_at_a_time() -> None:
     for row in scores.tolist():
         together = critique_score(row, list(weights.T), "skip")
         assert together.tolist() == [critique_score(row, one, "skip") for one in weights.tolist()]
-
-
-@pytest.mark.parametrize(("accumulate", "value"), [("mean", 2.0), ("sum", 6.0), ("product", 6.0)])
-def test_accumulate(accumulate: str, value: float) -> None:
-    assert path_score([1.0, 2.0, 3.0], accumulate) == pytest.approx(value)
 
 
 @pytest.mark.parametrize(
@@ -90,3 +75,76 @@ def test_scores_of_the_presets(policy: Decoding, score: float) -> None:
     """One generated segment under each preset, worked by hand from the paper and from the published code."""
     found = run({"[Retrieval]<d1>": WRITTEN}, "d1", policy=policy)
     assert found.node("5").score == pytest.approx(score, abs=1e-6)
+
+
+def distribution(yes: float, no: float, keep: float) -> Judgment:
+    logs = [math.log(p) if p else -math.inf for p in (yes, no, keep)]
+    return Judgment.from_logprobs(RETRIEVE, logs, site="start")
+
+
+def test_continue_wins_only_where_there_is_evidence() -> None:
+    policy, judgment = Decoding(), distribution(0.3, 0.3, 0.4)
+    assert policy.action(judgment, has_evidence=True)[0] == "continue"
+    assert policy.action(judgment, has_evidence=False)[0] == "retrieve"
+    assert policy.action(None, has_evidence=False) == ("write", "no Retrieve distribution")
+    assert Decoding.official().action(judgment, has_evidence=True) == ("retrieve", "[Retrieval] was written")
+
+
+@pytest.mark.parametrize("test", ["yes_no", "all", "log_ratio"])
+@pytest.mark.parametrize("row", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (0.3, 0.3, 0.4), (0.5, 0.5, 0)])
+def test_every_test_stays_within_bounds(test: str, row: tuple[float, float, float]) -> None:
+    assert 0 <= Decoding(retrieve_test=test).retrieval_score(distribution(*row)) <= 1
+
+
+ONE = {"mode": "always", "max_segments": 1, "likelihood": "none"}
+D1 = "[Retrieval]<d1>"
+
+
+UNEMITTED = {D1: "{isrel .9 .1}A.{~issup .2 .2 .6}{~isuse 0 0 0 1 0}</s>"}
+"""IsSup and IsUse are not emitted, but their distributions stand where they were due."""
+
+
+@pytest.mark.parametrize(
+    ("undefined", "score"),
+    [("skip", 0.9 / 1 * 2.5), ("zero", 0.9), ("force", 0.9 + 0.3 + 0.5 * 0.5)],
+)
+def test_policies_for_an_unemitted_critique(undefined: str, score: float) -> None:
+    found = run(UNEMITTED, "d1", **ONE, undefined=undefined)
+    assert found.node("A.").score == pytest.approx(score, abs=1e-6)
+    assert (found.node("A.").judgments["issup"] is None) == (undefined != "force")
+    assert found.answer.usage.requests == 1  # every label is watched, so reading costs nothing
+
+
+CUT = {D1: "[Relevant]A very long segment", D1 + "[Relevant]A ve": "{~issup .5 .4 .1}{isuse 0 0 0 0 1}"}
+
+
+def test_no_room_to_ask_for_a_forced_critique() -> None:
+    prompt = run(CUT, "d1", **ONE, segment_tokens=5).engine.requests[0].prompt_ids
+    limits = Limits(max_model_len=len(prompt) + 5, vocab_size=LIMITS.vocab_size)
+    found = run(CUT, "d1", **ONE, undefined="force", limits=limits)
+    assert found.node("A ve").finish == "context"
+    assert found.answer.text == "A ve"
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "mean"),
+    [("segment", -1.2 / 3), ("all", -3.2 / 4), ("product", -1.2), ("none", -math.inf)],
+)
+def test_likelihood_is_a_mean_with_or_without_the_boundary_or_a_product(likelihood: str, mean: float) -> None:
+    """Eq. 3: of the tokens `[Relevant]`, `A`, `.` and the end."""
+    for end in ("</s>", "[Retrieval]"):
+        tree = {D1: (f"[Relevant]A.{end}", (-0.3, -0.1, -0.8, -2.0))}
+        found = run(tree, "d1", mode="always", likelihood=likelihood, max_segments=1)
+        assert found.node("A.").likelihood == pytest.approx(math.exp(mean), rel=1e-12)
+
+
+@pytest.mark.parametrize(("options", "relevant"), [({}, 0.75), ({"calibrated": False}, 0.9)])
+def test_scalings_of_the_model_apply_unless_they_are_switched_off(
+    options: dict[str, bool], relevant: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """.9 and .1 at temperature 2: roots in the ratio 3 to 1."""
+    calibrated = replace(written.VOCABULARY, scalings={Role.RELEVANCE: Scaling(2.0)})
+    monkeypatch.setattr(written, "PROMPTING", replace(written.PROMPTING, vocabulary=calibrated))
+    found = run({D1: "{isrel .9 .1}A.{issup .6 .3 .1}{isuse .1 .1 .1 .1 .6}</s>"}, "d1", **ONE, **options)
+    assert found.node("A.").judgments["isrel"].probability("Relevant") == pytest.approx(relevant)
+    assert found.node("A.").judgments["issup"].distribution == pytest.approx((0.6, 0.3, 0.1))

@@ -125,15 +125,6 @@ def _text(request: Generate) -> str:
     return "".join(chr(i - 100) for i in request.prompt_ids if i >= 100)
 
 
-def test_a_programming_error_in_an_engine_is_raised_in_the_thread_that_asked() -> None:
-    def broken(request: Generate) -> Any:
-        raise ZeroDivisionError
-
-    rag = SelfRAG(PROMPTING, ScriptedEngine(broken, EOS, limits=LIMITS))
-    with pytest.raises(ZeroDivisionError):
-        rag.generate("q0", mode="never")
-
-
 def test_steps_of_a_single_caller_do_not_depend_on_timing() -> None:
     """Both questions continue together although one of them takes long to advance."""
     sizes = []

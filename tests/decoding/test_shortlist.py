@@ -49,11 +49,6 @@ def test_one_that_cannot_be_judged_comes_last() -> None:
     assert decision.passages == passages("d2", "d3")
 
 
-def test_evidence_of_the_caller_is_judged_too() -> None:
-    found = run(tree(), evidence=passages(*RELEVANCE), **SETTINGS)
-    assert [node.text for node in found.answer.trace.nodes] == ["From d4.", "From d2."]
-
-
 def test_multiple_choice_reads_the_best_of_the_shortlist() -> None:
     short = {f"[Retrieval]<{name}>{label}": "x" for name in RELEVANCE for label in ("", "[Relevant]", "[Irrelevant]")}
     ends = {f"{place}{option}{end}": "x" for place in short for option in "AB" for end in ("", "[Fully supported]")}
