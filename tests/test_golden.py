@@ -27,7 +27,6 @@ from scripted_critics import Scripted, distribution, says
 from written import run
 
 from selfrag.cli.main import app, main
-from selfrag.decoding.options import string_vote
 from selfrag.decoding.trace import Trace
 from selfrag.errors import UserError
 from selfrag.pages import svg
@@ -139,7 +138,6 @@ def test_a_decode_with_its_trace_and_its_rescorings(name: str, golden: dict[str,
         "trace": answer.trace.as_dict(),
         "asked": [[len(r.prompt_ids), r.max_tokens, len(r.stop_ids)] for r in done.engine.requests],
         "shown": [plain(answer), digest(html(answer)), digest(svg(answer.trace))],
-        "vote": string_vote(answer.trace),
         "rescored": [],
     }
     assert Trace.from_json(answer.trace.to_json()) == answer.trace

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Container, Generator, Iter
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
 from types import MappingProxyType
 from typing import Any, Generic, TypeAlias, TypeGuard, TypeVar
@@ -65,12 +66,10 @@ class BackgroundBatcher(Generic[Owner]):
             services: by name.
             ring: called, in some thread, whenever results have arrived.
         """
-        self._ring = ring
+        self._retriever, self._services, self._ring = retriever, services, ring
         self._searcher = ThreadPoolExecutor(1, thread_name_prefix="selfrag-search")
         self._reflector = ThreadPoolExecutor(1, thread_name_prefix="selfrag-reflect")
-        self._search: _Line[Owner] = _Line(lambda requests: search(retriever, requests), self._searcher)
-        self._services = services
-        self._lines: dict[str, _Line[Owner]] = {}
+        self._lines: dict[str | None, _Line[Owner]] = {}  # by service; None searches
 
     def ask(self, owner: Owner, position: int, request: Retrieve | Consult) -> None:
         """Queue a request."""
@@ -78,12 +77,12 @@ class BackgroundBatcher(Generic[Owner]):
 
     def forget(self, owner: Owner) -> None:
         """Drop what an owner waits for."""
-        for line in self._all():
+        for line in self._lines.values():
             line.wanted = [item for item in line.wanted if item[0] is not owner]
 
     def start(self) -> None:
         """Send the waiting requests, one batch of each kind at a time."""
-        for line in self._all():
+        for line in self._lines.values():
             if line.future is None and line.wanted:
                 line.served, line.wanted = line.wanted, []
                 line.future = line.pool.submit(line.serve, [request for *_, request in line.served])
@@ -91,7 +90,7 @@ class BackgroundBatcher(Generic[Owner]):
 
     def collect(self) -> Iterator[tuple[tuple[Owner, int], Result]]:
         """What is done, with its owner and position."""
-        for line in self._all():
+        for line in self._lines.values():
             if line.future is not None and line.future.done():
                 found, line.future, served = line.future.result(), None, line.served
                 for (owner, position, _), result in zip(served, found, strict=True):
@@ -102,15 +101,14 @@ class BackgroundBatcher(Generic[Owner]):
         for pool in (self._searcher, self._reflector):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _all(self) -> list[_Line[Owner]]:
-        return [self._search, *self._lines.values()]
-
     def _line(self, request: Retrieve | Consult) -> _Line[Owner]:
-        if isinstance(request, Retrieve):
-            return self._search
-        name = request.service
+        name = None if isinstance(request, Retrieve) else request.service
         if name not in self._lines:
-            self._lines[name] = _Line(lambda requests: consult(self._services.get(name), requests), self._reflector)
+            if name is None:
+                line = _Line[Owner](partial(search, self._retriever), self._searcher)
+            else:
+                line = _Line[Owner](partial(consult, self._services.get(name)), self._reflector)
+            self._lines[name] = line
         return self._lines[name]
 
 

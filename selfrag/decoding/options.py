@@ -17,7 +17,7 @@ from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate, Generated, Result
 from selfrag.decoding.rescore import replay, settle
 from selfrag.decoding.segments import Branch, applicable, judge
-from selfrag.decoding.trace import ROOT, UNUSABLE, Decision, Node, Status, Trace
+from selfrag.decoding.trace import ROOT, Decision, Node, Status
 from selfrag.decoding.tree import Batch, Decoder, Found, Tree, ask, find, shortlisted, start_boundary
 from selfrag.errors import DecodingError, UserError
 from selfrag.prompting import Prompting
@@ -196,15 +196,6 @@ def decode_options(
     yield from _critique(tree, usable, ISSUP, ())
     yield from _critique(tree, usable, ISUSE, ISSUP)
     return _answer(tree, tuple(options))
-
-
-def string_vote(trace: Trace) -> str | None:
-    """The official multiple-choice answer: adds up the path scores of equal strings. None without candidates."""
-    votes: dict[str, float] = defaultdict(float)
-    for node in trace.nodes:
-        if node.depth == 1 and node.status not in UNUSABLE:
-            votes[node.text.strip()] += node.path_score
-    return max(votes, key=lambda text: votes[text], default=None)
 
 
 def _check(options: Sequence[str], length: str) -> None:

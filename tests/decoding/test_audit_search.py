@@ -205,16 +205,6 @@ def test_an_answer_that_a_failed_generation_cut_off_says_so() -> None:
     check_partial(run(TWO, "d1", mode="always", history="text"), "One.", PARTIAL)
 
 
-def test_a_whole_answer_is_not_partial_although_another_candidate_failed() -> None:
-    tree = TWO | {"One.[Retrieval]<d2>": "[Relevant]Two.</s>", "[Retrieval]<d2>": Failed("no memory")}
-    found = run(tree, "d1", "d2", mode="always", history="text")
-    assert (found.answer.text, found.answer.partial) == ("One. Two.", None)
-    assert "partial" not in found.answer.as_dict()
-    assert "partial" not in found.answer.trace.as_dict()
-    assert "partial" not in shown(found)
-    assert "partial" not in str(found.answer)
-
-
 def test_the_other_sides_failures_make_no_rescored_answer_partial() -> None:
     tree = TWO | {"": "{~retrieve 1 0 0}x", "One.[No Retrieval]": "[No Retrieval]"}
     tree["[Retrieval]<d1>"] = "[Relevant]One.{retrieve .5 .5 0}"

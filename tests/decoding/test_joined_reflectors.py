@@ -16,7 +16,7 @@ from written import PROMPTING, VOCABULARY, Run, passages, run
 
 from selfrag.decoding.answer import Answer, sweep
 from selfrag.decoding.policy import Decoding
-from selfrag.decoding.reflectors import Asking, Guardrail, Moment, ScoreTerm, Verdict
+from selfrag.decoding.reflectors import Asking, Moment, Verdict
 from selfrag.decoding.requests import Generate, Generated
 from selfrag.decoding.trace import Trace
 from selfrag.errors import UserError
@@ -309,11 +309,6 @@ def test_no_step_asks_for_more_than_its_room(seed: int, policy: Decoding) -> Non
                 passed = [n for n in asked if n.status != "forbidden"]
                 room = policy.room(cost)
                 assert room is None or len(passed) <= room
-
-
-def test_a_term_may_be_written_with_spaces() -> None:
-    assert ScoreTerm.parse("hd = issup >= 0.1") == ScoreTerm("hd", Role.SUPPORT, 0.1)
-    assert Guardrail.parse("ad < 0.5 : drop") == Guardrail("ad", 0.5, "drop")
 
 
 def test_places_of_a_verdict_weigh_by_their_shares() -> None:

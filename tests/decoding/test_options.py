@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from written import FIRST_CHARACTER, LIMITS, RESPONSE, VOCABULARY, Run, run, seen
 
-from selfrag.decoding.options import normalised, string_vote
+from selfrag.decoding.options import normalised
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply
 from selfrag.errors import UserError
@@ -175,17 +175,3 @@ def test_the_engine_says_how_many_ids_one_request_may_watch() -> None:
 def test_wrong_options_are_refused(wrong: list[str]) -> None:
     with pytest.raises(UserError, match="option"):
         run({}, choices=wrong, mode="never")
-
-
-def test_string_vote_pools_equal_strings() -> None:
-    """The official way: 'B' twice (0.6 + 0.55, and relevance) beats 'A' once (1.0); an empty string has no vote."""
-    tree = {
-        "[Retrieval]<d1>": (" A</s>", 1.0),
-        "[Retrieval]<d2>": ("B</s>", 0.6),
-        "[Retrieval]<d3>": ("B </s>", 0.55),
-        "[Retrieval]<d4>": ("</s>", 1.0),
-    }
-    found = run(tree, "d1", "d2", "d3", "d4", mode="always", undefined="zero", max_segments=1)
-    assert found.answer.text == "A"
-    assert string_vote(found.answer.trace) == "B"
-    assert string_vote(run({"[No Retrieval]": "</s>"}, mode="never").answer.trace) is None

@@ -74,17 +74,3 @@ def test_what_others_wrote_is_no_command_to_a_terminal_or_a_page() -> None:
     hostile = answered(title="\x1b]0;title\x07\u202e", question="\x1b[2J")
     for text in (str(hostile), hostile._repr_html_(), str(replace(hostile, error="\x1b[2J"))):
         assert not {"\x1b", "\x07", "\u202e"} & set(text)
-
-
-def test_numbers_are_those_of_first_citation() -> None:
-    more = "{retrieve 1 0 0}"
-    tree = {
-        "[Retrieval]<d2>": "[Relevant]A." + more,
-        "A.[Retrieval]<d1>": "[Relevant]B." + more,
-        "A.B.[Retrieval]<d2>": "[Relevant]C.</s>",
-    }
-    hits = {"Q": ["d2"], "Q A.": ["d1"], "Q B.": ["d2"]}
-    search = {query: [Passage(n, f"Text of {n}.", f"Title of {n}") for n in names] for query, names in hits.items()}
-    answer = run(tree, search=search, mode="always", history="text").answer
-    assert answer.cited_text() == "A. [1] B. [2] C. [1]"
-    assert [p.id for p in answer.citations] == ["d2", "d1"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from pump import at_once
-from written import EOS, LIMITS, PROMPTING, Searches, Tree, model, passages, scripted
+from written import EOS, LIMITS, PROMPTING, Searches, Tree, model, passages
 
 from retrieval.passage import Passage
 from selfrag import SelfRAG
@@ -294,15 +294,6 @@ def test_an_event_loop_asks_many_at_once_and_stays_free() -> None:
     answers = asyncio.run(everything())
     assert {answer.question: answer.text for answer in answers} == TEXTS
     assert max(engine.sizes) > 8
-
-
-def test_a_list_and_its_failures_are_the_same_in_an_event_loop() -> None:
-    rag = SelfRAG(PROMPTING, scripted(TREES))
-    asked = ["q1", "", "q2"]
-    sync, other = rag.generate(asked, mode="never"), asyncio.run(rag.agenerate(asked, mode="never"))
-    assert [(one.text, one.error) for one in sync] == [(one.text, one.error) for one in other]
-    with pytest.raises(UserError, match="the question is empty"):
-        asyncio.run(rag.agenerate("", mode="never"))
 
 
 def test_an_event_loop_streams() -> None:
