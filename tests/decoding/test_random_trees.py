@@ -18,7 +18,7 @@ from selfrag.decoding.trace import UNUSABLE
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.weights import Weights
 
-quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def decoded(seed: int, policy: Decoding) -> Run:

@@ -35,6 +35,7 @@ from selfrag.reflection.weights import Weights
 
 EXAMPLES = int(os.environ.get("SELFRAG_REFERENCE", "120"))
 many = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+half = settings(many, max_examples=max(1, EXAMPLES // 2))
 failing = st.sampled_from([0.0, 0.0, 0.0, 0.1, 0.4])
 thresholds = st.none() | st.sampled_from([0.0, 0.3, 0.6, 0.9])
 OPTIONS = ("A", "AB", "Bob", "C", "Cab", "D")
@@ -173,7 +174,7 @@ def test_rescore(
     agree(found.answer.rescore(policy.weights), world.said(policy))
 
 
-@many
+@half
 @given(seeds, policies, weights, thresholds, failing, st.booleans())
 def test_closed_sets(
     seed: int, policy: Decoding, other: Weights, threshold: float | None, failures: float, given: bool
@@ -206,7 +207,7 @@ narrower = st.fixed_dictionaries(
 )
 
 
-@many
+@half
 @given(seeds, policies, st.lists(narrower, min_size=1, max_size=3), failing, st.booleans(), st.booleans())
 def test_narrowing(
     seed: int, policy: Decoding, changes: list[dict[str, object]], failures: float, given: bool, chosen: bool

@@ -23,7 +23,7 @@ from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE
 from selfrag.reflection.weights import Weights
 
-quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 numbers = st.sampled_from([0.0, 0.5, 1.0, 2.0, -1.0])
 seeds = st.integers(0, 2**31)
 
