@@ -35,7 +35,7 @@ from selfrag.reflection.weights import Weights
 
 EXAMPLES = int(os.environ.get("SELFRAG_REFERENCE", "120"))
 many = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
-half = settings(many, max_examples=max(1, EXAMPLES // 2))
+half = settings(many, max_examples=int(os.environ.get("SELFRAG_REFERENCE", "60")))
 failing = st.sampled_from([0.0, 0.0, 0.0, 0.1, 0.4])
 thresholds = st.none() | st.sampled_from([0.0, 0.3, 0.6, 0.9])
 OPTIONS = ("A", "AB", "Bob", "C", "Cab", "D")
