@@ -17,104 +17,6 @@ from selfrag.errors import UserError
 from selfrag.reflection.labels import CRITIQUES
 from selfrag.reflection.weights import Weights
 
-
-@dataclass(frozen=True, slots=True)
-class Tier:
-    """Reflectors of one cost, and what the trace records of them."""
-
-    unknown: Bools  # [T] terms of the score that are not known before they judge
-    unjudged: Bools  # [N] nodes that they did not judge
-    rejected: Bools  # [N] nodes that they rejected
-
-
-def judged(node: Node, part: ScoreTerm) -> bool:
-    """Whether a reflector was asked about a node, or had nothing to say about it."""
-    return part.reflector in node.joined if part.replaces is None else part.replaces in node.judgments
-
-
-def recorded_tiers(trace: Trace) -> list[Tier]:
-    """The tiers of a recorded decode, cheapest first."""
-    policy = trace.decoding
-    groups = policy.tiers(trace.costs)
-    column = {part: policy.terms.index(part.replaces or part.reflector) for part in policy.reflectors}
-    found: list[Tier] = []
-    for position, (_, group) in enumerate(groups):
-        unknown = np.zeros(len(policy.terms), dtype=bool)
-        unknown[[column[part] for _, later in groups[position:] for part in later]] = True
-        here = [all(judged(node, part) for part in group) for node in trace.nodes]
-        dearer = [part for _, later in groups[position + 1 :] for part in later]
-        rejected = [
-            node.status is Status.FORBIDDEN and asked and not any(judged(node, part) for part in dearer)
-            for node, asked in zip(trace.nodes, here, strict=True)
-        ]
-        found.append(Tier(unknown, ~np.array(here, dtype=bool), np.array(rejected, dtype=bool)))
-    return found
-
-
-@dataclass(slots=True)
-class Cascade:
-    """Runs the tiers on the C candidates of one step, for S settings at once."""
-
-    unjudged: list[Bools]  # for each tier [C] candidates that it did not judge in the recorded decode
-    rejected: list[Bools]  # for each tier [C] candidates that it rejected
-    order: list[NDArray[np.int64]]  # for each tier [C, S] candidates by their score before it judges, best first
-    rooms: list[int]  # how many candidates continue from each tier
-    waiting: list[Bools]  # for each tier [C, S] candidates that passed the earlier tiers and that it has not judged
-    refused: Bools  # [C, S] candidates that some tier has judged and rejected
-    exact: Bools  # [S] whether the trace holds all judgments that the tiers need
-
-    @classmethod
-    def of(cls, trace: Trace, tiers: Sequence[tuple[Tier, Floats]], candidates: Sequence[int], alive: Bools) -> Cascade:
-        """The cascade before any tier has judged.
-
-        Args:
-            trace: the recorded decode.
-            tiers: each with the path scores [N, S] before it judges.
-            candidates: C nodes of one step, those that a reflector rejected included.
-            alive: [C, S] whether a candidate takes part.
-        """
-        nobody = np.zeros_like(alive)
-        return cls(
-            [tier.unjudged[candidates] for tier, _ in tiers],
-            [tier.rejected[candidates] for tier, _ in tiers],
-            [np.argsort(-path[candidates], axis=0, kind="stable") for _, path in tiers],
-            trace.decoding.rooms(trace.costs, len(candidates)),
-            [nobody] * len(tiers),
-            nobody.copy(),
-            np.ones(alive.shape[1], dtype=bool),
-        )
-
-    def run(self, alive: Bools) -> Bools:
-        """Returns the candidates [C, S] among `alive` that pass all tiers."""
-        for number, room in enumerate(self.rooms):
-            self.waiting[number] = alive
-            alive = self._passing(number, np.full(alive.shape[1], room))
-        return alive
-
-    def _passing(self, number: int, wanted: NDArray[np.int64]) -> Bools:
-        """Returns up to `wanted` [S] more candidates [C, S] that pass a tier."""
-        passed = np.zeros_like(self.refused)
-        while True:
-            missing = wanted - passed.sum(axis=0)
-            if number and (short := (missing > 0) & ~self.waiting[number].any(axis=0)).any():
-                self.waiting[number] = self.waiting[number] | self._passing(number - 1, np.where(short, missing, 0))
-            wave = _first(self.order[number], self.waiting[number], missing)
-            if not wave.any():
-                return passed
-            self.waiting[number] = self.waiting[number] & ~wave
-            self.exact &= ~(wave & self.unjudged[number][:, None]).any(axis=0)
-            self.refused |= wave & self.rejected[number][:, None]
-            passed |= wave & ~self.rejected[number][:, None]
-
-
-def _first(order: NDArray[np.int64], waiting: Bools, wanted: NDArray[np.int64]) -> Bools:
-    """Returns the first `wanted` [S] of the waiting candidates [C, S], in `order`."""
-    ranked = np.take_along_axis(waiting, order, axis=0)
-    found = np.zeros_like(waiting)
-    np.put_along_axis(found, order, ranked & (ranked.cumsum(axis=0) <= wanted), axis=0)
-    return found
-
-
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 Settings = Sequence[Weights] | Floats
@@ -144,14 +46,9 @@ def replay(trace: Trace, weights: Settings) -> Replay:
     recorded = _Recorded(trace)
     if trace.options:
         return _choose(recorded, likelihood, _critique(scores, matrix, undefined))
-    tiers = recorded_tiers(trace)
-    before = [likelihood + _critique(np.where(tier.unknown, np.nan, scores), matrix, undefined) for tier in tiers]
-    segment = likelihood + _critique(scores, matrix, undefined)
-    found = _search(recorded, segment, list(zip(tiers, before, strict=True)))
-    if not trace.decoding.prunes:
-        return found
-    own = (matrix == np.array(trace.decoding.term_weights)).all(axis=1)
-    return replace(found, exact=own & (not trace.narrow))
+    own = (matrix == np.array(trace.decoding.term_weights)).all(axis=1) & (not trace.narrow)
+    found = _search(recorded, likelihood + _critique(scores, matrix, undefined), own)
+    return replace(found, exact=own) if trace.decoding.prunes else found
 
 
 def _critique(scores: Floats, matrix: Floats, undefined: Undefined) -> Floats:
@@ -173,7 +70,8 @@ def rescore(trace: Trace, weights: Weights | None = None, threshold: float | Non
         weights=recorded.weights if weights is None else weights,
         threshold=recorded.threshold if threshold is None else threshold,
     )
-    trace = replace(trace, decoding=changed, narrow=trace.narrow or (changed.prunes and changed != recorded))
+    lacking = changed.prunes or bool(changed.reflectors)
+    trace = replace(trace, decoding=changed, narrow=trace.narrow or (lacking and changed != recorded))
     first, complete = _Recorded(trace).side(ROOT)
     if complete:
         check_generated(first)
@@ -217,7 +115,7 @@ class _Recorded:
     """The recorded candidates after each node, under the settings of the trace."""
 
     def __init__(self, trace: Trace) -> None:
-        self.trace = trace
+        self.trace, self.reflectors = trace, trace.decoding.reflectors
         self.decisions = {decision.after: decision for decision in trace.decisions}
         self.children: dict[int, list[Node]] = {}
         for node in trace.nodes:
@@ -232,22 +130,39 @@ class _Recorded:
     def after(self, node: int) -> tuple[list[Node], list[Node], bool]:
         """Usable candidates after a node, those that a reflector rejected, and whether `side` is complete."""
         children, complete = self.side(node)
-        reflectors = self.trace.decoding.reflectors
         forbidden = [child for child in children if child.status is Status.FORBIDDEN]
-        rejected = [child for child in forbidden if any(judged(child, part) for part in reflectors)]
+        rejected = [child for child in forbidden if any(_judged(child, part) for part in self.reflectors)]
         return [child for child in children if child.status not in UNUSABLE], rejected, complete
 
+    def through(self, nodes: Sequence[Node], taking: Bools) -> tuple[Bools, Bools]:
+        """Candidates of a step that passed all reflectors [C, 1], and the settings that are sure of it [S].
 
-def _search(recorded: _Recorded, segment: Floats, tiers: Sequence[tuple[Tier, Floats]]) -> Replay:
+        Where every reflector has room for all candidates, it judges the same ones under any weights.
+
+        Args:
+            nodes: C candidates, those that a reflector rejected among them.
+            taking: [C, S] whether a candidate takes part.
+        """
+        usable = np.array([node.status not in UNUSABLE for node in nodes])[:, None]
+        judged = np.array([all(_judged(node, part) for part in self.reflectors) for node in nodes])[:, None]
+        room = min(self.trace.decoding.rooms(self.trace.costs, len(nodes)))
+        return usable & judged, (taking.sum(axis=0) <= room) & ~(taking & usable & ~judged).any(axis=0)
+
+
+def _judged(node: Node, part: ScoreTerm) -> bool:
+    """Whether a reflector was asked about a node, or had nothing to say about it."""
+    return part.reflector in node.joined if part.replaces is None else part.replaces in node.judgments
+
+
+def _search(recorded: _Recorded, segment: Floats, own: Bools) -> Replay:
     """The beam search over recorded candidates, for all settings at once.
 
     Args:
         recorded: the trace.
         segment: [N, S] segment scores.
-        tiers: of reflectors, each with the segment scores before it judges.
+        own: [S] whether a setting is the one that the trace was decoded with.
     """
     trace, path, keys = recorded.trace, _path_scores(recorded.trace, segment), _text_keys(recorded.trace)
-    earlier = [(tier, _path_scores(trace, segment, own)) for tier, own in tiers]
     count, settings = path.shape
     finished, merged = np.zeros_like(path, dtype=bool), np.zeros_like(path, dtype=bool)
     kept = np.zeros((count + 1, settings), dtype=bool)
@@ -269,15 +184,12 @@ def _search(recorded: _Recorded, segment: Floats, tiers: Sequence[tuple[Tier, Fl
                 finished[node] = chosen
             candidates += sorted(other.id for other in (*following, *rejected))
         if candidates:
-            parents = [trace.nodes[i].parent for i in candidates]
-            alive = kept[parents]
-            if earlier:
-                cascade = Cascade.of(trace, earlier, candidates, alive)
-                alive = cascade.run(alive)
-                exact &= cascade.exact
-                for parent, refused in zip(parents, cascade.refused, strict=True):
-                    if parent != ROOT:
-                        finished[parent] &= refused  # a candidate that nobody was asked about is no end
+            nodes = [trace.nodes[i] for i in candidates]
+            alive = kept[[node.parent for node in nodes]]
+            if recorded.reflectors:
+                passed, sure = recorded.through(nodes, alive)
+                alive = alive & passed
+                exact &= own | sure
             values = np.where(alive, path[candidates], -np.inf)
             over = [trace.over(i) for i in candidates]
             merged[candidates] = _drop_twins(values, [(keys[i], end) for i, end in zip(candidates, over, strict=True)])
@@ -329,19 +241,15 @@ def _text_keys(trace: Trace) -> list[int]:
     return keys
 
 
-def _path_scores(trace: Trace, segment: Floats, own: Floats | None = None) -> Floats:
-    """Path scores [N, S] from segment scores; a blank last segment adds nothing to its path, as in decoding.
-
-    With `own`, the last segment of each path takes its score from there.
-    """
+def _path_scores(trace: Trace, segment: Floats) -> Floats:
+    """Path scores [N, S] from segment scores; a blank last segment adds nothing to its path, as in decoding."""
     steps: list[list[Floats]] = []
     path = np.empty_like(segment)
     for node in trace.nodes:
         before = [] if node.parent == ROOT else steps[node.parent]
         bare = bool(before) and not node.text.strip()
         steps.append(before if bare else [*before, segment[node.id]])
-        last = steps[-1] if bare or own is None else [*before, own[node.id]]
-        path[node.id] = path_score(last, trace.decoding.accumulate)
+        path[node.id] = path_score(steps[-1], trace.decoding.accumulate)
     return path
 
 

@@ -134,7 +134,7 @@ class Trace:
         best: id of the node that ends the answer, None if there is none.
         options: for multiple choice, the options in order; each node is then one option after one passage.
         costs: tier of each reflector of the settings, see `selfrag.decoding.reflectors.Critic.cost`.
-        narrow: whether candidates were given up under other settings than these, so that rescoring is not exact.
+        narrow: whether this was rescored, and other settings decided what was written or judged.
     """
 
     question: str

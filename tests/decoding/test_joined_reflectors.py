@@ -161,22 +161,22 @@ def test_dear_reflectors_judge_survivors_only_and_rejected_ones_are_replaced() -
     assert "dear" not in found.node("T5.").joined
     assert found.answer.rescore() == found.answer
     other = found.answer.rescore(Weights(joined={"dear": 0}))
-    assert other.exact
-    assert other.text == "T2."
+    assert (other.text, other.exact) == ("T2.", False)  # nobody knows whom other weights had let through
+    assert not other.rescore(found.answer.trace.decoding.weights).exact
 
 
-def test_settings_that_need_an_unjudged_candidate_are_approximate() -> None:
+def test_other_settings_are_exact_where_a_reflector_has_room_for_all() -> None:
     tree = START | {
         "[Retrieval]<d1>": ("{isrel 1 0}A.{issup 1 0 0}{isuse 0 0 1 0 0}</s>", 0.9),
         "[Retrieval]<d2>": ("{isrel .5 .5}B.{issup 1 0 0}{isuse 0 0 0 0 1}</s>", 0.9),
     }
     dear = Scripted("dear", lambda moment: says(1, 0, 0), 3)
-    answer = run(
-        tree, "d1", "d2", reflectors="dear", survivors=(9, 9, 1), weights=Weights(1, 0, 0), given={"critics": [dear]}
-    ).answer
-    assert [m.text for m in dear.moments] == ["A."]
-    assert answer.rescore(Weights(2, 0, 0)).exact
-    assert not answer.rescore(Weights(0, 0, 1)).exact
+    settings = {"reflectors": "dear", "weights": Weights(1, 0, 0), "given": {"critics": [dear]}}
+    full, one = (run(tree, "d1", "d2", survivors=(9, 9, room), **settings).answer for room in (2, 1))
+    assert [m.text for m in dear.moments] == ["A.", "B.", "A."]
+    changed = full.rescore(Weights(0, 0, 1))
+    assert (changed.text, changed.exact) == ("B.", True)
+    assert not one.rescore(Weights(0, 0, 1)).exact
 
 
 @pytest.mark.parametrize(
