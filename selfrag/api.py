@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, TypeGuard, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast, overload
 
 from retrieval.passage import Passage, Retriever
 from selfrag.decoding.answer import Answer, Segment, Usage
@@ -17,7 +17,6 @@ from selfrag.decoding.beam import decode
 from selfrag.decoding.driver import Answered, Broken, Committed, Event, Service, SharedRetriever, adrive, drive
 from selfrag.decoding.options import Length, decode_options
 from selfrag.decoding.policy import Decoding, check_names
-from selfrag.decoding.reflectors import Reflector
 from selfrag.decoding.sessions import close as close_engine
 from selfrag.decoding.trace import Trace
 from selfrag.decoding.tree import Decoder
@@ -31,30 +30,13 @@ from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec
 from selfrag.untrusted import whole
 
-
-class Message(Protocol):
-    """A turn of a conversation, such as a `selfrag.intrinsics.state.Message`."""
-
-    @property
-    def role(self) -> str:
-        """Who speaks."""
-
-    @property
-    def content(self) -> str:
-        """What was said; untrusted."""
+if TYPE_CHECKING:
+    from selfrag.intrinsics.contract import Reflector
+    from selfrag.intrinsics.flows.flow import Flow
+    from selfrag.intrinsics.state import Message
 
 
-class Flow(Protocol):
-    """How a conversation is answered, such as a `selfrag.intrinsics.flows.Flow`."""
-
-    def decoder(self, state: Any, engine: Any) -> Decoder:
-        """The flow on one conversation, for a driver of `engine`."""
-
-    def services(self, engine: Any) -> Mapping[str, Service]:
-        """What a driver needs to serve what the flow asks beside its engine."""
-
-
-Turns: TypeAlias = Sequence[Mapping[str, Any] | Message]
+Turns: TypeAlias = "Sequence[Mapping[str, Any] | Message]"
 Scope = Literal["retrieval", "conversation", "alone"]
 REFLECTORS = "selfrag.reflectors"
 """Entry points of other packages: each names a function of a `Prompting` that gives a reflector."""

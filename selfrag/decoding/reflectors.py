@@ -59,25 +59,6 @@ class Verdict:
         return min((place.score for place in self.places), default=None)
 
 
-class Reflector(Protocol):
-    """Anything that judges or rewrites; `selfrag.intrinsics.contract` has the whole protocol."""
-
-    @property
-    def name(self) -> str:
-        """Its name in weights, traces and reports."""
-
-    @property
-    def role(self) -> Role:
-        """The role of its judgments."""
-
-    @property
-    def cost(self) -> int:
-        """Its cost, as in `Critic.cost`."""
-
-    def reflect(self, states: Sequence[Any]) -> Generator[Any, Any, Any]:
-        """One reflection for each state."""
-
-
 class Critic(Protocol):
     """A reflector as the decoder sees it."""
 

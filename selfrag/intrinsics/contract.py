@@ -16,7 +16,6 @@ from enum import IntEnum, StrEnum
 from itertools import pairwise
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from selfrag.decoding import reflectors as decoding
 from selfrag.decoding.requests import Constraint as Constraint
 from selfrag.decoding.requests import Failed as Failed
 from selfrag.decoding.requests import Generate, Generated
@@ -25,7 +24,7 @@ from selfrag.intrinsics.state import Scope as Scope
 from selfrag.intrinsics.state import Site as Site
 from selfrag.intrinsics.state import State as State
 from selfrag.reflection.judgment import Judgment
-from selfrag.reflection.labels import LabelSet
+from selfrag.reflection.labels import LabelSet, Role
 
 DIALECT = "chat"
 """Name of the default dialect, which any chat model understands (`selfrag.intrinsics.chat`)."""
@@ -300,8 +299,20 @@ class Execution(Protocol):
         """
 
 
-class Reflector(decoding.Reflector, Protocol):
-    """Turns states into reflections."""
+class Reflector(Protocol):
+    """Turns states into reflections; anything that judges or rewrites."""
+
+    @property
+    def name(self) -> str:
+        """Its name in weights, traces and reports."""
+
+    @property
+    def role(self) -> Role:
+        """The role of its judgments."""
+
+    @property
+    def cost(self) -> int:
+        """Its cost, as in `selfrag.decoding.reflectors.Critic.cost`."""
 
     def reflect(self, states: Sequence[State]) -> Steps[list[Reflection]]:
         """One reflection a state, in order. A reflector on a remote model does its own IO and yields nothing."""

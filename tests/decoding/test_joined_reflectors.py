@@ -196,6 +196,10 @@ def test_other_settings_are_exact_where_a_reflector_has_room_for_all() -> None:
         ({"require": {"isuse": 5}}, "unknown isuse label 5; known: '1', '2'"),
         ({"forbid": {"isuse": [4, 5]}}, "unknown isuse label 4"),
         ({"forbid": {3: "5"}}, "unknown reflection group 3"),
+        ({"forbid": {"retrieve": "Retrieval"}}, "only isrel, issup, isuse can be constrained"),
+        ({"require": {"isrel": []}}, "names no label"),
+        ({"mode": "sometimes"}, "mode"),
+        ({"retrieve_once": 1}, "give True or False"),
     ],
 )
 def test_wrong_settings_are_named(options: dict[str, Any], message: str) -> None:

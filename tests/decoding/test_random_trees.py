@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_model import random_model, random_search
@@ -14,7 +15,8 @@ from written import Run, run
 from selfrag.decoding.answer import sweep
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.rescore import replay
-from selfrag.decoding.trace import UNUSABLE
+from selfrag.decoding.trace import UNUSABLE, Trace
+from selfrag.errors import UserError
 from selfrag.reflection.labels import TOKENS
 from selfrag.reflection.weights import Weights
 
@@ -47,6 +49,7 @@ def test_every_answer_is_whole(seed: int, policy: Decoding) -> None:
     assert answer.usage.requests == len(found.engine.requests)
     assert answer.usage.searches == len(found.searches.queries)
     assert json.loads(answer.trace.to_json()) == answer.trace.as_dict()
+    assert Trace.from_json(answer.trace.to_json()) == answer.trace
     assert json.dumps(answer.as_dict())
 
 
@@ -79,6 +82,12 @@ def test_a_tree_recorded_whole_is_exact_for_every_weight(seed: int, policy: Deco
         assert rescored.trace.nodes == fresh.trace.nodes
     if rescored.exact:
         assert rescored.text == fresh.text
+
+
+@pytest.mark.parametrize("text", ["[]", "null", '{"decisions": [], "nodes": [{}], "question": "Q"}'])
+def test_what_is_no_trace_is_one_line(text: str) -> None:
+    with pytest.raises(UserError, match="this is no trace in JSON"):
+        Trace.from_json(text)
 
 
 def test_a_replay_of_nothing_is_nothing() -> None:
