@@ -19,7 +19,7 @@ import networkx
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 BEGIN, END = "<!-- rooms: made by scripts/draw_rooms.py -->\n", "<!-- end of rooms -->"
-EVERYWHERE = {"selfrag", "errors", "jsonl", "plugins", "progress", "provenance", "runlog", "untrusted"} | {"__main__"}
+EVERYWHERE = {"selfrag", "errors", "jsonl", "plugins", "progress", "provenance", "untrusted"} | {"__main__"}
 """Rooms that are left out: small helpers that nearly everything uses."""
 
 

@@ -26,7 +26,6 @@ from selfrag.evaluation.systems import Reflective
 from selfrag.evaluation.task_files import TaskFile
 from selfrag.intrinsics.catalog import find
 from selfrag.provenance import model_files
-from selfrag.reflection.weights import Weights
 
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "tokens": {},
@@ -64,8 +63,7 @@ class Joining:
     def policy(self, name: str) -> Decoding:
         """The policy of a variant."""
         changes = dict(VARIANTS[name])
-        own = self.decoding.weights
-        weights = Weights(*own.vector, joined=changes.pop("weights", {}))
+        weights = replace(self.decoding.weights, joined=changes.pop("weights", {}))
         return replace(self.decoding, weights=weights, **changes)
 
     @property

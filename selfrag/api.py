@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast, overload
 
 from retrieval.passage import Passage, Retriever
-from selfrag.decoding.answer import Answer, Segment, Usage
+from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.beam import decode
 from selfrag.decoding.driver import Answered, Broken, Committed, Event, Service, SharedRetriever, adrive, drive
 from selfrag.decoding.options import Length, decode_options
 from selfrag.decoding.policy import Decoding, check_names
 from selfrag.decoding.sessions import close as close_engine
-from selfrag.decoding.trace import Trace
 from selfrag.decoding.tree import Decoder
 from selfrag.engines import select
 from selfrag.engines.base import Engine, check_process
@@ -335,12 +334,11 @@ class _Asked:
             if isinstance(ends[0], Broken):
                 raise ends[0].error
             return ends[0].answer
-        return [self._listed(ends[index], question) for index, question in enumerate(self.questions)]
-
-    def _listed(self, end: Answered | Broken, question: str) -> Answer:
-        if isinstance(end, Answered):
-            return end.answer
-        return Answer(question, "", (), Usage(), Trace(question, self.policy, (), (), None), error=str(end.error))
+        listed = [ends[index] for index in range(len(self.questions))]
+        return [
+            end.answer if isinstance(end, Answered) else Answer.failed(question, self.policy, end.error)
+            for end, question in zip(listed, self.questions, strict=True)
+        ]
 
 
 def _piece(event: Event) -> Segment | Answer:

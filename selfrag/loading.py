@@ -42,14 +42,7 @@ def resolve_model(name_or_path: str | Path) -> Path:
         raise UserError(
             f"no model at {name}; give 'demo', 'demo-base', a checkpoint directory or a hub name such as owner/model"
         )
-    hub = require("huggingface_hub", extra="cpu")
-    try:
-        return Path(hub.snapshot_download(name))
-    except (OSError, ValueError, hub.errors.HfHubHTTPError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(
-            f"{name} could not be fetched from the hub ({reason}); check the name and the network, or give a directory"
-        ) from error
+    return _snapshot(name, name, ", or give a directory")
 
 
 def resolve_adapter(name_or_path: str | Path) -> Path:
@@ -70,22 +63,26 @@ def resolve_adapter(name_or_path: str | Path) -> Path:
         return path  # the engine says what is wrong with it
     repository, folder = "/".join(parts[:2]), "/".join(parts[2:])
     repository, _, revision = repository.partition("@")
-    hub = require("huggingface_hub", extra="cpu")
-    try:
-        patterns = [f"{folder}/*"] if folder else None
-        found = Path(hub.snapshot_download(repository, revision=revision or None, allow_patterns=patterns))
-    except (OSError, ValueError, hub.errors.HfHubHTTPError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(
-            f"adapter {name_or_path} is no directory here and could not be fetched from the hub ({reason});"
-            " check the name and the network"
-        ) from error
+    wanted = {"revision": revision or None, "allow_patterns": [f"{folder}/*"] if folder else None}
+    found = _snapshot(repository, f"adapter {name_or_path} is no directory here and", "", **wanted)
     if not (found / folder / "adapter_config.json").is_file():
         raise UserError(f"{repository} holds no adapter in {folder or 'its top folder'}; name the adapter's own folder")
     for file in (found / folder).iterdir():
         if file.is_file() and not _is_whole(file.resolve()):
             raise UserError(f"{file} is damaged: it is not what {repository} promised; delete it and try again")
     return found / folder
+
+
+def _snapshot(repository: str, what: str, otherwise: str, **options: Any) -> Path:
+    """Folder of a repository of the hub, fetched if it is not there yet."""
+    hub = require("huggingface_hub", extra="cpu")
+    try:
+        return Path(hub.snapshot_download(repository, **options))
+    except (OSError, ValueError, hub.errors.HfHubHTTPError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"{what} could not be fetched from the hub ({reason}); check the name and the network{otherwise}"
+        ) from error
 
 
 def _is_whole(blob: Path) -> bool:

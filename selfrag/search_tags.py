@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any, cast, overload
 
 from retrieval.passage import Passage, Retriever
-from selfrag.decoding.answer import Answer, Segment, Usage
+from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.driver import Answered, Broken, Committed, Event, SharedRetriever, adrive, drive
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.search_tags import Budget, Profile, Searcher, decode_tags
 from selfrag.decoding.sessions import close as close_engine
-from selfrag.decoding.trace import Trace
 from selfrag.engines import select
 from selfrag.engines.base import Engine
 from selfrag.errors import DecodingError
@@ -107,7 +106,11 @@ class SearchTagModel:
         found = {event.index: event for event in events if not isinstance(event, Committed)}
         if isinstance(question, str):
             return _raised(found[0])
-        return [_listed(found[index], one) for index, one in enumerate(questions)]
+        ends = [found[index] for index in range(len(found))]
+        return [
+            end.answer if isinstance(end, Answered) else Answer.failed(one, Decoding(), end.error)
+            for end, one in zip(ends, questions, strict=True)
+        ]
 
     async def agenerate(self, question: str, *, evidence: Sequence[Passage] | None = None, **options: Any) -> Answer:
         """`generate` of one question for an event loop, which is free meanwhile."""
@@ -155,10 +158,3 @@ def _raised(event: Event) -> Answer:
     if answer.error is not None:
         raise DecodingError(answer.error)
     return answer
-
-
-def _listed(event: Event, question: str) -> Answer:
-    if isinstance(event, Answered):
-        return event.answer
-    error = str(cast(Broken, event).error)
-    return Answer(question, "", (), Usage(), Trace(question, Decoding(), (), (), None), error=error)

@@ -22,8 +22,8 @@ from critic.student.judge import StudentCritic, load_critic
 from retrieval.atomic import write_json, writing
 from retrieval.progress import Progress
 from selfrag.errors import UserError
+from selfrag.jsonl import Header, RunLog
 from selfrag.reflection.judgment import Judgment, Source
-from selfrag.runlog import Header, RunLog
 
 CHUNK = 16
 """Cases judged at once: enough to fill a small batch, few enough that a kill costs a minute on a slow machine. Every

@@ -21,8 +21,7 @@ from retrieval.atomic import locked_directory, write_json, writing
 from retrieval.checks import number
 from retrieval.errors import UserError
 from retrieval.pretrained import load
-from selfrag.jsonl import write_jsonl
-from selfrag.runlog import Header, RunLog
+from selfrag.jsonl import Header, RunLog, write_jsonl
 
 TokenCount = Callable[[str], int]
 

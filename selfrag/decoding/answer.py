@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from retrieval.passage import Passage
+from selfrag.decoding.policy import Decoding
 from selfrag.decoding.reflectors import as_label
 from selfrag.decoding.rescore import Bools, Ints, Settings, replay, rescore
 from selfrag.decoding.trace import Node, Trace
@@ -121,6 +122,11 @@ class Answer:
     exact: bool = True
     error: str | None = None
     steps: tuple[Step, ...] = ()
+
+    @classmethod
+    def failed(cls, question: str, decoding: Decoding, error: Exception) -> Answer:
+        """The answer to a question that could not be answered, in a list of others."""
+        return cls(question, "", (), Usage(), Trace(question, decoding, (), (), None), error=str(error))
 
     @property
     def abstained(self) -> bool:

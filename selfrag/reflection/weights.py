@@ -80,11 +80,6 @@ class Weights:
         """The weights of some terms, in their order."""
         return tuple(self.of(term) for term in terms)
 
-    @property
-    def vector(self) -> tuple[float, float, float]:
-        """(isrel, issup, isuse)."""
-        return (self.isrel, self.issup, self.isuse)
-
     def as_dict(self) -> dict[str, float | dict[str, float]]:
         """Plain values, ready for JSON; `joined` only where there is any."""
         own: dict[str, float | dict[str, float]] = {term: getattr(self, term) for term in TOKEN_TERMS}

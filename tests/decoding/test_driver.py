@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from written import EOS, LIMITS, PROMPTING, Tree, model, passages, scripted
+from written import EOS, LIMITS, PROMPTING, Tree, passages, scripted
 
 from retrieval.passage import Passage
 from selfrag.decoding.beam import decode
@@ -51,20 +51,6 @@ def test_questions_interleave_without_a_barrier() -> None:
     order = [(e.index, type(e).__name__) for e in drive(asking("a", "b", "c"), engine, None)]
     assert order[:3] == [(0, "Committed"), (1, "Committed"), (1, "Answered")]
     assert order[-1] == (0, "Answered")
-
-
-def test_requests_of_all_questions_share_one_step() -> None:
-    steps: list[int] = []
-
-    class Counting(ScriptedEngine):
-        def step(self) -> Sequence[tuple[int, Generated | Failed]]:
-            done = ScriptedEngine.step(self)
-            steps.append(len(done))
-            return done
-
-    engine = Counting(model({"a": LONG, "b": LONG, "c": SHORT}), EOS, limits=LIMITS)
-    ends(drive(asking("a", "b", "c"), engine, None))
-    assert steps == [3, 2, 2]
 
 
 def test_generation_goes_on_while_a_search_runs() -> None:

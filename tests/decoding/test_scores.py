@@ -17,7 +17,6 @@ from selfrag.engines.base import Limits
 from selfrag.reflection.calibration import Scaling
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, ISSUP, ISUSE, RETRIEVE, LabelSet, Role
-from selfrag.reflection.weights import Weights
 
 
 def judgment(labels: LabelSet, *probabilities: float) -> Judgment:
@@ -38,8 +37,8 @@ def test_worked_score_of_the_reference() -> None:
     assert group_scores(WORKED) == pytest.approx([0.9, 0.75, 0.575])
     likelihood = math.exp((-0.2 - 0.4 - 0.6) / 3)
     assert likelihood == pytest.approx(0.6703, abs=5e-5)
-    assert segment_score(likelihood, WORKED, Weights().vector) == pytest.approx(2.6078, abs=5e-5)
-    assert segment_score(likelihood, WORKED, Weights(isuse=1).vector) == pytest.approx(2.8953, abs=5e-5)
+    assert segment_score(likelihood, WORKED, (1, 1, 0.5)) == pytest.approx(2.6078, abs=5e-5)
+    assert segment_score(likelihood, WORKED, (1, 1, 1)) == pytest.approx(2.8953, abs=5e-5)
 
 
 @pytest.mark.parametrize(("undefined", "score"), [("skip", 1.9167), ("zero", 1.15), ("force", 1.15)])

@@ -36,18 +36,6 @@ def test_turns_searches_and_the_answer() -> None:
     assert last.count(f"\n\n<information>{documents}</information>\n\n") == 2
 
 
-def test_the_trace_is_read_again_and_shows_every_turn() -> None:
-    own, *_ = model(two_searches)
-    trace = own.generate("Who?").trace
-    again = Trace.from_json(trace.to_json())
-    assert again.as_dict() == trace.as_dict()
-    assert [decision.query for decision in again.decisions] == [None, "first", "second one"]
-    assert [node.finish for node in again.nodes][:2] == [
-        "<think>A > B</think><search> first </search>",
-        "<search>second  one</search>",
-    ]
-
-
 def test_an_earlier_search_may_be_cited_and_an_empty_one_is_no_end() -> None:
     found = {"first": [FOUND[1]], "second one": []}
     own, *_, engine = model(two_searches, retriever=lambda queries, k: [found[query] for query in queries])

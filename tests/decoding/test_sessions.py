@@ -22,7 +22,6 @@ from selfrag.decoding import sessions
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.driver import SharedRetriever
 from selfrag.decoding.requests import Failed, Generate, Generated
-from selfrag.engines.base import serve
 from selfrag.engines.scripted import ScriptedEngine
 from selfrag.errors import EngineError, UserError
 
@@ -68,24 +67,6 @@ def test_thirty_two_threads_get_the_answers_of_single_calls_from_shared_batches(
     assert len(engine.threads) == 1
     assert max(engine.sizes) > 8, engine.sizes  # one at a time would be 96 steps of one
     assert len(engine.sizes) < 48
-
-
-def test_streams_left_early_take_nothing_from_the_others() -> None:
-    engine = Watched(TREES)
-    rag = SelfRAG(PROMPTING, engine)
-
-    def ask(number: int) -> str:
-        pieces = rag.stream(f"q{number}", mode="never")
-        if number % 3 == 0:
-            first = next(pieces)
-            pieces.close()  # type: ignore[attr-defined]
-            return first.text
-        return next(piece.text for piece in pieces if isinstance(piece, Answer))
-
-    texts = at_once(32, ask)
-    for number, text in enumerate(texts):
-        assert text == (f"{number}." if number % 3 == 0 else TEXTS[f"q{number}"])
-    assert serve(engine, []) == []
 
 
 def test_a_stream_that_nobody_reads_does_not_hold_up_the_others() -> None:
@@ -143,16 +124,6 @@ def test_the_thread_of_an_engine_ends_with_its_use(monkeypatch: pytest.MonkeyPat
         assert rag.generate("q3", mode="never").text == TEXTS["q3"]
         time.sleep(0.05)
     assert id(engine) not in {key[1] for key in sessions._WORKERS}
-
-
-def test_closing_an_engine_in_use_ends_its_calls_with_the_engine_s_own_error() -> None:
-    rag = SelfRAG(PROMPTING, Watched(TREES, seconds=0.05))
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(rag.generate, "q1", mode="never")
-        time.sleep(0.02)
-        rag.close()
-        with pytest.raises(EngineError, match="the engine is closed"):
-            asked.result(10)
 
 
 def test_closing_an_engine_waits_for_its_step() -> None:

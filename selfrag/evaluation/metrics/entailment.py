@@ -32,10 +32,10 @@ from selfrag.intrinsics.execution.choose import capability, prompting_of
 from selfrag.intrinsics.hallucination_detection import HallucinationDetection, HallucinationResult
 from selfrag.intrinsics.sentences import judged_turn
 from selfrag.intrinsics.state import Message, State
+from selfrag.jsonl import Header, RunLog
 from selfrag.loading import load_tokenizer, resolve_model, shipped_adapters, shipped_weights
 from selfrag.provenance import model_files, sha256
 from selfrag.reflection.labels import Label, LabelSet, Role
-from selfrag.runlog import Header, RunLog
 
 Verdicts: TypeAlias = list[bool | None]
 
