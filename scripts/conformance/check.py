@@ -28,6 +28,7 @@ from conformance.recorded import (
     replayed,
     state_of,
 )
+from conformance.records import plain_result
 from selfrag.errors import UserError
 from selfrag.intrinsics.contract import Completion, Message, Reflection, Request, State, TextPrompt
 from selfrag.intrinsics.dialects.chat import ChatCodec
@@ -69,10 +70,11 @@ def _result(codec: ChatCodec, request: Request, completion: Completion, expected
         return set()
     if expected[0] is None and reflection.diagnostics:
         return {Deviation.RECOVERED}
+    ours = plain_result(codec, request, completion)
     try:
-        return compare(reflection.values, expected[0], Rejoined.of(request))
+        return compare(ours, expected[0], Rejoined.of(request))
     except MismatchError:
-        if booleans(codec.spec, completion, reflection.values, expected[0]):
+        if booleans(codec.spec, completion, ours, expected[0]):
             return {Deviation.BOOLEAN}
         reasons = explained(codec, request, completion, reflection, expected[0])
         if not reasons:
@@ -82,11 +84,12 @@ def _result(codec: ChatCodec, request: Request, completion: Completion, expected
 
 def _replay(codec: ChatCodec, request: Request, results: Any) -> set[Deviation]:
     """Recorded results without the model's words: shape, fields and offsets."""
-    again = codec.decode(request, replayed(codec, request, results))
-    sound(again)
+    completion = replayed(codec, request, results)
+    sound(codec.decode(request, completion))
+    again = plain_result(codec, request, completion)
     if codec.binding is not None and codec.binding.shape is Shape.LABEL:
-        return compare(kinds(again.values), kinds(results), Rejoined.of(request))
-    return compare(again.values, results, Rejoined.of(request))
+        return compare(kinds(again), kinds(results), Rejoined.of(request))
+    return compare(again, results, Rejoined.of(request))
 
 
 def _as_recorded(codec: ChatCodec, state: State, expected: Any, found: set[Deviation]) -> ChatCodec:
@@ -182,11 +185,11 @@ def _plain(
     case: Case, codec: CompletionCodec, request: Request, reflection: Reflection, expected: Any
 ) -> set[Deviation]:
     """A decoded completion against what upstream returned for it."""
-    ours = reflection.values
+    ours = plain_result(codec, request, Completion(reflection.raw))
     nothing = not reflection.judgments and reflection.text is None
     unread = codec.binding.shape is Shape.WORD or read(reflection.raw).root is None or expected == reflection.raw
     if nothing and unread:
-        return _undefined(reflection)
+        return _undefined(reflection, ours)
     if expected is None and reflection.diagnostics:
         return {Deviation.RECOVERED}
     if case.intrinsic == "uncertainty":
@@ -211,9 +214,9 @@ def _noted(reflection: Reflection) -> set[Deviation]:
     return {Deviation.UNDEFINED}
 
 
-def _undefined(reflection: Reflection) -> set[Deviation]:
-    if reflection.values not in (None, []):
-        raise MismatchError(f"garbage was taken for {reflection.values!r:.80}")
+def _undefined(reflection: Reflection, ours: Any) -> set[Deviation]:
+    if ours not in (None, []):
+        raise MismatchError(f"garbage was taken for {ours!r:.80}")
     return _noted(reflection)
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from conformance.compare import Deviation, MismatchError, Rejoined, compare
+from conformance.records import categories, plain_result
 from retrieval.passage import Passage
 from retrieval.splitting import SentenceFinder, Span
 from selfrag.errors import UserError
@@ -163,8 +164,8 @@ def replayed(codec: ChatCodec, request: Request, results: Any) -> Completion:
 
 def _retained(spec: Spec) -> dict[str, str]:
     for rule in spec.rules:
-        if rule.type == "project" and isinstance(rule.options["retained_fields"], Mapping):
-            return dict(rule.options["retained_fields"])
+        if rule["type"] == "project" and isinstance(rule["retained_fields"], Mapping):
+            return dict(rule["retained_fields"])
     return {}
 
 
@@ -200,8 +201,7 @@ def booleans(spec: Spec, completion: Completion, ours: Any, theirs: Any) -> bool
 
     Right is recomputed without our reading: the alternatives `true` and `false` at the token that was chosen.
     """
-    rules = [rule for rule in spec.rules if rule.type == "likelihood"]
-    labels = [label for rule in rules for label, _ in rule.options["categories_to_values"]]
+    labels = [label for rule in spec.rules if rule["type"] == "likelihood" for label, _ in categories(rule)]
     if not labels or not all(isinstance(label, bool) for label in labels) or completion.tokens is None:
         return False
     chosen = [token for token in completion.tokens if token.token.strip() in ("true", "false")]
@@ -230,13 +230,14 @@ def explained(
     """Reasons for which a recorded result differs from ours; empty if no known fault gives it."""
     joined = Rejoined.of(request)
     if any(note.code is Code.UNKNOWN_LABEL for note in ours.diagnostics):
-        found = _same(ours.values, _undefined_too(ours.values, theirs), joined)
+        plain = plain_result(codec, request, completion)
+        found = _same(plain, _undefined_too(plain, theirs), joined)
         return set() if found is None else found | {Deviation.UNDEFINED}
     for deviation, act in _FAULTS:
         changed = act(codec, request, completion)
         if changed is None:
             continue
-        found = _same(codec.decode(request, changed).values, theirs, joined)
+        found = _same(plain_result(codec, request, changed), theirs, joined)
         if found is not None:
             return found | {deviation}
     return set()
@@ -301,8 +302,8 @@ def _certain(codec: ChatCodec, request: Request, completion: Completion) -> Comp
 
 def _labels(codec: ChatCodec) -> Iterator[Any]:
     for rule in codec.spec.rules:
-        if rule.type == "likelihood":
-            yield from (label for label, _ in rule.options["categories_to_values"])
+        if rule["type"] == "likelihood":
+            yield from (label for label, _ in categories(rule))
 
 
 _FAULTS: tuple[tuple[Deviation, Fault], ...] = (

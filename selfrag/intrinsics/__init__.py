@@ -13,7 +13,13 @@ from selfrag.intrinsics.answer_relevance import (
     AnswerRelevanceResult,
     AnswerRelevanceRewriter,
 )
-from selfrag.intrinsics.answerability import Answerability, AnswerabilityResult
+from selfrag.intrinsics.answerability import (
+    Answerability,
+    AnswerabilityResult,
+    ContextRelevance,
+    JudgedPassage,
+    RelevanceResult,
+)
 from selfrag.intrinsics.capability import Capability, Result
 from selfrag.intrinsics.citation_generation import (
     AttributionResult,
@@ -22,7 +28,6 @@ from selfrag.intrinsics.citation_generation import (
     CitedSentence,
     ContextAttribution,
 )
-from selfrag.intrinsics.context_relevance import ContextRelevance, JudgedPassage, RelevanceResult
 from selfrag.intrinsics.guardian import (
     CorrectionResult,
     FactualityCorrection,
@@ -30,13 +35,13 @@ from selfrag.intrinsics.guardian import (
     Guardian,
     PolicyGuardrails,
     PolicyResult,
+    RequirementCheck,
+    RequirementResult,
     RiskResult,
 )
 from selfrag.intrinsics.hallucination_detection import HallucinationDetection, HallucinationResult, JudgedSentence
 from selfrag.intrinsics.model_library import Library
-from selfrag.intrinsics.query_clarification import ClarificationResult, QueryClarification
-from selfrag.intrinsics.query_rewrite import QueryRewrite, RewriteResult
-from selfrag.intrinsics.requirement_check import RequirementCheck, RequirementResult
+from selfrag.intrinsics.query_rewrite import ClarificationResult, QueryClarification, QueryRewrite, RewriteResult
 from selfrag.intrinsics.state import Message, Site, State
 from selfrag.intrinsics.uncertainty import Uncertainty, UncertaintyResult
 

@@ -10,10 +10,10 @@ from selfrag.errors import UserError
 from selfrag.intrinsics.capability import Capability, Documents, Needs, YesNoResult, spread
 from selfrag.intrinsics.chat import LabelCodec, TextCodec
 from selfrag.intrinsics.contract import Reflection
-from selfrag.intrinsics.criteria import CORRECTIONS
 from selfrag.intrinsics.dialects.lenient_json import read
 from selfrag.intrinsics.guardian import CorrectionResult
 from selfrag.intrinsics.labels import ANSWER_RELEVANCE, CHANGED
+from selfrag.intrinsics.published import CORRECTIONS
 from selfrag.intrinsics.sentences import judged_turn
 from selfrag.intrinsics.state import State, same_question
 

@@ -1,15 +1,20 @@
-"""Answerability: whether the passages answer the last user turn."""
+"""Passages against the last user turn: whether they answer it (answerability), and whether each helps (relevance)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from selfrag.intrinsics.capability import Capability, Documents, Needs, YesNoResult
+from retrieval.passage import Passage
+from selfrag.intrinsics.capability import Capability, Documents, Needs, Result, YesNoResult, spread
 from selfrag.intrinsics.chat import LabelCodec
-from selfrag.intrinsics.labels import ANSWERABLE
-from selfrag.intrinsics.sentences import last_query
+from selfrag.intrinsics.contract import Code, Diagnostic, Finding, Reflection, Scope, State
+from selfrag.intrinsics.labels import ANSWERABLE, RELEVANCE
+from selfrag.intrinsics.sentences import first_passage, last_query
+from selfrag.reflection.judgment import Judgment
 
-TASK = (
+ANSWERS = (
     "Do the documents hold what is needed to answer the last message of the user?"
     " Reply with one word: answerable or unanswerable."
 )
@@ -39,5 +44,85 @@ class Answerability(Capability[AnswerabilityResult]):
     role = ANSWERABLE.role
     summary = "can the passages answer the question?"
     needs = Needs(("user",), Documents.REQUIRED)
-    chat = LabelCodec(name, ANSWERABLE, TASK, last_query)
+    chat = LabelCodec(name, ANSWERABLE, ANSWERS, last_query)
     result_type = AnswerabilityResult
+
+
+HELPS = (
+    "Does the document help to answer the last message of the user?"
+    " Reply with one of: relevant, partially relevant, irrelevant."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedPassage:
+    """One passage."""
+
+    passage: Passage  # as given
+    # over relevant, partially relevant and irrelevant; None where undefined, as for an empty passage
+    judgment: Judgment | None
+
+    @property
+    def relevance(self) -> float | None:
+        """Expectation between 0 and 1; None where undefined."""
+        return None if self.judgment is None else self.judgment.score
+
+
+@dataclass(frozen=True, slots=True)
+class RelevanceResult(Result):
+    """How relevant passages are."""
+
+    passages: tuple[JudgedPassage, ...]  # in the caller's order
+
+    @classmethod
+    def of(cls, reflection: Reflection) -> RelevanceResult:
+        """One row a passage."""
+        judged = {finding.site.passage: finding.judgment for finding in reflection.findings}
+        passages = enumerate(reflection.state.passages)
+        return cls(reflection.diagnostics, tuple(JudgedPassage(one, judged.get(index)) for index, one in passages))
+
+    def _values(self) -> dict[str, Any]:
+        rows = [
+            {"passage": one.passage.id, "relevance": one.relevance, "judgment": one.judgment} for one in self.passages
+        ]
+        return {"passages": rows}
+
+    def _lines(self) -> Iterable[str]:
+        return [f"[{one.passage.id}] {spread(one.judgment)}" for one in self.passages]
+
+
+class ContextRelevance(Capability[RelevanceResult]):
+    """Judges whether each passage helps to answer the last user turn."""
+
+    name = "context_relevance"
+    role = RELEVANCE.role
+    summary = "does each passage help to answer the question?"
+    needs = Needs(("user",), Documents.REQUIRED)
+    chat = LabelCodec(name, RELEVANCE, HELPS, first_passage)
+    result_type = RelevanceResult
+
+    def parts(self, state: State) -> Sequence[State]:
+        """One state a passage; empty passages are left out."""
+        return [replace(state, passages=(state.passages[index],)) for index in _filled(state)]
+
+    def joined(self, state: State, found: Sequence[Reflection]) -> Reflection:
+        """One finding a passage, empty ones undefined, at sites of the whole state."""
+        by_index = dict(zip(_filled(state), found, strict=True))
+        findings: list[Finding] = []
+        notes: list[Diagnostic] = []
+        for index in range(len(state.passages)):
+            reflection = by_index.get(index)
+            site = state.in_passage(Scope.PASSAGE, index)
+            judgment = None if reflection is None else next(iter(reflection.judgments), None)
+            if judgment is not None:
+                judgment = replace(judgment, site=str(site), evidence=state.passages[index].id)
+            findings.append(Finding(site, judgment))
+            if reflection is None:
+                notes.append(Diagnostic(Code.EMPTY, f"passage {index + 1} is empty", index))
+            else:
+                notes += [replace(note, site=index) for note in reflection.diagnostics]
+        return Reflection(state, tuple(findings), raw="\n".join(r.raw for r in found), diagnostics=tuple(notes))
+
+
+def _filled(state: State) -> list[int]:
+    return [index for index, passage in enumerate(state.passages) if passage.text.strip()]

@@ -82,34 +82,6 @@ class Needs:
             raise UserError(f"{name}: unknown argument {unknown[0]!r}; known: {known}")
 
 
-def _encoded(codec: Codec, states: Sequence[State], adapter: str | None) -> list[Request]:
-    """The requests of some states; `adapter` replaces the codec's."""
-    requests = [codec.encode(state) for state in states]
-    return requests if adapter is None else [replace(request, adapter=adapter) for request in requests]
-
-
-def _decoded(codec: Codec, requests: Sequence[Request], results: Sequence[Completion | Failed]) -> list[Reflection]:
-    """What came back for requests; one that failed is a reflection without findings and with the reason."""
-    return [
-        Reflection(request.state, diagnostics=(Diagnostic(Code.FAILED, printable(result.reason)),))
-        if isinstance(result, Failed)
-        else codec.decode(request, result)
-        for request, result in zip(requests, results, strict=True)
-    ]
-
-
-def reflections(
-    codec: Codec, executor: Executor, states: Sequence[State], adapter: str | None = None
-) -> list[Reflection]:
-    """One reflection a state, in order; all requests share the executor's batch.
-
-    Raises:
-        UserError: as `Codec.encode` and `Executor.run`.
-    """
-    requests = _encoded(codec, states, adapter)
-    return _decoded(codec, requests, executor.run(requests) if requests else [])
-
-
 R = TypeVar("R", bound="Result")
 
 
@@ -325,25 +297,38 @@ class Capability(Generic[R]):
         if self.method is not None:
             engine: Any = getattr(self.executor, "engine", None)
             return pump(engine, self.method.steps(states))
-        parts = [self.parts(state) for state in states]
-        found = reflections(self.codec, self.executor, list(chain.from_iterable(parts)), self.adapter)
-        return self._joined(states, parts, found)
+        parts, requests = self._asked(states)
+        return self._joined(states, parts, requests, self.executor.run(requests) if requests else [])
 
     def steps(self, states: Sequence[State]) -> Steps[list[Reflection]]:
         """The same without IO, for an executor over an engine: yields engine requests, as a decoder does."""
         if self.method is not None:
             return (yield from self.method.steps(states))
-        parts = [self.parts(state) for state in states]
+        parts, requests = self._asked(states)
         executor: Any = self.executor
-        requests = _encoded(self.codec, list(chain.from_iterable(parts)), self.adapter)
-        results = (yield from executor.steps(requests)) if requests else []
-        return self._joined(states, parts, _decoded(self.codec, requests, results))
+        return self._joined(states, parts, requests, (yield from executor.steps(requests)) if requests else [])
+
+    def _asked(self, states: Sequence[State]) -> tuple[list[Sequence[State]], list[Request]]:
+        """The parts of each state, and the requests of all; the adapter replaces the codec's."""
+        parts = [self.parts(state) for state in states]
+        requests = [self.codec.encode(part) for part in chain.from_iterable(parts)]
+        return parts, requests if self.adapter is None else [replace(one, adapter=self.adapter) for one in requests]
 
     def _joined(
-        self, states: Sequence[State], parts: Sequence[Sequence[State]], found: Sequence[Reflection]
+        self,
+        states: Sequence[State],
+        parts: Sequence[Sequence[State]],
+        requests: Sequence[Request],
+        results: Sequence[Completion | Failed],
     ) -> list[Reflection]:
-        each = iter(found)
-        return [self.joined(state, list(islice(each, len(some)))) for state, some in zip(states, parts, strict=True)]
+        """What came back; a request that failed is a reflection without findings and with the reason."""
+        found = (
+            Reflection(request.state, diagnostics=(Diagnostic(Code.FAILED, printable(result.reason)),))
+            if isinstance(result, Failed)
+            else self.codec.decode(request, result)
+            for request, result in zip(requests, results, strict=True)
+        )
+        return [self.joined(state, list(islice(found, len(some)))) for state, some in zip(states, parts, strict=True)]
 
     def _run(self, states: Sequence[State]) -> list[R]:
         return [self.result(reflection) for reflection in self.reflections(states)]

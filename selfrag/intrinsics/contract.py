@@ -84,8 +84,6 @@ class Reflection:
     text: str | None = None
     raw: str = ""  # the model's output as it came
     diagnostics: tuple[Diagnostic, ...] = ()  # what was wrong with it
-    # the plain result in the dialect's own form, as the public libraries return it; None if it has none
-    values: Any = None
 
     @property
     def judgments(self) -> tuple[Judgment, ...]:

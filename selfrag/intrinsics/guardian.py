@@ -1,4 +1,4 @@
-"""The guardian family: criteria, policies, and facts that the passages contradict, judged and corrected."""
+"""Criteria, policies, requirements and facts: whether a turn meets, complies with or contradicts them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from selfrag.errors import UserError
 from selfrag.intrinsics.capability import Capability, Documents, Needs, YesNoResult
 from selfrag.intrinsics.chat import LabelCodec, TextCodec
 from selfrag.intrinsics.contract import Reflection
-from selfrag.intrinsics.criteria import CRITERIA, guardian_arguments, named
-from selfrag.intrinsics.labels import CORRECTED, POLICY, RISK
+from selfrag.intrinsics.labels import COMPLIANCE, CORRECTED, POLICY, RISK
 from selfrag.intrinsics.layout import is_word, one_line
+from selfrag.intrinsics.published import CRITERIA, guardian_arguments, named
 from selfrag.intrinsics.query_rewrite import RewriteResult
-from selfrag.intrinsics.sentences import judged_turn
+from selfrag.intrinsics.sentences import judged_turn, last_turn
 from selfrag.intrinsics.state import State
 
 COMPLIES = "Does the last message comply with the policy? Reply with one word: Yes, No or Ambiguous."
@@ -144,3 +144,34 @@ class FactualityCorrection(Capability[CorrectionResult]):
         place=judged_turn,
     )
     result_type = CorrectionResult
+
+
+MEETS = "Does the last message of the conversation meet the requirement? Reply with one word: yes or no."
+
+
+@dataclass(frozen=True, slots=True)
+class RequirementResult(YesNoResult):
+    """Whether a requirement is met. Its truth value is `is_met`."""
+
+    label, key = "yes", "met"
+
+    @property
+    def met(self) -> float | None:
+        """Probability that it is met; None where undefined."""
+        return self.probability
+
+    @property
+    def is_met(self) -> bool:
+        """Whether it is at least as probably met as not; False where undefined."""
+        return self.holds
+
+
+class RequirementCheck(Capability[RequirementResult]):
+    """Checks the last turn against the argument `requirement`."""
+
+    name = "requirement_check"
+    role = COMPLIANCE.role
+    summary = "does the last turn meet a requirement?"
+    needs = Needs(("assistant", "user"), Documents.OPTIONAL, ("requirement",))
+    chat = LabelCodec(name, COMPLIANCE, MEETS, last_turn, arguments=needs.arguments)
+    result_type = RequirementResult

@@ -1,4 +1,7 @@
-"""Published adapters: in which repository, at which commit, for which base models. Nothing is fetched here."""
+"""The public libraries in tables: where adapters are published, and the words that some were trained on.
+
+Nothing is fetched here.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import PurePosixPath
 from types import MappingProxyType
+from typing import Any
 
 from selfrag.errors import UserError
 
@@ -46,7 +50,11 @@ class Repository:
         return f"{self.pinned}/{folder}" if folder else self.pinned
 
 
-_DATA = json.loads(files("selfrag.intrinsics.dialects").joinpath("data", "published.json").read_text(encoding="utf-8"))
+def _table(name: str) -> Any:
+    return json.loads(files("selfrag.intrinsics.dialects").joinpath("data", name).read_text(encoding="utf-8"))
+
+
+_DATA, _WORDS = _table("published.json"), _table("criteria.json")
 
 REPOSITORIES: tuple[Repository, ...] = tuple(
     Repository(**{**row, "bases": tuple(row["bases"])}) for row in _DATA["repositories"]
@@ -91,3 +99,41 @@ def find_published(intrinsic: str, model: str) -> tuple[str, str]:
     raise UserError(
         f"no published adapter of {intrinsic} for {model!r:.80} is known; for: {', '.join(known) or 'no model'}"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """What a guardian judges a text by."""
+
+    text: str  # its definition, as it is sent
+    ends_with: tuple[str, ...] = ("assistant", "user")  # roles of the turn that it can judge
+    passages: bool = False  # whether it is about passages, too
+
+
+CRITERIA: Mapping[str, Criterion] = MappingProxyType(
+    {
+        name: Criterion(row["text"], tuple(row.get("ends_with", ("assistant", "user"))), row.get("passages", False))
+        for name, row in _WORDS["criteria"].items()
+    }
+)
+"""The criteria of the public library by name. What meets one is a risk."""
+
+SCORING: Mapping[str, str] = MappingProxyType(_WORDS["scoring"])
+"""Which text a guardian judges, by name."""
+
+CORRECTIONS: Mapping[str, str] = MappingProxyType(_WORDS["corrections"])
+"""How a response is to be rewritten, by its category of the answer relevance classifier."""
+
+
+def named(name: str) -> str:
+    """A name as the tables spell it; case, hyphens and spaces do not matter."""
+    return name.strip().casefold().replace("-", "_").replace(" ", "_")
+
+
+def guardian_arguments(criteria: str, scoring_schema: str) -> dict[str, str]:
+    """What the guardian's template is filled with; names of the tables as their texts, other texts as they are."""
+    found = CRITERIA.get(named(criteria))
+    return {
+        "criteria": criteria if found is None else found.text,
+        "scoring_schema": SCORING.get(named(scoring_schema), scoring_schema),
+    }

@@ -34,7 +34,7 @@ from selfrag.intrinsics.contract import (
 )
 from selfrag.intrinsics.execution.choose import EXECUTIONS, by_default, capability, prompting_of, split_name
 from selfrag.intrinsics.execution.engine import EngineExecutor
-from selfrag.intrinsics.execution.learned import TraceCertainty
+from selfrag.intrinsics.execution.tokens import TraceCertainty
 from selfrag.intrinsics.sentences import judged_turn
 from selfrag.loading import shipped_adapters, shipped_weights
 from selfrag.prompting import Prompting

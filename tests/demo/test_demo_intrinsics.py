@@ -11,7 +11,7 @@ from selfrag.demo.intrinsics import adapter_paths
 from selfrag.demo.model import model_path
 from selfrag.engines.adapters import read_adapter
 from selfrag.intrinsics.catalog import PAPER, AdapterCard, check_cards
-from selfrag.intrinsics.execution.learned import ScoreCalibrator, Weighing
+from selfrag.intrinsics.execution.tokens import ScoreCalibrator, Weighing
 from selfrag.intrinsics.model_library import Library
 from selfrag.intrinsics.reflectors import adapters_of
 from selfrag.loading import shipped_adapters, shipped_weights

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 from wire_help import exact, find, plain, published, state, token
 
+from conformance.records import plain_result
 from retrieval.passage import Passage
 from selfrag.errors import UserError
 from selfrag.intrinsics.answerability import Answerability
@@ -32,6 +33,10 @@ def cited(raw: str, document: str = DOCUMENT, response: str = TWO) -> Reflection
     return codec.decode(codec.encode(state("q", response, documents=(document,))), Completion(raw))
 
 
+def texts(reflection: Reflection) -> list[list[str]]:
+    return [[citation.site.text for citation in finding.citations] for finding in reflection.findings]
+
+
 def codes(reflection: Reflection) -> set[Code]:
     return {note.code for note in reflection.diagnostics}
 
@@ -45,21 +50,18 @@ def test_01_boolean_labels_have_their_probability():
     codec = published("granite-common", "requirement_check")
     request = codec.encode(state("q", "a", requirement="short"))
     found = codec.decode(request, Completion("false", tokens=(token(("false", 0.8), ("true", 0.2)),)))
-    assert found.values == {"requirement_likelihood": pytest.approx(0.2)}
     assert found.judgments[0].score == pytest.approx(0.2)
 
 
 def test_02_duplicates_are_dropped():
     found = cited('[{"r":0,"c":[1,1]},{"r":0,"c":[1]},{"r":1,"c":[]}]')
-    assert [row["citation_text"] for row in found.values] == ["Beta is second."]
     assert [c.site.text for c in found.findings[0].citations] == ["Beta is second."]
     assert Code.DUPLICATE in codes(found)
 
 
 def test_03_a_number_out_of_range_costs_only_itself():
     found = cited('[{"r":0,"c":[99,2]},{"r":7,"c":[0]},{"r":1,"c":[0]}]')
-    assert [row["citation_text"] for row in found.values] == ["Gamma is third.", "Alpha is first."]
-    assert [len(finding.citations) for finding in found.findings] == [1, 1]
+    assert texts(found) == [["Gamma is third."], ["Alpha is first."]]
     assert Code.OUT_OF_RANGE in codes(found)
 
 
@@ -70,7 +72,7 @@ def test_03_a_sentence_that_cites_only_what_does_not_exist_is_undefined():
 
 def test_04_a_negative_number_cites_nothing():
     found = cited('[{"r":0,"c":[-1]},{"r":1,"c":[0]}]')
-    assert [row["citation_text"] for row in found.values] == ["Alpha is first."]
+    assert texts(found) == [[], ["Alpha is first."]]
     assert Code.OUT_OF_RANGE in codes(found)
 
 
@@ -87,15 +89,13 @@ def test_05_offsets_are_into_the_callers_text(dialect: str):
         "Green fish\n\nare also yellow.",
         "Third.",
     ]
-    for finding, row in zip(found.findings, found.values, strict=True):
-        assert original[finding.site.begin : finding.site.end] == finding.site.text == row["response_text"]
-        assert (row["response_begin"], row["response_end"]) == (finding.site.begin, finding.site.end)
+    assert all(original[f.site.begin : f.site.end] == f.site.text for f in found.findings)
 
 
 def test_06_a_tag_in_a_text_is_text():
     document = "Text with <c1> inside it. Another one."
     found = cited('[{"r":0,"c":[1]},{"r":1,"c":[]}]', document)
-    assert [row["citation_text"] for row in found.values] == ["Another one."]
+    assert texts(found) == [["Another one."], []]
     request = published("mellea", "citation_generation").encode(state("q <r0> q", "<r1> A.", documents=(document,)))
     assert isinstance(request.prompt, ChatPrompt)
     shown = " ".join([*(m.content for m in request.prompt.messages[:-1]), request.prompt.documents[0]["text"]])
@@ -119,7 +119,6 @@ def test_08_an_empty_document_keeps_its_place():
     codec = published("mellea", "citation_generation")
     found = codec.decode(codec.encode(given), Completion('[{"r":0,"c":[0]},{"r":1,"c":[]}]'))
     assert found.findings[0].citations[0].site.passage == 1
-    assert found.values[0]["citation_doc_id"] == "b"
 
 
 def test_08_no_document_is_a_clear_error_in_front_and_accepted_below():
@@ -133,14 +132,14 @@ def test_08_no_document_is_a_clear_error_in_front_and_accepted_below():
 def test_09_an_empty_token_is_no_label():
     tokens = (*plain('"'), token(("un", 0.6), ("", 0.2), ("answer", 0.1)), *plain('answerable"'))
     found = judged('"unanswerable"', *tokens)
-    assert found.values == {"answerability_likelihood": pytest.approx(0.1 / 0.7)}
+    assert found.judgments[0].score == pytest.approx(0.1 / 0.7)
     assert found.judgments[0].coverage == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize("first", ['"un', ' "un'])
 def test_10_a_quote_or_a_space_may_be_part_of_the_token(first: str):
     tokens = (token((first, 0.9), (first.replace("un", "answer"), 0.1)), *plain('answerable"'))
-    assert judged('"unanswerable"', *tokens).values == {"answerability_likelihood": pytest.approx(0.1)}
+    assert judged('"unanswerable"', *tokens).judgments[0].score == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(("key", "literal", "labels"), [("a1", "true", (True, False)), ("a", "null", (None, True))])
@@ -149,8 +148,8 @@ def test_11_digits_in_a_key_and_a_null_are_json(key: str, literal: str, labels: 
     codec = codec_of_spec(read_spec("any", {"transformations": [rule]}), options=Options(exact=False, find=find))
     other = json.dumps(labels[1])
     tokens = (*plain(f'{{"{key}":'), token((f" {literal}", 0.75), (f" {other}", 0.25)), *plain("}"))
-    found = codec.decode(codec.encode(state("q")), Completion(f'{{"{key}": {literal}}}', tokens=tokens))
-    assert found.values == {key: pytest.approx(0.75)}
+    completion = Completion(f'{{"{key}": {literal}}}', tokens=tokens)
+    assert plain_result(codec, codec.encode(state("q")), completion) == {key: pytest.approx(0.75)}
 
 
 def test_12_what_was_cut_off_is_kept_as_far_as_it_goes():
@@ -163,7 +162,7 @@ def test_12_what_was_cut_off_is_kept_as_far_as_it_goes():
 def test_12_without_log_probabilities_a_label_is_hard():
     found = judged('"unanswerable"')
     assert found.judgments[0].source is Source.HARD
-    assert found.values == {"answerability_likelihood": 0.0}
+    assert found.judgments[0].score == 0.0
     assert Code.NO_LOGPROBS in codes(found)
 
 
@@ -216,7 +215,7 @@ def test_15_double_encoded_json_is_decoded_and_results_are_typed():
 def test_16_a_decile_is_its_middle(dialect: str):
     codec = published(dialect, "uncertainty")
     found = codec.decode(codec.encode(state("q", "a")), Completion("7"))
-    assert found.values == pytest.approx(0.75)
+    assert found.judgments[0].mode == pytest.approx(0.75)
 
 
 def test_16_an_unknown_label_is_undefined():
@@ -233,7 +232,6 @@ def test_16_an_unknown_label_is_undefined():
 def test_16_garbage_is_no_answer(dialect: str):
     codec = published(dialect, "answerability")
     found = codec.decode(codec.encode(state("q", documents=("d.",))), Completion("<invalid model response>"))
-    assert found.values is None
     assert Answerability(executor=None, codec=codec).result(found).answerable is None  # type: ignore[arg-type]
     assert found.diagnostics
 

@@ -18,8 +18,8 @@ from selfrag.decoding.requests import Failed
 from selfrag.errors import UserError
 from selfrag.intrinsics import Answerability, Library, QueryRewrite
 from selfrag.intrinsics.execution.choose import split_name
-from selfrag.intrinsics.execution.learned import Weighing
-from selfrag.intrinsics.execution.words import bm25, content_words, overlap
+from selfrag.intrinsics.execution.critiques import bm25, content_words, overlap
+from selfrag.intrinsics.execution.tokens import Weighing
 from selfrag.intrinsics.flows import named
 from selfrag.intrinsics.flows.progress import SelfRAGWriter
 from selfrag.intrinsics.reflectors import IntrinsicReflector, adapters_of, on_engine

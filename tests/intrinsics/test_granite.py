@@ -28,11 +28,10 @@ from selfrag.intrinsics import (
 )
 from selfrag.intrinsics.catalog import codec_of, find
 from selfrag.intrinsics.contract import Completion, Message, State, logsumexp
-from selfrag.intrinsics.criteria import CRITERIA, guardian_arguments
 from selfrag.intrinsics.dialects.registry import Options, codec, switch_codecs
 from selfrag.intrinsics.execution.endpoint import Call, ConstraintMode, body
 from selfrag.intrinsics.execution.engine import plan
-from selfrag.intrinsics.published import EMBEDDED, REPOSITORIES, find_published
+from selfrag.intrinsics.published import CRITERIA, EMBEDDED, REPOSITORIES, find_published, guardian_arguments
 from selfrag.intrinsics.reflectors import IntrinsicReflector
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.loading import resolve_adapter

@@ -8,14 +8,12 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wire_help import exact, find, plain, published, state, token
+from wire_help import exact, plain, published, state, token
 
-from retrieval.passage import Passage
 from selfrag.intrinsics.catalog import catalog
-from selfrag.intrinsics.contract import Code, Completion, Message, Reflection, State, TokenLogprob
-from selfrag.intrinsics.dialects.io_yaml import read_spec
+from selfrag.intrinsics.contract import Code, Completion, TokenLogprob
 from selfrag.intrinsics.dialects.output import likelihood
-from selfrag.intrinsics.dialects.registry import DIALECTS, Options, codec_of_spec, intrinsics_of
+from selfrag.intrinsics.dialects.registry import DIALECTS, intrinsics_of
 from selfrag.intrinsics.hallucination_detection import HallucinationDetection
 
 ARGUMENTS = {
@@ -61,13 +59,12 @@ def test_nothing_that_a_model_writes_raises(dialect: str, intrinsic: str, text: 
             assert math.isclose(sum(finding.judgment.distribution), 1.0)
     if len(request.sites) > 1:
         assert [finding.site for finding in found.findings] == list(request.sites)
-    json.dumps(found.values)
     if intrinsic in TYPED:
         kind = TYPED[intrinsic]
         json.dumps(kind(executor=None, codec=made).result(found).as_dict())  # type: ignore[arg-type]
 
 
-def test_scores_make_the_same_records_as_a_reply():
+def test_scores_judge_as_a_reply_does():
     given = state("q", documents=("d.",))
     asked, told = exact("mellea", "uncertainty"), published("mellea", "uncertainty")
     scores = tuple(math.log(0.9 if d == 8 else 0.1 / 9) for d in range(10))
@@ -75,7 +72,6 @@ def test_scores_make_the_same_records_as_a_reply():
     top = token(("8", 0.9), *((str(d), 0.1 / 9) for d in range(10) if d != 8))
     tokens = (*plain('{"score": "'), top, *plain('"}'))
     by_text = told.decode(told.encode(given), Completion('{"score": "8"}', "stop", tokens))
-    assert by_score.values == {"certainty": pytest.approx(by_text.values["certainty"])}
     assert by_score.judgments[0].distribution == pytest.approx(by_text.judgments[0].distribution)
 
 
@@ -123,44 +119,6 @@ def test_the_first_of_two_records_counts():
     found = made.decode(made.encode(GIVEN), Completion(raw))
     assert [judgment.label for judgment in found.judgments] == ["faithful", "partial"]
     assert {note.code for note in found.diagnostics} == {Code.DUPLICATE, Code.RECOVERED}
-
-
-def records_of(raw: dict[str, object], reply: str, *turns: str, documents: tuple[str, ...] = ()) -> Reflection:
-    codec = codec_of_spec(read_spec("any", raw), options=Options(exact=False, find=find))
-    return codec.decode(codec.encode(state(*turns, documents=documents)), Completion(reply))
-
-
-def test_a_likelihood_after_a_rule_that_moved_its_label_is_left_out_and_said():
-    likelihood = {"type": "likelihood", "input_path": ["a"], "categories_to_values": {"x": 1.0, "y": 0.0}}
-    rules = {"transformations": [{"type": "nest", "field_name": "n"}, likelihood]}
-    assert records_of(rules, '{"a": null}', "q").values == {"n": {"a": None}}
-    found = records_of(rules, '{"a": "x"}', "q")
-    assert found.values == {"n": {"a": "x"}}
-    assert [note.code for note in found.diagnostics if note.code is Code.INVALID] == [Code.INVALID]
-
-
-def test_spans_are_merged_without_a_field_for_their_text():
-    decode = {
-        "type": "decode_sentences",
-        "source": "documents",
-        "input_path": [None, "c"],
-        "output_names": {"begin": "b", "end": "e"},
-    }
-    merge = {"type": "merge_spans", "group_fields": ["r"], "begin_field": "b", "end_field": "e"}
-    raw = {"transformations": [decode, merge], "sentence_boundaries": {"documents": "c"}}
-    reply = '[{"r": 0, "c": 0}, {"r": 0, "c": 1}, {"r": 1, "c": 0}]'
-    found = records_of(raw, reply, "q", documents=("One. Two.",))
-    assert [(row["r"], row["b"], row["e"]) for row in found.values] == [(0, 0, 9), (1, 0, 4)]
-
-
-def test_a_field_that_the_model_left_out_is_none_and_so_is_the_id_of_a_document_without_one():
-    codec = published("mellea", "hallucination_detection")
-    found = codec.decode(codec.encode(state("q", "A.", documents=("d.",))), Completion('[{"r": 0, "f": "partial"}]'))
-    assert found.values[0]["explanation"] is None
-    citations = published("mellea", "citation_generation")
-    given = State((Message("user", "q"), Message("assistant", "A.")), (Passage("", "One."),))
-    found = citations.decode(citations.encode(given), Completion('[{"r": 0, "c": [0]}]'))
-    assert found.values[0]["citation_doc_id"] is None
 
 
 ANSWER = ('"answerable"', '"unanswerable"')

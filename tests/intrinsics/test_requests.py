@@ -137,24 +137,20 @@ def test_an_io_yaml(tmp_path: Path):
 
 
 BAD = {
-    "unknown field 'foo'": {"foo": 1},
-    "unknown output rule 'magic'": {"transformations": [{"type": "magic"}]},
-    "docs_as_message='xml'": {"docs_as_message": "xml"},
-    "response_format is no JSON": {"response_format": "{"},
-    "parameters=3 is no mapping": {"parameters": 3},
-    "sentence_boundaries 'here': 'r' is not understood": {"sentence_boundaries": {"here": "r"}},
+    "'foo' was unexpected": {"foo": 1},
+    "transformations.0.type: 'magic' is not one of": {"transformations": [{"type": "magic"}]},
+    "docs_as_message: 'xml' is not one of": {"docs_as_message": "xml"},
+    "response_format or instruction cannot be read": {"response_format": "{"},
+    "response_format is no JSON schema": {"response_format": "[]"},
+    "parameters: 3 is not of type 'object'": {"parameters": 3},
+    "sentence_boundaries: 'here' is not one of": {"sentence_boundaries": {"here": "r"}},
+    "sentence_boundaries.documents: '1' does not match": {"sentence_boundaries": {"documents": "1"}},
     r"the field {a.b}": {"instruction": "{a.b}"},
-    "instruction: ": {"instruction": "{"},
-    "instruction=3 is no text": {"instruction": 3},
-    "transformations=3 is no list": {"transformations": 3},
-    "unknown output rule ['nest']": {"transformations": [{"type": ["nest"]}]},
-    "parameters.extra_body=3 is no mapping": {"parameters": {"extra_body": 3}},
-    "rule 'nest' has no field_name": {"transformations": [{"type": "nest"}]},
-    "rule 'explode' has target_field=3": {"transformations": [{"type": "explode", "target_field": 3}]},
-    "must give each label a number": {"transformations": [{"type": "likelihood", "categories_to_values": {"a": "b"}}]},
-    "'decode_sentences' needs an input_path": {
-        "transformations": [{"type": "decode_sentences", "source": "last_message", "output_names": {}}]
-    },
+    "or instruction cannot be read": {"instruction": "{"},
+    "instruction: 3 is not of type": {"instruction": 3},
+    "transformations: 3 is not of type": {"transformations": 3},
+    "transformations.0.type: ['nest'] is not one of": {"transformations": [{"type": ["nest"]}]},
+    "parameters.extra_body: 3 is not of type": {"parameters": {"extra_body": 3}},
 }
 
 

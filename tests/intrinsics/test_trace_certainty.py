@@ -14,7 +14,7 @@ from written import PROMPTING, passages, run, scripted
 from selfrag.api import SelfRAG
 from selfrag.errors import UserError
 from selfrag.intrinsics import Library, Uncertainty
-from selfrag.intrinsics.execution.learned import ScoreCalibrator, deciles
+from selfrag.intrinsics.execution.tokens import ScoreCalibrator, deciles
 from selfrag.intrinsics.flows import CertaintyFilter, Flow, SelfRAGWriter, Write
 from selfrag.intrinsics.flows import run as run_flow
 from selfrag.intrinsics.reflectors import IntrinsicReflector

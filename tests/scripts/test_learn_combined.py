@@ -10,7 +10,7 @@ import pytest
 
 from learn_combined import Example, ablation, fit, left_out, main
 from selfrag.errors import UserError
-from selfrag.intrinsics.execution.learned import FEATURES, Weighing
+from selfrag.intrinsics.execution.tokens import FEATURES, Weighing
 
 
 def examples(count: int = 60) -> list[Example]:

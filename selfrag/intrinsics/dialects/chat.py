@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from retrieval.checks import whole
@@ -25,10 +25,10 @@ from selfrag.intrinsics.contract import (
     State,
     Target,
 )
-from selfrag.intrinsics.dialects.io_yaml import Spec, records
+from selfrag.intrinsics.dialects.io_yaml import Spec
 from selfrag.intrinsics.dialects.numbering import Document, NumberedState, number_sentences
-from selfrag.intrinsics.dialects.output import Output, understand
-from selfrag.intrinsics.dialects.replies import TOP_LOGPROBS, Binding, from_scores, reflection_of, targets, with_scores
+from selfrag.intrinsics.dialects.output import understand
+from selfrag.intrinsics.dialects.replies import TOP_LOGPROBS, Binding, reflection_of, targets, with_scores
 
 ONE_DOCUMENT = "{document_content}"
 _SERVER_DOCUMENTS = "documents"
@@ -135,7 +135,7 @@ class ChatCodec:
 
     dialect: str  # name of the dialect
     spec: Spec  # the adapter's published configuration
-    binding: Binding | None  # what its reply means; None for a configuration that is only sent and tabulated
+    binding: Binding | None  # what its reply means; None for a configuration that is only sent
     find: SentenceFinder  # sentence splitter; the adapters were trained with `punkt`
     # score a label that stands right behind the prompt as a slot, and ask for log-probabilities of others; False sends
     # the request exactly as published
@@ -185,15 +185,11 @@ class ChatCodec:
         return with_scores(self.binding, self.spec.schema, request) if self.exact and self.binding else request
 
     def decode(self, request: Request, completion: Completion) -> Reflection:
-        """Findings, and in `values` the records of the public library."""
-        if self.binding is None:
-            output = understand(request, completion)
-            values = records(self.spec.rules, output)
-            return Reflection(request.state, (), None, completion.text, tuple(output.diagnostics), values)
-        if request.slots:
-            return from_scores(self.binding, request, completion, self._records)
+        """Findings; none where nobody knows what the reply means."""
         output = understand(request, completion)
-        return reflection_of(self.binding, output, self._records(output))
+        if self.binding is None:
+            return Reflection(request.state, raw=completion.text, diagnostics=tuple(output.diagnostics))
+        return reflection_of(self.binding, output)
 
     def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
         """What a perfect adapter replies.
@@ -210,10 +206,6 @@ class ChatCodec:
             raise UserError(f"{self.spec.name}: the conversation is empty; give at least one turn")
         seen = number_sentences(self.spec.tags, state, self.find)
         return body(self.spec, state, seen, self.binding.defaults if self.binding else {}), seen
-
-    def _records(self, output: Output) -> Any:
-        # The rules find the same faults as the findings do, in other words.
-        return records(self.spec.rules, replace(output, diagnostics=[]))
 
 
 def _limit(made: Mapping[str, Any]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
@@ -28,15 +28,7 @@ from selfrag.intrinsics.contract import (
 )
 from selfrag.intrinsics.dialects.numbering import Document, NumberedState, number_sentences
 from selfrag.intrinsics.dialects.output import bare, understand
-from selfrag.intrinsics.dialects.replies import (
-    Binding,
-    Shape,
-    from_scores,
-    plain_values,
-    reflection_of,
-    targets,
-    with_scores,
-)
+from selfrag.intrinsics.dialects.replies import Binding, Shape, reflection_of, targets, with_scores
 
 _FIELD = re.compile(r"\{(\w+)\}")
 
@@ -209,13 +201,9 @@ class CompletionCodec:
         return with_scores(self.binding, None, request) if self.exact else request
 
     def decode(self, request: Request, completion: Completion) -> Reflection:
-        """Findings, and in `values` what the public library returns, corrected."""
-        if request.slots:
-            reflection = from_scores(self.binding, request, completion, lambda output: None)
-        else:
-            free = self.binding.shape in (Shape.WORD, Shape.FREE)
-            reflection = reflection_of(self.binding, (bare if free else understand)(request, completion))
-        return replace(reflection, values=plain_values(self.binding, request, reflection))
+        """Findings."""
+        free = self.binding.shape in (Shape.WORD, Shape.FREE)
+        return reflection_of(self.binding, (bare if free else understand)(request, completion))
 
     def teach(self, request: Request, gold: Gold) -> tuple[Target, ...]:
         """What a perfect adapter replies.

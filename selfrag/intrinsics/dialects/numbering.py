@@ -14,19 +14,10 @@ from retrieval.splitting import SentenceFinder, Span
 from selfrag.intrinsics.contract import Message, Scope, Site, State
 
 
-@dataclass(frozen=True, slots=True)
-class Tagged:
-    """A text with a tag in front of each sentence."""
-
-    text: str  # what the model reads; sentences are joined by one space
-    spans: tuple[Span, ...]  # offsets of the sentences in the original text; entry i carries the tag number `first + i`
-    first: int  # number of the first tag
-
-
 def tag(
     text: str, letter: str, first: int, find: SentenceFinder, *, letters: Collection[str], title: str = ""
-) -> Tagged:
-    r"""Tag the sentences of a text.
+) -> tuple[str, list[Span]]:
+    r"""A text with a tag in front of each sentence, joined by one space, and the sentences' offsets in the original.
 
     Args:
         text: the original.
@@ -42,7 +33,7 @@ def tag(
     if title and sentences:
         sentences[0] = f"{plain(title, letters)}\n{sentences[0]}"
     tagged = " ".join(f"<{letter}{first + i}> {sentence}" for i, sentence in enumerate(sentences))
-    return Tagged(tagged, tuple(_trimmed(text, begin, end) for begin, end in found), first)
+    return tagged, [_trimmed(text, begin, end) for begin, end in found]
 
 
 def _trimmed(text: str, begin: int, end: int) -> Span:
@@ -101,9 +92,9 @@ def number_sentences(tags: Mapping[str, str], state: State, find: SentenceFinder
     documents: list[Document] = []
     for index, passage in enumerate(state.passages):
         if DOCUMENTS in tags:
-            done = tag(passage.text, tags[DOCUMENTS], len(sources), find, letters=letters, title=passage.title)
-            sources += [state.in_passage(Scope.SOURCE, index, *span) for span in done.spans]
-            documents.append(Document(index, passage.id, done.text))
+            shown, spans = tag(passage.text, tags[DOCUMENTS], len(sources), find, letters=letters, title=passage.title)
+            sources += [state.in_passage(Scope.SOURCE, index, *span) for span in spans]
+            documents.append(Document(index, passage.id, shown))
         else:
             whole = f"{passage.title}\n{passage.text}" if passage.title and passage.text.strip() else passage.text
             documents.append(Document(index, passage.id, plain(whole, letters)))
@@ -111,12 +102,12 @@ def number_sentences(tags: Mapping[str, str], state: State, find: SentenceFinder
     last = len(messages) - 1
     if EARLIER in tags:
         for index in range(last):
-            done = tag(state.messages[index].content, tags[EARLIER], len(sources), find, letters=letters)
-            sources += [state.in_message(Scope.SOURCE, index, *span) for span in done.spans]
-            messages[index] = replace(messages[index], content=done.text)
+            shown, spans = tag(state.messages[index].content, tags[EARLIER], len(sources), find, letters=letters)
+            sources += [state.in_message(Scope.SOURCE, index, *span) for span in spans]
+            messages[index] = replace(messages[index], content=shown)
     sites: tuple[Site, ...] = ()
     if LAST in tags and messages:
-        done = tag(state.messages[last].content, tags[LAST], 0, find, letters=letters)
-        sites = tuple(state.in_message(Scope.SENTENCE, last, *span) for span in done.spans)
-        messages[last] = replace(messages[last], content=done.text)
+        shown, spans = tag(state.messages[last].content, tags[LAST], 0, find, letters=letters)
+        sites = tuple(state.in_message(Scope.SENTENCE, last, *span) for span in spans)
+        messages[last] = replace(messages[last], content=shown)
     return NumberedState(tuple(messages), tuple(documents), sites, tuple(sources))

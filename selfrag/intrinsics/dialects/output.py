@@ -193,7 +193,6 @@ class Output:
     request: Request  # what was asked
     completion: Completion  # what came
     json: Reading  # the first JSON value in it
-    known: Likelihood | None = None  # the distribution at the only label, if it was scored exactly
     diagnostics: list[Diagnostic] = field(default_factory=list)  # filled while it is being understood
 
     def say(self, code: Code, message: str, site: int | None = None) -> None:
@@ -288,8 +287,6 @@ def _distribution(
     span: tuple[int, int] | None,
     site: int | None,
 ) -> Likelihood | None:
-    if output.known is not None:
-        return output.known
     index, exact = position(written, labels)
     if index is None:
         code = Code.EMPTY if written == "" else Code.UNKNOWN_LABEL

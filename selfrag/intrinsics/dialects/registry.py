@@ -19,7 +19,6 @@ from retrieval.splitting import SentenceFinder, Span, sentence_finder
 from selfrag.errors import UserError, require
 from selfrag.intrinsics.catalog import DIALECTS, SWITCH
 from selfrag.intrinsics.contract import Scope
-from selfrag.intrinsics.criteria import guardian_arguments
 from selfrag.intrinsics.dialects.chat import ChatCodec
 from selfrag.intrinsics.dialects.completion import DATE, CompletionCodec, System, completion_specs
 from selfrag.intrinsics.dialects.io_yaml import Spec, load_spec, read_spec
@@ -39,7 +38,7 @@ from selfrag.intrinsics.labels import (
     RELEVANCE,
     RISK,
 )
-from selfrag.intrinsics.published import EMBEDDED
+from selfrag.intrinsics.published import EMBEDDED, guardian_arguments
 
 _STATED = {"policy_text": "The rules that the conversation states."}
 """For a policy that stands in a system turn."""

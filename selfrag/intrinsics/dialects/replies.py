@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -12,7 +12,6 @@ from selfrag.errors import UserError
 from selfrag.intrinsics.contract import (
     Citation,
     Code,
-    Completion,
     Finding,
     Gold,
     Reflection,
@@ -22,7 +21,7 @@ from selfrag.intrinsics.contract import (
     Slot,
     Target,
 )
-from selfrag.intrinsics.dialects.lenient_json import Node, Path, read
+from selfrag.intrinsics.dialects.lenient_json import Node, Path
 from selfrag.intrinsics.dialects.numbering import number_of
 from selfrag.intrinsics.dialects.output import (
     Likelihood,
@@ -39,7 +38,7 @@ from selfrag.intrinsics.labels import CITED, in_set
 from selfrag.intrinsics.layout import is_word
 from selfrag.intrinsics.sentences import judged_turn, last_query, merged
 from selfrag.intrinsics.state import State
-from selfrag.reflection.labels import LabelSet, Role
+from selfrag.reflection.labels import LabelSet
 
 
 class Shape(StrEnum):
@@ -83,17 +82,15 @@ class Binding:
             raise ValueError(f"{self.intrinsic}: {len(self.written)} written forms for {len(self.labels)} labels")
 
 
-def reflection_of(binding: Binding, output: Output, values: Any = None) -> Reflection:
-    """The reflection of an output.
-
-    Args:
-        binding: what the reply means.
-        output: what was written, read once.
-        values: the plain result in the dialect's own form.
-    """
+def reflection_of(binding: Binding, output: Output) -> Reflection:
+    """The reflection of an output: the scores of its slot where it has one, else what was written."""
+    request, completion = output.request, output.completion
+    if request.slots and binding.labels is not None:
+        (asked,), (scores,) = request.slots, slot_scores(request, completion)
+        found, notes = slot_judgment(binding.labels, scores, asked.site, request, 0)
+        return Reflection(request.state, (Finding(asked.site, found),), None, completion.text, notes)
     findings, text = _READ[binding.shape](binding, output)
-    notes = tuple(output.diagnostics)
-    return Reflection(output.request.state, findings, text, output.completion.text, notes, values)
+    return Reflection(request.state, findings, text, completion.text, tuple(output.diagnostics))
 
 
 def place(scope: Scope, state: State) -> Site:
@@ -277,29 +274,6 @@ def with_scores(binding: Binding, schema: Mapping[str, Any] | None, request: Req
     return replace(request, slots=(found,), sites=(site,), max_tokens=0, constraint=None, top_logprobs=0)
 
 
-def from_scores(
-    binding: Binding, request: Request, completion: Completion, values: Callable[[Output], Any]
-) -> Reflection:
-    """The reflection of a request with one slot.
-
-    Args:
-        binding: what the reply means.
-        request: with its slot.
-        completion: with the slot's scores.
-        values: the plain result, from the reply that the most probable label would be.
-    """
-    (asked,), (scores,) = request.slots, slot_scores(request, completion)
-    if binding.labels is None:
-        raise ValueError(f"{binding.intrinsic}: a slot without labels")
-    found, notes = slot_judgment(binding.labels, scores, asked.site, request, 0)
-    plain = None
-    if found is not None:
-        text = reply(binding, found.distribution.index(max(found.distribution)))
-        known = Likelihood(found.distribution, found.coverage)
-        plain = values(Output(request, Completion(text), read(text), known))
-    return Reflection(request.state, (Finding(asked.site, found),), None, completion.text, notes, plain)
-
-
 def slot(binding: Binding, schema: Mapping[str, Any] | None, site: Site) -> Slot | None:
     """The slot of a reply whose first free choice is the label; None if something else is written before it."""
     if binding.shape is Shape.WORD:
@@ -323,65 +297,6 @@ def reply(binding: Binding, index: int) -> str:
     """What a model that writes label `index` replies."""
     form = binding.written[index]
     return str(form) if binding.shape is Shape.WORD else json.dumps(_nested(binding, form), ensure_ascii=False)
-
-
-def plain_values(binding: Binding, request: Request, reflection: Reflection) -> Any:
-    """The result in the fields of the public library, corrected where it errs; None where undefined.
-
-    Certainty is 0.05 + 0.1 d, not 0.1 d; faithfulness stands beside the risk that upstream makes of it.
-    """
-    if binding.shape in (Shape.TEXT, Shape.FREE):
-        return reflection.text
-    if binding.shape is Shape.CITATIONS:
-        return [row for finding in reflection.findings for row in _citation_rows(binding, request, finding)]
-    if binding.shape is Shape.SENTENCES:
-        known = [finding for finding in reflection.findings if finding.judgment is not None]
-        return [_sentence_row(binding, number, finding) for number, finding in enumerate(known)]
-    judgment = reflection.findings[0].judgment if reflection.findings else None
-    if judgment is None:
-        return None
-    return judgment.mode if judgment.role is Role.CERTAINTY else judgment.label
-
-
-def _sentence_row(binding: Binding, number: int, finding: Finding) -> dict[str, Any]:
-    label = finding.judgment.label if finding.judgment is not None else ""
-    row = {
-        "hallucination_id": str(number),
-        "faithfulness": label,
-        "risk": _risk(label) if binding.number is None else label,
-        **_span("response", finding.site),
-    }
-    return row if finding.explanation is None else {**row, "reasoning": finding.explanation}
-
-
-def _risk(label: str) -> str:
-    """A faithfulness range turned upside down; other labels as they are."""
-    ends = label.split("-")
-    if len(ends) != 2 or not all(end.replace(".", "", 1).isdigit() for end in ends):
-        return label
-    low, high = sorted(round(1 - float(end), 1) for end in ends)
-    return f"{low:g}-{high:g}"
-
-
-def _citation_rows(binding: Binding, request: Request, finding: Finding) -> list[dict[str, Any]]:
-    """One row a cited span; the older dialect does not merge neighbours."""
-    spans = [citation.site for citation in finding.citations]
-    if binding.number is None:
-        spans = [
-            source
-            for span in spans
-            for source in request.sources
-            if source.passage == span.passage and span.begin <= source.begin and source.end <= span.end
-        ]
-    names = [None if span.passage is None else request.state.passages[span.passage].id for span in spans]
-    return [
-        {**_span("context", span), "doc_id": name, **_span("response", finding.site)}
-        for span, name in zip(spans, names, strict=True)
-    ]
-
-
-def _span(name: str, site: Site) -> dict[str, Any]:
-    return {f"{name}_{key}": value for key, value in site.as_dict().items()}
 
 
 def targets(binding: Binding, request: Request, gold: Gold) -> tuple[Target, ...]:

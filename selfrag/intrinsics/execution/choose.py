@@ -12,8 +12,7 @@ from selfrag.intrinsics.capability import Capability
 from selfrag.intrinsics.catalog import find
 from selfrag.intrinsics.contract import Codec, Execution, Executor
 from selfrag.intrinsics.execution.critiques import BM25, VIEWS, Overlap
-from selfrag.intrinsics.execution.learned import Combined, ScoreCalibrator, TraceCertainty, Weighing
-from selfrag.intrinsics.execution.tokens import Tokens
+from selfrag.intrinsics.execution.tokens import Combined, ScoreCalibrator, Tokens, TraceCertainty, Weighing
 from selfrag.prompting import Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec

@@ -1,0 +1,299 @@
+"""The plain results of the public libraries: what their output rules make of a reply, corrected where these err.
+
+A bad number costs its own record, duplicates are duplicates, offsets are into the caller's text. Nothing but the
+comparison with recorded results reads them; typed results come from the same reflection.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from selfrag.intrinsics.contract import Code, Completion, Finding, Reflection, Request, Site
+from selfrag.intrinsics.dialects.chat import ChatCodec
+from selfrag.intrinsics.dialects.lenient_json import Path
+from selfrag.intrinsics.dialects.numbering import LAST
+from selfrag.intrinsics.dialects.output import Output, distribution, same, shown, understand
+from selfrag.intrinsics.dialects.registry import DialectCodec
+from selfrag.intrinsics.dialects.replies import Binding, Shape
+from selfrag.reflection.labels import Role
+
+
+def plain_result(codec: DialectCodec, request: Request, completion: Completion) -> Any:
+    """The result in the fields of the public library; None where undefined."""
+    if isinstance(codec, ChatCodec):
+        return records(codec.spec.rules, understand(request, completion))
+    return fields(codec.binding, request, codec.decode(request, completion))
+
+
+def categories(rule: Mapping[str, Any]) -> list[tuple[Any, float]]:
+    """The labels of a likelihood rule, each with its number."""
+    given = rule["categories_to_values"]
+    return [(label, float(number)) for label, number in (given.items() if isinstance(given, Mapping) else given)]
+
+
+def _path(rule: Mapping[str, Any]) -> Path:
+    return tuple(rule.get("input_path") or ())
+
+
+_NOWHERE = object()
+Rule: TypeAlias = Mapping[str, Any]
+Apply: TypeAlias = Callable[[Output, Rule, Any], Any]
+
+
+def records(rules: Sequence[Rule], output: Output) -> Any:
+    """The reply after all rules; None if there is no JSON at all."""
+    root = output.json.root
+    if root is None:
+        return None
+    value = copy.deepcopy(root.value)
+    for rule in rules:
+        value = _APPLY[rule["type"]](output, rule, value)
+    return value
+
+
+def _likelihood(output: Output, rule: Rule, value: Any) -> Any:
+    labels, values = zip(*categories(rule), strict=True)
+    root = output.json.root
+    for path, node in root.at(_path(rule)) if root is not None else ():
+        if not same(_held(value, path), node.value):
+            output.say(Code.INVALID, f"an earlier rule has changed {shown(node.value)}; its likelihood is left out")
+            continue
+        found = distribution(output, node, labels, _row(path))
+        expected = None if found is None else sum(p * v for p, v in zip(found.distribution, values, strict=True))
+        value = _replaced(value, path, expected)
+    return value
+
+
+def _row(path: Path) -> int | None:
+    return path[0] if path and isinstance(path[0], int) else None
+
+
+def _held(value: Any, path: Sequence[str | int | None]) -> Any:
+    """What stands at a concrete path; `_NOWHERE` where it leads nowhere."""
+    for key in path:
+        there = isinstance(value, Mapping) and key in value
+        if not there and not (isinstance(value, list) and isinstance(key, int) and key < len(value)):
+            return _NOWHERE
+        value = value[key]
+    return value
+
+
+def _replaced(value: Any, path: Sequence[str | int | None], new: Any) -> Any:
+    if not path:
+        return new
+    value[path[0]] = _replaced(value[path[0]], path[1:], new)
+    return value
+
+
+def _nest(output: Output, rule: Rule, value: Any) -> Any:
+    return _at(_path(rule), value, lambda found: {rule["field_name"]: found})
+
+
+def _project(output: Output, rule: Rule, value: Any) -> Any:
+    kept = rule["retained_fields"]
+    names = dict(kept) if isinstance(kept, Mapping) else {name: name for name in kept}
+
+    def project(record: Any) -> Any:
+        if isinstance(record, list):
+            return [project(one) for one in record]
+        if not isinstance(record, Mapping):
+            return record
+        return {new: record.get(old) for old, new in names.items()}
+
+    return _at(_path(rule), value, project)
+
+
+def _explode(output: Output, rule: Rule, value: Any) -> Any:
+    name = rule["target_field"]
+
+    def rows(record: Any) -> Iterator[Any]:
+        many = record.get(name) if isinstance(record, Mapping) else None
+        if not isinstance(many, list):
+            output.say(Code.INVALID, f"{shown(record)} has no list {name!r}")
+            return
+        yield from ({**record, name: one} for one in many)
+
+    return _at(_path(rule), value, lambda found: [row for record in _listed(found) for row in rows(record)])
+
+
+def _drop_duplicates(output: Output, rule: Rule, value: Any) -> Any:
+    names = rule["target_fields"]
+
+    def distinct(found: Any) -> Any:
+        kept: dict[tuple[str, ...], Any] = {}
+        for record in _listed(found):
+            key = tuple(repr(record.get(name)) for name in names) if isinstance(record, Mapping) else (repr(record),)
+            if key in kept:
+                output.say(Code.DUPLICATE, f"{shown(record)} came twice")
+            kept.setdefault(key, record)
+        return list(kept.values())
+
+    return _at(_path(rule), value, distinct)
+
+
+def _decode_sentences(output: Output, rule: Rule, value: Any) -> Any:
+    request = output.request
+    places = request.sites if rule["source"] == LAST else request.sources
+    field = _path(rule)[-1]
+    names: Mapping[str, str] = rule["output_names"]
+
+    def decode(record: Any) -> Any | None:
+        if not isinstance(record, Mapping) or field not in record:
+            output.say(Code.INVALID, f"{shown(record)} has no field {field!r}")
+            return None
+        site = lookup(output, record[field], places, str(field))
+        return None if site is None else {**record, **_described(output, site, names)}
+
+    if len(_path(rule)) < 2:
+        return decode(value)
+    return _at(_path(rule)[:-2], value, lambda found: [r for one in _listed(found) if (r := decode(one)) is not None])
+
+
+def lookup(output: Output, number: Any, places: Sequence[Site], name: str) -> Site | None:
+    """The place that a model called by number; None, with a diagnostic, if there is no such place."""
+    if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < len(places):
+        return places[number]
+    there = f"0..{len(places) - 1}" if places else "no sentences"
+    output.say(Code.OUT_OF_RANGE, f"{name} = {shown(number)} names no sentence; there are {there}")
+    return None
+
+
+def _described(output: Output, site: Site, names: Mapping[str, str]) -> dict[str, Any]:
+    passage = None if site.passage is None else output.request.state.passages[site.passage].id or None
+    facts = {"begin": site.begin, "end": site.end, "text": site.text}
+    facts |= {"document_id": passage, "message_index": site.message}
+    return {names[fact]: value for fact, value in facts.items() if fact in names}
+
+
+def _merge_spans(output: Output, rule: Rule, value: Any) -> Any:
+    group = rule["group_fields"]
+    begin, end, text = names = (rule["begin_field"], rule["end_field"], rule.get("text_field"))
+
+    def key(row: Any) -> tuple[Any, ...]:
+        values = (row.get(name) for name in group)
+        # Models write anything; values of different types are told apart and never compared.
+        return tuple((type(v).__name__, v if isinstance(v, int | float | str) else repr(v)) for v in values)
+
+    def order(row: Any) -> tuple[Any, ...]:
+        return (*key(row), row[begin], row[end])
+
+    def merge(found: Any) -> list[Any]:
+        known = [row for row in _listed(found) if isinstance(row, Mapping)]
+        rows = [row for row in known if isinstance(row.get(begin), int) and isinstance(row.get(end), int)]
+        merged: list[Any] = []
+        last: Any = None
+        for row in sorted(map(dict, rows), key=order):
+            gap = _between(output, last, row, names) if last is not None and key(last) == key(row) else None
+            if gap is None:
+                last = row
+                merged.append(row)
+            else:
+                last[end] = row[end]
+                if text is not None:
+                    last[text] = f"{last[text]}{gap}{row[text]}"
+        return merged
+
+    return _at(_path(rule), value, merge)
+
+
+def _between(output: Output, left: Any, right: Any, names: tuple[str, str, str | None]) -> str | None:
+    """What stands between two spans of one original if it is white space only; None if they are not neighbours."""
+    begin, end, text = names
+    for site in output.request.sources:
+        if (site.begin, site.end) != (right[begin], right[end]) or right[begin] < left[end]:
+            continue
+        if text is not None and site.text != right[text]:
+            continue
+        whole = output.request.state.original(site)
+        gap = whole[left[end] : right[begin]]
+        if (text is None or whole[left[begin] : left[end]] == left[text]) and not gap.strip():
+            return gap
+    return None
+
+
+def _listed(found: Any) -> list[Any]:
+    return found if isinstance(found, list) else [found]
+
+
+def _at(path: Path, value: Any, change: Callable[[Any], Any]) -> Any:
+    """The value with `change` applied where the path leads."""
+    if not path:
+        return change(value)
+    first, rest = path[0], path[1:]
+    if isinstance(value, list):
+        return [_at(rest, one, change) if first in (None, index) else one for index, one in enumerate(value)]
+    if isinstance(value, Mapping):
+        return {key: _at(rest, one, change) if first in (None, key) else one for key, one in value.items()}
+    return value
+
+
+_APPLY: dict[str, Apply] = {
+    "likelihood": _likelihood,
+    "nest": _nest,
+    "project": _project,
+    "explode": _explode,
+    "drop_duplicates": _drop_duplicates,
+    "decode_sentences": _decode_sentences,
+    "merge_spans": _merge_spans,
+}
+
+
+def fields(binding: Binding, request: Request, reflection: Reflection) -> Any:
+    """The result in the fields of the public library, corrected where it errs; None where undefined.
+
+    Certainty is 0.05 + 0.1 d, not 0.1 d; faithfulness stands beside the risk that upstream makes of it.
+    """
+    if binding.shape in (Shape.TEXT, Shape.FREE):
+        return reflection.text
+    if binding.shape is Shape.CITATIONS:
+        return [row for finding in reflection.findings for row in _citation_rows(binding, request, finding)]
+    if binding.shape is Shape.SENTENCES:
+        known = [finding for finding in reflection.findings if finding.judgment is not None]
+        return [_sentence_row(binding, number, finding) for number, finding in enumerate(known)]
+    judgment = reflection.findings[0].judgment if reflection.findings else None
+    if judgment is None:
+        return None
+    return judgment.mode if judgment.role is Role.CERTAINTY else judgment.label
+
+
+def _sentence_row(binding: Binding, number: int, finding: Finding) -> dict[str, Any]:
+    label = finding.judgment.label if finding.judgment is not None else ""
+    row = {
+        "hallucination_id": str(number),
+        "faithfulness": label,
+        "risk": _risk(label) if binding.number is None else label,
+        **_span("response", finding.site),
+    }
+    return row if finding.explanation is None else {**row, "reasoning": finding.explanation}
+
+
+def _risk(label: str) -> str:
+    """A faithfulness range turned upside down; other labels as they are."""
+    ends = label.split("-")
+    if len(ends) != 2 or not all(end.replace(".", "", 1).isdigit() for end in ends):
+        return label
+    low, high = sorted(round(1 - float(end), 1) for end in ends)
+    return f"{low:g}-{high:g}"
+
+
+def _citation_rows(binding: Binding, request: Request, finding: Finding) -> list[dict[str, Any]]:
+    """One row a cited span; the older dialect does not merge neighbours."""
+    spans = [citation.site for citation in finding.citations]
+    if binding.number is None:
+        spans = [
+            source
+            for span in spans
+            for source in request.sources
+            if source.passage == span.passage and span.begin <= source.begin and source.end <= span.end
+        ]
+    names = [None if span.passage is None else request.state.passages[span.passage].id for span in spans]
+    return [
+        {**_span("context", span), "doc_id": name, **_span("response", finding.site)}
+        for span, name in zip(spans, names, strict=True)
+    ]
+
+
+def _span(name: str, site: Site) -> dict[str, Any]:
+    return {f"{name}_{key}": value for key, value in site.as_dict().items()}
