@@ -1,4 +1,4 @@
-"""`selfrag ask`: one question, one answer with numbered citations, judgments and cost."""
+"""`selfrag ask`, `chat`, `demo` and `show`: answers with numbered citations, judgments and cost, and their traces."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from typing import Annotated
 
 import typer
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
+from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
 from retrieval.atomic import write_text
 from retrieval.passage import Passage
+from retrieval.reading import read_whole
 from selfrag.cli import options
 from selfrag.decoding.answer import Answer, Usage
 from selfrag.decoding.policy import Decoding
@@ -92,7 +94,7 @@ def ask(
             answer = searcher.generate(asked)
     else:
         names = tuple(dict.fromkeys((*judges, *options.intrinsics(decoding))))
-        with options.answering(model, index, engine or "transformers", names) as rag:
+        with options.load(model, index, engine or "transformers", names) as rag:
             answer = rag.generate(asked, evidence=evidence, flow=flow, decoding=decoding)
     _show(answer, as_json=as_json)  # first, so that a full disk does not cost the answer
     if trace is not None:
@@ -125,8 +127,6 @@ def _show(answer: Answer, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(whole(json.dumps(answer.as_dict(), ensure_ascii=False)) + "\n")
         return
-    from rich.console import Console
-
     Console().print(render(answer))
 
 
@@ -177,3 +177,109 @@ def _judgments(answer: Answer) -> Table:
         cited = f"[{numbers[segment.citation.key]}]" if segment.citation else "-"
         table.add_row(str(number), Text(cited), *cells, f"{segment.score:.3f}")
     return table
+
+
+def chat(
+    *,
+    model: options.Model = "demo",
+    index: options.Index = None,
+    engine: options.QuickEngineName = None,
+    flow: options.Flow = None,
+    mode: options.Mode = None,
+    threshold: options.Threshold = None,
+    policy: options.Policy = "paper",
+    beam: options.Beam = None,
+    passages: options.Passages = None,
+    segments: options.Segments = None,
+) -> None:
+    """Talk with a model in the terminal; each answer sees the conversation so far. It ends with the input (Ctrl-D)."""
+    changes = {"mode": mode, "threshold": threshold, "beam": beam, "passages": passages, "max_segments": segments}
+    decoding = options.decoding(policy, changes, {})
+    names = options.flow_intrinsics(flow)
+    console = Console()
+    said: tuple[Message, ...] = ()
+    with options.load(model, index, engine or "transformers", names) as rag:
+        for line in _lines():
+            asked = (*said, Message("user", line))
+            try:
+                answer = rag.generate(asked, flow=flow, decoding=decoding)
+            except UserError as error:  # such as a conversation that has become too long; the next line may do better
+                console.print(plain(f"no answer: {error}", "red"))
+                continue
+            console.print(render(answer))
+            said = (*asked, Message("assistant", answer.text.strip() or spoken(answer)))
+
+
+def _lines() -> Iterator[str]:
+    """Lines of the standard input that are not blank, asked for in a terminal.
+
+    Raises:
+        UserError: a line is not UTF-8.
+    """
+    prompt = "> " if sys.stdin.isatty() else ""
+    while True:
+        try:
+            line = input(prompt)
+        except EOFError:
+            return
+        except UnicodeDecodeError as error:
+            raise UserError(f"the standard input is not {error.encoding.upper()}; convert it") from error
+        if line.strip():
+            yield whole(line)
+
+
+# Name of the trace file, what the question shows, the question, the most segments of its answer.
+EXAMPLES = (
+    ("fact", "a question that needs evidence", "Who wrote Pride and Prejudice?", 1),
+    ("long-form", "a long answer, segment by segment", "Tell me about Marie Curie.", 3),
+    (
+        "no-retrieval",
+        "a task that needs no evidence",
+        "Write a friendly two-sentence note that thanks a neighbour for watering the plants.",
+        2,
+    ),
+)
+
+
+def demo(
+    *,
+    out: Annotated[Path, typer.Option(help="folder for the traces")] = Path("traces"),
+    model: options.Model = "demo",
+    index: options.Index = None,
+    engine: options.EngineName = None,
+) -> None:
+    """Answer three questions on the default model and corpus; everything needed is downloaded and built once."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out} cannot be used ({error.strerror}); name a folder that can be written") from error
+
+    console = Console()
+    with options.load(model, index, engine) as rag:
+        for name, shows, question, segments in EXAMPLES:
+            console.print(Rule(shows, align="left"))
+            console.print(plain(question, "italic"))
+            answer = rag.generate(question, max_segments=segments)
+            file = out / f"{name}.json"
+            console.print(render(answer))
+            write_text(file, whole(answer.trace.to_json()))
+            console.print(plain(f"trace: {file}\n", "dim"))
+    console.print(
+        'Now your own:  selfrag ask "QUESTION"    selfrag index build FILES -o DIR    selfrag doctor', markup=False
+    )
+
+
+def show(
+    file: Annotated[Path, typer.Argument(help="JSON file that `selfrag ask --trace` wrote")],
+    *,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="HTML file; by default beside the trace")] = None,
+) -> None:
+    """Write a page that shows why an answer is what it is, and ranks the recorded tree again."""
+    from selfrag.decoding.trace import Trace
+    from selfrag.viewer import traces_page
+
+    found = out or file.with_suffix(".html")
+    if found.is_dir() or found.resolve() == file.resolve():
+        raise UserError(f"--out {found} is a folder or the trace itself; name another file")
+    write_text(found, traces_page({"": Trace.from_json(read_whole(file))}))
+    typer.echo(f"{found}: open it in a browser")

@@ -212,20 +212,11 @@ def check_start(name: str) -> Iterator[Finding]:
         results: list[object] = []
         while not results:
             results = [result for _, result in engine.step()]
-        where = _where(engine)
-        detail = f"loads in {loaded - start:.1f} s, one token in {time.monotonic() - loaded:.2f} s{where}"
+        detail = f"loads in {loaded - start:.1f} s, one token in {time.monotonic() - loaded:.2f} s"
         good = isinstance(results[0], Generated)
         yield Finding("start", detail if good else str(results[0]), "ok" if good else "broken")
     finally:
         engine.close()
-
-
-def _where(engine: object) -> str:
-    """Whether vLLM computes in this process, as it should on a CPU; nothing for other engines."""
-    core = getattr(getattr(engine, "_engine", None), "engine_core", None)
-    if core is None:
-        return ""
-    return ", in this process" if type(core).__name__ == "InprocClient" else ", in worker processes"
 
 
 _GB = 2**30

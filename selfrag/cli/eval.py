@@ -1,35 +1,423 @@
-"""`selfrag eval`: its commands, and `selfrag eval intrinsics`."""
+"""`selfrag eval`: its commands; arguments in, run directories, tables and files out."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from selfrag.cli.eval_metrics import facts, judge, metrics
-from selfrag.cli.eval_report import annotate, export, report, systems, tasks
-from selfrag.cli.eval_run import run
-from selfrag.cli.options import quiet, show_markdown
+from retrieval.checks import component
+from selfrag.cli.options import (
+    ASKED,
+    WHAT,
+    Choices,
+    DataFolder,
+    EngineName,
+    Files,
+    IndexName,
+    Limit,
+    RetryFailed,
+    quiet,
+    show_markdown,
+)
 from selfrag.cli.running import Commands
-from selfrag.errors import UserError
+from selfrag.errors import UserError, require
 from selfrag.untrusted import printable
 
+if TYPE_CHECKING:
+    from selfrag.evaluation.items import Item
+    from selfrag.evaluation.judging import Judges
+
 app = Commands(name="eval", help="Measure a model on held-out data.", no_args_is_help=True)
-app.command()(run)
-app.command()(tasks)
-app.command()(systems)
-app.command()(report)
-app.command()(export)
-app.command()(judge)
-app.command()(facts)
-app.command()(annotate)
-app.command()(metrics)
+WHERE = partial(typer.Option, rich_help_panel="Where it runs")
+DEFAULT = "selfrag"
 
 
 @app.callback()
 def group() -> None:
     """Measure a model on held-out data."""
+
+
+@app.command()
+def run(
+    files: Files,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="folder of the runs; the same command continues interrupted ones")
+    ],
+    system: Annotated[list[str] | None, WHAT(help=f"by name, else {DEFAULT}; repeatable")] = None,
+    model: Annotated[
+        str,
+        WHAT(
+            help="demo, a folder with a checkpoint, a name on the hub, or MODEL@URL of an OpenAI-compatible endpoint, "
+            "which runs base and rag"
+        ),
+    ] = "demo",
+    name: Annotated[
+        str | None, WHAT(help="name of the run, with one system only; by default the system's name")
+    ] = None,
+    changes: Annotated[
+        list[str] | None, WHAT("--set", help="setting of every system, KEY=VALUE, such as threshold=0.5")
+    ] = None,
+    engine: EngineName = None,
+    engine_changes: Annotated[
+        list[str] | None, WHERE("--engine-set", help="setting of the engine, KEY=VALUE, such as max_model_len=4096")
+    ] = None,
+    index: IndexName = None,
+    retriever: Annotated[
+        str | None,
+        ASKED(help="your own retriever in place of an index: an entry point of selfrag.retrievers, or MODULE:NAME"),
+    ] = None,
+    found: Annotated[int, ASKED(min=1, help="passages per search")] = 10,
+    limit: Limit = None,
+    seed: Annotated[int, ASKED(help="seed of the sample and of the intervals")] = 0,
+    choices: Choices = "letters",
+    traces: Annotated[bool, typer.Option("--traces", help="keep the trace of every answer")] = False,
+    retry_failed: RetryFailed = False,
+    against: Annotated[str | None, typer.Option(help="run to compare the others with")] = None,
+    ray: Annotated[str | None, WHERE(help="'local', 'auto' or the address of a Ray cluster")] = None,
+    workers: Annotated[int, WHERE(min=1, help="number of Ray actors")] = 1,
+    gpus: Annotated[float, WHERE(min=0, help="GPUs per Ray actor")] = 0,
+) -> None:
+    """Answer the items of files with one or more systems of a model, score them, and compare the systems."""
+    from selfrag.evaluation.systems import known_systems, parse_settings
+
+    kinds = list(dict.fromkeys(system or [DEFAULT]))
+    known = known_systems()
+    if unknown := [kind for kind in kinds if kind not in known]:
+        raise UserError(f"--system {unknown[0]}: known are {', '.join(known)}")
+    if name is not None and len(kinds) > 1:
+        raise UserError("--name names one run; give one --system with it")
+    if name is not None:
+        component("--name", name)
+    names = {kind if name is None else name: kind for kind in kinds}
+    if against is not None and against not in names:
+        raise UserError(f"--against {against}: the runs are {', '.join(names)}")
+
+    from selfrag.cluster import Actors
+    from selfrag.evaluation.presets import Given
+    from selfrag.evaluation.runner import Cluster, OpenedOnUse, Source, run_systems
+    from selfrag.evaluation.runner import Model as Answering
+
+    quiet()
+    settings, engine_settings = parse_settings(changes or []), parse_settings(engine_changes or [], "--engine-set")
+    source = Source([Given.parse(one) for one in files], limit, seed, index, found, choices, retriever)
+    how = source.settings()  # a missing index is found before files are read
+    results = run_systems(
+        names,
+        Answering(model, engine, engine_settings),
+        source.load(),
+        out,
+        source=how,
+        settings=settings,
+        retry_failed=retry_failed,
+        traces=traces,
+        cluster=None if ray is None else Cluster(ray, Actors(workers, num_gpus=gpus)),
+        retriever=OpenedOnUse(source.open) if source.searches else None,
+    )
+    _show_runs([out / one for one in names], results, against, seed)
+
+
+def _show_runs(
+    folders: list[Path], results: dict[str, dict[str, dict[str, Any]]], against: str | None, seed: int
+) -> None:
+    """The table over what was run now; a folder may hold files of earlier runs too."""
+    from selfrag.evaluation.records import failures
+
+    show(folders, list(next(iter(results.values()))), against, seed)
+    for folder, (name, files) in zip(folders, results.items(), strict=True):
+        if said := failures(folder, files):
+            line = f"{name}: {said}; they count as wrong; the same command with --retry-failed runs them again"
+            sys.stderr.write(printable(line) + "\n")
+    sys.stderr.write(printable(f"runs: {', '.join(map(str, folders))}") + "\n")
+
+
+@app.command()
+def tasks(
+    name: Annotated[str | None, typer.Argument(help="show this task in full: wordings, budgets, settings")] = None,
+) -> None:
+    """List the published tasks and what their files look like, or show one task in full."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from selfrag.evaluation.presets import in_full, overview, preset
+
+    if name is None:
+        Console().print(overview())
+    else:
+        Console().print(Text(in_full(preset(name))), soft_wrap=True)
+
+
+@app.command()
+def systems() -> None:
+    """List the systems of `selfrag eval run --system`."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from selfrag.evaluation.systems import known_systems
+
+    table = Table("system", "what it is", box=None)
+    for row in known_systems().items():
+        table.add_row(*row)
+    Console().print(table)
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="run folders, or a folder of them")],
+    out: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="file to write, by its ending: .html a page with every answer's trace, .md or .csv the tables,"
+            " .png, .svg or .pdf the plots; repeatable",
+        ),
+    ] = None,
+    against: Annotated[str | None, typer.Option(help="system to compare the others with, paired")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="compare on this file only; repeatable")] = None,
+    items: Annotated[int, typer.Option(min=0, help="items of each file on the page, failed ones first")] = 50,
+    data: DataFolder = None,
+    seed: Annotated[int, typer.Option(help="seed of the intervals and of the sample of items")] = 0,
+) -> None:
+    """Compare finished runs of the same items: figures with intervals, paired differences, costs, every answer."""
+    from rich.console import Console
+
+    from selfrag.evaluation.comparison import run_folders
+    from selfrag.evaluation.report import check_ending, read_report, write
+    from selfrag.evaluation.tables import Terminal
+
+    files = [check_ending(one) for one in out or ()]
+    page = any(one.suffix == ".html" for one in files)
+    folders, shown = run_folders(runs), items if page else 0
+    found = read_report(folders, against=against, only=only, items=shown, data=data, seed=seed)
+    console = Console()
+    console.print(Terminal(found.comparison))
+    for one in files:
+        sys.stdout.write(printable(f"written: {write(found, one)}\n"))
+
+
+def show(runs: Sequence[Path], only: Sequence[str] | None = None, against: str | None = None, seed: int = 0) -> None:
+    """Print the comparison of runs, as commands on runs do at their end; arguments as `read_runs` and `compare`."""
+    from rich.console import Console
+
+    from selfrag.evaluation.comparison import compare, read_runs
+    from selfrag.evaluation.tables import Terminal
+
+    Console().print(Terminal(compare(read_runs(runs, only), against=against, seed=seed)))
+
+
+@app.command()
+def export(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="run folders such as RUNS/selfrag-adaptive, or a folder of them", metavar="RUN..."),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="folder of the exported files")],
+    to: Annotated[
+        Literal["inspect", "lm-eval"],
+        typer.Option(help="inspect for inspect-ai logs, lm-eval for its results and samples"),
+    ] = "inspect",
+    only: Annotated[list[str] | None, typer.Option(help="export this file only; repeatable")] = None,
+    data: DataFolder = None,
+    seed: Annotated[int, typer.Option(help="seed of the standard errors")] = 0,
+) -> None:
+    """Write finished runs in the format of another evaluation tool."""
+    from selfrag.evaluation.comparison import read_run, run_folders
+    from selfrag.evaluation.exporting import read_source, write_inspect, write_lm_eval
+
+    for folder in run_folders(runs):
+        sources = [read_source(folder, name, data, seed=seed) for name in read_run(folder, only).files]
+        written = [write_lm_eval(sources, out)] if to == "lm-eval" else [write_inspect(one, out) for one in sources]
+        typer.echo(printable("\n".join(map(str, written))))
+
+
+@app.command()
+def judge(
+    runs: Annotated[list[Path], typer.Argument(help="run folders of the same files, or a folder of them")],
+    by: Annotated[
+        str | None,
+        typer.Option("--judge", help="judge: true, nli:MODEL, judge:MODEL[@URL], intrinsic:MODEL, critic:DIR"),
+    ] = None,
+    metric: Annotated[
+        list[str] | None, typer.Option(help="citations (default), claims, facts or mauve; repeatable")
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option(help="judge this file only; repeatable")] = None,
+    data: DataFolder = None,
+    index: Annotated[str | None, typer.Option(help="index of the runs: a folder, or demo")] = None,
+    features: Annotated[
+        str | None, typer.Option(help="model of MAUVE's features; gpt2-large by default, as in ALCE")
+    ] = None,
+    knowledge: Annotated[str | None, typer.Option(help="index to check facts against: a folder, or demo")] = None,
+    facts: Annotated[
+        str, typer.Option(help="what splits an answer into facts: sentences, or a prompted MODEL or MODEL@URL")
+    ] = "sentences",
+    against: Annotated[str | None, typer.Option(help="run to compare the others with")] = None,
+) -> None:
+    """Ask a second model about finished runs: are citations and claims entailed, are facts supported?"""
+    from selfrag.evaluation.comparison import run_folders
+    from selfrag.evaluation.judging import families, judge_run
+
+    quiet()
+    wanted = families(metric or ())
+    folders = run_folders(runs)
+    _check(folders, only, data, (index, knowledge), against)
+    load = _items_loader(data, index)
+    judges = _judges(wanted, by, features, knowledge, facts)
+    for folder in folders:
+        judge_run(folder, load, judges, wanted, only=only)
+    show(folders, only, against)
+
+
+@app.command()
+def facts(
+    run: Annotated[Path, typer.Argument(help="run folder")],
+    file: Annotated[str, typer.Argument(help="name of a file of the run, whose items have a topic")],
+    write: Annotated[Path | None, typer.Option(help="write the tool's input here")] = None,
+    read: Annotated[Path | None, typer.Option(help="read its decisions from here: .._factscore_output.json")] = None,
+    data: DataFolder = None,
+) -> None:
+    """Write the input of the official FactScore tool for a run, or read its decisions."""
+    from selfrag.evaluation.judging import official_input, official_output
+
+    if (write is None) == (read is None):
+        raise UserError("give --write FILE.jsonl before the tool is run, or --read FILE_factscore_output.json after it")
+    load = _items_loader(data, None)
+    if write is not None:
+        lines = official_input(run, file, load, write)
+        typer.echo(f"{lines} answers; now: python -m factscore.factscorer --input_path {write} --model_name ..")
+    if read is not None:
+        official_output(run, file, load, read)
+        show([run], [file])
+
+
+def _check(
+    folders: Sequence[Path],
+    only: Sequence[str] | None,
+    data: Path | None,
+    indexes: Sequence[str | None],
+    against: str | None,
+) -> None:
+    """Read all that is to be judged once: what is wrong with it is better said before an hour of judging.
+
+    Raises:
+        UserError: a run, its data or an index cannot be read, or `against` is none of the runs.
+    """
+    from selfrag.evaluation.comparison import read_runs
+    from selfrag.evaluation.records import items_of
+    from selfrag.evaluation.runner import index_fingerprint
+
+    runs = read_runs(folders, only)
+    if against is not None and against not in (names := [run.name for run in runs]):
+        raise UserError(f"--against {against}: the runs are {', '.join(names)}")
+    for index in indexes:
+        if index is not None:
+            index_fingerprint(index)
+    for run in runs:
+        for name in run.files:
+            items_of(run.folder, name, data)
+
+
+def _judges(wanted: Sequence[str], by: str | None, features: str | None, knowledge: str | None, facts: str) -> Judges:
+    """Loads what is needed, and refuses what is missing before it does."""
+    from selfrag.evaluation.judging import Judges
+    from selfrag.evaluation.metrics.entailment import load_entailment
+    from selfrag.evaluation.metrics.factscore import load_splitter
+    from selfrag.evaluation.runner import index_fingerprint
+    from selfrag.loading import load_index
+
+    if by is None and set(wanted) - {"mauve"}:
+        raise UserError("who judges? Name it with --judge: true, nli:MODEL, judge:MODEL, intrinsic:MODEL or critic:DIR")
+    if "facts" in wanted and knowledge is None:
+        raise UserError("facts need a knowledge source; give its index with --knowledge, or demo")
+    splitter = load_splitter(facts)
+    made = None
+    if "mauve" in wanted:
+        require("mauve", extra="mauve")
+        from selfrag.evaluation.metrics.mauve import ALCE_FEATURES, HiddenStates
+
+        made = HiddenStates.load(features or ALCE_FEATURES)
+    return Judges(
+        None if by is None else load_entailment(by),
+        made,
+        splitter,
+        None if knowledge is None else load_index(knowledge),
+        None if knowledge is None else {"index": index_fingerprint(knowledge)},
+    )
+
+
+def _items_loader(data: Path | None, index: str | None) -> Callable[[Path, str], Mapping[str, Item]]:
+    """Reads the items of a file of a run, and searches for those without passages as the run did."""
+    from selfrag.evaluation.records import items_of, read_manifest
+    from selfrag.evaluation.task_files import searched
+    from selfrag.loading import load_index
+
+    open_once = cache(load_index)
+
+    def load(folder: Path, name: str) -> Mapping[str, Item]:
+        items = items_of(folder, name, data)
+        if index is None:
+            return items
+        found = int(read_manifest(folder)["files"][name]["settings"].get("found", 10))
+        return {item.id: item for item in searched(list(items.values()), open_once(index), found)}
+
+    return load
+
+
+@app.command()
+def annotate(
+    run: Annotated[Path, typer.Argument(help="folder of a run that kept traces (--traces)", metavar="RUN")],
+    sample: Annotated[int, typer.Option(min=1, help="answers of each file")] = 50,
+    only: Annotated[list[str] | None, typer.Option(help="judge this file only; repeatable")] = None,
+    seed: Annotated[int, typer.Option(help="seed of the sample and of the intervals")] = 0,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="write the form here, one HTML file")] = None,
+    read: Annotated[list[Path] | None, typer.Option(help="file that the form saved; repeatable, one a person")] = None,
+) -> None:
+    """Have people judge answers: plausible, supported, IsRel and IsSup right (C.2 of the Self-RAG paper)."""
+    from selfrag.evaluation.annotation import FIGURES, form, read_forms
+    from selfrag.experiments.report_tables import Table, markdown, percent, share
+
+    if (out is None) == (not read):
+        raise UserError("give --out FORM.html to write the form, or --read FILE for each person who filled it in")
+    if out is not None:
+        from retrieval.atomic import write_text
+
+        write_text(out, form(run, sample, seed=seed, only=only or ()))
+        typer.echo(printable(f"{out}: open it in a browser; then: selfrag eval annotate {run} --read FILE.json"))
+        return
+    rows = [
+        (
+            *(one.file, FIGURES[one.name], str(one.share.n), percent(one.share)),
+            *(percent(one.agreement), share(one.kappa)),
+        )
+        for one in read_forms(run, read or [], seed=seed)
+    ]
+    head = ("file", "people say", "answers", "%", "agreement, %", "kappa")
+    notes = (
+        f"{len(read or [])} people; intervals resample answers",
+        "Supported and plausible: of answers with a segment predicted relevant and at least partially supported",
+    )
+    show_markdown(markdown(Table("Human evaluation", head, tuple(rows), notes)))
+
+
+@app.command()
+def metrics() -> None:
+    """List the metrics, those that need a second model, and the source of each."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from selfrag.evaluation.metrics.registry import JUDGED, PARAMETRIC, known
+
+    table = Table("metric", "what it is", "source", box=None)
+    for one in (*known().values(), *PARAMETRIC.values()):
+        table.add_row(*(Text(printable(cell)) for cell in (one.name, one.about, one.source)))
+    for name, judged in JUDGED.items():
+        table.add_row(name, f"{judged.about}; needs {judged.needs}: selfrag eval judge", judged.source)
+    Console().print(table)
 
 
 @app.command()

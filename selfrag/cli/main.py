@@ -13,13 +13,13 @@ from selfrag.cli.running import Commands, run
 
 COMMANDS = {
     "ask": ("ask:ask", "Answer a question, and print the cited passages, the model's judgments and the cost."),
-    "chat": ("chat:chat", "Talk with a model in the terminal; each answer sees the conversation so far."),
+    "chat": ("ask:chat", "Talk with a model in the terminal; each answer sees the conversation so far."),
     "demo": (
-        "demo:demo",
+        "ask:demo",
         "Answer three questions on the default model and corpus; everything needed is downloaded and built once.",
     ),
     "serve": ("serve:serve", "Serve a model over the OpenAI API, with citations, and a page at /."),
-    "show": ("show:show", "Write a page that shows why an answer is what it is, and ranks the recorded tree again."),
+    "show": ("ask:show", "Write a page that shows why an answer is what it is, and ranks the recorded tree again."),
     "doctor": (
         "doctor:doctor",
         "Check the installation, the engine and a model. The exit code is 1 if MODEL cannot be used.",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -188,9 +187,8 @@ if TYPE_CHECKING:
     from selfrag.search_tags import SearchTagModel
 
 
-@contextmanager
-def answering(model: str, index: str | None, engine: str | None, intrinsics: Sequence[str] = ()) -> Iterator[SelfRAG]:
-    """A loaded `SelfRAG`, closed at the end.
+def load(model: str, index: str | None, engine: str | None, intrinsics: Sequence[str] = ()) -> SelfRAG:
+    """A loaded `SelfRAG`.
 
     Args:
         model: `demo`, a directory, or a hub name.
@@ -201,17 +199,10 @@ def answering(model: str, index: str | None, engine: str | None, intrinsics: Seq
     Raises:
         UserError: something cannot be loaded.
     """
-    with load(model, index, engine, intrinsics) as rag:
-        yield rag
-
-
-def load(model: str, index: str | None, engine: str | None, intrinsics: Sequence[str] = ()) -> SelfRAG:
-    """A loaded `SelfRAG`; arguments and errors as of `answering`."""
     quiet()
     from selfrag.api import SelfRAG
 
-    name, options = _engine(engine)
-    return SelfRAG.from_pretrained(model, retriever=index, engine=name, intrinsics=intrinsics, **options)
+    return SelfRAG.from_pretrained(model, retriever=index, engine=engine, intrinsics=intrinsics)
 
 
 def load_search_tags(
@@ -221,8 +212,8 @@ def load_search_tags(
 
     Args:
         model: a directory, or a hub name.
-        index: as of `answering`.
-        engine: as of `answering`.
+        index: as of `load`.
+        engine: as of `load`.
         profile: its format.
         given: options of the command line by name; None where one was not given.
 
@@ -236,16 +227,7 @@ def load_search_tags(
     from selfrag.search_tags import SearchTagModel
 
     budget = Budget() if given["passages"] is None else Budget(passages=given["passages"])
-    name, options = _engine(engine)
-    return SearchTagModel.from_pretrained(
-        model, profile=profile, retriever=index, engine=name, budget=budget, **options
-    )
-
-
-def _engine(engine: str | None) -> tuple[str | None, dict[str, Any]]:
-    """Name and options of an engine, which may be given by its URL."""
-    remote = engine is not None and engine.startswith(("http://", "https://"))
-    return ("http", {"url": engine}) if remote else (engine, {})
+    return SearchTagModel.from_pretrained(model, profile=profile, retriever=index, engine=engine, budget=budget)
 
 
 def quiet() -> None:

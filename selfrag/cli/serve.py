@@ -19,8 +19,7 @@ from selfrag.errors import UserError, require
 
 if TYPE_CHECKING:
     from selfrag.api import SelfRAG
-    from selfrag.serving.search_tags import ServedSearchTags
-    from selfrag.serving.service import Answering
+    from selfrag.serving.service import Answering, ServedSearchTags
 
 _SHORTEST = 16
 _KEY = re.compile(rf"[A-Za-z0-9._~+/=-]{{{_SHORTEST},}}")
@@ -115,7 +114,7 @@ def _load(
 def _load_search_tags(
     model: str, index: str | None, engine: str | None, profile: str, given: Mapping[str, Any]
 ) -> ServedSearchTags:
-    from selfrag.serving.search_tags import ServedSearchTags
+    from selfrag.serving.service import ServedSearchTags
 
     return ServedSearchTags.of(options.load_search_tags(model, index, engine, profile, given))
 

@@ -40,7 +40,7 @@ def read_adapter(name: str, path: str | Path) -> Adapter:
         EngineError: files are missing or broken, or vLLM could not serve the adapter as it was trained.
     """
     directory = user_path(path)
-    config = _read_config(name, directory)
+    config = read_config(name, directory)
     reason = unsupported(config)
     if reason is None:
         reason = _foreign_tensors(directory)
@@ -97,7 +97,12 @@ def _rank(config: Mapping[str, Any]) -> int:
     return max((rank if isinstance(rank, int) else 0) for rank in ranks)
 
 
-def _read_config(name: str, directory: Path) -> dict[str, Any]:
+def read_config(name: str, directory: Path) -> dict[str, Any]:
+    """The PEFT configuration of an adapter directory.
+
+    Raises:
+        EngineError: it is missing, or no JSON object.
+    """
     file = directory / "adapter_config.json"
     if not file.exists():
         raise EngineError(f"adapter {name!r}: {file} is missing; give a directory that PEFT saved")

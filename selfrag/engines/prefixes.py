@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -64,6 +63,7 @@ def shared_prefixes(prompts: Sequence[tuple[int, ...]], known: Sequence[int], mi
 
 @dataclass(slots=True)
 class _Entry(Generic[Payload]):
+    scope: str | None
     tokens: NDArray[np.int64]
     payload: Payload
     size: int
@@ -83,30 +83,26 @@ class PrefixCache(Generic[Payload]):
             budget: largest total size after `trim`, in the unit of `put`'s `size`.
         """
         self._budget = budget
-        self._size = 0
-        self._entries: dict[str | None, OrderedDict[int, _Entry[Payload]]] = {}
-        self._order: OrderedDict[int, str | None] = OrderedDict()
-        self._next = 0
+        self._entries: list[_Entry[Payload]] = []  # the least recently used first
 
     @property
     def size(self) -> int:
         """Size of everything kept."""
-        return self._size
+        return sum(entry.size for entry in self._entries)
 
     def __len__(self) -> int:
-        return len(self._order)
+        return len(self._entries)
 
     def longest(self, scope: str | None, tokens: Sequence[int]) -> tuple[Payload | None, int]:
         """The entry that shares most leading ids with `tokens`, and how many. (None, 0) if none shares any."""
         wanted = np.asarray(tokens, dtype=np.int64)
-        key, length = None, 0
-        for candidate, entry in self._entries.get(scope, {}).items():
-            if (shared := common_length(entry.tokens, wanted)) > length:
-                key, length = candidate, shared
-        if key is None:
+        shared = [common_length(one.tokens, wanted) if one.scope == scope else 0 for one in self._entries]
+        length = max(shared, default=0)
+        if not length:
             return None, 0
-        self._order.move_to_end(key)
-        return self._entries[scope][key].payload, length
+        entry = self._entries.pop(shared.index(length))
+        self._entries.append(entry)
+        return entry.payload, length
 
     def covers(self, scope: str | None, tokens: Sequence[int]) -> bool:
         """Whether everything about `tokens` is kept already."""
@@ -115,26 +111,19 @@ class PrefixCache(Generic[Payload]):
     def put(self, scope: str | None, tokens: Sequence[int], payload: Payload, size: int) -> None:
         """Keep `payload` for `tokens`; entries that `tokens` continues say nothing more and are dropped."""
         new = np.asarray(tokens, dtype=np.int64)
-        entries = self._entries.setdefault(scope, OrderedDict())
-        for key, entry in list(entries.items()):
-            if len(entry.tokens) <= len(new) and np.array_equal(entry.tokens, new[: len(entry.tokens)]):
-                self._drop(key)
-        self._entries.setdefault(scope, OrderedDict())[self._next] = _Entry(new, payload, size)
-        self._order[self._next] = scope
-        self._next += 1
-        self._size += size
+        others = [one for one in self._entries if one.scope != scope or not _continues(new, one.tokens)]
+        self._entries = [*others, _Entry(scope, new, payload, size)]
 
     def trim(self) -> None:
         """Forget the least recently used entries beyond the budget."""
-        while self._size > self._budget:
-            self._drop(next(iter(self._order)))
+        excess = self.size - self._budget
+        while excess > 0:
+            excess -= self._entries.pop(0).size
 
     def clear(self) -> None:
         """Forget everything."""
         self._entries.clear()
-        self._order.clear()
-        self._size = 0
 
-    def _drop(self, key: int) -> None:
-        scope = self._order.pop(key)
-        self._size -= self._entries[scope].pop(key).size
+
+def _continues(tokens: NDArray[np.int64], beginning: NDArray[np.int64]) -> bool:
+    return len(beginning) <= len(tokens) and np.array_equal(beginning, tokens[: len(beginning)])

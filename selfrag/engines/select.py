@@ -50,8 +50,8 @@ def load_engine(name: str | None, model_dir: str | Path, **options: Any) -> Engi
     """Load a model into an engine.
 
     Args:
-        name: `vllm`, `transformers`, `http` (which needs the option `url`), the name of an entry point of `GROUP`, or
-            None for `choose_engine`.
+        name: `vllm`, `transformers`, `http` (which needs the option `url`) or that address itself, the name of an entry
+            point of `GROUP`, or None for `choose_engine`.
         model_dir: checkpoint directory, or a name on the model hub.
         options: fields of the engine's configuration, such as `max_model_len`. Values of `adapters` may be names on the
             hub, `owner/name` or `owner/name/folder/of/the/adapter`. If one is an activated LoRA and no engine is
@@ -60,6 +60,8 @@ def load_engine(name: str | None, model_dir: str | Path, **options: Any) -> Engi
     Raises:
         UserError: unknown engine or option, or the engine cannot load the model.
     """
+    if name is not None and name.startswith(("http://", "https://")):
+        name, options["url"] = "http", name
     if options.get("adapters"):
         options["adapters"] = {key: str(resolve_adapter(path)) for key, path in options["adapters"].items()}
     activated = any(is_activated(path) for path in (options.get("adapters") or {}).values())

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import transformers
@@ -19,11 +19,9 @@ from transformers.cache_utils import Cache, DynamicLayer
 from retrieval import pretrained
 from retrieval.reading import read_json
 from selfrag.decoding.requests import Constraint, Form, Generate
+from selfrag.engines.adapters import read_config
 from selfrag.engines.vllm import check_model
 from selfrag.errors import EngineError, UserError, require
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class Matcher:
@@ -66,7 +64,7 @@ class Grammars:
             info = self._library.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size)
             self._compiler = self._library.GrammarCompiler(info, max_threads=1)
         except Exception as error:
-            raise EngineError(f"constraints cannot be used with this tokenizer: {_one_line(error)}") from error
+            raise EngineError(f"constraints cannot be used with this tokenizer: {reason(error)}") from error
 
     def matcher(self, constraint: Constraint, stop_ids: Sequence[int]) -> Matcher:
         """A fresh matcher.
@@ -81,7 +79,7 @@ class Grammars:
         try:
             compiled = self._compile(constraint)
         except Exception as error:  # a foreign schema may hold anything; only its own request fails
-            raise EngineError(f"the {constraint.form} constraint cannot be compiled: {_one_line(error)}") from error
+            raise EngineError(f"the {constraint.form} constraint cannot be compiled: {reason(error)}") from error
         return Matcher(self._library, compiled, self._vocab_size, stop_ids)
 
     def _compile(self, constraint: Constraint) -> Any:
@@ -91,10 +89,6 @@ class Grammars:
             return self._compiler.compile_regex(constraint.text)
         texts = " | ".join(json.dumps(text, ensure_ascii=False) for text in constraint.value)
         return self._compiler.compile_grammar(f"root ::= {texts}")
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 SWITCH = "granite_switch"
@@ -301,8 +295,12 @@ def _eos(module: Any, name: str, *, trust_remote_code: bool) -> frozenset[int]:
 
 
 def _add_adapter(model: LoadedModel, name: str, path: Path) -> None:
-    if problem := adapter_problem(path):
-        raise EngineError(f"adapter {name!r} ({path}): {problem}")
+    settings = read_config(name, path)
+    if (kind := settings.get("peft_type")) != "LORA":
+        raise EngineError(f"adapter {name!r} ({path}): peft_type is {kind!r}; only LoRA is switched by request")
+    for setting in ("modules_to_save", "trainable_token_indices", "layer_replication"):
+        if settings.get(setting):
+            raise EngineError(f"adapter {name!r} ({path}): it uses {setting}; merge it into a checkpoint first")
     require("peft", extra="train")
     try:
         config = pretrained.adapter_config(path)
@@ -321,22 +319,6 @@ def _add_adapter(model: LoadedModel, name: str, path: Path) -> None:
         raise EngineError(f"adapter {name!r} ({path}) cannot be loaded: {reason(error)}") from error
     model._peft.eval().requires_grad_(requires_grad=False)
     model._peft.base_model.disable_adapter_layers()
-
-
-def adapter_problem(path: Path) -> str | None:
-    """One line on why the adapter in a directory cannot be switched by request, or None if it is a LoRA."""
-    try:
-        config = read_json(path / "adapter_config.json")
-    except UserError as error:
-        return f"no readable adapter_config.json ({error})"
-    if not isinstance(config, dict):
-        return "adapter_config.json is not a JSON object"
-    if config.get("peft_type") != "LORA":
-        return f"peft_type is {config.get('peft_type')!r}; only LoRA is switched by request"
-    for setting in ("modules_to_save", "trainable_token_indices", "layer_replication"):
-        if config.get(setting):
-            return f"it uses {setting}; merge it into a checkpoint first"
-    return None
 
 
 @contextmanager

@@ -77,7 +77,7 @@ class Library:
         codecs |= switch_codecs(path) if dialect is None else {}
         rest = (dialect or DIALECT, wanted, prompting_of(tokenizer), shipped_weights(name_or_path), codecs)
         if engine is not None and engine.startswith(("http://", "https://")):
-            loaded = load_engine("http", path, url=engine, **engine_options)
+            loaded = load_engine(engine, path, **engine_options)
             names = {name: str(adapter) for name, adapter in given.items() if str(adapter) in loaded.limits.adapters}
             if adapters is not None and len(names) < len(given):
                 missing = sorted(set(map(str, given.values())) - set(names.values()))

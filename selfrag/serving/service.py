@@ -11,7 +11,7 @@ import logging
 import sqlite3
 import threading
 import zlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from retrieval.reading import user_path
 from selfrag.decoding.answer import Answer, Segment
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import EngineError, UserError
+from selfrag.search_tags import SearchTagModel
 from selfrag.serving.citations import CitationStyle
 from selfrag.serving.requests import Asked, Fault
 
@@ -159,6 +160,69 @@ class Answering(Protocol):
 
     def close(self) -> None:
         """Free the engine."""
+
+
+BUDGET = {
+    "passages": "passages",
+    "passage_tokens": "passage_tokens",
+    "answer_tokens": "tokens",
+    "segment_tokens": "turn_tokens",
+}
+"""Fields of `Decoding` that such a model has, each with its name in `Budget`."""
+
+
+@dataclass(slots=True)
+class ServedSearchTags:
+    """What `Service` asks, of a `SearchTagModel`."""
+
+    model: SearchTagModel  # answers
+    defaults: Decoding  # settings of its budget, as requests name them
+
+    @classmethod
+    def of(cls, model: SearchTagModel) -> ServedSearchTags:
+        """A model with its own budget as the default."""
+        budget = model.searcher.budget
+        return cls(model, Decoding(**{name: getattr(budget, own) for name, own in BUDGET.items()}))
+
+    @property
+    def retriever(self) -> Retriever | None:
+        """What it searches."""
+        return self.model.retriever
+
+    def search(self, queries: Sequence[str], k: int) -> Sequence[Sequence[Passage]]:
+        """Up to `k` passages for each query, best first."""
+        if self.retriever is None:
+            raise UserError("no retriever: pass retriever=..")
+        return self.retriever(queries, k)
+
+    def astream(
+        self,
+        question: str | Sequence[Mapping[str, str]],
+        *,
+        evidence: Sequence[Passage] | None,
+        decoding: Decoding,
+        flow: str | None,
+        rewrite_scope: Any,
+    ) -> AsyncGenerator[Segment | Answer, None]:
+        """The pieces of an answer to the last turn; such a model knows no conversations.
+
+        Raises:
+            UserError: a setting that only models with reflection tokens have.
+        """
+        changed = [
+            name for name in Decoding.__dataclass_fields__ if getattr(decoding, name) != getattr(self.defaults, name)
+        ]
+        foreign = "flow" if flow is not None else next((name for name in changed if name not in BUDGET), None)
+        if foreign:
+            raise UserError(f"selfrag.{foreign}: this model searches by tags; it has {', '.join(BUDGET)} and evidence")
+        text = question if isinstance(question, str) else question[-1]["content"]
+        return self.model.astream(
+            text, evidence=evidence, **{BUDGET[name]: getattr(decoding, name) for name in changed}
+        )
+
+    def close(self) -> None:
+        """Free the engine."""
+        self.model.close()
 
 
 @dataclass(slots=True)

@@ -42,12 +42,6 @@ def test_a_companion_that_does_not_import_gets_the_exact_line(site: Path) -> Non
     assert fault.fix == "pip uninstall -y torchvision"
 
 
-def test_a_companion_that_imports_is_fine(site: Path) -> None:
-    distribution(site, "torchvision", "0.28.0")
-    (site / "torchvision.py").write_text("")
-    assert list(packages._check_companions()) == []
-
-
 def test_versions_are_held_against_the_metadata_of_vllm(site: Path) -> None:
     distribution(site, "needy", "1.0", ("wanted<2,>=1.5", "absent", "other; python_version < '3'", "torchvision"))
     distribution(site, "wanted", "2.1")
@@ -126,13 +120,6 @@ def test_damaged_files_are_findings(tiny_llama: Path, tmp_path: Path, file: str,
     assert all(fault.fix and "\n" not in fault.detail for fault in faults)
 
 
-def test_an_adapter_that_vllm_would_die_of(tmp_path: Path) -> None:
-    config = {"peft_type": "LORA", "r": 8, "trainable_token_indices": [1, 2]}
-    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
-    (fault,) = broken(check_model(str(tmp_path)))
-    assert "trainable_token_indices" in fault.detail
-
-
 def test_the_cache_of_grouped_heads(tmp_path: Path) -> None:
     config = {"max_position_embeddings": 8192, "num_hidden_layers": 30, "num_attention_heads": 9, "hidden_size": 576}
     (tmp_path / "config.json").write_text(json.dumps(config | {"num_key_value_heads": 3}))
@@ -148,8 +135,3 @@ def test_the_exit_code_tells(tiny_llama_plain: Path, capsys: pytest.CaptureFixtu
     for section in ("packages", "machine", "engine", f"model {tiny_llama_plain}"):
         assert section in out.replace("\n", "")
     assert "broken  reflection tokens" in out
-
-
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    (fault,) = broken(check_model(str(tmp_path / "nowhere")))
-    assert str(tmp_path / "nowhere") in fault.detail

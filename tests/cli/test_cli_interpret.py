@@ -98,20 +98,6 @@ def test_a_model_in_process_is_run_tested_and_judged(model, file, tmp_path, caps
     assert "holds a run with another generator" in capsys.readouterr().err
 
 
-@pytest.mark.engine
-def test_self_rag_decoding_answers_the_same_questions(model, file, tmp_path, capsys):
-    run = tmp_path / "reflective"
-    begin = ["interpret", "run", str(file), "-o", str(run), "--model", str(model), "--layout", "reflective", *SMALL]
-    assert main([*begin, "--examples", "0", "--prompt", "basic"]) == 0
-    for record in read_records(run / "k2-ranked-0-basic.jsonl"):
-        assert record["error"] is None
-        cited = {one["cited"] for one in record["judgments"]} - {None}
-        assert cited == set(record["cited"])
-        assert all({"isrel", "issup", "isuse"} <= set(one["reflections"]) for one in record["judgments"])
-    assert main([*begin, "--examples", "0"]) == 2
-    assert "Self-RAG decoding has no prompt; give --prompt basic --examples 0" in capsys.readouterr().err
-
-
 def test_an_endpoint_answers_and_one_failure_is_counted(file, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
 

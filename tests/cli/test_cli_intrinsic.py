@@ -72,15 +72,6 @@ def test_every_intrinsic_answers(name, chat_model, talk, tmp_path, capsys):
     assert capsys.readouterr().out.strip()
 
 
-@pytest.mark.engine
-def test_a_question_a_response_and_passages_from_the_command_line(chat_model, tmp_path, capsys):
-    notes = tmp_path / "notes.jsonl"
-    notes.write_text('{"id": "n1", "text": "Tea is hot."}\n', encoding="utf-8")
-    given = ["Is tea hot?", "--response", "Yes.", "--passage", "Coffee is hot.", "--passages", notes]
-    assert run("hallucination-detection", *given, "--model", chat_model, "--engine", "transformers") == 0
-    assert capsys.readouterr().out.splitlines()[0].endswith(": Yes.")
-
-
 def test_without_a_name_they_are_listed(capsys):
     assert run() == 0
     *listed, executions, dialects, published = capsys.readouterr().out.splitlines()

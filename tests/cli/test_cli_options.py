@@ -21,12 +21,6 @@ def test_one_weight_leaves_the_others_of_the_preset() -> None:
     assert short.weights == Weights(0.0, 1.0, Decoding.official(max_segments=1).weights.isuse)
 
 
-def test_zero_is_a_value_and_not_nothing() -> None:
-    changed = decoding("paper", {"threshold": 0.0}, {"isuse": 0.0})
-    assert changed.threshold == 0.0
-    assert changed.weights.isuse == 0.0
-
-
 def test_constraints_on_one_group_add_up() -> None:
     pairs = ["issup=Fully supported", " issup = Partially supported", "isuse=5"]
     given = constraints("--require", pairs)

@@ -56,13 +56,3 @@ def test_no_control_character_reaches_the_terminal() -> None:
     assert "\x1b" not in shown(answer())
     hostile = "".join(map(chr, range(0x20))) + "\x7f\x9b\u202e\u2066"
     assert set(plain(hostile).plain) == {"\t", "\n", "\ufffd"}
-
-
-def test_an_abstention_is_shown() -> None:
-    silent = Answer("q", "I don't know the answer", (), Usage(), Trace("q", Decoding(), (), (), None))
-    assert "I don't know the answer" in shown(silent)
-
-
-def test_no_answer_is_said() -> None:
-    empty = Answer("q", "", (), Usage(), Trace("q", Decoding(), (), (), None))
-    assert "(no answer)" in shown(empty)

@@ -116,17 +116,3 @@ def test_an_ablation_prints_the_published_rows_beside_ours(
     assert "two systems called 'always'" in capsys.readouterr().err
     assert main([*command, "--limit=2"]) == 2
     assert "holds a run with another" in capsys.readouterr().err
-
-
-@pytest.mark.engine
-def test_a_sweep_scores_the_texts_of_options(tiny_llama: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    listed = {"label": "B", "options": ["x", "y"], "instruction": "Choose.\n\n## Input:\n\nWhich?\nA: x\nB: y"}
-    rows = [CLOSED[0] | listed | {"id": f"m{i}"} for i in range(2)]
-    path, out = tmp_path / "set.jsonl", tmp_path / "study"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    model = [f"--out={out}", f"--model={tiny_llama}", "--engine=transformers", "--set=passages=2"]
-    assert main(["sweep", str(path), *model, "--axis=issup=0,1", "--choices=texts", "--best=none", "--answers"]) == 0
-    assert values(out / "sweep.json")["files"]["set"]["choices"] == "texts"
-    record = json.loads((out / "settings" / "issup=0" / "set.jsonl").read_text().splitlines()[0])
-    assert record["text"] in ("x", "y")

@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from lora_on_the_spot import save_adapter
 from pump import generated, prompt, serve
 
 from selfrag.decoding.requests import Failed, Generate, Generated
-from selfrag.engines.adapters import dormant, invocation_start
 from selfrag.engines.transformers import TransformersConfig, TransformersEngine
 
 INVOCATION = (1, 77, 78)
 WATCH = (3, 4, 50, 300)
 CONVERSATION = prompt(100)
-
-
-@given(st.lists(st.integers(0, 2), max_size=12), st.lists(st.integers(0, 2), min_size=1, max_size=3))
-def test_invocation_start_is_the_last_occurrence(ids, wanted):
-    places = [i for i in range(len(ids)) if ids[i : i + len(wanted)] == wanted]
-    assert invocation_start(ids, wanted) == (places[-1] if places else None)
-
-
-def test_a_dormant_adapter_is_named_with_its_tokens():
-    assert dormant("check", (1, 2, 3), (2, 3)) is None
-    assert "check" in (dormant("check", (1, 2, 3), (3, 2)) or "")
 
 
 @pytest.fixture(scope="module")
@@ -100,21 +86,6 @@ def test_it_acts_from_the_last_of_two_occurrences(make, tiny_llama, adapters):
 
 
 @pytest.mark.engine
-def test_before_the_invocation_it_is_the_base_model(tiny_llama, adapters):
-    import torch
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM
-
-    base = AutoModelForCausalLM.from_pretrained(tiny_llama).eval()
-    ids = torch.tensor([(*CONVERSATION, *INVOCATION, 9)])
-    with torch.no_grad():
-        plain = base(input_ids=ids).logits[0]
-        adapted = PeftModel.from_pretrained(base, adapters["first"]).eval()(input_ids=ids).logits[0]
-    assert torch.equal(plain[: len(CONVERSATION)], adapted[: len(CONVERSATION)])
-    assert not torch.allclose(plain[len(CONVERSATION) :], adapted[len(CONVERSATION) :])
-
-
-@pytest.mark.engine
 @pytest.mark.parametrize("cache", [0, 64])
 def test_adapters_of_one_wave_share_one_pass_of_the_base_model(make, cache):
     engine, passes = make(prefix_cache_mib=cache)
@@ -123,18 +94,6 @@ def test_adapters_of_one_wave_share_one_pass_of_the_base_model(make, cache):
     assert computed(passes, None) == 100
     assert computed(passes, "first") == computed(passes, "second") == 3
     assert [result.cached_tokens for result in results] == [0, 100]
-
-
-@pytest.mark.engine
-def test_what_the_base_model_generated_is_reused(make):
-    engine, passes = make()
-    answer = generated(engine, Generate(CONVERSATION, 8))
-    said = (*CONVERSATION, *answer.token_ids)
-    passes.clear()
-    result = generated(engine, Generate((*said, *INVOCATION), 1, watch_ids=WATCH, adapter="first"))
-    assert computed(passes, None) == 1  # the newest token had not been through the model
-    assert computed(passes, "first") == 3
-    assert result.cached_tokens == len(said) - 1
 
 
 @pytest.mark.engine

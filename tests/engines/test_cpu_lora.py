@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -53,25 +52,6 @@ def test_products_are_those_of_every_token_alone(indices: list[int], seed: int, 
     torch.testing.assert_close(y[:, 1:-1], products + (1 if add else 0))
     assert (y[:, 0] == 1).all()
     assert (y[:, -1] == 1).all()
-
-
-@pytest.mark.engine
-@settings(deadline=None, max_examples=20)
-@given(st.lists(st.integers(-1, 1), min_size=2, max_size=9), st.integers(0, 99))
-def test_products_are_those_of_vllm(indices: list[int], seed: int) -> None:
-    ops = pytest.importorskip("vllm.lora.ops.torch_ops.lora_ops")
-    wrapper = Wrapper(indices)
-    multiply_by_groups(worker(wrapper))
-    a, b = matrices(seed, RANK, WIDE), matrices(seed + 1, OUT, RANK)
-    x = torch.randn(len(indices), WIDE, generator=torch.Generator().manual_seed(seed))
-    ours, theirs = torch.zeros(len(indices), RANK), torch.zeros(len(indices), RANK)
-    wrapper._apply_shrink(ours, x, a, 2.0)  # type: ignore[call-arg]
-    ops.bgmv_shrink(x, a, theirs, wrapper.token_lora_indices, 2.0)
-    torch.testing.assert_close(ours, theirs)
-    mine, other = torch.ones(len(indices), OUT), torch.ones(len(indices), OUT)
-    wrapper._apply_expand(mine, ours, b, 0, OUT)  # type: ignore[call-arg]
-    ops.bgmv_expand_slice(theirs, b, other, wrapper.token_lora_indices, 0, OUT, True)
-    torch.testing.assert_close(mine, other)
 
 
 def test_a_worker_without_adapters_or_of_another_make_stays_as_it_is() -> None:

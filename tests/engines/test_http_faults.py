@@ -132,13 +132,6 @@ def ask(fault, **fields):
     return Generate((fault, 3, 4), 2, watch_ids=(7, 8), **fields)
 
 
-def test_limits_come_from_the_server(engine):
-    assert engine.limits.max_model_len == 64
-    assert engine.limits.vocab_size == 100
-    assert engine.limits.max_watch == 19
-    assert engine.limits.adapters == {"lora"}
-
-
 def test_good_answers_and_adapters_by_name(engine, server):
     base, lora = serve(engine, [ask(3), ask(4, adapter="lora")])
     assert isinstance(base, Generated)
@@ -208,24 +201,6 @@ def test_abort_reaches_the_server_and_nothing_comes_back(engine, server):
     assert engine.step() == []
 
 
-def test_abort_before_anything_was_sent(server):
-    engine = load(server, max_concurrency=1)
-    tickets = [engine.submit(ask(SLOW)) for _ in range(4)]
-    engine.abort(tickets[1:])
-    results = {}
-    wait(lambda: results.update(engine.step()) or tickets[0] in results)
-    assert set(results) == {tickets[0]}
-    assert server.seen[SLOW] == 1
-    engine.close()
-
-
-@pytest.mark.parametrize("bad", [Generate((), 2), Generate((3,) * 64, 2), Generate((100,), 2), ask(3, adapter="x")])
-def test_what_cannot_be_served_is_never_sent(engine, server, bad):
-    [result] = serve(engine, [bad])
-    assert isinstance(result, Failed)
-    assert not server.ids
-
-
 def test_server_gone_in_the_middle_is_one_clear_line_and_coming_back_is_fine(server):
     engine = load(server, retries=1)
     serve(engine, [ask(3)])
@@ -243,20 +218,6 @@ def test_server_gone_in_the_middle_is_one_clear_line_and_coming_back_is_fine(ser
     assert isinstance(result, Generated)
     engine.close()
     back.stop()
-
-
-def test_a_reply_cut_short_is_sent_again_and_then_gives_up(engine, server):
-    engine.submit(ask(CUT))
-    with pytest.raises(EngineError, match="after 3 attempts"):
-        wait(lambda: engine.step())
-    assert server.seen[CUT] == 3
-
-
-def test_no_server_at_all():
-    started = time.monotonic()
-    with pytest.raises(EngineError, match=r"no server at http://127\.0\.0\.1:9 after 2 attempts"):
-        HTTPEngine.load(HTTPConfig("http://127.0.0.1:9", vocab_size=9, retries=1, backoff=0.01))
-    assert time.monotonic() - started < 20
 
 
 def test_api_key_from_argument_and_environment(server, monkeypatch):
@@ -288,11 +249,6 @@ def test_a_server_that_is_something_else(server):
     server.models = [1, 2]
     with pytest.raises(EngineError, match="is it a vllm serve"):
         load(server)
-
-
-def test_another_model_is_named(server):
-    with pytest.raises(EngineError, match="does not serve model big; it serves: tiny"):
-        load(server, model="big")
 
 
 def test_closed_engine(server):

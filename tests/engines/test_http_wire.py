@@ -57,17 +57,6 @@ def test_body_asks_for_one_id_more_than_is_watched():
     assert (sent["model"], sent["request_id"], sent["stream"]) == ("m", "r1", False)
 
 
-def test_body_without_watched_ids_asks_for_the_sampled_value_only():
-    sampling = TOKENS.body(Generate((5,), 3, allowed_ids=(7, 8)), "m", "r1", 100)["sampling_params"]
-    assert sampling["logprobs"] == 0
-    assert "logprob_token_ids" not in sampling
-    assert sampling["allowed_token_ids"] == [7, 8]
-
-
-def test_body_never_asks_beyond_the_context():
-    assert TOKENS.body(Generate((5, 6, 7), 500), "m", "r", 100)["sampling_params"]["max_tokens"] == 97
-
-
 def test_columns_are_the_watched_ids_whatever_their_order_on_the_wire():
     shuffled = reply()
     for row in shuffled["choices"][0]["logprobs"]["content"]:

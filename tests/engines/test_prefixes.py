@@ -5,18 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfrag.engines.prefixes import PrefixCache, Shared, common_length, shared_prefixes
+from selfrag.engines.prefixes import PrefixCache, Shared, shared_prefixes
 
 sequences = st.lists(st.integers(0, 2), min_size=1, max_size=10).map(tuple)
 
 
 def naive_common(one, other) -> int:
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-
-
-@given(sequences, sequences)
-def test_common_length(one, other):
-    assert common_length(one, other) == naive_common(one, other)
 
 
 @given(st.lists(sequences, max_size=12), st.integers(1, 4))
@@ -39,12 +34,6 @@ def test_two_questions_of_one_task_share_each_their_own():
     assert shared_prefixes(prompts, [0] * 4, 16) == want
     # What the two questions have in common comes out of a second round over the prefixes.
     assert shared_prefixes([shared.tokens for shared in want], [0, 0], 16) == [Shared(task, 0)]
-
-
-def test_what_is_known_is_not_computed_again():
-    prompts = [(1,) * 40 + (7,), (1,) * 40 + (8,)]
-    assert shared_prefixes(prompts, [0, 0], 16) == [Shared((1,) * 40, 0)]
-    assert shared_prefixes(prompts, [30, 30], 16) == []
 
 
 @given(st.lists(sequences, max_size=15), sequences)

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from selfrag.decoding.requests import Failed, Finish, Generate, Generated
-from selfrag.engines.base import Engine, Limits
-from selfrag.engines.scripted import FLOOR, Reply, ScriptedEngine, unlike
-from selfrag.errors import EngineError
+from selfrag.engines.scripted import FLOOR, Reply, ScriptedEngine
 
 EOS = 0
 
@@ -27,11 +25,6 @@ def serve(one: ScriptedEngine, request: Generate) -> Generated:
     return result
 
 
-def test_it_is_an_engine() -> None:
-    one: Engine = engine(5, EOS)
-    assert one.limits.max_watch == 128
-
-
 @pytest.mark.parametrize(
     ("request_", "ids", "finish"),
     [
@@ -46,21 +39,6 @@ def test_how_a_generation_ends(request_: Generate, ids: tuple[int, ...], finish:
     assert (result.token_ids, result.finish) == (ids, finish)
 
 
-def test_the_context_ends_a_generation() -> None:
-    one = engine(5, 6, 7, EOS, limits=Limits(max_model_len=4, vocab_size=100))
-    result = serve(one, Generate((1, 2), 10))
-    assert (result.token_ids, result.finish) == ((5, 6), Finish.CONTEXT)
-
-
-def test_each_token_has_its_own_log_probability() -> None:
-    given = ScriptedEngine(lambda request: Reply((5, 6, 7, EOS), logprobs=(-0.5, -2.0)), EOS)
-    assert serve(given, Generate((1,), 10)).token_logprobs == (-0.5, -2.0, -0.759, -0.138)
-    assert serve(given, Generate((1,), 1)).token_logprobs == (-0.5,)
-    drawn = [unlike(position) for position in range(1000)]
-    assert len(set(drawn)) == 1000
-    assert (min(drawn), max(drawn)) == (-1.0, -0.001)
-
-
 def test_watched_values() -> None:
     one = engine(5, 6, EOS, rows={1: {6: 0.5, 7: 0.25, 8: 0.0}})
     watched = serve(one, Generate((1,), 10, watch_ids=(5, 6, 7, 8))).watched
@@ -72,13 +50,6 @@ def test_watched_values() -> None:
 def test_masking_takes_the_most_probable_of_the_allowed() -> None:
     one = engine(5, EOS, rows={0: {6: 0.2, 7: 0.3}})
     assert serve(one, Generate((1,), 1, allowed_ids=(6, 7))).token_ids == (7,)
-
-
-def test_a_script_that_runs_out_is_a_fault_of_the_test() -> None:
-    one = engine(5, 6)
-    one.submit(Generate((1,), 10))
-    with pytest.raises(ValueError, match="ends without EOS"):
-        one.step()
 
 
 @pytest.mark.parametrize(
@@ -101,35 +72,3 @@ def test_a_request_that_cannot_be_served_comes_back_failed(request_: Generate, r
     assert isinstance(bad, Failed)
     assert reason in bad.reason
     assert isinstance(good, Generated)
-
-
-def test_a_scripted_failure_passes_through() -> None:
-    one = ScriptedEngine(lambda request: Failed("no memory"), EOS)
-    one.submit(Generate((1,), 1))
-    assert one.step()[0][1] == Failed("no memory")
-
-
-def test_batches_are_served_in_order() -> None:
-    one = engine(5, EOS, batch=2)
-    tickets = [one.submit(Generate((i,), 1)) for i in (1, 2, 3)]
-    assert [t for t, _ in one.step()] == tickets[:2]
-    assert [t for t, _ in one.step()] == tickets[2:]
-    assert list(one.step()) == []
-
-
-def test_aborted_requests_never_come_back() -> None:
-    one = engine(5, EOS)
-    tickets = [one.submit(Generate((i,), 1)) for i in (1, 2)]
-    one.abort([tickets[0], 99])
-    assert [t for t, _ in one.step()] == [tickets[1]]
-    assert one.aborted == [tickets[0]]
-
-
-def test_a_closed_engine_refuses() -> None:
-    one = engine(5, EOS)
-    one.close()
-    one.close()
-    with pytest.raises(EngineError, match="closed"):
-        one.submit(Generate((1,), 1))
-    with pytest.raises(EngineError, match="closed"):
-        one.step()

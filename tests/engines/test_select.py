@@ -33,28 +33,10 @@ def test_a_vllm_that_does_not_import_is_named(tmp_path):
     )
 
 
-@pytest.mark.engine
-def test_vllm_is_chosen_where_it_works():
-    pytest.importorskip("vllm", reason="vllm is not installed")
-    name, reason = choose_engine()
-    assert name == "vllm"
-    assert reason.startswith("vllm ")
-
-
-def test_unknown_engine_names_the_known():
-    with pytest.raises(UserError, match="unknown engine 'llamacpp'; known: vllm, transformers, http"):
-        load_engine("llamacpp", "x")
-
-
 @pytest.mark.parametrize(("engine", "known"), [("vllm", "kv_cache_gib"), ("transformers", "max_batch")])
 def test_unknown_option_names_the_known(engine, known, tmp_path):
     with pytest.raises(UserError, match=f"the {engine} engine has no option 'max_modle_len'; known: .*{known}"):
         load_engine(engine, tmp_path, max_modle_len=3)
-
-
-def test_http_needs_a_url():
-    with pytest.raises(UserError, match="needs url="):
-        load_engine("http", "x")
 
 
 def test_importing_the_engines_imports_no_engine():

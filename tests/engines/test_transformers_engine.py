@@ -143,17 +143,6 @@ def test_any_batch_gives_what_each_request_gives_alone(engine, reference, vocabu
         assert_same(got, reference(request))
 
 
-def test_requests_that_arrive_while_others_run(engine, reference, vocabulary):
-    wave = [Generate((5 + i, 6, 7, 8 + i) * (3 + i), 10 + i, watch_ids=vocabulary.watch) for i in range(9)]
-    tickets, results = [], {}
-    for request in wave:
-        tickets.append(engine.submit(request))
-        results.update(engine.step())
-    results.update(collect(engine, set(tickets) - set(results)))
-    for ticket, request in zip(tickets, wave, strict=True):
-        assert_same(results[ticket], reference(request))
-
-
 def test_a_long_answer_outgrows_its_buffers(checkpoint, reference, vocabulary):
     never_ends = tuple(i for i in range(200) if i not in vocabulary.control and i > 2)
     wave = [Generate((9, 10 + i), 150 - 40 * i, allowed_ids=never_ends) for i in range(3)]

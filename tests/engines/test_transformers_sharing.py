@@ -44,14 +44,6 @@ def candidates(question=QUESTION, tokens=1) -> list[Generate]:
     return [Generate(question + passage, tokens, watch_ids=(3, 4)) for passage in PASSAGES]
 
 
-@pytest.mark.parametrize("cache", [0, 64])
-def test_passages_of_one_question_pay_for_it_once(make, cache):
-    engine, fresh = make(prefix_cache_mib=cache)
-    results = run(engine, candidates())
-    assert sum(fresh) == 100 + 5 * 30
-    assert [result.cached_tokens for result in results] == [0, 100, 100, 100, 100]
-
-
 def test_cached_tokens_add_up_to_what_was_not_computed(make):
     engine, fresh = make(max_batch=32)
     task = tuple(range(300, 340))  # an instruction that all questions share
@@ -73,16 +65,6 @@ def test_a_decision_pays_for_the_candidates_and_a_candidate_for_the_next_segment
     # Of the answer so far only its newest token had not been through the model.
     assert nxt.cached_tokens == len(best) - 1
     assert sum(fresh) - before == 2
-
-
-def test_the_last_prompt_token_is_always_computed(make):
-    engine, _fresh = make()
-    same = [Generate(QUESTION, 2, watch_ids=(3, 4)) for _ in range(3)]
-    first, second, third = run(engine, same)
-    (again,) = run(engine, same[:1])
-    assert again.cached_tokens == 99
-    assert first.token_ids == second.token_ids == third.token_ids == again.token_ids
-    assert again.token_logprobs == pytest.approx(first.token_logprobs, abs=1e-5)
 
 
 def test_the_budget_bounds_what_is_kept(make):

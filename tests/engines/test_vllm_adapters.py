@@ -8,7 +8,7 @@ from lora_on_the_spot import save_adapter
 from pump import generated, prompt, serve
 
 from selfrag.decoding.requests import Generate, Generated
-from selfrag.engines.adapters import max_lora_rank, read_adapter, unsupported
+from selfrag.engines.adapters import read_adapter, unsupported
 from selfrag.engines.vllm import VLLMConfig
 from selfrag.errors import EngineError
 
@@ -89,13 +89,6 @@ def test_configurations_that_vllm_cannot_serve(config, reason):
     found = unsupported(config)
     assert found is not None
     assert reason in found
-
-
-def test_a_plain_adapter_is_accepted(tiny_llama, tmp_path):
-    adapter = read_adapter("plain", save_adapter(tiny_llama, tmp_path / "a", rank_pattern={"q_proj": 6}))
-    assert adapter.rank == 6
-    assert max_lora_rank(adapter.rank) == 8
-    assert max_lora_rank(512) == 512
 
 
 def test_embedding_weights_beside_the_pairs_are_found(tiny_llama, tmp_path):

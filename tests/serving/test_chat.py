@@ -7,14 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import openai
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from served import Running, random_rag
-from written import PROMPTING, passages, scripted
+from written import PROMPTING
 
 from retrieval.passage import Passage
-from selfrag.api import SelfRAG
 from selfrag.decoding.answer import Answer, Segment, Usage
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.trace import Trace
@@ -130,19 +128,6 @@ def test_every_setting_of_a_request_reaches_the_decoder(serve: Serve) -> None:
         assert used[name] == settings[name], name
 
 
-def test_evidence_replaces_the_search(serve: Serve) -> None:
-    rag = random_rag()
-    rag.retriever = None
-    running = serve(rag)
-    evidence = [{"id": "a", "text": "Text of d1.", "title": "Mine", "metadata": {"url": "https://example.org/a"}}]
-    found = chat(running, "Q", evidence=evidence, mode="always", no_retrieval_branch=False)
-    urls = {one.url_citation.url for one in found.choices[0].message.annotations or []}
-    assert urls <= {"https://example.org/a"}
-    without = running.chat("Q", selfrag={"mode": "always"})
-    assert without.status_code == 502
-    assert "no retriever" in without.json()["error"]["message"]
-
-
 def test_earlier_answers_go_in_without_their_marks(serve: Serve) -> None:
     running = serve()
     seen = running.service.rag.engine.requests  # type: ignore[attr-defined]
@@ -175,22 +160,6 @@ def test_open_webui_gets_its_sources_before_the_text_that_cites_them(serve: Serv
         sources += len(known)
     assert sources > 5
     assert '"event"' not in running.chat("Q", stream=True, selfrag={"events": False}).text
-
-
-@pytest.mark.parametrize("style", ["brackets", "markdown", "none"])
-def test_citation_styles(serve: Serve, style: str) -> None:
-    running = serve()
-    for question in QUESTIONS[:6]:
-        answer = random_rag().generate(question)
-        numbers = answer.numbers
-        marks = {
-            "brackets": lambda p, n=numbers: f"[{n[p.key]}]",
-            "markdown": lambda p, n=numbers: f"[[{n[p.key]}]](selfrag://{p.id})",
-        }
-        expected = answer.text if style == "none" else answer.cited_text(marks[style])
-        message = chat(running, question, citation_style=style).choices[0].message
-        assert message.content == expected
-        assert len(message.annotations or []) == sum(segment.citation is not None for segment in answer.segments)
 
 
 HOSTILE = st.text() | st.sampled_from(
@@ -236,16 +205,3 @@ def test_a_writer_writes_what_an_answer_cites(parts: list[tuple[str, str | None]
     for one, segment in zip(writer.annotations, cites, strict=True):
         assert writer.text[one["start_index"] : one["end_index"]] == segment.text.rstrip()
     assert tuple(writer.sources) == answer.citations
-
-
-def test_where_nothing_meets_the_constraints_the_answer_is_empty(serve: Serve) -> None:
-    tree = {
-        "": "{~retrieve .9 .1 0}x",
-        "[Retrieval]<d1>": "[Relevant]Found.[No support / Contradictory][Utility:5]</s>",
-    }
-    rag = SelfRAG(PROMPTING, scripted({"Q": tree}), lambda queries, k: [passages("d1") for _ in queries])
-    running = serve(rag)
-    assert running.chat().json()["choices"][0]["message"]["content"] == "Found. [1]"
-    strict = running.chat(selfrag={"require": {"issup": "Fully supported"}}).json()
-    assert strict["choices"][0]["message"]["content"] == ""
-    assert strict["citations"] == []

@@ -25,21 +25,6 @@ def test_chat_openai_of_langchain(serve: Serve) -> None:
         assert "".join(chunk.text for chunk in model.stream(question)) == expected
 
 
-def test_chat_openai_over_the_responses_route(serve: Serve) -> None:
-    langchain = pytest.importorskip("langchain_openai", reason="langchain-openai is not installed")
-    model = langchain.ChatOpenAI(
-        base_url=f"{serve().url}/v1", api_key="none", model="selfrag", use_responses_api=True, output_version="v1"
-    )
-    cited = 0
-    for question in QUESTIONS:
-        answer = random_rag().generate(question)
-        found = model.invoke(question)
-        assert found.text == answer.cited_text()
-        cited += sum(len(block.get("annotations", [])) for block in found.content_blocks)
-        assert "".join(chunk.text for chunk in model.stream(question)) == answer.cited_text()
-    assert cited > 2
-
-
 def test_litellm(serve: Serve) -> None:
     litellm = pytest.importorskip("litellm", reason="litellm is not installed")
     address = {"model": "openai/selfrag", "api_base": f"{serve().url}/v1", "api_key": "none"}

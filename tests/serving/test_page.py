@@ -35,7 +35,7 @@ from selfrag.viewer import traces_page
 
 Serve = Callable[..., Running]
 checked = settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 
 
@@ -167,25 +167,6 @@ def test_comparing_copying_and_links(serve: Serve, browser: Any) -> None:
     other = context.new_page()
     other.goto(address)
     assert other.input_value("#question") == 'A "quoted" question'
-
-
-def test_citations_open_the_passage_and_everything_has_a_name(serve: Serve, browser: Any) -> None:
-    running = serve()
-    page = browser.new_context(color_scheme="dark").new_page()
-    page.goto(running.url)
-    for question in ("one", "two", "three", "four"):
-        page.fill("#question", question)
-        page.get_by_role("button", name="Ask").click()
-        page.get_by_role("heading", name=question, exact=True).wait_for()
-        if page.locator(".cite").count():
-            break
-    page.locator(".cite").first.press("Enter")
-    assert page.locator("details.passage[open] p.body").first.inner_text().startswith(("Text of", "Other text of"))
-    unnamed = page.evaluate(
-        "[...document.querySelectorAll('button, input, select, textarea')].filter(e => !e.labels?.length"
-        " && !e.textContent.trim() && !e.getAttribute('aria-label')).map(e => e.outerHTML)"
-    )
-    assert unnamed == []
 
 
 @pytest.mark.parametrize("name", [name for name in HOSTILE if name != "empty"])

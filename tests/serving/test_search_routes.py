@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from random_model import random_search
-from served import Running, random_rag
+from served import Running
 
 from retrieval.errors import UserError
 from retrieval.remote import RemoteRetriever
@@ -53,13 +53,6 @@ def test_the_client_finds_what_the_server_finds(serve: Serve, path: str) -> None
     assert retriever(QUERIES, 3) == [FIND(query)[:3] for query in QUERIES]
     assert retriever([], 3) == []
     assert retriever(["a"], 0) == [[]]
-
-
-def test_a_server_without_an_index_says_so(serve: Serve) -> None:
-    rag = random_rag()
-    rag.retriever = None
-    with pytest.raises(UserError, match="this server has no index"):
-        RemoteRetriever(f"{serve(rag).url}/retrieve")(["a"], 1)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from served import Running
 from tagged import model, two_searches
 
-from selfrag.serving.search_tags import ServedSearchTags
+from selfrag.serving.service import ServedSearchTags
 
 Serve = Callable[..., Running]
 
@@ -67,12 +67,3 @@ def test_settings_of_reflection_tokens_are_refused(serve: Serve, given: dict[str
     reply = serve(own).chat("Who?", selfrag=given)
     assert reply.status_code == 400
     assert f"selfrag.{next(iter(given))}: this model searches by tags" in reply.json()["error"]["message"]
-
-
-def test_without_an_index(serve: Serve) -> None:
-    own, _ = served(retriever=None)
-    running = serve(own)
-    assert running.client.post("/retrieve", json={"queries": ["a"]}).status_code == 404
-    reply = running.chat("Who?")
-    assert reply.status_code == 502
-    assert "--index" in reply.json()["error"]["message"]

@@ -246,7 +246,7 @@ def run_judges(folder: Path, model: str, engine: str | None = None, patterns: Se
     cells = run.select(patterns)
     path, remote = resolve_model(model), engine is not None and engine.startswith(("http://", "https://"))
     shipped = adapters_of((CITATIONS,), model)
-    with on_demand(partial(_judges, model, engine, remote=remote)) as judges:
+    with on_demand(partial(_judges, model, engine)) as judges:
         loaded = judges().engine.limits.adapters if remote else shipped  # a server says what it has
         judge: dict[str, Any] = {"model": model_files(path), "citation": "adapter" if CITATIONS in loaded else "prompt"}
         if not remote and CITATIONS in shipped:
@@ -255,13 +255,11 @@ def run_judges(folder: Path, model: str, engine: str | None = None, patterns: Se
         return record(run, "judge", files, partial(_verdicts, run, judges))
 
 
-def _judges(model: str, engine: str | None, *, remote: bool) -> _Judges:
+def _judges(model: str, engine: str | None) -> _Judges:
     from selfrag.api import SelfRAG
     from selfrag.intrinsics.execution.tokens import TokenReflector
 
-    options: dict[str, Any] = {"url": engine} if remote else {}
-    name = "http" if remote else engine
-    rag = SelfRAG.from_pretrained(model, retriever=nothing_searched, engine=name, intrinsics=(CITATIONS,), **options)
+    rag = SelfRAG.from_pretrained(model, retriever=nothing_searched, engine=engine, intrinsics=(CITATIONS,))
     relevance, support = (TokenReflector(rag.prompting, labels) for labels in (ISREL, ISSUP))
     return _Judges(rag.engine, relevance, support, *rag.reflectors)
 
