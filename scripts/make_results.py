@@ -27,7 +27,7 @@ from selfrag.errors import UserError
 from selfrag.evaluation.comparison import Comparison, FileResult, SystemRun, comparable, compare, read_run, run_folders
 from selfrag.evaluation.metrics.registry import Part
 from selfrag.evaluation.plots import draw
-from selfrag.evaluation.public_data import SETS
+from selfrag.evaluation.public_data import public_sets
 from selfrag.evaluation.records import read_manifest
 from selfrag.evaluation.report import file_origin, run_origin
 from selfrag.evaluation.tables import compact, escape, markdown
@@ -321,7 +321,7 @@ def _page(folder: Path, found: Sequence[Group]) -> str:
 def _compared(group: Sequence[Digest], against: str) -> Group:
     runs = comparable([one.run for one in group])
     reference = against if len(runs) > 1 and against in [run.name for run in runs] else None
-    public = [name for name in runs[0].files if name in SETS]
+    public = [name for name in runs[0].files if name in public_sets()]
     average = None
     if 1 < len(public) < len(runs[0].files):
         kept = [replace(run, files={name: run.files[name] for name in public}) for run in runs]

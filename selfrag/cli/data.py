@@ -17,9 +17,9 @@ app = Commands(
 @app.command("list")
 def list_sets() -> None:
     """List the files that can be made, their licences, and where the originals are."""
-    from selfrag.evaluation.public_data import SETS
+    from selfrag.evaluation.public_data import public_sets
 
-    for name, one in SETS.items():
+    for name, one in public_sets().items():
         typer.echo(f"{name:16} {one.about} ({one.licence})")
         for original in one.originals:
             typer.echo(f"{'':16} {original.url}")

@@ -1,6 +1,6 @@
 """Development files made from what their authors publish: fetched by commit, checked, written in our schema.
 
-Which rows are in a file and in which order, and how the options of a question are shuffled, is in `public_data.json`.
+Originals, checksums, and which rows are in a file in which order, are in `public_data.json`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ _NUMBERS = {3: "three", 4: "four", 5: "five"}
 _FACT = "Is the following statement correct or not? Say true if it's correct; otherwise say false."
 
 Raw: TypeAlias = dict[str, Any]
-Selection: TypeAlias = Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ class PublicSet:
     licence: str  # of the originals
     originals: tuple[Original, ...]
     sha256: str  # of the file that comes out
-    rows: Callable[[list[Raw], Selection], Iterator[Raw]]  # originals, one after the other, and what is selected
+    selection: str = ""  # which rows are in the file, or how options are shuffled, in order and with spaces between
 
 
 def _choice(instruction: str, options: Sequence[str], right: int) -> Raw:
@@ -77,7 +76,7 @@ def _choice(instruction: str, options: Sequence[str], right: int) -> Raw:
     return asked | {"label": label, "options": list(options)}
 
 
-def _arc(raws: list[Raw], selection: Selection) -> Iterator[Raw]:
+def _arc(raws: list[Raw], selection: Sequence[str]) -> Iterator[Raw]:
     for number, raw in enumerate(raws[:600]):
         asked = raw["instruction"].removeprefix("Please choose the correct answer to the question: ")
         question, written = asked.rpartition("\n\nAnswer format")[0].split("\n\nAnswer1: ", 1)
@@ -88,7 +87,7 @@ def _arc(raws: list[Raw], selection: Selection) -> Iterator[Raw]:
         yield {"id": f"arcc-{number}"} | _choice(f"{candidates}\n\n## Input:\n\n{question}", options, right)
 
 
-def _fever(raws: list[Raw], selection: Selection) -> Iterator[Raw]:
+def _fever(raws: list[Raw], selection: Sequence[str]) -> Iterator[Raw]:
     for raw in raws:
         name, label = f"feversym-{raw['id']}", "true" if raw["label"] == "SUPPORTS" else "false"
         yield {
@@ -103,7 +102,7 @@ def _fever(raws: list[Raw], selection: Selection) -> Iterator[Raw]:
         }
 
 
-def _truthful(raws: list[Raw], selection: Selection) -> Iterator[Raw]:
+def _truthful(raws: list[Raw], selection: Sequence[str]) -> Iterator[Raw]:
     for number, (raw, order) in enumerate(zip(raws, selection, strict=True)):
         if order == "-":
             continue
@@ -116,7 +115,7 @@ def _truthful(raws: list[Raw], selection: Selection) -> Iterator[Raw]:
         yield {"id": f"truthfulqa-{number}"} | row | {"question": raw["question"], "mc2": raw["mc2_targets"]}
 
 
-def _clapnq(raws: list[Raw], selection: Selection) -> Iterator[Raw]:
+def _clapnq(raws: list[Raw], selection: Sequence[str]) -> Iterator[Raw]:
     by_id = {raw["id"]: raw for raw in raws}
     for raw in (by_id[name] for name in selection):
         passage, place = raw["passages"][0], f"clapnq-p{raw['id']}"
@@ -135,7 +134,7 @@ def _clapnq(raws: list[Raw], selection: Selection) -> Iterator[Raw]:
         yield row
 
 
-def _nq(raws: list[Raw], selection: Selection) -> Iterator[Raw]:
+def _nq(raws: list[Raw], selection: Sequence[str]) -> Iterator[Raw]:
     for number in map(int, selection):
         raw = raws[number]
         gold = {"id": f"nq-{number}-gold", "title": raw["ctxs"][0]["title"], "text": raw["ctxs"][0]["text"]}
@@ -143,98 +142,31 @@ def _nq(raws: list[Raw], selection: Selection) -> Iterator[Raw]:
         yield row | {"passages": [gold], "gold_passage_ids": [gold["id"]]}
 
 
-_CLAPNQ = ("primeqa/clapnq", "eb26840d130f4dcf4c4c5c12a47d0beffc9cc586")
-
-SETS: Mapping[str, PublicSet] = {
-    "arc_c": PublicSet(
-        "ARC-Challenge, the first 600 test questions",
-        "ODC-By",
-        (
-            Original(
-                "AGI-Edgerunners/LLM-Adapters",
-                "816657208af4db747803f87ba40a4c71383fed7a",
-                "dataset/ARC-Challenge/test.json",
-                "4a89ce368ae01a71d268d9851686738b2a0a1d84271116bab49a1dd2b48ecad7",
-            ),
-        ),
-        "35a21f668edd401b8f2d01f6a0d5bfa3780f3edd5b4deadad97cb56898831b62",
-        _arc,
-    ),
-    "clapnq_dev": PublicSet(
-        "280 questions of CLAPNQ's development set, half of them unanswerable, each with one passage",
-        "Apache-2.0, texts CC BY-SA 3.0",
-        (
-            Original(
-                *_CLAPNQ,
-                "annotated_data/dev/clapnq_dev_answerable.jsonl",
-                "3eefef4a3d4e34c0f7d2c2eceb9bde263bf43ee8edac1b4fe8d74f8b6a0bdfbe",
-            ),
-            Original(
-                *_CLAPNQ,
-                "annotated_data/dev/clapnq_dev_unanswerable.jsonl",
-                "a04f4fd625a68a521663d4c0e2b54c74c8067459adcb973a6111602fa54faaac",
-            ),
-        ),
-        "f20f160930861c5e03372c6a0345f14ddd7507d00796357ca30ca4c3601aec2b",
-        _clapnq,
-    ),
-    "fever_symmetric": PublicSet(
-        "Symmetric FEVER 0.2, test: 712 claims, each with a sentence of evidence",
-        "CC BY-SA 3.0",
-        (
-            Original(
-                "TalSchuster/FeverSymmetric",
-                "fa25d17e73ea0694edc78133ec654b9f32f6db73",
-                "symmetric_v0.2/fever_symmetric_test.jsonl",
-                "b2ff560615bd3337c858bc5b09256d04f39aaa034aaae2351bb2d6345c110f83",
-            ),
-        ),
-        "b033ae4483fd351865476aba082383bf787d4d82cf07c89354e79173b706a4a1",
-        _fever,
-    ),
-    "nq_gold": PublicSet(
-        "589 questions of Natural Questions, those of nq_dev, each with its gold passage",
-        "CC BY-SA 3.0",
-        (
-            Original(
-                "nelson-liu/lost-in-the-middle",
-                "29b8a6d042ce29abccee3db1a73171a107d7e6af",
-                "qa_data/nq-open-oracle.jsonl.gz",
-                "6a7f72b846f663a133ef952244e5a4e43f06bcf190afe34e8fbe687ce0d1653e",
-            ),
-        ),
-        "e00826670881471b4bd1dcc3a57665edacc079e5ccfb161ab756f1dd89d54875",
-        _nq,
-    ),
-    "truthfulqa_mc": PublicSet(
-        "TruthfulQA MC1 with shuffled options, 816 questions",
-        "Apache-2.0",
-        (
-            Original(
-                "ictnlp/TruthX",
-                "a41093a6ae3bcbcb523759da782de0f329d03d91",
-                "TruthfulQA/data/mc_task.json",
-                "b3799639bc76c939836d587de7d30b48d91012cb34be04806d33106ce06c162a",
-            ),
-        ),
-        "f10142dcfbdf1c1838f9f3128ecdfdf3f5955db2351adafa55e07024463b3a91",
-        _truthful,
-    ),
+ROWS: Mapping[str, Callable[[list[Raw], Sequence[str]], Iterator[Raw]]] = {
+    "arc_c": _arc,
+    "clapnq_dev": _clapnq,
+    "fever_symmetric": _fever,
+    "nq_gold": _nq,
+    "truthfulqa_mc": _truthful,
 }
-"""What can be made, by name."""
+"""Name of each file to what makes its rows of the originals, one after the other, and of what is selected."""
 
 
 @cache
-def _selections() -> Mapping[str, str]:
-    found: dict[str, str] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
-    return found
+def public_sets() -> Mapping[str, PublicSet]:
+    """What can be made, by name."""
+    tables = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+    return {
+        name: PublicSet(**values | {"originals": tuple(Original(**one) for one in values["originals"])})
+        for name, values in tables.items()
+    }
 
 
 def make(name: str, folder: Path, originals: Path | None = None) -> Path:
     """Write a development file.
 
     Args:
-        name: one of `SETS`.
+        name: one of `ROWS`.
         folder: the file is `folder/name.jsonl`; made if missing.
         originals: folder that holds the originals under their own names; None downloads them once into the cache.
 
@@ -244,11 +176,11 @@ def make(name: str, folder: Path, originals: Path | None = None) -> Path:
     Raises:
         UserError: unknown name; an original is missing, cannot be fetched or is another file; the disk is full.
     """
-    if name not in SETS:
-        raise UserError(f"no development file {name!r} can be made; known: {', '.join(SETS)}")
-    one = SETS[name]
+    if name not in ROWS:
+        raise UserError(f"no development file {name!r} can be made; known: {', '.join(ROWS)}")
+    one = public_sets()[name]
     raws = [raw for original in one.originals for raw in original.rows(_content(original, originals))]
-    text = "".join(map(json_line, one.rows(raws, _selections().get(name, "").split())))
+    text = "".join(map(json_line, ROWS[name](raws, one.selection.split())))
     if hashlib.sha256(text.encode()).hexdigest() != one.sha256:
         raise UserError(f"{name} came out other than it was measured with; report this with the version of selfrag")
     folder.mkdir(parents=True, exist_ok=True)

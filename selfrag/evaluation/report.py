@@ -22,7 +22,7 @@ from selfrag.decoding.answer import segments_of
 from selfrag.decoding.trace import ROOT, Trace, trace_of
 from selfrag.errors import UserError
 from selfrag.evaluation.comparison import Comparison, SystemRun, Table, compare, read_runs
-from selfrag.evaluation.items import Item
+from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.metrics.registry import Part, is_count, ratio
 from selfrag.evaluation.plots import draw, draw_tables, spoken
 from selfrag.evaluation.records import item_id, items_of, read_manifest
@@ -60,11 +60,8 @@ class Outcome:
     """What one system made of an item."""
 
     system: str  # its name
-    text: str  # the answer
+    output: Output  # the answer; an empty one where the item failed
     error: str | None  # why there is none; None if there is one
-    segments: tuple[tuple[str, str | None], ...]  # text and id of the cited passage, of each piece
-    read: tuple[str, ...]  # ids of the passages that the model was shown
-    usage: Mapping[str, int]  # counts by name
     scores: Mapping[str, Part | None]  # metric to part, the headline first; None where a metric says nothing
     trace: Trace | None  # everything that was considered; None if the run kept none
     damage: str | None = None  # why a trace that is there cannot be read
@@ -112,7 +109,7 @@ class Case:
 
     def citing(self, passage: str) -> list[str]:
         """Systems that cite the passage with this id."""
-        return [one.system for one in self.outcomes if any(cited == passage for _, cited in one.segments)]
+        return [one.system for one in self.outcomes if any(cited == passage for _, cited in one.output.segments)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,18 +179,8 @@ def _outcome(system: str, record: Mapping[str, Any], scores: Mapping[str, Part |
             trace = trace_of(record["trace"])
         except UserError as error:
             damage = str(error)
-    pairs = [pair for pair in _listed(record.get("segments")) if isinstance(pair, list) and len(pair) == 2]
-    return Outcome(
-        system=system,
-        text=str(record.get("text") or ""),
-        error=None if record.get("error") is None else str(record["error"]),
-        segments=tuple((str(text), None if cited is None else str(cited)) for text, cited in pairs),
-        read=tuple(map(str, _listed(record.get("read")))),
-        usage={key: int(n) for key, n in _mapping(record.get("usage")).items() if isinstance(n, int)},
-        scores=scores,
-        trace=trace,
-        damage=damage,
-    )
+    output, failure = Output.from_record(record) or Output(""), record.get("error")
+    return Outcome(system, output, None if failure is None else str(failure), scores, trace, damage)
 
 
 def run_origin(manifest: Mapping[str, Any]) -> dict[str, str]:
@@ -234,10 +221,6 @@ def _model(model: Any) -> str:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +295,7 @@ def _gold(item: Item) -> list[tuple[str, Sequence[str], str, int]]:
 
 
 def _figures(outcome: Outcome) -> list[tuple[str, str]]:
-    values = {name: ratio([part]) for name, part in outcome.scores.items() if name not in outcome.usage}
+    values = {name: ratio([part]) for name, part in outcome.scores.items() if name not in outcome.output.usage}
     return [(name.replace("_", " "), "-" if one is None else f"{one:.3g}") for name, one in values.items()]
 
 

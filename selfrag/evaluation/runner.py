@@ -33,7 +33,7 @@ from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import RecordFile, RunDirectory, Spent
 from selfrag.evaluation.systems import System, named_system, system_of_task
 from selfrag.evaluation.task import Task
-from selfrag.evaluation.task_files import TaskFile, read_tasks, with_evidence
+from selfrag.evaluation.task_files import TaskFile, read_tasks, searched
 from selfrag.loading import index_directory, is_address, load_retriever, load_tokenizer, resolve_model, retriever_parts
 from selfrag.plugins import plugin
 from selfrag.provenance import model_files, sha256
@@ -381,7 +381,7 @@ class Source:
             require(module, extra=extra)  # better said before hours of answers
         if not self.searches or all(item.passages for file in files for item in file.items):
             return files
-        return [with_evidence(file, self.open(), self.found) for file in files]
+        return [replace(file, items=searched(file.items, self.open(), self.found)) for file in files]
 
     def open(self) -> Retriever:
         """What searches.

@@ -189,17 +189,8 @@ def nothing_searched(queries: Sequence[str], k: int) -> Sequence[Sequence[Passag
     raise UserError(f"the items bring their passages; nothing is searched ({len(queries)} queries, {k} passages)")
 
 
-def with_evidence(file: TaskFile, retriever: Retriever, passages: int) -> TaskFile:
-    """The file with the best `passages` of the retriever for every item that has none, searched by its question.
-
-    Raises:
-        UserError: the retriever cannot search.
-    """
-    return replace(file, items=searched(file.items, retriever, passages))
-
-
 def searched(items: Sequence[Item], retriever: Retriever, passages: int) -> tuple[Item, ...]:
-    """The same for items.
+    """The items with the best `passages` of the retriever for each that has none, searched by its question.
 
     Raises:
         UserError: the retriever cannot search.

@@ -1,7 +1,37 @@
-"""The hand-written trees of the decoding tests are importable as `written` from every test here."""
+"""Helpers of other rooms on the path, tiny judges of entailment, and finished runs to report on."""
+
+from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-for folder in (Path(__file__).parent, Path(__file__).parents[1] / "decoding"):
+import pytest
+
+HERE = Path(__file__).parent
+OTHERS = ("decoding", "intrinsics", "intrinsics/execution", "critic/augment", "pages")
+for folder in (HERE, HERE / "metrics", HERE / "reporting", *(HERE.parent / name for name in OTHERS)):
     sys.path.insert(0, str(folder))
+
+
+@pytest.fixture(scope="session")
+def tiny_true(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directory of a random T5."""
+    import tiny_judges
+
+    return tiny_judges.save_t5(tmp_path_factory.mktemp("true"))
+
+
+@pytest.fixture(scope="session")
+def tiny_nli(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directory of a random cross-encoder with three labels."""
+    import tiny_judges
+
+    return tiny_judges.save_classifier(tmp_path_factory.mktemp("nli"))
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two finished runs over two files; the first keeps traces, the second fails on an item."""
+    import reported
+
+    return reported.make(tmp_path_factory.mktemp("reported"))

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from written import EOS, FIRST_CHARACTER, LIMITS, PROMPTING, Characters, seen
 
 from selfrag.decoding.driver import Answered, drive
@@ -46,12 +44,7 @@ ROW = {
     "label": "B",
     "options": ["ab", "abcd", "x"],
 }
-TRUTH = ROW | {
-    "id": "t",
-    "instruction": "Is it so?\n\n## Input:\n\nIt is.",
-    "label": "true",
-    "options": ["true", "false"],
-}
+TRUTH = ROW | {"id": "t", "instruction": "Is it so?", "label": "true", "options": ["true", "false"]}
 TABLE = {"": {"a": 0.5, "x": 0.2}, "a": {"b": 0.8}, "ab": {"c": 0.8, "</s>": 0.2}, "abc": {"d": 0.5}}
 """Probabilities of the next character: ab 0.08, abcd 0.16, x 0.2; per character abcd is the best by far."""
 
@@ -98,31 +91,6 @@ def test_every_system_scores_the_texts_by_character_after_the_bare_question(one:
     assert not any("A: ab" in seen(r.prompt_ids) or "Choose" in seen(r.prompt_ids) for r in engine.requests)
 
 
-def test_the_untuned_model_is_told_of_no_letters() -> None:
-    _, engine = answered(SYSTEMS[0], item())
-    assert seen(engine.requests[0].prompt_ids) == "<user>Which is it?<bot>"
-    _, engine = answered(SYSTEMS[0], in_form(item("letters"), "letters"), {"": {"A": 0.5}})
-    assert seen(engine.requests[0].prompt_ids).endswith("C: x\n\nAnswer with one of: A, B, C.<bot>")
-    assert seen(engine.requests[0].prompt_ids).startswith(
-        "<user>Choose the letter.\n\n## Input:\n\nWhich is it?\nA: ab"
-    )
-
-
-def test_equal_texts_per_character_choose_the_first() -> None:
-    tied = in_form(replace(item("letters"), options=("uu", "vv", "ww")), "texts")
-    found, _ = answered(SYSTEMS[1], tied, {"": dict.fromkeys("uvw", 0.2), **{c: {c: 0.5} for c in "uvw"}})
-    assert found.text == "uu"
-    assert option_accuracy(tied, output_of(found)) == 0  # B, or vv, is right
-
-
-def test_options_that_are_their_own_labels_are_the_same_in_both_forms(tmp_path: Path) -> None:
-    file = read_task(write(tmp_path, ROW, TRUTH), form="texts")
-    assert file.items[1] == read_task(write(tmp_path, ROW, TRUTH)).items[1]
-    assert choices(file.items[1]).length == "none"
-    _, engine = answered(SYSTEMS[0], file.items[1], {"": {"t": 0.5}})
-    assert seen(engine.requests[0].prompt_ids).endswith("Answer with one of: true, false.<bot>")
-
-
 def test_the_question_is_taken_from_the_fields(tmp_path: Path) -> None:
     def bare(**changes: Any) -> str:
         (found,) = read_task(write(tmp_path, ROW | changes), form="texts").items
@@ -160,22 +128,6 @@ def test_a_listing_is_taken_off_only_if_it_is_that_of_the_options(
     text: str, options: tuple[str, ...], left: str | None
 ) -> None:
     assert unlisted(text, options) == (text if left is None else left)
-
-
-TEXTS = st.text(st.sampled_from("AB:.)( 1\nxé\t"), min_size=1, max_size=12).filter(str.strip)
-
-
-@given(
-    TEXTS,
-    st.lists(TEXTS, min_size=2, max_size=5),
-    st.sampled_from(["{}: ", "{}. ", "{}) ", "({}) "]),
-    st.sampled_from(["ABCDE", "12345"]),
-)
-def test_whatever_question_and_options_say_the_listing_comes_off(
-    question: str, options: list[str], style: str, names: str
-) -> None:
-    listed = "".join(f"\n{style.format(name)}{text}" for name, text in zip(names, options, strict=False))
-    assert unlisted(question + listed, options) == question.rstrip()
 
 
 def test_bad_options_are_refused_with_their_line(tmp_path: Path) -> None:
@@ -226,7 +178,8 @@ def test_the_form_is_part_of_a_run(tmp_path: Path) -> None:
     assert said in compare([read_run(texts)]).tables[0].notes
 
 
-def test_a_file_without_lettered_options_goes_on_in_either_form(tmp_path: Path) -> None:
+def test_options_that_are_their_own_labels_are_the_same_in_both_forms(tmp_path: Path) -> None:
     data = write(tmp_path, TRUTH)
+    assert read_task(data, form="texts").items == read_task(data).items
     start(tmp_path / "run", data, "letters")
-    start(tmp_path / "run", data, "texts")
+    start(tmp_path / "run", data, "texts")  # the same run, which is done

@@ -21,7 +21,7 @@ from retrieval.passage import Passage
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply
 from selfrag.evaluation.baselines import FineTuned
-from selfrag.evaluation.comparison import Draws, average, bootstrap, compare, read_run, read_runs
+from selfrag.evaluation.comparison import average, bootstrap, compare, read_run, read_runs
 from selfrag.evaluation.metrics.registry import METRICS
 from selfrag.evaluation.runner import run
 from selfrag.evaluation.tables import Terminal, csv_text, markdown
@@ -36,8 +36,6 @@ def means(*values: float) -> list[tuple[float, float]]:
 
 def test_figures_are_sums_over_sums_and_items_without_a_part_do_not_count() -> None:
     plain, pooled, none = bootstrap([[*means(1, 0), None], [(2.0, 4.0), (0.0, 0.0), (1.0, 2.0)], [None] * 3])
-    assert plain is not None
-    assert pooled is not None
     assert (plain.value, plain.n) == (0.5, 2)
     assert (pooled.value, pooled.n) == (0.5, 2)
     assert none is None
@@ -46,23 +44,11 @@ def test_figures_are_sums_over_sums_and_items_without_a_part_do_not_count() -> N
         bootstrap([means(1), means(1, 2)])
 
 
-def test_paired_differences_of_equal_systems_are_nothing() -> None:
-    values = means(*(i % 2 for i in range(50)))
-    one, other = bootstrap([values, list(values)], seed=3)
-    assert one is not None
-    assert other is not None
-    assert one.estimate.low < one.estimate.high
-    difference = (one - other).estimate
-    assert (difference.value, difference.low, difference.high) == (0.0, 0.0, 0.0)
-
-
 def test_pairing_finds_what_two_separate_intervals_hide() -> None:
     """Better on 10 of 100 items and worse on none: the intervals overlap, the paired difference is above 0."""
     worse = [i % 2 for i in range(100)]
     better = [1 if i < 20 else right for i, right in enumerate(worse)]
     one, other = bootstrap([means(*better), means(*worse)])
-    assert one is not None
-    assert other is not None
     assert one.estimate.low < other.estimate.high
     difference = (one - other).estimate
     assert difference.value == pytest.approx(0.1)
@@ -71,35 +57,26 @@ def test_pairing_finds_what_two_separate_intervals_hide() -> None:
 
 def test_the_interval_of_a_mean_has_the_width_that_theory_gives() -> None:
     (found,) = bootstrap([means(*([1] * 40 + [0] * 60))], rounds=4000)
-    assert found is not None
     half = 1.96 * (0.4 * 0.6 / 100) ** 0.5
     assert found.estimate.low == pytest.approx(0.4 - half, abs=0.015)
     assert found.estimate.high == pytest.approx(0.4 + half, abs=0.015)
     (one,) = bootstrap([means(0.5)])
-    assert one is not None
     assert (one.estimate.value, np.isnan(one.estimate.low)) == (0.5, True)
+    (rare,) = bootstrap([[(1.0, 1.0), *[None] * 9]])  # many resamplings hold no item that counts
+    assert np.isnan(rare.samples).any()
+    assert (rare.estimate.value, rare.estimate.n) == (1.0, 1)
 
 
 def test_the_average_is_plain_and_its_files_are_drawn_apart() -> None:
     (large,) = bootstrap([means(*[1.0, 0.0] * 200)], name="large")
     (small,) = bootstrap([means(*[1.0, 1.0, 1.0, 0.0] * 5)], name="small")
     found = average([large, small])
-    assert found is not None
-    assert large is not None
-    assert small is not None
     assert found.value == pytest.approx((0.5 + 0.75) / 2)
     assert abs(np.corrcoef(large.samples, small.samples)[0, 1]) < 0.1
     width = (large.samples.std() ** 2 + small.samples.std() ** 2) ** 0.5 / 2
     assert found.samples.std() == pytest.approx(width, rel=0.1)
     assert average([large, None]) is None
     assert average([]) is None
-
-
-def test_resamplings_without_a_counting_item_do_not_spoil_the_interval() -> None:
-    (found,) = bootstrap([[(1.0, 1.0), *[None] * 9]])
-    assert isinstance(found, Draws)
-    assert np.isnan(found.samples).any()
-    assert (found.estimate.value, found.estimate.n) == (1.0, 1)
 
 
 PASSAGES = (Passage("gold", "Paris.", "T"), Passage("other", "Rome.", "T"))
@@ -131,12 +108,9 @@ def test_tables_of_two_systems(runs: list[Path]) -> None:
     assert [(t.name, t.kind, t.items) for t in found.tables] == [("set", "short", 60), ("other", "short", 30)]
     low, high = table.rows
     # Items 0, 3, .. 57 of 60 are right for the first system; all for the second.
-    assert low.figures["contains"] is not None
-    assert high.figures["contains"] is not None
     assert low.figures["contains"].value == pytest.approx(1 / 3)
     assert high.figures["contains"].value == 1.0
     difference = high.differences["contains"]
-    assert difference is not None
     assert difference.value == pytest.approx(2 / 3)
     assert difference.low > 0.5
     assert low.differences == {}
@@ -146,12 +120,8 @@ def test_tables_of_two_systems(runs: list[Path]) -> None:
     # Citations: nobody cites in the first file; in the second the first passage is gold, and the first system has none.
     assert table.rows[1].figures["citation_precision"] is None
     assert cited.rows[0].figures["citation_precision"] is None
-    assert cited.rows[1].figures["citation_precision"] is not None
     assert cited.rows[1].figures["citation_precision"].value == 1.0
-    assert averaged is not None
-    assert averaged.rows[0].figures["score"] is not None
     assert averaged.rows[0].figures["score"].value == pytest.approx(1 / 3)
-    assert averaged.rows[1].figures["citation_precision"] is not None
     assert averaged.rows[0].figures["citation_precision"] is None
 
 
@@ -159,8 +129,6 @@ def test_a_headline_that_counts_is_not_averaged_with_shares(tmp_path: Path) -> N
     counted = replace(WITH_PASSAGES, name="texts", task=BIOGRAPHY)
     run(job(tmp_path / "run"), [FILE, counted], lambda: Slow(reply, 0.0))
     averaged = compare(read_runs([tmp_path / "run"])).average
-    assert averaged is not None
-    assert averaged.rows[0].figures["score"] is not None
     assert averaged.rows[0].figures["score"].value == pytest.approx(1 / 3)
     assert averaged.notes == ("score is the mean of contains of set",)
 
@@ -184,19 +152,6 @@ def test_every_rendering_holds_every_system_and_no_nan(runs: list[Path]) -> None
     for rendering in (text, csv_text(found), shown):
         assert "nan" not in rendering.replace("finetuned", "").lower()
         assert "None" not in rendering
-
-
-@pytest.mark.parametrize(("width", "columns"), [(80, 0), (120, 2), (190, 3)])
-def test_a_terminal_gets_the_columns_it_has_room_for_and_whole_intervals(
-    runs: list[Path], width: int, columns: int
-) -> None:
-    console = Console(width=width, record=True, file=io.StringIO())
-    console.print(Terminal(compare(read_runs(runs), against="finetuned")))
-    shown = console.export_text()
-    assert max(map(len, shown.splitlines())) <= width
-    assert "[100.0, 100.0]" in shown
-    assert "finetuned" in shown
-    assert sum(name in shown for name in ("recall", "s/item", "searches")) == columns
 
 
 def test_runs_that_cannot_be_compared(runs: list[Path], tmp_path: Path) -> None:
@@ -239,14 +194,6 @@ def test_a_damaged_figure_is_named_and_never_a_number(runs: list[Path], figure: 
     path = runs[0] / "set.jsonl"
     path.write_text(re.sub(r'"contains": ?\[[^]]*\]', f'"contains": {figure}', path.read_text(), count=1))
     with pytest.raises(UserError, match=r"set\.jsonl: contains of item 'q0' is no figure"):
-        read_run(runs[0])
-
-
-def test_records_that_nothing_is_scored_by_are_no_run_to_compare(runs: list[Path]) -> None:
-    """Such as the verdicts that `selfrag interpret agree` writes."""
-    path = runs[0] / "manifest.json"
-    path.write_text(re.sub(r'"metrics": \[[^]]*\]', '"metrics": []', path.read_text()))
-    with pytest.raises(UserError, match="nothing is scored by"):
         read_run(runs[0])
 
 

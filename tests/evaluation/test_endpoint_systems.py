@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "intrinsics"))
-
 from chat_server import ChatServer, said
 
 from retrieval.passage import Passage
@@ -64,27 +60,13 @@ def file(tmp_path: Path) -> Path:
 def test_a_run_over_an_endpoint(file, tmp_path, capsys):
     def answer(body):
         asked = body["messages"][-1]["content"]
-        return (
-            (400, {"error": {"message": "no"}})
-            if "Where is 1?" in asked
-            else said("In Ulm." if "[1]" in asked else "Rome")
-        )
+        if "Where is 1?" in asked:
+            return 400, {"error": {"message": "no"}}
+        return said("In Ulm." if "[1]" in asked else "Rome")
 
     with ChatServer(answer) as server:
-        model = f"gpt@{server.url}/v1"
-        command = [
-            "eval",
-            "run",
-            str(file),
-            "--model",
-            model,
-            "--system",
-            "base",
-            "--system",
-            "rag-1",
-            "-o",
-            str(tmp_path),
-        ]
+        systems = ["--system", "base", "--system", "rag-1"]
+        command = ["eval", "run", str(file), "--model", f"gpt@{server.url}/v1", *systems, "-o", str(tmp_path)]
         assert main(command) == 0
         asked = len(server.bodies)
         assert main(command) == 0  # all is recorded

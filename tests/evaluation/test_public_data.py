@@ -15,7 +15,7 @@ import pytest
 
 from selfrag.cli.main import main
 from selfrag.evaluation import public_data
-from selfrag.evaluation.public_data import SETS, Original, make
+from selfrag.evaluation.public_data import ROWS, Original, make, public_sets
 from selfrag.evaluation.task_files import read_task
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "eval" / "dev"
@@ -41,47 +41,36 @@ NQ = {"question": "who", "answers": ["Ann"], "ctxs": [{"title": "A", "text": "It
 
 
 def rows(name, raws, selection=""):
-    return list(SETS[name].rows(raws, selection.split()))
+    return list(ROWS[name](raws, selection.split()))
 
 
-def test_multiple_choice_is_asked_as_measured():
-    (row,) = rows("arc_c", [ARC])
+def test_rows_are_made_as_measured():
+    (choice,) = rows("arc_c", [ARC])
     head = "Given three answer candidates, A, B and C, choose the best answer choice.\n\n## Input:\n\n"
-    assert row["instruction"] == head + "How will it roll?\nA: slower\nB: faster\nC: as fast"
-    assert (row["label"], row["answers"], row["options"]) == ("B", ["B", "faster"], ["slower", "faster", "as fast"])
-
-
-def test_options_are_shuffled_as_measured_and_questions_left_out():
-    (row,) = rows("truthfulqa_mc", [TRUTH, TRUTH], "- cab")
-    assert (row["id"], row["options"], row["label"]) == ("truthfulqa-1", ["Maybe.", "No.", "Yes."], "B")
-    assert row["mc2"] == TRUTH["mc2_targets"]
-
-
-def test_claims_have_their_evidence():
-    (row,) = rows("fever_symmetric", [CLAIM])
-    assert row["label"] == "false"
-    assert row["instruction"].endswith("## Input:\n\nIt is French .")
-    assert row["passages"] == [{"id": "feversym-7-e", "title": "", "text": "It is a French film ."}]
-
-
-def test_long_answers_come_in_the_selected_order():
-    nothing, long = rows("clapnq_dev", [LONG, NOTHING], "4 -3")
+    assert choice["instruction"] == head + "How will it roll?\nA: slower\nB: faster\nC: as fast"
+    assert (choice["label"], choice["answers"]) == ("B", ["B", "faster"])
+    assert choice["options"] == ["slower", "faster", "as fast"]
+    (truth,) = rows("truthfulqa_mc", [TRUTH, TRUTH], "- cab")  # one is left out, the options of one are shuffled
+    assert (truth["id"], truth["options"], truth["label"]) == ("truthfulqa-1", ["Maybe.", "No.", "Yes."], "B")
+    assert truth["mc2"] == TRUTH["mc2_targets"]
+    (claim,) = rows("fever_symmetric", [CLAIM])
+    assert claim["label"] == "false"
+    assert claim["instruction"].endswith("## Input:\n\nIt is French .")
+    assert claim["passages"] == [{"id": "feversym-7-e", "title": "", "text": "It is a French film ."}]
+    nothing, long = rows("clapnq_dev", [LONG, NOTHING], "4 -3")  # in the selected order
     assert (nothing["label"], nothing["answers"], nothing["gold_passage_ids"]) == ("unanswerable", [], [])
     assert (long["label"], long["answers"]) == ("answerable", ["Because it is."])
     assert long["support"] == [{"passage_id": "clapnq-p-3", "sentences": ["Because ."]}]
+    (gold,) = rows("nq_gold", [{}, NQ], "1")
+    assert (gold["id"], gold["answers"], gold["gold_passage_ids"]) == ("nq-1", ["Ann"], ["nq-1-gold"])
 
 
-def test_the_gold_passage_is_the_only_one():
-    (row,) = rows("nq_gold", [{}, NQ], "1")
-    assert (row["id"], row["answers"], row["gold_passage_ids"]) == ("nq-1", ["Ann"], ["nq-1-gold"])
-
-
-@pytest.mark.parametrize("name", sorted(set(SETS) - {"nq_gold"}))
+@pytest.mark.parametrize("name", sorted(set(ROWS) - {"nq_gold"}))
 def test_what_is_made_is_what_was_measured(name):
     file = SHARED / f"{name}.jsonl"
     if not file.exists():
         pytest.skip("the given data are absent")
-    assert hashlib.sha256(file.read_bytes()).hexdigest() == SETS[name].sha256
+    assert hashlib.sha256(file.read_bytes()).hexdigest() == public_sets()[name].sha256
 
 
 @pytest.fixture
@@ -90,9 +79,9 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     content = gzip.compress(json.dumps(NQ).encode(), mtime=0)
     original = Original("owner/name", "abc", "qa/nq.jsonl.gz", hashlib.sha256(content).hexdigest())
     made = "".join(map(public_data.json_line, rows("nq_gold", [NQ], "0")))
-    one = replace(SETS["nq_gold"], originals=(original,), sha256=hashlib.sha256(made.encode()).hexdigest())
-    monkeypatch.setattr(public_data, "SETS", {"nq_gold": one})
-    monkeypatch.setattr(public_data, "_selections", lambda: {"nq_gold": "0"})
+    checksum = hashlib.sha256(made.encode()).hexdigest()
+    one = replace(public_sets()["nq_gold"], originals=(original,), sha256=checksum, selection="0")
+    monkeypatch.setattr(public_data, "public_sets", lambda: {"nq_gold": one})
     monkeypatch.setenv("SELFRAG_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "originals"
     folder.mkdir()

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from table5 import CHOOSE, CITE, CLAIM
 
 from list_questions.rows import make_list_questions
-from list_questions.statements import RELATIONS
 from retrieval.errors import UserError
 from selfrag.cli.main import main
 from selfrag.decoding.driver import drive
@@ -55,12 +54,7 @@ ASQA = {
     "sample_id": "-633",
     "question": "Who has the record?",
     "qa_pairs": [
-        {
-            "context": "No context provided",
-            "question": "Most wins?",
-            "short_answers": ["Ann", "Ann Roe"],
-            "wikipage": None,
-        },
+        {"context": "x", "question": "Most wins?", "short_answers": ["Ann", "Ann Roe"], "wikipage": None},
         {"context": "x", "question": "Most goals?", "short_answers": ["Bob"], "wikipage": "Goals"},
     ],
     "annotations": [{"knowledge": [], "long_answer": "Ann and Bob."}, {"knowledge": [], "long_answer": "Bob."}],
@@ -113,31 +107,32 @@ def test_every_preset_reads_its_file_and_knows_its_metrics(tmp_path: Path) -> No
             assert set(what.published) <= {*what.metrics, *what.judged}
 
 
-def test_open_questions(tmp_path: Path) -> None:
-    item = one(tmp_path, "popqa")
-    assert (item.id, item.answers) == ("4222362", ("painter", "artist"))
-    assert item.instruction == item.query == "What is Ann Roe's occupation?"
-    assert [(p.id, p.title) for p in item.passages] == [("7", "Ann"), ("p2", "Web")]
-    (item,) = read(lines(tmp_path, POPQA | {"possible_answers": "['painter']"}), "popqa")
-    assert item.answers == ("painter",)
-    assert one(tmp_path, "triviaqa").id == "row-1"
+READ: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("popqa", POPQA, {"id": "4222362", "answers": ("painter", "artist"), "query": "What is Ann Roe's occupation?"}),
+    ("popqa", POPQA | {"possible_answers": "['painter']"}, {"answers": ("painter",)}),
+    ("triviaqa", TRIVIA, {"id": "row-1", "answers": ("Ann Roe", "A. Roe")}),
+    ("pubhealth", HEALTH, {"label": "false", "options": ("true", "false")}),
+    ("arc-challenge", ARC, {"label": "B", "options": ("Ice", "The sun", "Snow")}),
+    ("biographies", BIO, {"topic": "Ann Roe", "query": "Ann Roe", "references": ()}),
+    ("asqa", ASQA, {"answer_sets": (("Ann", "Ann Roe"), ("Bob",)), "references": ("Ann and Bob.", "Bob.")}),
+    ("qampari", QAMPARI_ALCE, {"answer_sets": (("Jaws",), ("Duel", "The Duel"))}),
+    ("qampari", QAMPARI, {"id": QAMPARI["qid"], "answer_sets": (("Jaws", "jaws"),), "query": "Which films?"}),
+]
 
 
-def test_claims(tmp_path: Path) -> None:
-    item = one(tmp_path, "pubhealth")
-    assert (item.label, item.options) == ("false", ("true", "false"))
-    lead = "Is the following statement correct or not? Say true if it's correct; otherwise say false."
-    assert item.instruction == f"{lead}\n\n## Input:\n\nTea cures all."
-    assert one(tmp_path, "pubhealth", "official").instruction == item.instruction
+@pytest.mark.parametrize(("name", "row", "wanted"), READ)
+def test_a_row_of_a_public_file_is_an_item(
+    tmp_path: Path, name: str, row: dict[str, Any], wanted: dict[str, Any]
+) -> None:
+    (item,) = read(lines(tmp_path, row), name, searched=True)
+    assert {key: getattr(item, key) for key in wanted} == wanted
 
 
-def test_choices_that_are_numbered_become_letters(tmp_path: Path) -> None:
-    item = one(tmp_path, "arc-challenge")
-    lead = "Given four answer candidates, A, B, C and D, choose the best answer choice."
-    asked = "What is hot?\nA: Ice\nB: The sun\nC: Snow"
-    assert (item.label, item.options) == ("B", ("Ice", "The sun", "Snow"))
-    assert item.instruction == f"{lead}\n\n## Input:\n\n{asked}"
-    assert one(tmp_path, "arc-challenge", "official").instruction == f"{lead}\n\n### Input:\n{asked}\nD: "
+def test_passages_have_ids_and_a_protocol_keeps_the_first(tmp_path: Path) -> None:
+    assert [(p.id, p.title) for p in one(tmp_path, "popqa").passages] == [("7", "Ann"), ("p2", "Web")]
+    assert [p.id for p in one(tmp_path, "asqa").passages] == ["9", "9#2", "9#3", "9#4", "9#5"]
+    many = lines(tmp_path, BIO | {"ctxs": [{"text": str(n)} for n in range(12)]})
+    assert [len(read(many, "biographies", how)[0].passages) for how in ("paper", "official")] == [10, 5]
 
 
 LIST = "Answer the following question with a list of all correct answers, separated by commas."
@@ -175,12 +170,17 @@ PROMPTS = {  # the documents of a baseline with retrieval, and all that a model 
 }
 
 
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    made = tiny.byte_level_tokenizer()
+    made.chat_template = "{% for m in messages %}<user>{{ m['content'] }}<bot>{% endfor %}"
+    return made
+
+
 @pytest.mark.parametrize("mark", [f"{name}/{how}" for name, one in PRESETS.items() for how in one.protocols])
 @pytest.mark.parametrize("system", ["base", "rag", "finetuned"])
-def test_the_whole_prompt_of_a_protocol_byte_for_byte(tmp_path: Path, mark: str, system: str) -> None:
+def test_the_whole_prompt_of_a_protocol_byte_for_byte(tmp_path: Path, tokenizer: Any, mark: str, system: str) -> None:
     """Nothing of ours is said; short tasks are read with one document, ASQA with five (section 4.3)."""
-    tokenizer = tiny.byte_level_tokenizer()
-    tokenizer.chat_template = "{% for m in messages %}<user>{{ m['content'] }}<bot>{% endfor %}"
     task = preset(mark.partition("/")[0]).task(mark.partition("/")[2])
     found = system_of_task(system, tokenizer, task)
     item = one(tmp_path, *mark.split("/"))
@@ -193,36 +193,6 @@ def test_the_whole_prompt_of_a_protocol_byte_for_byte(tmp_path: Path, mark: str,
         "finetuned": f"### Instruction:\n{asked}\n\n### Response:\n",
     }[system]
     assert tokenizer.decode(engine.requests[0].prompt_ids) == want
-
-
-@pytest.mark.parametrize("name", ["pubhealth", "arc-challenge"])
-def test_baselines_write_their_choice_and_it_is_read_off_the_text(name: str) -> None:
-    written, scored = preset(name).task("baseline"), preset(name).task("baseline-scored")
-    assert (written.headline, written.new_tokens, written.as_dict()["written"]) == ("option_match", 50, True)
-    assert (scored.headline, scored.written) == ("accuracy", False)
-
-
-def test_biographies(tmp_path: Path) -> None:
-    item = one(tmp_path, "biographies")
-    assert (item.instruction, item.topic, item.query) == ("Tell me a bio about Ann Roe", "Ann Roe", "Ann Roe")
-    many = lines(tmp_path, BIO | {"ctxs": [{"text": str(n)} for n in range(12)]})
-    assert [len(read(many, "biographies", how)[0].passages) for how in ("paper", "official")] == [10, 5]
-    assert one(tmp_path, "biographies", "official").instruction == "Question: Tell me a bio of Ann Roe."
-
-
-def test_ambiguous_questions_after_alce(tmp_path: Path) -> None:
-    item = one(tmp_path, "asqa")
-    assert item.answer_sets == (("Ann", "Ann Roe"), ("Bob",))
-    assert item.references == ("Ann and Bob.", "Bob.")
-    assert [p.id for p in item.passages] == ["9", "9#2", "9#3", "9#4", "9#5"]
-    assert item.instruction.endswith("including all correct answers.\n\n## Input:\n\nWho has the record?")
-    assert one(tmp_path, "asqa", "official").instruction.endswith("correct answers.## Input:\n\nWho has the record?")
-
-
-def test_lists_of_alce_and_of_qampari_itself(tmp_path: Path) -> None:
-    assert one(tmp_path, "qampari").answer_sets == (("Jaws",), ("Duel", "The Duel"))
-    (item,) = read(lines(tmp_path, QAMPARI), "qampari", searched=True)
-    assert (item.id, item.answer_sets, item.query) == (QAMPARI["qid"], (("Jaws", "jaws"),), "Which films?")
 
 
 def test_one_array_is_read_as_lines_are(tmp_path: Path) -> None:
@@ -242,14 +212,11 @@ def test_one_array_is_read_as_lines_are(tmp_path: Path) -> None:
         ("popqa", {"possible_answers": "[{[]: 1}, ' ']", "question": ""}, "'question' must be text"),
         ("popqa", {"possible_answers": None}, "no 'answers' or 'possible_answers' or 'answer'"),
         ("popqa", {"possible_answers": 3}, "must be a list of texts, not 3"),
-        ("popqa", {"question": " "}, "'question' must be text"),
         ("popqa", {"ctxs": []}, "no passages: 'ctxs' or 'docs' is missing or empty"),
-        ("popqa", {"ctxs": None}, "no passages"),
         ("popqa", {"ctxs": "x"}, "'ctxs' must be a list of passages"),
         ("popqa", {"ctxs": [{"title": "T"}]}, "passage 1 of 'ctxs' needs a 'text'"),
         ("popqa", {"id": True}, "'id' must be text or a whole number"),
         ("pubhealth", {"answers": ["mixture"]}, "'answers' must be true or false"),
-        ("pubhealth", {"answers": ["true", "false"]}, "'answers' must be true or false"),
         ("arc-challenge", {"answerKey": "5"}, "'answerKey' '5' is none of the labels 1, 2, 3"),
         ("arc-challenge", {"choices": {"text": ["a"], "label": ["A", "B"]}}, "of the same length"),
         ("arc-challenge", {"choices": {"text": ["a", "a"], "label": ["1", "2"]}}, "two options are equal"),
@@ -260,7 +227,6 @@ def test_one_array_is_read_as_lines_are(tmp_path: Path) -> None:
         ),
         ("arc-challenge", {"choices": ["a", "b"]}, "'choices' must have 'text' and 'label'"),
         ("asqa", {"qa_pairs": []}, "'qa_pairs' must be a list of at least one"),
-        ("asqa", {"qa_pairs": [{"short_answers": []}]}, "'short_answers' is empty"),
         ("asqa", {"annotations": [{"long_answer": ""}]}, "'long_answer' must be text"),
         ("qampari", {"answers": []}, "'answers' is empty"),
         ("qampari", {"answers": [[]]}, "'answers' is empty"),
@@ -269,16 +235,10 @@ def test_one_array_is_read_as_lines_are(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_row_is_named_by_file_and_line(tmp_path: Path, name: str, change: dict[str, Any], message: str) -> None:
-    second = {key: value for key, value in (ROWS[name] | change).items() if value is not None}
-    for key in ("id", "sample_id"):
-        if key in second and key not in change:
-            second[key] = "other"
+    changed = ROWS[name] | {"id": "b", "sample_id": "b"} | change
+    second = {key: value for key, value in changed.items() if value is not None}
     with pytest.raises(UserError, match=rf"file\.jsonl:2: .*{message}"):
         read(lines(tmp_path, ROWS[name], second), name)
-    array = tmp_path / "array.json"
-    array.write_text(json.dumps([ROWS[name], second], indent=1))
-    with pytest.raises(UserError, match=rf"array\.json: row 2: .*{message}"):
-        read(array, name)
 
 
 def test_a_row_of_another_schema_says_which_it_looks_like(tmp_path: Path) -> None:
@@ -286,11 +246,6 @@ def test_a_row_of_another_schema_says_which_it_looks_like(tmp_path: Path) -> Non
         read(lines(tmp_path, ARC, BIO), "arc-challenge")
     with pytest.raises(UserError, match=r"file\.jsonl:1: no row of ambiguous"):
         read(lines(tmp_path, TRIVIA), "asqa")
-
-
-def test_a_public_file_without_its_task_says_how_to_name_it(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"file\.jsonl:1: unknown kind of row: .* TASK=FILE \(selfrag eval tasks\)"):
-        read_task(lines(tmp_path, ARC))
 
 
 def test_ids_passages_and_samples(tmp_path: Path) -> None:
@@ -305,26 +260,19 @@ def test_ids_passages_and_samples(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("content", "message"),
     [
-        ("x.jsonl", b"", r"x\.jsonl: no rows"),
-        ("x.json", b"[]", r"x\.json: no rows"),
-        ("x.json", b'[\n{"question": "a"},\n', r"x\.json"),
-        ("x.json", b'{\n"rows": []}', r"x\.json: no array of rows"),
-        ("x.json", b"[\n3\n]", r"x\.json: row 1: a row must be an object, not int"),
-        ("x.jsonl", json.dumps(TRIVIA).encode() + b"\n\xff\n", r"x\.jsonl:2: not UTF-8"),
-        ("x.json", b'[\n{"question":\n "\xff"}]', r"x\.json:3: not UTF-8"),
-        ("x.jsonl", b"{]\n", r"x\.jsonl:1: "),
-        ("x.jsonl.gz", gzip.compress(b"{}\n" * 999, mtime=0)[:20], r"x\.jsonl\.gz: cannot be read"),
-        ("x.json.gz", b"[plain]", r"x\.json\.gz: cannot be read"),
+        (b"[]", "x.json: no rows"),
+        (b'{\n"rows": []}', "x.json: no array of rows"),
+        (b"[\n3\n]", "x.json: row 1: a row must be an object, not int"),
+        (b'[\n{"question":\n "\xff"}]', "x.json:3: not UTF-8"),
+        (b"{]\n", "x.json:1: "),
     ],
 )
-def test_files_that_cannot_be_read(tmp_path: Path, name: str, content: bytes, message: str) -> None:
-    (tmp_path / name).write_bytes(content)
+def test_files_that_cannot_be_read(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "x.json").write_bytes(content)
     with pytest.raises(UserError, match=message):
-        read(tmp_path / name, "triviaqa")
-    with pytest.raises(UserError, match=r"nowhere\.jsonl: cannot be read"):
-        read(tmp_path / "nowhere.jsonl", "triviaqa")
+        read(tmp_path / "x.json", "triviaqa")
 
 
 ANYTHING = st.recursive(
@@ -355,22 +303,20 @@ def test_settings_are_the_policy_where_it_differs_from_the_defaults() -> None:
     short = preset("popqa").settings("official")
     assert (short["retrieve_test"], short["undefined"], short["weights"]) == ("log_ratio", "zero", Weights(isuse=1.0))
     assert preset("popqa").settings("baseline") == {}
+    assert [(one.new_tokens, one.segments) for one in map(preset("asqa").task, preset("asqa").protocols)] == [
+        (1024, 7),
+        (1800, 6),
+        (100, 1),
+    ]
+    written, scored = preset("pubhealth").task("baseline"), preset("pubhealth").task("baseline-scored")
+    assert (written.headline, written.new_tokens, written.as_dict()["written"]) == ("option_match", 50, True)
+    assert (scored.headline, scored.written) == ("accuracy", False)
+    assert preset("arc-challenge").with_passages(3).settings()["passages"] == 3
     for what in PRESETS.values():
         for name, how in what.protocols.items():
             if how.decoding is not None:
                 rebuilt = Decoding(**what.settings(name), max_segments=how.decoding.max_segments)
                 assert rebuilt == how.decoding, (what.name, name)
-
-
-def test_budgets() -> None:
-    asqa = preset("asqa")
-    assert [(asqa.task(p).new_tokens, asqa.task(p).segments) for p in asqa.protocols] == [
-        (1024, 7),
-        (1800, 6),
-        (100, 1),
-    ]
-    assert preset("popqa").task().new_tokens == 100
-    assert preset("arc-challenge").with_passages(3).settings()["passages"] == 3
 
 
 def test_what_a_command_line_names(tmp_path: Path) -> None:
@@ -386,15 +332,6 @@ def test_what_a_command_line_names(tmp_path: Path) -> None:
         Given.parse("popqa/mine=f.jsonl")
     with pytest.raises(UserError, match="two files are called popqa"):
         read_tasks([Given.parse("popqa=a.jsonl"), Given.parse("popqa/official=b.jsonl")])
-
-
-def test_a_gzipped_file_that_is_damaged_inside(tmp_path: Path) -> None:
-    path = lines(tmp_path, *[POPQA | {"id": i} for i in range(200)], name="d.jsonl.gz")
-    whole = bytearray(path.read_bytes())
-    whole[len(whole) // 2 : len(whole) // 2 + 8] = b"\xff" * 8
-    path.write_bytes(bytes(whole))
-    with pytest.raises(UserError, match=r"d\.jsonl\.gz"):
-        read(path, "popqa")
 
 
 def test_tasks_are_described(capsys: pytest.CaptureFixture[str]) -> None:
@@ -415,14 +352,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "tasks.md").read_text(en
 
 def test_the_table_is_that_of_the_presets() -> None:
     found = re.search(r"<!-- tasks -->\n(.*?)<!-- /tasks -->", PAGE, flags=re.S)
-    assert found is not None
     assert found[1] == compact(COLUMNS, rows())
-
-
-def test_protocols_and_relations_are_on_the_page() -> None:
-    protocols = {name for one in PRESETS.values() for name in one.protocols}
-    assert all(f"- `{name}`" in PAGE for name in protocols)
-    assert f"{len(RELATIONS)} relations" in PAGE
 
 
 @pytest.mark.slow

@@ -35,11 +35,6 @@ def test_the_temperature_makes_confidence_the_share_that_is_right():
     assert scaling(sure(1, 0)[0].judgment).probability("Relevant") == pytest.approx(0.8, abs=0.02)
 
 
-def test_biases_can_turn_a_judgment_around():
-    scaling = fit(sure(40, 60, p=0.7), biased=True)
-    assert scaling(sure(1, 0, p=0.7)[0].judgment).probability("Relevant") == pytest.approx(0.4, abs=0.02)
-
-
 def test_figures_are_of_rows_that_were_not_fitted():
     found = calibrate(sure(80, 20))[Role.RELEVANCE]
     before, after = found.error

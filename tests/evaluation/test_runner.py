@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from answering_server import AnsweringServer
-from scripted_run import BROKEN, FILE, ITEMS, Slow, job, reply, start
+from scripted_run import FILE, ITEMS, Slow, job, reply, start
 from tqdm import tqdm
 from written import PROMPTING, scripted
 
@@ -24,7 +23,6 @@ from retrieval.atomic import locked_directory
 from retrieval.errors import UserError
 from selfrag.decoding.policy import Decoding
 from selfrag.decoding.requests import Failed, Generate
-from selfrag.engines.http import HTTPConfig, HTTPEngine
 from selfrag.engines.scripted import Reply
 from selfrag.errors import EngineError
 from selfrag.evaluation.baselines import FineTuned
@@ -75,8 +73,7 @@ def test_a_run_records_every_item_in_order_and_counts_what_failed(tmp_path: Path
     assert records[3]["scores"]["contains"] == [1.0, 1.0]
     assert records[4]["scores"]["contains"] == [0.0, 1.0]
     assert {"items": len(ITEMS), "failed": 1}.items() <= results["set"].items()
-    said = failures(tmp_path, results)
-    assert said is not None
+    said = failures(tmp_path, results) or ""
     assert said.startswith(f"1 failed, such as {ITEMS[5].id} of set: ")
     assert "no memory" in said
     assert failures(tmp_path, {"set": {"failed": 0}}) is None
@@ -163,15 +160,14 @@ def test_a_dying_engine_stops_the_run_and_loses_nothing(tmp_path: Path) -> None:
 def test_another_run_in_the_folder_is_named(tmp_path: Path) -> None:
     start(tmp_path)
     first = job(tmp_path)
-    with pytest.raises(UserError, match="holds a run with another system"):
-        run(replace(first, system=FineTuned(PROMPTING, 1)), [], no_engine)
-    with pytest.raises(UserError, match="holds a run with another model"):
-        run(replace(first, identity={"name": "finetuned", "model": {}}), [], no_engine)
-    with pytest.raises(UserError, match="set holds a run with another limit, seed"):
-        start(tmp_path, settings={"limit": 5, "seed": 0})
-    other = replace(FILE, sha256="1" * 64)
-    with pytest.raises(UserError, match="set holds a run with another sha256"):
-        run(first, [other], no_engine)
+    for other, file, what in (
+        (replace(first, system=FineTuned(PROMPTING, 1)), FILE, "system"),
+        (replace(first, identity={"name": "finetuned", "model": {}}), FILE, "model"),
+        (replace(first, settings={"limit": 5, "seed": 0}), FILE, "limit, seed"),
+        (first, replace(FILE, sha256="1" * 64), "sha256"),
+    ):
+        with pytest.raises(UserError, match=f"holds a run with another {what}"):
+            run(other, [file], no_engine)
 
 
 def test_a_damaged_line_is_named_and_a_torn_one_is_cut(tmp_path: Path) -> None:
@@ -214,39 +210,14 @@ def test_the_record_of_an_answer_that_was_cut_off_says_so() -> None:
     assert "partial" not in record_of(item, long, replace(finished, partial=None))
 
 
-def test_whole_traces_are_kept_on_request(tmp_path: Path) -> None:
-    start(tmp_path, traces=True)
-    record = read_records(tmp_path / "set.jsonl")[0]
-    assert record["trace"]["question"] == "Question 0"
-    assert record["trace"]["nodes"][0]["text"] == "Paris"
-
-
-OTHER = replace(FILE, name="other", items=ITEMS[:7])
-
-
-def two(folder: Path) -> list[Any]:
-    first = replace(job(folder / "a"), identity={"name": "a"})
-    second = replace(job(folder / "b"), identity={"name": "b"}, system=FineTuned(PROMPTING, 1))
-    return [first, second]
-
-
 def test_all_systems_and_files_are_run_and_kept_apart(tmp_path: Path) -> None:
-    results = run_all(two(tmp_path), [FILE, OTHER], answer_here(lambda: Slow(reply, 0.0)))
+    other = replace(FILE, name="other", items=ITEMS[:7])
+    jobs = [replace(job(tmp_path / name), identity={"name": name}) for name in ("a", "b")]
+    results = run_all(jobs, [FILE, other], answer_here(lambda: Slow(reply, 0.0)))
     assert [list(found) for found in results] == [["set", "other"]] * 2
-    assert [found["other"]["items"] for found in results] == [7, 7]
-    for name in ("a", "b"):
+    for name, found in zip("ab", results, strict=True):
+        assert found["other"]["items"] == 7
         assert [one["id"] for one in read_records(tmp_path / name / "other.jsonl")] == [i.id for i in ITEMS[:7]]
-
-
-def test_another_configuration_stops_before_anything_is_answered(tmp_path: Path) -> None:
-    start(tmp_path / "b")
-
-    def never() -> Any:
-        raise AssertionError("nothing may be answered")
-
-    with pytest.raises(UserError, match="holds a run with another"):
-        run_all(two(tmp_path), [FILE], answer_here(never))
-    assert not (tmp_path / "a" / "set.log.jsonl").exists()
 
 
 def test_a_folder_that_is_being_written_is_refused(tmp_path: Path) -> None:
@@ -255,22 +226,17 @@ def test_a_folder_that_is_being_written_is_refused(tmp_path: Path) -> None:
     assert start(tmp_path / "r")["set"]["items"] == len(ITEMS)
 
 
-def test_lone_surrogates_in_what_others_wrote_are_kept(tmp_path: Path) -> None:
+def test_records_stay_on_disk_with_whatever_others_wrote(tmp_path: Path) -> None:
     records = RecordFile(tmp_path, "set")
-    records.append({"id": "a\ud800", "scores": {}, "text": "x\udfff", "error": None}, Spent(1.0))
-    assert RecordFile(tmp_path, "set").done == {"a\ud800"}
-    assert records.finish(["a\ud800"])["items"] == 1
-    assert read_records(tmp_path / "set.jsonl")[0]["text"] == "x\udfff"
-
-
-def test_records_stay_on_disk(tmp_path: Path) -> None:
-    records = RecordFile(tmp_path, "set")
-    for number in range(3):
-        records.append({"id": str(number), "scores": {}, "error": None, "trace": "t" * 10_000}, Spent(0.5, 2))
+    for name in ("0", "1", "a\ud800"):
+        fields = {"scores": {}, "error": None, "text": "x\udfff", "trace": "t" * 10_000}
+        records.append({"id": name, **fields}, Spent(0.5, 2))
     assert all("t" * 100 not in repr(value) for value in vars(records).values())
-    assert records.finish(["2", "0", "1"]) == {"items": 3, "failed": 0, "seconds": 1.5, "cached_tokens": 6}
-    assert [one["id"] for one in read_records(tmp_path / "set.jsonl")] == ["2", "0", "1"]
-    assert run(job(tmp_path), [], lambda: None) == {}  # type: ignore[arg-type,return-value]
+    assert RecordFile(tmp_path, "set").done == {"0", "1", "a\ud800"}
+    counts = {"items": 3, "failed": 0, "seconds": 1.5, "cached_tokens": 6}
+    assert records.finish(["a\ud800", "0", "1"]) == counts
+    found = read_records(tmp_path / "set.jsonl")
+    assert [(one["id"], one["text"]) for one in found] == [(name, "x\udfff") for name in ("a\ud800", "0", "1")]
 
 
 def test_the_eta_goes_by_what_this_run_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,41 +250,3 @@ def test_the_eta_goes_by_what_this_run_does(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(shown, "isatty", lambda: True)
     run(job(tmp_path / "a"), [FILE], lambda: Slow(reply, 0.0))
     assert [(one.n, one.initial, one.total) for one in bars] == [(60, 50, 60)]
-
-
-def over_http(folder: Path, server: AnsweringServer) -> dict[str, int]:
-    config = HTTPConfig(server.url, vocab_size=2_000_000, max_concurrency=4, retries=1, backoff=0.01)
-    engine = HTTPEngine.load(config)
-    try:
-        return run(job(folder), [FILE], lambda: engine)["set"]
-    finally:
-        engine.close()
-
-
-def outcomes(folder: Path) -> list[tuple[str, str | None, bool]]:
-    records = read_records(folder / "set.jsonl")
-    return [(record["id"], record.get("text"), record["error"] is None) for record in records]
-
-
-def test_an_endpoint_that_dies_midway_costs_nothing_but_time(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    server = AnsweringServer(most=25)
-    with pytest.raises(EngineError) as caught:
-        over_http(folder, server)
-    server.stop()
-    assert str(server.port) in str(caught.value)
-    assert "\n" not in str(caught.value)
-    kept = [json.loads(line)["record"]["id"] for line in (folder / "set.log.jsonl").read_bytes().splitlines()]
-    assert 15 <= len(set(kept)) == len(kept) <= 25
-    assert not (folder / "set.jsonl").exists()
-
-    again = AnsweringServer(most=1000)
-    found = over_http(folder, again)
-    again.stop()
-    assert 1000 - again.left <= len(ITEMS) - len(kept) + 3  # what was answered before is not asked again
-    assert (found["items"], found["failed"]) == (len(ITEMS), 1)
-    start(tmp_path / "whole")
-    assert outcomes(folder) == outcomes(tmp_path / "whole")
-    (broken,) = (record for record in read_records(folder / "set.jsonl") if record["error"])
-    assert ITEMS[int(broken["id"][1:])].instruction == BROKEN
-    assert "500" in broken["error"]

@@ -116,10 +116,9 @@ class TrueEntailment(_Checkpoint):
 
     dtype: str  # of the weights
     batch_tokens: int = 8192  # most tokens of a batch
-    max_tokens: int | None = None  # longer inputs lose the end of the premise; None for no limit, as in ALCE
 
     @classmethod
-    def load(cls, source: str = ALCE_JUDGE, **settings: Any) -> TrueEntailment:
+    def load(cls, source: str = ALCE_JUDGE) -> TrueEntailment:
         """A checkpoint, loaded at the first verdict: in bfloat16 over the GPUs there are, in float32 on a CPU.
 
         Several GPUs need `accelerate`.
@@ -134,7 +133,7 @@ class TrueEntailment(_Checkpoint):
         if not getattr(config, "is_encoder_decoder", False):
             raise UserError(f"{source} is no {_SEQ2SEQ}: it is a {config.model_type}")
         dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
-        return cls(path, load_tokenizer(path), source, model_files(path), str(dtype), **settings)
+        return cls(path, load_tokenizer(path), source, model_files(path), str(dtype))
 
     @cached_property
     def model(self) -> Any:
@@ -146,26 +145,18 @@ class TrueEntailment(_Checkpoint):
             return pretrained.load("AutoModelForSeq2SeqLM", self.path, dtype=dtype, **placed).eval()
 
     def identity(self) -> Mapping[str, Any]:
-        """Kind, checkpoint and limits."""
-        limits = {"dtype": self.dtype, "max_tokens": self.max_tokens}
-        return {"kind": "true", "model": self.source, "files": dict(self.files), **limits}
+        """Kind and checkpoint."""
+        return {"kind": "true", "model": self.source, "files": dict(self.files), "dtype": self.dtype}
 
     def entails(self, pairs: Sequence[Pair]) -> Verdicts:
-        """1 is entailment and 0 is none; None where the model wrote something else."""
-        encoded = [self._ids(premise, hypothesis) for premise, hypothesis in pairs]
+        """1 is entailment and 0 is none; None where the model wrote something else. No input is cut, as in ALCE."""
+        texts = [f"premise: {premise} hypothesis: {hypothesis}" for premise, hypothesis in pairs]
+        encoded = [list(self.tokenizer(text)["input_ids"]) for text in texts]
         verdicts: Verdicts = [None] * len(pairs)
         for batch in batches([len(ids) for ids in encoded], self.batch_tokens):
             for position, said in zip(batch, self._written([encoded[at] for at in batch]), strict=True):
                 verdicts[position] = {"1": True, "0": False}.get(said.strip())
         return verdicts
-
-    def _ids(self, premise: str, hypothesis: str) -> list[int]:
-        ids = list(self.tokenizer(f"premise: {premise} hypothesis: {hypothesis}")["input_ids"])
-        if self.max_tokens is None or len(ids) <= self.max_tokens:
-            return ids
-        tail = list(self.tokenizer(f" hypothesis: {hypothesis}")["input_ids"])
-        head = list(self.tokenizer(f"premise: {premise}", add_special_tokens=False)["input_ids"])
-        return [*head[: max(0, self.max_tokens - len(tail))], *tail]
 
     def _written(self, rows: Sequence[Sequence[int]]) -> list[str]:
         torch = require("torch", extra="cpu")
@@ -182,32 +173,25 @@ class ClassifierEntailment(_Checkpoint):
 
     label: int  # position of the label for entailment; of a model with one output, that output's
     label_name: str  # what the model calls it
-    threshold: float | None = None  # least probability of it; None asks for the most probable label (one output: 0.5)
     max_tokens: int = 512  # longer premises lose their end
     batch_tokens: int = 8192  # most tokens of a batch
 
     @classmethod
-    def load(
-        cls, source: str, *, label: str | None = None, threshold: float | None = None, **settings: Any
-    ) -> ClassifierEntailment:
+    def load(cls, source: str) -> ClassifierEntailment:
         """A checkpoint, its weights loaded at the first verdict, onto the GPU if there is one.
-
-        `label` is the name of the label for entailment, which is found if it is not given.
 
         Raises:
             UserError: no such checkpoint, none of a classifier, or no label that says entailment.
         """
-        if threshold is not None and not 0 < threshold < 1:
-            raise UserError(f"threshold={threshold:g}; give a probability between 0 and 1")
         path = resolve_model(source)
         require("torch", extra="cpu")
         with _loading(source, _CLASSIFIER):
             config = pretrained.load("AutoConfig", path)
         tokenizer, names = load_tokenizer(path), dict(config.id2label)
-        position = _label(names, label, source)
+        position = _label(names, source)
         limit = min(tokenizer.model_max_length, getattr(config, "max_position_embeddings", None) or _UNLIMITED)
-        limits = {"max_tokens": int(limit) if limit < _UNLIMITED else 512, **settings}
-        return cls(path, tokenizer, source, model_files(path), position, str(names[position]), threshold, **limits)
+        longest = int(limit) if limit < _UNLIMITED else 512
+        return cls(path, tokenizer, source, model_files(path), position, str(names[position]), longest)
 
     @cached_property
     def model(self) -> Any:
@@ -219,12 +203,12 @@ class ClassifierEntailment(_Checkpoint):
         return model.eval().to(device)
 
     def identity(self) -> Mapping[str, Any]:
-        """Kind, checkpoint, label and limits."""
+        """Kind, checkpoint, label and limit."""
         known = {"kind": "nli", "model": self.source, "files": dict(self.files), "label": self.label_name}
-        return {**known, "threshold": self.threshold, "max_tokens": self.max_tokens}
+        return {**known, "max_tokens": self.max_tokens}
 
     def entails(self, pairs: Sequence[Pair]) -> Verdicts:
-        """Whether the label for entailment is the most probable one, or reaches the threshold."""
+        """Whether the label for entailment is the most probable one; of a model with one output, reaches 0.5."""
         return [self._decided(row) for row in self.probabilities(pairs)]
 
     def probabilities(self, pairs: Sequence[Pair]) -> list[list[float]]:
@@ -250,21 +234,17 @@ class ClassifierEntailment(_Checkpoint):
     def _decided(self, row: Sequence[float]) -> bool | None:
         if any(value != value for value in row):
             return None
-        if self.threshold is not None or len(row) == 1:
-            return row[self.label] >= (0.5 if self.threshold is None else self.threshold)
+        if len(row) == 1:
+            return row[0] >= 0.5
         return max(range(len(row)), key=row.__getitem__) == self.label
 
 
-def _label(names: Mapping[int, str], wanted: str | None, source: str) -> int:
-    if wanted is None and len(names) == 1:
-        return 0
-    known = ", ".join(str(name) for name in names.values())
-    entailing = _ENTAILING if wanted is None else {wanted.casefold()}
-    found = [at for at, name in names.items() if str(name).casefold() in entailing]
-    if wanted is not None and not found:
-        raise UserError(f"{source} has no label {wanted!r}; it has {known}")
-    if wanted is None and len(found) != 1:
-        raise UserError(f"which label of {source} means entailment? It has {known}; give label=")
+def _label(names: Mapping[int, str], source: str) -> int:
+    """Position of the label for entailment, or of the only output."""
+    found = list(names) if len(names) == 1 else [at for at, one in names.items() if str(one).casefold() in _ENTAILING]
+    if len(found) != 1:
+        known = ", ".join(map(str, names.values()))
+        raise UserError(f"which label of {source} means entailment? It has {known}; name one entailment in id2label")
     return int(found[0])
 
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from retrieval.passage import Retriever
 from retrieval.reading import read_json
-from retrieval.splitting import SentenceFinder, sentences
+from retrieval.splitting import sentences
 from selfrag.errors import UserError
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.metrics.citations import premise
@@ -64,12 +64,12 @@ class Facts:
         return not self.failed and all(fact.supported is not None for fact in self.facts)
 
 
-def penalty(facts: int, gamma: int = GAMMA) -> float:
-    """Factor for an answer of so many facts, at least one; `gamma` 0 turns it off."""
-    return 1.0 if facts > gamma else math.exp(1 - gamma / facts)
+def penalty(facts: int) -> float:
+    """Factor for an answer of so many facts, at least one."""
+    return 1.0 if facts > GAMMA else math.exp(1 - GAMMA / facts)
 
 
-def parts(found: Facts | None, gamma: int = GAMMA) -> Mapping[str, Part | None]:
+def parts(found: Facts | None) -> Mapping[str, Part | None]:
     """What an answer adds to each figure of `NAMES`.
 
     An abstention, or a failed item (None), counts in `responds` only, and an answer with a missing verdict nowhere.
@@ -80,7 +80,7 @@ def parts(found: Facts | None, gamma: int = GAMMA) -> Mapping[str, Part | None]:
     if not facts:
         return {**dict.fromkeys(NAMES), "responds": (0.0, 1.0)}
     share = sum(bool(fact.supported) for fact in facts) / len(facts)
-    values = (share * penalty(len(facts), gamma), share, float(len(facts)), 1.0)
+    values = (share * penalty(len(facts)), share, float(len(facts)), 1.0)
     return {name: (value, 1.0) for name, value in zip(NAMES, values, strict=True)}
 
 
@@ -105,7 +105,6 @@ class Splitter(Protocol):
 class SentenceSplitter:
     """Every sentence is a fact: no model is needed, and a sentence with one wrong detail is wrong as a whole."""
 
-    find: SentenceFinder = rules
     name: str = "sentences"
 
     def identity(self) -> Mapping[str, Any]:
@@ -114,7 +113,7 @@ class SentenceSplitter:
 
     def split(self, texts: Sequence[str]) -> list[tuple[str, ...] | None]:
         """Sentences of each text."""
-        return [tuple(_sentences(text, self.find)) for text in texts]
+        return [tuple(_sentences(text)) for text in texts]
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,6 @@ class PromptedSplitter:
     executor: Executor
     name: str
     about: Mapping[str, Any]
-    find: SentenceFinder = rules
 
     def identity(self) -> Mapping[str, Any]:
         """Kind, model and prompt."""
@@ -135,7 +133,7 @@ class PromptedSplitter:
 
     def split(self, texts: Sequence[str]) -> list[tuple[str, ...] | None]:
         """Facts of all sentences of each text; None where a request failed or a reply had no list."""
-        lines = [_sentences(text, self.find) for text in texts]
+        lines = [_sentences(text) for text in texts]
         results = iter(self.executor.run([_request(line) for own in lines for line in own]))
         found: list[tuple[str, ...] | None] = []
         for own in lines:
@@ -168,19 +166,13 @@ def _request(sentence: str) -> Request:
     return Request(State((Message("assistant", sentence),)), ChatPrompt((message,)), max_tokens=LONGEST)
 
 
-def _sentences(text: str, find: SentenceFinder) -> list[str]:
+def _sentences(text: str) -> list[str]:
     said = without_marks(text)
-    return [said[start:end] for start, end in sentences(said, find)]
+    return [said[start:end] for start, end in sentences(said, rules)]
 
 
 def check(
-    texts: Sequence[str],
-    topics: Sequence[str],
-    splitter: Splitter,
-    retriever: Retriever,
-    judge: Entailment,
-    *,
-    passages: int = PASSAGES,
+    texts: Sequence[str], topics: Sequence[str], splitter: Splitter, retriever: Retriever, judge: Entailment
 ) -> list[Facts]:
     """Find the facts of each text and decide on each of them.
 
@@ -191,7 +183,7 @@ def check(
     split = splitter.split(["" if abstains(text) else text for text in texts])
     queries = [[f"{topic} {fact}" for fact in facts or ()] for topic, facts in zip(topics, split, strict=True)]
     unique = list(dict.fromkeys(query for own in queries for query in own))
-    found = dict(zip(unique, retriever(unique, passages) if unique else (), strict=True))
+    found = dict(zip(unique, retriever(unique, PASSAGES) if unique else (), strict=True))
     claims = [
         [("\n\n".join(map(premise, found[query])), fact) for query, fact in zip(own, facts or (), strict=True)]
         for own, facts in zip(queries, split, strict=True)

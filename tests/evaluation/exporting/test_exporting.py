@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from scripted_run import Slow, job, reply
-from written import PROMPTING
 
 from retrieval.errors import UserError
 from selfrag.cli.main import main
@@ -16,29 +14,18 @@ from selfrag.evaluation.exporting import higher_is_better, read_source, write_in
 from selfrag.evaluation.runner import run
 from selfrag.evaluation.task_files import read_task
 
-assert PROMPTING  # the hand-written trees are importable
-ANSWERS = {3: "Paris", 4: "Paris", 5: "Paris"}  # right, wrong, fails
-
-
-def rows() -> list[dict[str, Any]]:
-    passage = {"id": "p1", "title": "T\ud800", "text": "[31m</script>"}
-    return [
-        {
-            "id": f"q\u2028{number}",
-            "task": "short_qa",
-            "instruction": f"Question {number} \u202e\ud800",
-            "answers": [right, "Lutetia"],
-            "passages": [passage],
-            "gold_passage_ids": ["p1"],
-        }
-        for number, right in ANSWERS.items()
-    ]
+PASSAGE = {"id": "p1", "title": "T\ud800", "text": "[31m</script>"}
+ROWS = [  # right, wrong, fails
+    {"id": f"q\u2028{number}", "task": "short_qa", "instruction": f"Question {number} \u202e\ud800",
+     "answers": ["Paris", "Lutetia"], "passages": [PASSAGE], "gold_passage_ids": ["p1"]}
+    for number in (3, 4, 5)
+]  # fmt: skip
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     data = tmp_path / "a b.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows()))
+    data.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     run(job(tmp_path / "run", settings={"limit": 3, "seed": 0}), [read_task(data)], lambda: Slow(reply, 0.0))
     return tmp_path / "run"
 
@@ -52,7 +39,7 @@ def test_a_log_for_inspect_holds_every_item_and_figure(folder: Path) -> None:
     log = json.loads(path.read_text())
     first = path.read_bytes()
     assert inspected(folder).read_bytes() == first  # the same at every export
-    assert [sample["id"] for sample in log["samples"]] == [row["id"] for row in rows()]
+    assert [sample["id"] for sample in log["samples"]] == [row["id"] for row in ROWS]
     right, wrong, broken = log["samples"]
     assert right["scores"]["contains"] == {"value": 1.0, "answer": "Paris"}
     assert wrong["scores"]["contains"]["value"] == 0.0

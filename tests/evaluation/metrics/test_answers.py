@@ -7,8 +7,6 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
@@ -30,7 +28,7 @@ from selfrag.evaluation.metrics.answers import (
     token_f1,
 )
 from selfrag.evaluation.metrics.citations import ndcg_at, recall_at
-from selfrag.evaluation.metrics.registry import Part, get_metric, harmonic, ratio
+from selfrag.evaluation.metrics.registry import Part, get_metric, ratio
 from selfrag.evaluation.normalisation import abstains, contains_any, first_line, lifted, marks, normalise, without_marks
 
 PASSAGES = tuple(Passage(f"p{i}", text, "T") for i, text in enumerate(["Ann wrote it.", "Bob.", "By Ann, too."], 1))
@@ -60,12 +58,9 @@ def test_defect_29_a_text_in_place_of_a_list_is_refused(metric: Any) -> None:
     for wrong in ("false", []):
         with pytest.raises(UserError, match="must be a list of at least one"):
             metric("true", wrong)
-
-
-@pytest.mark.parametrize("wrong", ["Paris", [], ["Paris"], [[]]])
-def test_wrong_shapes_of_answer_sets_are_refused(wrong: Any) -> None:
-    with pytest.raises(UserError, match="list of lists"):
-        str_em("Paris", wrong)
+    for wrong in ("Paris", [], ["Paris"], [[]]):
+        with pytest.raises(UserError, match="list of lists"):
+            str_em("Paris", wrong)
 
 
 @pytest.mark.parametrize(
@@ -88,11 +83,6 @@ def test_contains_whole_words_only() -> None:
     assert contains_any("Beyonc\u00e9 sang", ["beyonce\u0301"])
     assert not contains_any("a the an", ["The"])  # normalises to nothing
     assert not contains_any("anything", [])
-
-
-@given(st.text(max_size=20), st.text(max_size=20))
-def test_a_text_contains_what_stands_in_it_between_spaces(before: str, after: str) -> None:
-    assert contains_any(f"{before} Paris {after}", ["Paris"])
 
 
 @pytest.mark.parametrize(
@@ -190,11 +180,8 @@ def test_str_em_reads_the_first_line_and_no_citation_marks() -> None:
     assert str_em("New [1] York\nThe Beatles", SETS) == pytest.approx(1 / 3)
     assert answer_recall_words("New York.\nThe Beatles", SETS) == pytest.approx(2 / 3)
     assert str_em("\n\n New York", SETS) == pytest.approx(1 / 3)
-    assert (str_hit("NYC, beatles, caf\u00e9", SETS), str_hit("NYC, beatles", SETS)) == (1.0, 0.0)
-
-
-def test_a_form_of_articles_or_marks_alone_is_never_contained() -> None:
     assert str_em("anything", [["The"], ["?"], [""]]) == answer_recall("anything", [[""]]) == 0.0
+    assert (str_hit("NYC, beatles, caf\u00e9", SETS), str_hit("NYC, beatles", SETS)) == (1.0, 0.0)
 
 
 def test_citation_marks() -> None:
@@ -215,25 +202,10 @@ def test_qampari_by_hand() -> None:
     assert found["list_f1_5"] == pytest.approx(2 * (5 / 6) / (5 / 6 + 1))
     assert list_figures("", gold)["list_f1"] == 0.0
     assert listed("a, the, , x.,") == ("x",)
-
-
-def test_list_metrics_have_a_figure_each() -> None:
     item = Item("q", "which?", True, answer_sets=(("x",), ("y",)))
-    found = {name: part(name, item, "x, z") for name in LISTS}
-    assert found == dict.fromkeys(LISTS, (0.5, 1.0)) | {"list_length": (2.0, 1.0)}
+    figures = {name: part(name, item, "x, z") for name in LISTS}
+    assert figures == dict.fromkeys(LISTS, (0.5, 1.0)) | {"list_length": (2.0, 1.0)}
     assert (part("list_f1_5", item, None), part("list_length", item, None)) == ((0.0, 1.0), None)
-
-
-texts = st.text(alphabet="abcXYZ ,.?[]01\u00e9\n", max_size=30)
-
-
-@given(texts, st.lists(st.lists(texts, min_size=1, max_size=3), min_size=1, max_size=4))
-def test_figures_are_shares_whatever_is_written(text: str, sets: list[list[str]]) -> None:
-    figures = list_figures(text, sets)
-    for value in (answer_recall(text, sets), answer_recall_words(text, sets), str_em(text, sets), figures["list_f1"]):
-        assert 0.0 <= value <= 1.0
-    assert figures["list_recall"] <= figures["list_recall_5"] <= 1.0
-    assert harmonic(0.0, 0.0) == 0.0
 
 
 REFERENCES = ("The cat sat. The dog barked loudly.", "It rained all day in the old town.")
@@ -265,19 +237,11 @@ def test_both_are_those_of_rouge_score() -> None:
         assert rouge_lsum(text, REFERENCES) == pytest.approx(parts)
 
 
-def test_rouge_lsum_reads_no_citations_and_not_the_next_line() -> None:
-    """ALCE evaluates the first line: few-shot models write another question below it."""
-    pytest.importorskip("rouge_score", reason="rouge-score is not installed")
-    assert rouge_lsum("The cat sat [1]. The dog barked [2][3] loudly.", REFERENCES) == 1.0
-    assert rouge_lsum("\nThe cat sat. The dog barked loudly.\n\nQuestion: Why?", REFERENCES) == 1.0
-
-
 def test_defect_30_three_of_four_questions_retrieved_is_three_quarters() -> None:
     read, in_vain = Output("x", read=("p1",), retrieved=True), Output("x", retrieved=True)
     assert ratio([part("retrieval_rate", SHORT, o) for o in (read, read, read, in_vain)]) == 0.75
 
-
-def test_effort_is_a_mean_over_answers_and_leaves_failures_out() -> None:
+    # Effort is a mean over answers and leaves failures out.
     outputs = [Output("x", usage={"prompt_tokens": 10}), Output("x", usage={"prompt_tokens": 30}), None]
     assert ratio([part("prompt_tokens", SHORT, output) for output in outputs]) == 20.0
 

@@ -41,7 +41,7 @@ def test_the_score_by_hand() -> None:
     assert parts(facts(True, True, False, True)) == {
         name: pytest.approx((value, 1.0)) for name, value in zip(NAMES, values, strict=True)
     }
-    assert (penalty(10), penalty(11), penalty(3, gamma=0)) == (1.0, 1.0, 1.0)
+    assert (penalty(10), penalty(11)) == (1.0, 1.0)
     # Abstentions and failed items count as such only, missing verdicts nowhere.
     assert parts(Facts()) == parts(None) == {**dict.fromkeys(NAMES), "responds": (0.0, 1.0)}
     assert parts(facts(True, None)) == parts(Facts(failed="no list")) == dict.fromkeys(NAMES)

@@ -32,13 +32,18 @@ def test_everything_that_it_writes(runs: list[Path], tmp_path: Path, capsys, mon
     assert "reflective" in plots
 
 
-def test_a_directory_of_runs_is_enough_and_narrow_terminals_get_less(runs: list[Path], capsys, monkeypatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    assert main(["eval", "report", str(runs[0].parent), "--only", "short"]) == 0
+@pytest.mark.parametrize(("width", "columns"), [(80, 0), (120, 2), (190, 3)])
+def test_a_directory_of_runs_is_enough_and_a_terminal_gets_what_it_has_room_for(
+    runs: list[Path], capsys, monkeypatch, width: int, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    command = ["eval", "report", str(runs[0].parent), "--only", "short", "--against", "finetuned"]
+    assert main(command) == 0
     shown = capsys.readouterr().out
-    assert "finetuned" in shown
-    assert "searches" not in shown
+    assert max(map(len, shown.splitlines())) <= width
+    assert "[100.0, 100.0]" in shown  # an interval is never broken
     assert "long (" not in shown
+    assert sum(name in shown for name in ("recall", "s/item", "searches")) == columns
 
 
 def test_what_cannot_be_done_is_one_line(runs: list[Path], tmp_path: Path, capsys) -> None:
@@ -84,13 +89,13 @@ def test_a_case_holds_every_system(runs: list[Path]) -> None:
     case = next(case for case in short.cases if case.id == "short_qa-5")
     assert case.question == "Question 5?"
     ours, other = case.outcomes
-    assert (ours.system, ours.text, ours.error, ours.share) == ("reflective", "Paris.", None, 1.0)
-    assert ours.trace is not None
-    assert ours.segments == (("Paris.", "d1"),)
+    assert (ours.system, ours.output.text, ours.error, ours.share) == ("reflective", "Paris.", None, 1.0)
+    assert ours.trace.question == "Question 5?"
+    assert ours.output.segments == (("Paris.", "d1"),)
     assert "no memory left" in str(other.error)
-    assert (other.text, other.share, other.trace) == ("", 0.0, None)
+    assert (other.output.text, other.share, other.trace) == ("", 0.0, None)
     assert [passage.id for passage in case.passages] == ["d1", "d2"]
-    assert long.cases[0].outcomes[0].text == "Paris. It is large."
+    assert long.cases[0].outcomes[0].output.text == "Paris. It is large."
     counted = replace(ours, scores={"words": (40.0, 1.0)})  # a headline that says how much, and not how well
     assert counted.share is None
     assert replace(case, outcomes=(counted,)).kinds == {"all"}
@@ -120,14 +125,12 @@ def test_a_damaged_trace_spoils_only_itself(copied: list[Path]) -> None:
     path = copied[0] / "short.jsonl"
     records = lines(path)
     records[0]["trace"] = {"question": "Q"}
-    records[1] |= {"segments": [1, ["a"], ["text", None]], "read": 3, "usage": [], "text": None}
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    first, second, third = [case.outcomes[0] for case in read_cases(read_runs(copied), 99)[0].cases][:3]
+    first, second = [case.outcomes[0] for case in read_cases(read_runs(copied), 99)[0].cases][:2]
     assert first.trace is None
     assert "no trace in JSON" in str(first.damage)
-    assert (second.text, second.segments, second.read, second.usage) == ("", (("text", None),), (), {})
-    assert third.trace is not None
-    records[2]["id"] = 7
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    with pytest.raises(UserError, match=r"short\.jsonl:3: no record of a run"):
-        read_runs(copied)
+    assert second.trace.question == "Question 1?"
+    for damage, said in (({"read": 3}, "'short_qa-2' is no record of an answer"), ({"id": 7}, "no record of a run")):
+        path.write_text("".join(json.dumps(one) + "\n" for one in (*records[:2], records[2] | damage, *records[3:])))
+        with pytest.raises(UserError, match=rf"short\.jsonl:3: .*{said}"):
+            read_cases(read_runs(copied), 99)

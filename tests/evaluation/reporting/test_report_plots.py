@@ -33,7 +33,9 @@ def table(*names: str, head: str = "contains", shares: tuple[float, ...] = (0.2,
 
 
 def test_the_panels_hold_the_figures() -> None:
-    scores, tokens, rates = draw_tables([table("a", "b", "c")]).axes
+    shown = table("a", "b", "c")
+    assert spoken(shown).startswith("set (short, 9 items): contains of a 20.0 [10.0, 30.0]; b 50.0 [40.0, 60.0]")
+    scores, tokens, rates = draw_tables([shown]).axes
     assert [label.get_text() for label in scores.get_yticklabels()] == ["1  a", "2  b", "3  c"]
     assert scores.get_xlabel() == "contains, % with 95% interval"
     values = [bar.lines[0].get_xdata()[0] for bar in scores.containers]
@@ -55,32 +57,14 @@ def test_a_headline_that_is_a_count_is_no_share() -> None:
     assert "words of a 40.0 [39.9, 40.1]" in spoken(shown)
 
 
-def test_points_that_lie_together_share_a_label() -> None:
+def test_points_that_lie_together_share_a_label_and_an_average_has_no_panel_of_tokens() -> None:
     shown = table("a", "b", "c", "d", shares=(0.2, 0.5, 0.51, 0.1))
-    _, tokens, _ = draw_tables([shown]).axes
-    assert [text.get_text() for text in tokens.texts] == ["1", "2", "3", "4"]
-    together = replace(shown, rows=tuple(replace(row, figures={**row.figures, **RATE}) for row in shown.rows))
-    _, _, rates = draw_tables([together]).axes
+    rows = tuple(replace(row, figures={"contains": row.figures["contains"], **RATE}) for row in shown.rows)
+    drawn = draw(Comparison(None, (shown,), replace(shown, rows=rows)))
+    assert len(drawn.axes) == 6
+    _, rates = draw_tables([replace(shown, rows=rows)]).axes
     assert [text.get_text() for text in rates.texts] == ["1", "2, 3", "4"]
-
-
-def test_a_comparison_has_a_row_of_panels_a_table() -> None:
-    shown = Comparison(None, (table("a"), table("a")), table("a"), 0)
-    assert len(draw(shown).axes) == 9
-
-
-def test_an_average_without_tokens_leaves_no_hole() -> None:
-    rows = tuple(replace(row, figures={"contains": row.figures["contains"], **RATE}) for row in table("a", "b").rows)
-    scores, rates = draw_tables([replace(table("a", "b"), rows=rows)]).axes
-    assert scores.get_xlabel().startswith("contains")
-    assert rates.get_xlabel() == "items with retrieval, %"
     assert rates.get_xlim() == (-8, 112)
-
-
-def test_a_picture_says_in_words_what_it_shows() -> None:
-    assert spoken(table("a", "b")).startswith(
-        "set (short, 9 items): contains of a 20.0 [10.0, 30.0]; b 50.0 [40.0, 60.0]"
-    )
 
 
 def test_nothing_to_draw_is_one_line() -> None:
@@ -100,13 +84,14 @@ def test_names_of_others_are_only_text() -> None:
     assert "\u202e" not in drawn
 
 
-@pytest.mark.parametrize("ending", [".svg", ".png"])
-def test_a_plot_is_written_whole_and_the_same_each_time(tmp_path, ending) -> None:
-    paths = [save(draw_tables([table("a", "b")]), tmp_path / f"{i}{ending}") for i in range(2)]
-    assert paths[0].read_bytes() == paths[1].read_bytes()
-    assert paths[0].read_bytes().startswith(b"<?xml" if ending == ".svg" else b"\x89PNG")
-    assert len(list(tmp_path.iterdir())) == 2
+def test_a_plot_is_written_whole_and_the_same_each_time(tmp_path) -> None:
+    drawn = draw_tables([table("a", "b")])
+    for ending, start in ((".svg", b"<?xml"), (".png", b"\x89PNG")):
+        paths = [save(drawn, tmp_path / f"{i}{ending}") for i in range(2)]
+        assert paths[0].read_bytes() == paths[1].read_bytes()
+        assert paths[0].read_bytes().startswith(start)
+    assert len(list(tmp_path.iterdir())) == 4
     with pytest.raises(UserError, match=r"a plot ends in \.png, \.svg, \.pdf"):
-        save(draw_tables([table("a")]), tmp_path / "x.gif")
+        save(drawn, tmp_path / "x.gif")
     with pytest.raises(UserError, match="cannot write"):
-        save(draw_tables([table("a")]), tmp_path / "none" / f"x{ending}")
+        save(drawn, tmp_path / "none" / "x.svg")

@@ -16,7 +16,6 @@ from selfrag import plugins
 from selfrag.cli.main import main
 from selfrag.errors import UserError
 from selfrag.evaluation.presets import PRESETS
-from selfrag.evaluation.records import items_of, read_manifest
 from selfrag.evaluation.runner import Source
 from selfrag.evaluation.systems import SYSTEMS
 
@@ -92,13 +91,3 @@ def test_an_unknown_one_is_one_line(own: Path, name: str, said: str, capsys: pyt
 def test_an_index_beside_it_is_refused(own: Path) -> None:
     with pytest.raises(UserError, match="not both"):
         Source([own], index="demo", retriever="mysearch:search")
-
-
-@pytest.mark.engine
-def test_a_run_searches_with_it(own: Path, tiny_llama: Path) -> None:
-    told = ["eval", "run", "own.jsonl", "--retriever", "mysearch:search", "--model", str(tiny_llama), "--out", "runs"]
-    assert main([*told, "--engine", "transformers", "--system", "rag-1"]) == 0
-    folder = own.parent / "runs" / "rag-1"
-    assert read_manifest(folder)["files"]["own"]["settings"]["retriever"] == "mysearch:search"
-    assert json.loads((folder / "own.jsonl").read_text())["read"] == ["1"]
-    assert list(items_of(folder, "own")) == ["1"]
