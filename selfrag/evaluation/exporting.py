@@ -96,7 +96,8 @@ def write_inspect(source: Source, folder: Path) -> Path:
 
 def _key(source: Source) -> str:
     """Tells this file of this run from every other; the same at every export."""
-    return _hash(json.dumps([source.manifest["identity"], source.name, source.settings], sort_keys=True))
+    stated = json.dumps([source.manifest["identity"], source.name, source.settings], sort_keys=True)
+    return hashlib.sha256(stated.encode()).hexdigest()
 
 
 def _inspect_log(source: Source) -> Iterator[str]:
@@ -111,7 +112,8 @@ def _inspect_log(source: Source) -> Iterator[str]:
 
 def _inspect_head(source: Source) -> dict[str, Any]:
     result, settings, key, started = source.result, source.settings, _key(source), source.started
-    about, system = source.manifest["about"], source.manifest["identity"].get("system") or {}
+    about, ended = source.manifest["about"], started + timedelta(seconds=result["seconds"])
+    system = source.manifest["identity"].get("system") or {}
     return {
         "version": INSPECT_VERSION,
         "status": "success",
@@ -121,12 +123,11 @@ def _inspect_head(source: Source) -> dict[str, Any]:
             "task_id": key[44:],
             "created": started.isoformat(),
             "task": source.name,
-            "task_version": 0,
             "task_args": dict(settings["task"]),
             "solver": source.system,
             "dataset": {"name": source.name, "samples": settings["items"], "shuffled": False},
             "model": f"selfrag/{source.system}",
-            "config": {"epochs": 1, **({"limit": settings["limit"]} if "limit" in settings else {})},
+            "config": {"epochs": 1, "limit": settings.get("limit")},
             "packages": dict(about["versions"]),
             "metadata": {"data_sha256": settings["sha256"], "commit": about["commit"]},
         },
@@ -136,28 +137,19 @@ def _inspect_head(source: Source) -> dict[str, Any]:
             "completed_samples": result["items"] - result["failed"],
             "scores": [_inspect_score(name, draws, result["items"]) for name, draws in source.figures.items()],
         },
-        "stats": {
-            "started_at": started.isoformat(),
-            "completed_at": (started + timedelta(seconds=result["seconds"])).isoformat(timespec="seconds"),
-        },
+        "stats": {"started_at": started.isoformat(), "completed_at": ended.isoformat(timespec="seconds")},
     }
 
 
 def _inspect_score(name: str, draws: Draws | None, items: int) -> dict[str, Any]:
     """A metric; one that says nothing about any item has no value, which is not 0."""
-    values: dict[str, float] = {}
-    if draws is not None:
-        values = {"value": draws.value}
-        if (error := _standard_error(draws)) is not None:
-            values |= {"stderr": error, "ci_low": draws.estimate.low, "ci_high": draws.estimate.high}
+    values = {} if draws is None else {"value": draws.value}
+    if draws is not None and (error := _standard_error(draws)) is not None:
+        values |= {"stderr": error, "ci_low": draws.estimate.low, "ci_high": draws.estimate.high}
     counted = 0 if draws is None else draws.n
-    return {
-        "name": name,
-        "scorer": name,
-        "scored_samples": counted,
-        "unscored_samples": items - counted,
-        "metrics": {key: {"name": key, "value": value} for key, value in values.items()},
-    }
+    figures = {key: {"name": key, "value": value} for key, value in values.items()}
+    counts = {"scored_samples": counted, "unscored_samples": items - counted}
+    return {"name": name, "scorer": name, "metrics": figures, **counts}
 
 
 def _inspect_sample(model: str, item: Item, record: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,29 +199,22 @@ def write_lm_eval(sources: Sequence[Source], folder: Path) -> Path:
         place.mkdir(parents=True, exist_ok=True)
     stamp = sources[0].started.strftime("%Y-%m-%dT%H-%M-%S.%f")
     tasks = {re.sub(r"\W", "_", source.name): source for source in sources}
-    hashes = {}
     for task, source in tasks.items():
-        seen: list[str] = []
-        write_jsonl(place / f"samples_{task}_{stamp}.jsonl", _lm_samples(source, seen))
-        hashes[task] = _hash("".join(seen))
+        write_jsonl(place / f"samples_{task}_{stamp}.jsonl", _lm_samples(source))
     path = place / f"results_{stamp}.json"
-    write_json(path, _lm_results(tasks, model) | {"task_hashes": hashes})
+    write_json(path, _lm_results(tasks, model))
     return path
 
 
 def _lm_results(tasks: Mapping[str, Source], model: str) -> dict[str, Any]:
     first = next(iter(tasks.values()))
-    identity, about = first.manifest["identity"], first.manifest["about"]
     read = {task: source.settings for task, source in tasks.items()}
+    engine = first.manifest["identity"].get("engine")
     return {
         "results": {task: _lm_figures(task, source) for task, source in tasks.items()},
         "group_subtasks": {task: [] for task in tasks},
         "configs": {
-            task: {
-                "task": task,
-                "output_type": "generate_until",
-                "metadata": {"task": dict(settings["task"]), "data_sha256": settings["sha256"]},
-            }
+            task: {"task": task, "output_type": "generate_until", "metadata": {"data_sha256": settings["sha256"]}}
             for task, settings in read.items()
         },
         "versions": dict.fromkeys(tasks, 0),
@@ -237,17 +222,15 @@ def _lm_results(tasks: Mapping[str, Source], model: str) -> dict[str, Any]:
         "higher_is_better": {
             task: {name: higher_is_better(name) for name in source.figures} for task, source in tasks.items()
         },
-        "n-samples": {
-            task: {"original": settings["rows"], "effective": settings["items"]} for task, settings in read.items()
-        },
+        "n-samples": {task: {"original": one["rows"], "effective": one["items"]} for task, one in read.items()},
         "config": {
             "model": "selfrag",
-            "model_args": {"system": first.system, "engine": identity.get("engine")},
-            "limit": next((settings["limit"] for settings in read.values() if "limit" in settings), None),
+            "model_args": {"system": first.system, "engine": engine},
+            "limit": first.settings.get("limit"),
             "bootstrap_iters": ROUNDS,
-            "random_seed": next((settings["seed"] for settings in read.values() if "seed" in settings), 0),
+            "random_seed": first.settings.get("seed", 0),
         },
-        "git_hash": about["commit"],
+        "git_hash": first.manifest["about"]["commit"],
         "date": first.started.timestamp(),
         "model_source": "selfrag",
         "model_name": first.system,
@@ -271,29 +254,24 @@ def _lm_figures(task: str, source: Source) -> dict[str, Any]:
     return values
 
 
-def _lm_samples(source: Source, hashes: list[str]) -> Iterator[dict[str, Any]]:
+def _lm_samples(source: Source) -> Iterator[dict[str, Any]]:
     for number, (item, record) in enumerate(source.records()):
-        doc = {
-            "id": item.id,
-            "instruction": item.instruction,
-            "options": list(item.options),
-            "references": list(item.references),
-            "passages": [passage.as_dict() for passage in item.passages],
-        }
-        right, text = _target(item), "" if record.get("error") is not None else record["text"]
-        target, scores = str(right[0] if len(right) == 1 else right), _scores(record)
-        marks = [_hash(one) for one in (json.dumps(doc, indent=2), item.instruction, target)]
-        hashes.append("".join(marks))
+        right, text, scores = _target(item), record.get("text", ""), _scores(record)
         yield {
             "doc_id": number,
-            "doc": doc,
-            "target": target,
+            "doc": {
+                "id": item.id,
+                "instruction": item.instruction,
+                "options": list(item.options),
+                "references": list(item.references),
+                "passages": [passage.as_dict() for passage in item.passages],
+            },
+            "target": str(right[0] if len(right) == 1 else right),
             "arguments": {"gen_args_0": {"arg_0": item.instruction, "arg_1": {}}},
             "resps": [[text]],
             "filtered_resps": [text],
             "filter": "none",
             "metrics": list(scores),
-            **dict(zip(("doc_hash", "prompt_hash", "target_hash"), marks, strict=True)),
             **scores,
             "error": record.get("error"),
             "cited": record.get("cited", []),
@@ -315,7 +293,3 @@ def _standard_error(draws: Draws) -> float | None:
     """By bootstrap over items; None with fewer than two items."""
     known = draws.samples[np.isfinite(draws.samples)]
     return None if np.isnan(draws.estimate.low) or len(known) < 2 else float(np.std(known))
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -50,8 +50,11 @@ def test_defect_28_a_label_out_of_range_is_refused(label: str) -> None:
         choices(closed(label, "x", "y", "z"))
 
 
-def test_more_options_than_letters_need_numbers() -> None:
+def test_bad_options_are_refused_and_more_than_letters_need_numbers() -> None:
     many = tuple(map(str, range(100, 130)))
+    for options in (("x",), ("x", "x"), ("x", " ")):
+        with pytest.raises(UserError, match="options"):
+            choices(closed("A", *options))
     with pytest.raises(UserError, match="30 options, and letters name 26"):
         choices(closed("A", *many))
     assert choices(closed("30", *many)).right == "30"
@@ -89,6 +92,14 @@ def test_a_file_names_its_metrics_in_its_first_row(tmp_path: Path) -> None:
     task = read_task(write(tmp_path, ROW | {"metrics": ["f1", "str_em"]}, ROW | {"id": "b"})).task
     assert (task.headline, [metric.name for metric in task.metrics]) == ("f1", ["f1", "str_em"])
     assert (task.kind, task.new_tokens) == (SHORT.kind, SHORT.new_tokens)
+
+
+def test_fields_of_a_row_reach_the_item(tmp_path: Path) -> None:
+    passages = [{"id": f"p{i}", "title": f"T{i}", "text": "x"} for i in range(3)]
+    given = {"claims": ["Ann paints."], "topic": "Ann", "passages": passages, "support": ["T2", "T0"]}
+    (item,) = read_task(write(tmp_path, ROW | {"task": "trivia"} | given)).items
+    assert (item.claims, item.topic, item.gold) == (("Ann paints.",), "Ann", {"p0", "p2"})
+    assert item.answers == ("Ann",)  # of an unknown kind of short answers, too
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,9 @@ def save_t5(path: Path) -> Path:
     words = tokenizer(cls=False)
     shape = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 1, "num_heads": 2, "tie_word_embeddings": False}
     ids = {"pad_token_id": words.pad_token_id, "eos_token_id": words.eos_token_id}
-    config = T5Config(len(words), decoder_start_token_id=words.pad_token_id, initializer_factor=4.0, **shape, **ids)
+    config = T5Config(
+        vocab_size=len(words), decoder_start_token_id=words.pad_token_id, initializer_factor=4.0, **shape, **ids
+    )
     return _save(T5ForConditionalGeneration, config, words, path)
 
 
@@ -61,7 +63,9 @@ def save_classifier(path: Path, labels: tuple[str, ...] = ("contradiction", "neu
     shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
     limits = {"max_position_embeddings": 48, "initializer_range": 0.5, "num_labels": len(labels)}
     known = {"id2label": names, "label2id": {label: at for at, label in names.items()}}
-    return _save(BertForSequenceClassification, BertConfig(len(words), **shape, **limits, **known), words, path)
+    return _save(
+        BertForSequenceClassification, BertConfig(vocab_size=len(words), **shape, **limits, **known), words, path
+    )
 
 
 def _save(kind: Any, config: Any, words: Any, path: Path) -> Path:
