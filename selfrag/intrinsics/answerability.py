@@ -22,7 +22,7 @@ ANSWERS = (
 
 @dataclass(frozen=True, slots=True)
 class AnswerabilityResult(YesNoResult):
-    """Whether a question can be answered. Its truth value is `is_answerable`."""
+    """Whether a question can be answered, which is its truth value."""
 
     label = key = "answerable"
 
@@ -30,11 +30,6 @@ class AnswerabilityResult(YesNoResult):
     def answerable(self) -> float | None:
         """Probability of answerable; None where undefined."""
         return self.probability
-
-    @property
-    def is_answerable(self) -> bool:
-        """Whether answerable is at least as probable as not; False where undefined."""
-        return self.holds
 
 
 class Answerability(Capability[AnswerabilityResult]):

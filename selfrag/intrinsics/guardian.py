@@ -151,7 +151,7 @@ MEETS = "Does the last message of the conversation meet the requirement? Reply w
 
 @dataclass(frozen=True, slots=True)
 class RequirementResult(YesNoResult):
-    """Whether a requirement is met. Its truth value is `is_met`."""
+    """Whether a requirement is met, which is its truth value."""
 
     label, key = "yes", "met"
 
@@ -159,11 +159,6 @@ class RequirementResult(YesNoResult):
     def met(self) -> float | None:
         """Probability that it is met; None where undefined."""
         return self.probability
-
-    @property
-    def is_met(self) -> bool:
-        """Whether it is at least as probably met as not; False where undefined."""
-        return self.holds
 
 
 class RequirementCheck(Capability[RequirementResult]):

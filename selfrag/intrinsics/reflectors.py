@@ -32,9 +32,10 @@ from selfrag.intrinsics.contract import (
     State,
     Steps,
 )
-from selfrag.intrinsics.execution.choose import EXECUTIONS, by_default, capability, prompting_of, split_name
+from selfrag.intrinsics.execution.choose import EXECUTIONS, by_default, prompting_of, split_name
 from selfrag.intrinsics.execution.engine import EngineExecutor
 from selfrag.intrinsics.execution.tokens import TraceCertainty
+from selfrag.intrinsics.model_library import Library
 from selfrag.intrinsics.sentences import judged_turn
 from selfrag.loading import shipped_adapters, shipped_weights
 from selfrag.prompting import Prompting
@@ -344,24 +345,16 @@ def on_engine(
     Raises:
         UserError: an execution or an adapter that was asked for is not there.
     """
-    loaded, weights = engine.limits.adapters, shipped_weights(model)
-    executor = EngineExecutor(engine, tokenizer)
-    prompting = prompting_of(tokenizer) if prompting is None else prompting
-    found = []
-    for one in _wanted(intrinsics):
+    loaded, wanted = engine.limits.adapters, _wanted(intrinsics)
+    adapters: dict[str, str] = {}
+    for one in wanted:
         adapter = next((name for name in (one.intrinsic, one.folder) if name in loaded), None)
-        if adapter is None and one.folder is not None:
+        if adapter is not None:
+            adapters[one.intrinsic] = adapter
+        elif one.folder is not None:
             there = ", ".join(sorted(loaded)) or "none"
             raise UserError(f"the engine has no adapter {one.folder!r} for {one.intrinsic}; it has: {there}")
-        kind = find(one.intrinsic)
-        judge = capability(
-            kind,
-            one.execution,
-            executor,
-            kind.default_codec(),
-            adapter=adapter,
-            prompting=prompting,
-            weights=weights.get(one.intrinsic),
-        )
-        found.append(IntrinsicReflector(judge, name=one.name))
-    return tuple(found)
+    prompting = prompting_of(tokenizer) if prompting is None else prompting
+    executor = EngineExecutor(engine, tokenizer)
+    library = Library(executor, adapters, prompting=prompting, weights=shipped_weights(model))
+    return tuple(IntrinsicReflector(library.get(find(one.intrinsic), one.execution), name=one.name) for one in wanted)

@@ -28,15 +28,6 @@ _SHOWN = ("content", "text", "title")
 """Fields that a template must show; an id may be left out, or shown twice."""
 
 
-@dataclass(frozen=True, slots=True)
-class SlotPaths:
-    """The surfaces of a slot as ids."""
-
-    shared: tuple[int, ...]  # ids of the reply that all surfaces have in common, the prefill as a rule
-    # ids of each surface after them, in order, none empty, none the beginning of another
-    paths: tuple[tuple[int, ...], ...]
-
-
 @dataclass(frozen=True)
 class Renderer:
     """Renders for one tokenizer."""
@@ -87,8 +78,12 @@ class Renderer:
         border = common_prefix([before, whole])
         return tuple(whole[:border]), tuple(whole[border:])
 
-    def slot(self, slot: Slot) -> SlotPaths:
+    def slot(self, slot: Slot) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
         """The trie of a slot's surfaces, tokenised in the context of its prefill.
+
+        Returns:
+            The ids that all surfaces have in common, the prefill as a rule; and those of each surface after them, none
+            empty, none the beginning of another.
 
         Raises:
             UserError: the tokenizer cannot tell the surfaces apart.
@@ -99,7 +94,7 @@ class Renderer:
         paths = tuple(ids[border:] for ids in whole)
         if len(set(paths)) != len(paths) or not all(paths):
             raise UserError(f"this tokenizer cannot tell the labels apart: {', '.join(map(repr, slot.surfaces[:8]))}")
-        return SlotPaths(whole[0][:border], paths)
+        return whole[0][:border], paths
 
     def _chat(self, prompt: ChatPrompt) -> list[Piece]:
         """The template's own text as control pieces, what it was given as text pieces."""

@@ -192,15 +192,3 @@ def test_tokens_that_fit_no_single_label(text: str, tokens: tuple[TokenLogprob, 
     assert reasons("answerability", completion, {"answerability_likelihood": 0.77}) == set()
     plain = replace(completion, tokens=(QUOTE, token((text[1:], 0.9), ("x", 0.1))))
     assert reasons("answerability", plain, {"answerability_likelihood": 0.5}) == set()
-
-
-def test_an_unknown_label_that_was_given_a_value():
-    reply = '[{"r": 0, "f": "bogus", "e": "x"}, {"r": 1, "f": "partial", "e": "y"}]'
-    rows = [
-        {"response_begin": 0, "response_end": 4, "response_text": "One.", "explanation": "x"},
-        {"response_begin": 5, "response_end": 9, "response_text": "Two.", "explanation": "y"},
-    ]
-    recorded = [rows[0] | {"faithfulness_likelihood": 0.0}, rows[1] | {"faithfulness_likelihood": 0.5}]
-    assert reasons("hallucination_detection", Completion(reply), recorded) == {Deviation.UNDEFINED}
-    recorded[1]["faithfulness_likelihood"] = 0.9
-    assert reasons("hallucination_detection", Completion(reply), recorded) == set()

@@ -10,7 +10,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from wire_help import exact, find, plain, published, state, token
+from wire_help import ARGUMENTS, exact, find, plain, published, state, token
 
 from conformance.records import plain_result
 from retrieval.passage import Passage
@@ -188,15 +188,6 @@ def test_14_no_constraint_is_lost_in_silence(dialect: str):
             assert not garbage.judgments
             assert garbage.text is None
             assert garbage.diagnostics
-
-
-ARGUMENTS = {
-    "requirement": "short",
-    "policy_text": "none",
-    "answer_relevance_category": "x",
-    "answer_relevance_analysis": "y",
-    "correction_method": "z",
-}
 
 
 def _last(intrinsic: str) -> tuple[str, ...]:

@@ -69,7 +69,7 @@ def test_a_reply_is_one_text():
     ],
 )
 def test_paths_and_what_they_share_are_the_reply(prefill, surfaces):
-    slot = RENDERER.slot(Slot(surfaces, SITE, prefill))
-    for surface, path in zip(surfaces, slot.paths, strict=True):
-        assert [*slot.shared, *path] == RENDERER.text.encode(prefill + surface)
-        assert not any(path == other[: len(path)] for other in slot.paths if other != path)
+    shared, paths = RENDERER.slot(Slot(surfaces, SITE, prefill))
+    for surface, path in zip(surfaces, paths, strict=True):
+        assert [*shared, *path] == RENDERER.text.encode(prefill + surface)
+        assert not any(path == other[: len(path)] for other in paths if other != path)

@@ -8,7 +8,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wire_help import exact, plain, published, state, token
+from wire_help import ARGUMENTS, exact, plain, published, state, token
 
 from selfrag.intrinsics.catalog import catalog
 from selfrag.intrinsics.contract import Code, Completion, TokenLogprob
@@ -16,13 +16,6 @@ from selfrag.intrinsics.dialects.output import likelihood
 from selfrag.intrinsics.dialects.registry import DIALECTS, intrinsics_of
 from selfrag.intrinsics.hallucination_detection import HallucinationDetection
 
-ARGUMENTS = {
-    "requirement": "r",
-    "policy_text": "p",
-    "answer_relevance_category": "x",
-    "answer_relevance_analysis": "y",
-    "correction_method": "z",
-}
 GIVEN = state("q", "One is. Two is.", documents=("Alpha is. Beta is.",), **ARGUMENTS)
 EVERY = [(dialect, intrinsic) for dialect in DIALECTS for intrinsic in intrinsics_of(dialect)]
 TYPED = {kind.name: kind for kind in catalog()}

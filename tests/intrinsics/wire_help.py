@@ -10,6 +10,15 @@ from retrieval.splitting import Span
 from selfrag.intrinsics.contract import Message, State, TokenLogprob
 from selfrag.intrinsics.dialects.registry import DialectCodec, Options, codec
 
+ARGUMENTS = {
+    "requirement": "short",
+    "policy_text": "none",
+    "answer_relevance_category": "x",
+    "answer_relevance_analysis": "y",
+    "correction_method": "z",
+}
+"""Of every intrinsic."""
+
 
 def find(text: str) -> list[Span]:
     """Sentences end with a full stop and white space."""

@@ -81,7 +81,7 @@ def _agreed(rows: Iterator[Row], checker: Subject, said: list[str]) -> Iterator[
         found = checker.ask("answerability", [parser("answerability")(row).state for row in some])
         for row, reflection in zip(some, found, strict=True):
             result = checker.result("answerability", reflection)
-            agreed = result.answerable is not None and result.is_answerable == (row["label"] == "answerable")
+            agreed = result.answerable is not None and result.holds == (row["label"] == "answerable")
             left += not agreed
             if agreed:
                 yield row

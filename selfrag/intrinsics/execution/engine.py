@@ -133,10 +133,10 @@ def plan(renderer: Renderer, slot: Slot, prompt: Ids, *, adapter: str | None, mo
     Raises:
         UserError: the tokenizer cannot tell the surfaces apart.
     """
-    found = renderer.slot(slot)
+    shared, rests = renderer.slot(slot)
     before = tuple(renderer.text.encode(slot.prefill))
-    border = common_length(found.shared, before)
-    paths = {(*found.shared[border:], *path): owner for owner, path in enumerate(found.paths)}
+    border = common_length(shared, before)
+    paths = {(*shared[border:], *rest): owner for owner, rest in enumerate(rests)}
     if border < len(before):
         paths |= _seams(renderer, slot, before, border, taken=paths)
     prefix = (*prompt, *before[:border])
