@@ -8,11 +8,6 @@ An executor (`selfrag.intrinsics.execution`) runs them on a model; codecs (`self
 formats of published adapters.
 """
 
-from selfrag.intrinsics.answer_relevance import (
-    AnswerRelevanceClassifier,
-    AnswerRelevanceResult,
-    AnswerRelevanceRewriter,
-)
 from selfrag.intrinsics.answerability import (
     Answerability,
     AnswerabilityResult,
@@ -21,13 +16,6 @@ from selfrag.intrinsics.answerability import (
     RelevanceResult,
 )
 from selfrag.intrinsics.capability import Capability, Result
-from selfrag.intrinsics.citation_generation import (
-    AttributionResult,
-    CitationGeneration,
-    CitationResult,
-    CitedSentence,
-    ContextAttribution,
-)
 from selfrag.intrinsics.guardian import (
     CorrectionResult,
     FactualityCorrection,
@@ -39,11 +27,24 @@ from selfrag.intrinsics.guardian import (
     RequirementResult,
     RiskResult,
 )
-from selfrag.intrinsics.hallucination_detection import HallucinationDetection, HallucinationResult, JudgedSentence
 from selfrag.intrinsics.model_library import Library
 from selfrag.intrinsics.query_rewrite import ClarificationResult, QueryClarification, QueryRewrite, RewriteResult
+from selfrag.intrinsics.responses import (
+    AnswerRelevanceClassifier,
+    AnswerRelevanceResult,
+    AnswerRelevanceRewriter,
+    AttributionResult,
+    CitationGeneration,
+    CitationResult,
+    CitedSentence,
+    ContextAttribution,
+    HallucinationDetection,
+    HallucinationResult,
+    JudgedSentence,
+    Uncertainty,
+    UncertaintyResult,
+)
 from selfrag.intrinsics.state import Message, Site, State
-from selfrag.intrinsics.uncertainty import Uncertainty, UncertaintyResult
 
 __all__ = [
     "AnswerRelevanceClassifier",

@@ -28,20 +28,20 @@ PAPER = ("query_rewrite", "uncertainty", "hallucination_detection", "answerabili
 
 _INTRINSICS = {
     "query_rewrite": "selfrag.intrinsics.query_rewrite:QueryRewrite",
-    "uncertainty": "selfrag.intrinsics.uncertainty:Uncertainty",
-    "hallucination_detection": "selfrag.intrinsics.hallucination_detection:HallucinationDetection",
+    "uncertainty": "selfrag.intrinsics.responses:Uncertainty",
+    "hallucination_detection": "selfrag.intrinsics.responses:HallucinationDetection",
     "answerability": "selfrag.intrinsics.answerability:Answerability",
-    "citation_generation": "selfrag.intrinsics.citation_generation:CitationGeneration",
+    "citation_generation": "selfrag.intrinsics.responses:CitationGeneration",
     "context_relevance": "selfrag.intrinsics.answerability:ContextRelevance",
     "query_clarification": "selfrag.intrinsics.query_rewrite:QueryClarification",
     "requirement_check": "selfrag.intrinsics.guardian:RequirementCheck",
-    "context_attribution": "selfrag.intrinsics.citation_generation:ContextAttribution",
+    "context_attribution": "selfrag.intrinsics.responses:ContextAttribution",
     "guardian": "selfrag.intrinsics.guardian:Guardian",
     "policy_guardrails": "selfrag.intrinsics.guardian:PolicyGuardrails",
     "factuality_detection": "selfrag.intrinsics.guardian:FactualityDetection",
     "factuality_correction": "selfrag.intrinsics.guardian:FactualityCorrection",
-    "answer_relevance_classifier": "selfrag.intrinsics.answer_relevance:AnswerRelevanceClassifier",
-    "answer_relevance_rewriter": "selfrag.intrinsics.answer_relevance:AnswerRelevanceRewriter",
+    "answer_relevance_classifier": "selfrag.intrinsics.responses:AnswerRelevanceClassifier",
+    "answer_relevance_rewriter": "selfrag.intrinsics.responses:AnswerRelevanceRewriter",
 }
 SWITCH = "granite-switch"
 """Dialect of the adapters inside Granite Switch checkpoints."""

@@ -16,11 +16,11 @@ from conformance.records import plain_result
 from retrieval.passage import Passage
 from selfrag.errors import UserError
 from selfrag.intrinsics.answerability import Answerability
-from selfrag.intrinsics.citation_generation import CitationGeneration
 from selfrag.intrinsics.contract import ChatPrompt, Code, Completion, Gold, Message, Reflection, State
 from selfrag.intrinsics.dialects.io_yaml import read_spec
 from selfrag.intrinsics.dialects.output import likelihood
 from selfrag.intrinsics.dialects.registry import DIALECTS, Options, codec_of_spec, intrinsics_of
+from selfrag.intrinsics.responses import CitationGeneration
 from selfrag.reflection.judgment import Source
 
 ANSWER = ('"answerable"', '"unanswerable"')

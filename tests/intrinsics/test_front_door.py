@@ -70,15 +70,6 @@ def test_certainty_has_a_distribution_an_expectation_and_a_mode():
     assert result.certainty == pytest.approx(0.25 * 0.05 + 0.25 * 0.85 + 0.5 * 0.95)
 
 
-def test_certainty_before_the_reply_asks_another_question():
-    executor = scoring(**{"9": 0.9, "8": 0.1})
-    Uncertainty(executor)(QUESTION)
-    Uncertainty(executor)(TALK)
-    before, after = (request.prompt.messages[0].content for request in executor.requests)
-    assert "would answer" in before
-    assert "last reply" in after
-
-
 def test_faithfulness_is_a_row_a_sentence_with_offsets():
     result = HallucinationDetection(scoring(faithful=0.7, partial=0.2, unfaithful=0.1))(TALK, FISH)
     assert [(s.site.begin, s.site.end) for s in result.sentences] == [(0, 30), (32, 59)]
@@ -87,16 +78,6 @@ def test_faithfulness_is_a_row_a_sentence_with_offsets():
     assert result.sentences[0].label == "faithful"
     assert result.lowest == pytest.approx(0.8)
     assert result.is_hallucinated is False
-
-
-def test_one_unfaithful_sentence_makes_a_hallucination():
-    def answer(request):
-        rows = [(0.9, 0.05, 0.05, 1e-9), (0.2, 0.1, 0.7, 1e-9)]
-        return Completion(scores=tuple(tuple(map(math.log, row)) for row in rows))
-
-    result = HallucinationDetection(Answering(answer))(TALK, FISH)
-    assert result.is_hallucinated is True
-    assert result.lowest == pytest.approx(0.25)
 
 
 def test_a_sentence_that_claims_nothing_is_left_out_of_the_scores():

@@ -14,7 +14,7 @@ from selfrag.intrinsics.catalog import catalog
 from selfrag.intrinsics.contract import Code, Completion, TokenLogprob
 from selfrag.intrinsics.dialects.output import likelihood
 from selfrag.intrinsics.dialects.registry import DIALECTS, intrinsics_of
-from selfrag.intrinsics.hallucination_detection import HallucinationDetection
+from selfrag.intrinsics.responses import HallucinationDetection
 
 GIVEN = state("q", "One is. Two is.", documents=("Alpha is. Beta is.",), **ARGUMENTS)
 EVERY = [(dialect, intrinsic) for dialect in DIALECTS for intrinsic in intrinsics_of(dialect)]

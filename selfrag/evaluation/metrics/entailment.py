@@ -29,7 +29,7 @@ from selfrag.evaluation.metrics.grading import LEAST, Grader, judgments
 from selfrag.intrinsics.chat import LabelCodec
 from selfrag.intrinsics.contract import Completion, Executor, Failed, Request
 from selfrag.intrinsics.execution.choose import capability, prompting_of
-from selfrag.intrinsics.hallucination_detection import HallucinationDetection, HallucinationResult
+from selfrag.intrinsics.responses import HallucinationDetection, HallucinationResult
 from selfrag.intrinsics.sentences import judged_turn
 from selfrag.intrinsics.state import Message, State
 from selfrag.jsonl import Header, RunLog

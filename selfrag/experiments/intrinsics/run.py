@@ -43,8 +43,8 @@ from selfrag.intrinsics.answerability import Answerability
 from selfrag.intrinsics.catalog import dialects, find
 from selfrag.intrinsics.execution.choose import EXECUTIONS, checked
 from selfrag.intrinsics.flows.progress import ChatWriter, SelfRAGWriter, Writer
-from selfrag.intrinsics.hallucination_detection import HallucinationDetection
 from selfrag.intrinsics.model_library import Library
+from selfrag.intrinsics.responses import HallucinationDetection
 from selfrag.loading import load_retriever, shipped_adapters
 from selfrag.training.intrinsics.certainty import Own, own_answers, read_questions
 from selfrag.training.intrinsics.job import ADAPTER, RUN, teachable

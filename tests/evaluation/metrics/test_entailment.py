@@ -30,7 +30,7 @@ from selfrag.evaluation.metrics.entailment import (
 )
 from selfrag.evaluation.metrics.factscore import load_splitter
 from selfrag.intrinsics.contract import Completion, Failed, Request
-from selfrag.intrinsics.hallucination_detection import HallucinationDetection
+from selfrag.intrinsics.responses import HallucinationDetection
 
 PAIR = ("Title: Ann\nAnn wrote it.", "Ann wrote it.")
 PAIRS = [

@@ -1,0 +1,355 @@
+"""Responses: how faithful each sentence is, what it rests on, how certain it is, and whether it was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from selfrag.errors import UserError
+from selfrag.intrinsics.capability import Capability, Documents, JudgmentResult, Needs, Result, YesNoResult, spread
+from selfrag.intrinsics.chat import CitationCodec, LabelCodec, SentenceCodec, TextCodec
+from selfrag.intrinsics.contract import Citation, Reflection, Site
+from selfrag.intrinsics.dialects.lenient_json import read
+from selfrag.intrinsics.guardian import CorrectionResult
+from selfrag.intrinsics.labels import ANSWER_RELEVANCE, CERTAINTY, CHANGED, CITED, FAITHFULNESS
+from selfrag.intrinsics.published import CORRECTIONS
+from selfrag.intrinsics.sentences import judged_turn
+from selfrag.intrinsics.state import State, same_question
+from selfrag.reflection.judgment import Judgment
+
+FAITHFUL = (
+    "Compare each sentence of the last reply with the documents. Its verdict is faithful if they support all of it,"
+    " partial if they support a part of it, unfaithful if they do not support or if they contradict it, and NA if it"
+    " claims nothing that could be checked."
+)
+HALLUCINATED_BELOW = 0.1
+"""A response is hallucinated if some sentence is below this (section 4.2 of the paper)."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedSentence:
+    """One sentence of the response."""
+
+    site: Site  # where, in the response as given
+    judgment: Judgment | None  # over degrees of faithfulness; None where undefined
+    explanation: str | None = None  # the model's reasons, if it gave any
+
+    @property
+    def label(self) -> str | None:
+        """Name of the most probable label; None where undefined."""
+        return None if self.judgment is None else self.judgment.label
+
+    @property
+    def faithfulness(self) -> float | None:
+        """Expectation between 0 and 1; None where undefined, or where the sentence claims nothing."""
+        return self.judgment.score if self.judgment is not None and self.judgment.defined else None
+
+    @property
+    def degree(self) -> float | None:
+        """Value of the most probable label; None as for `faithfulness`."""
+        return self.judgment.mode if self.judgment is not None and self.judgment.defined else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            **self.site.as_dict(),
+            "label": self.label,
+            "faithfulness": self.faithfulness,
+            "explanation": self.explanation,
+            "judgment": None if self.judgment is None else self.judgment.as_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class HallucinationResult(Result):
+    """Faithfulness, sentence by sentence."""
+
+    sentences: tuple[JudgedSentence, ...]  # in the order of the response
+
+    @classmethod
+    def of(cls, reflection: Reflection) -> HallucinationResult:
+        """One row a sentence."""
+        rows = tuple(JudgedSentence(f.site, f.judgment, f.explanation) for f in reflection.findings)
+        return cls(reflection.diagnostics, rows)
+
+    @property
+    def lowest(self) -> float | None:
+        """Smallest expected faithfulness of any sentence; None if all are undefined."""
+        return min((s.faithfulness for s in self.sentences if s.faithfulness is not None), default=None)
+
+    @property
+    def is_hallucinated(self) -> bool | None:
+        """Whether the most probable label of some sentence lies below 0.1, the paper's rule; None if all undefined."""
+        degrees = [s.degree for s in self.sentences if s.degree is not None]
+        return min(degrees) < HALLUCINATED_BELOW if degrees else None
+
+    def _values(self) -> dict[str, Any]:
+        return {"hallucinated": self.is_hallucinated, "lowest": self.lowest, "sentences": self.sentences}
+
+    def _lines(self) -> Iterable[str]:
+        for sentence in self.sentences:
+            known = "" if sentence.faithfulness is None else f" {sentence.faithfulness:.2f}"
+            yield f"{sentence.label or 'undefined'}{known}: {sentence.site.text}"
+
+
+class HallucinationDetection(Capability[HallucinationResult]):
+    """Judges each sentence of the last assistant turn (section 4 of arXiv 2504.11704). Higher is more faithful."""
+
+    name = "hallucination_detection"
+    role = FAITHFULNESS.role
+    summary = "is each sentence of the response faithful to the passages?"
+    needs = Needs(("assistant",), Documents.REQUIRED)
+    chat = SentenceCodec(name, FAITHFULNESS, FAITHFUL, "Verdict:")
+    result_type = HallucinationResult
+
+
+_ATTRIBUTE = (
+    "For each sentence of the last reply, name the number of the numbered sentence that mattered most for it, such as"
+    " [07]. Write [{none}] if none did."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CitedSentence:
+    """One sentence of the response."""
+
+    site: Site  # where, in the response as given
+    judgment: Judgment | None  # over cited and uncited; None where the model left the sentence out
+    citations: tuple[Citation, ...]  # spans of passages; none if uncited
+
+    @property
+    def is_cited(self) -> bool | None:
+        """Whether it rests on a passage; None where undefined."""
+        return None if self.judgment is None else self.judgment.label == "cited"
+
+
+@dataclass(frozen=True, slots=True)
+class CitationResult(Result):
+    """Citations, sentence by sentence."""
+
+    source: ClassVar[str] = "citation"  # what the public libraries call one
+
+    state: State  # the conversation and the passages that offsets refer to
+    sentences: tuple[CitedSentence, ...]  # in the order of the response; uncited ones are among them
+
+    @classmethod
+    def of(cls, reflection: Reflection) -> CitationResult:
+        """One row a sentence."""
+        rows = tuple(CitedSentence(f.site, f.judgment, f.citations) for f in reflection.findings)
+        return cls(reflection.diagnostics, reflection.state, rows)
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """One object a citation, as the public libraries return them: spans of the response and of a passage."""
+        return [
+            {f"response_{key}": value for key, value in sentence.site.as_dict().items()}
+            | {f"{self.source}_{key}": value for key, value in self._place(citation.site).items()}
+            for sentence in self.sentences
+            for citation in sentence.citations
+        ]
+
+    def _place(self, site: Site) -> dict[str, Any]:
+        return {"doc_id": self._name(site), **site.as_dict()}
+
+    def _name(self, site: Site) -> str | None:
+        """Id of the passage; None for an earlier turn."""
+        return None if site.passage is None else self.state.passages[site.passage].id
+
+    def _values(self) -> dict[str, Any]:
+        rows = [
+            {
+                **sentence.site.as_dict(),
+                "cited": sentence.is_cited,
+                "citations": [
+                    {"passage": self._name(one.site), **one.site.as_dict(), "probability": one.probability}
+                    | ({} if one.site.message is None else {"turn": one.site.message})
+                    for one in sentence.citations
+                ],
+                "judgment": sentence.judgment,
+            }
+            for sentence in self.sentences
+        ]
+        return {"sentences": rows}
+
+    def _lines(self) -> Iterable[str]:
+        for sentence in self.sentences:
+            state = {True: "", False: " (no citation)", None: " (undefined)"}[sentence.is_cited]
+            yield f"{sentence.site.text}{state}"
+            for citation in sentence.citations:
+                where = self._name(citation.site) or f"turn {(citation.site.message or 0) + 1}"
+                yield f"- [{where}] {citation.site.text}"
+
+
+class CitationGeneration(Capability[CitationResult]):
+    """Cites the passages for the last assistant turn, whoever wrote it (section 6 of arXiv 2504.11704)."""
+
+    name = "citation_generation"
+    role = CITED.role
+    summary = "which passage sentences does each sentence of the response rest on?"
+    needs = Needs(("assistant",), Documents.REQUIRED)
+    chat = CitationCodec(name)
+    result_type = CitationResult
+
+
+@dataclass(frozen=True, slots=True)
+class AttributionResult(CitationResult):
+    """The same with earlier turns among the sources, the most important first where an adapter judged."""
+
+    source = "attribution"
+
+    def _place(self, site: Site) -> dict[str, Any]:
+        return {"doc_id": self._name(site), "msg_index": site.message, **site.as_dict()}
+
+
+class ContextAttribution(Capability[AttributionResult]):
+    """Names the sentences of passages and earlier turns that mattered most for each sentence of the last reply."""
+
+    name = "context_attribution"
+    role = CITED.role
+    summary = "which sentences of passages and earlier turns mattered for each sentence of the response?"
+    needs = Needs(("assistant",), Documents.OPTIONAL)
+    chat = CitationCodec(name, _ATTRIBUTE, turns=True)
+    result_type = AttributionResult
+
+
+SCALE = "Reply with one digit from 0 (0 to 10 percent) to 9 (90 to 100 percent)."
+AFTER = f"How certain is it that the last reply of the assistant is correct? {SCALE}"
+BEFORE = f"How certain is it that the assistant would answer the last message correctly? {SCALE}"
+
+
+def _asked(state: State) -> str:
+    return AFTER if state.messages[-1].role == "assistant" else BEFORE
+
+
+@dataclass(frozen=True, slots=True)
+class UncertaintyResult(JudgmentResult):
+    """A certainty as a distribution over the ten deciles."""
+
+    @property
+    def certainty(self) -> float | None:
+        """Expectation, between 0.05 and 0.95; None where undefined."""
+        return None if self.judgment is None else self.judgment.score
+
+    @property
+    def decile(self) -> float | None:
+        """Middle of the most probable decile, which is what was calibrated; None where undefined."""
+        return None if self.judgment is None else self.judgment.mode
+
+    def _values(self) -> dict[str, Any]:
+        return {"certainty": self.certainty, "decile": self.decile, "judgment": self.judgment}
+
+    def _lines(self) -> Iterable[str]:
+        if self.judgment is None:
+            return ["certainty undefined"]
+        return [f"certainty {self.certainty:.2f}, most probable decile {self.decile:.2f}", spread(self.judgment)]
+
+
+class Uncertainty(Capability[UncertaintyResult]):
+    """Quantifies certainty after a reply, or before it from the question alone (section 3 of arXiv 2504.11704).
+
+    It is calibrated for the model's own answers only.
+    """
+
+    name = "uncertainty"
+    role = CERTAINTY.role
+    summary = "how certain is it that the answer is right?"
+    needs = Needs(("assistant", "user"), Documents.OPTIONAL)
+    chat = LabelCodec(name, CERTAINTY, _asked, judged_turn)
+    result_type = UncertaintyResult
+
+
+CATEGORY, ANALYSIS, METHOD = "answer_relevance_category", "answer_relevance_analysis", "correction_method"
+RELEVANT = "Is the last reply relevant to the last message of the user? Reply with one word: true or false."
+REWRITE = (
+    "The last reply was found not fully relevant, as stated above. If you agree, write a better one from the documents,"
+    " by the correction method. Otherwise repeat it."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRelevanceResult(YesNoResult):
+    """Whether a reply is relevant, which is its truth value, and what is wrong with it."""
+
+    category: str | None  # such as `Too vague or generic`; None where the model named none
+    analysis: str | None  # the model's reasons, if it gave any
+
+    label = key = "relevant"
+
+    @classmethod
+    def of(cls, reflection: Reflection) -> AnswerRelevanceResult:
+        """The judgment, and the fields beside it."""
+        finding = next(iter(reflection.findings), None)
+        root = read(reflection.raw).root
+        named = None if root is None else (root.members or {}).get(CATEGORY)
+        category = named.value if named is not None and isinstance(named.value, str) else None
+        judgment, analysis = (None, None) if finding is None else (finding.judgment, finding.explanation)
+        return cls(reflection.diagnostics, judgment, category, analysis)
+
+    @property
+    def relevant(self) -> float | None:
+        """Probability that the reply is relevant; None where undefined."""
+        return self.probability
+
+    @property
+    def arguments(self) -> dict[str, str]:
+        """What `AnswerRelevanceRewriter` asks for, as far as the model said it."""
+        found = {CATEGORY: self.category, ANALYSIS: self.analysis}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _values(self) -> dict[str, Any]:
+        found = {"category": self.category, "analysis": self.analysis}
+        return {self.key: self.probability, **found, "judgment": self.judgment}
+
+    def _lines(self) -> Iterable[str]:
+        return [line for line in (spread(self.judgment), self.category, self.analysis) if line]
+
+
+class AnswerRelevanceClassifier(Capability[AnswerRelevanceResult]):
+    """Judges whether the last reply is what the user asked for."""
+
+    name = "answer_relevance_classifier"
+    role = ANSWER_RELEVANCE.role
+    summary = "is the response what was asked for?"
+    needs = Needs(("assistant",), Documents.OPTIONAL)
+    chat = LabelCodec(name, ANSWER_RELEVANCE, RELEVANT, judged_turn)
+    result_type = AnswerRelevanceResult
+
+
+class AnswerRelevanceRewriter(Capability[CorrectionResult]):
+    """Writes the last reply anew, by what `AnswerRelevanceClassifier` found (`AnswerRelevanceResult.arguments`)."""
+
+    name = "answer_relevance_rewriter"
+    role = CHANGED.role
+    summary = "the response, made relevant to the question"
+    needs = Needs(("assistant",), Documents.REQUIRED, (CATEGORY, ANALYSIS), (METHOD,))
+    chat = TextCodec(
+        name,
+        "answer_relevance_rewrite",
+        REWRITE,
+        CHANGED,
+        lambda state, text: "unchanged" if same_question(state.response or "", text) else "changed",
+        documents=True,
+        max_tokens=512,
+        place=judged_turn,
+        arguments=(CATEGORY, ANALYSIS, METHOD),
+    )
+    result_type = CorrectionResult
+
+    @classmethod
+    def check(cls, state: State) -> None:
+        """Refuse what makes no sense.
+
+        Raises:
+            UserError: see `Needs.check`; a category without a method of its own.
+        """
+        super().check(state)
+        category = state.arguments[CATEGORY]
+        if not state.arguments.get(METHOD) and category not in CORRECTIONS:
+            raise UserError(f"{cls.name}: no {METHOD} for {category!r:.60}; give one, or of: {', '.join(CORRECTIONS)}")
+
+    @classmethod
+    def filled(cls, state: State) -> State:
+        """The state with the correction method of its category where none is given."""
+        method = state.arguments.get(METHOD) or CORRECTIONS[state.arguments[CATEGORY]]
+        return replace(state, arguments={**state.arguments, METHOD: method})
