@@ -9,39 +9,53 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from retrieval.build import build_index, index_passages
-    from retrieval.change import add_files, add_passages, compact_index, remove_passages
+    from retrieval.build import (
+        add_files,
+        add_passages,
+        build_index,
+        compact_index,
+        index_passages,
+        remove_passages,
+    )
     from retrieval.corpus import Corpus
     from retrieval.errors import UserError
     from retrieval.index import open_index
-    from retrieval.joining import join
     from retrieval.passage import Passage, Retriever
-    from retrieval.search import DenseRetriever, FixedPassages, HybridRetriever, WordRetriever, as_retriever
-    from retrieval.web import WebRetriever
+    from retrieval.search import (
+        DenseRetriever,
+        FixedPassages,
+        Fusion,
+        HybridRetriever,
+        RerankedRetriever,
+        WordRetriever,
+        as_retriever,
+        join,
+    )
+    from retrieval.web import RemoteRetriever, WebRetriever
 
 DISTRIBUTION = "selfrag"
 """Who owns this import name: `import selfrag` refuses another package called `retrieval`."""
 
-_HOMES = {
-    "Passage": "retrieval.passage",
-    "Retriever": "retrieval.passage",
-    "open_index": "retrieval.index",
-    "build_index": "retrieval.build",
-    "index_passages": "retrieval.build",
-    "add_files": "retrieval.change",
-    "add_passages": "retrieval.change",
-    "remove_passages": "retrieval.change",
-    "compact_index": "retrieval.change",
-    "as_retriever": "retrieval.search",
-    "join": "retrieval.joining",
-    "WebRetriever": "retrieval.web",
-    "DenseRetriever": "retrieval.search",
-    "WordRetriever": "retrieval.search",
-    "HybridRetriever": "retrieval.search",
-    "FixedPassages": "retrieval.search",
-    "Corpus": "retrieval.corpus",
-    "UserError": "retrieval.errors",
+_MODULES = {
+    "retrieval.build": (
+        "build_index",
+        "index_passages",
+        "add_files",
+        "add_passages",
+        "remove_passages",
+        "compact_index",
+    ),
+    "retrieval.corpus": ("Corpus",),
+    "retrieval.errors": ("UserError",),
+    "retrieval.index": ("open_index",),
+    "retrieval.passage": ("Passage", "Retriever"),
+    "retrieval.search": (
+        *("as_retriever", "join", "DenseRetriever", "WordRetriever", "HybridRetriever", "FixedPassages"),
+        *("Fusion", "RerankedRetriever"),
+    ),
+    "retrieval.web": ("WebRetriever", "RemoteRetriever"),
 }
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 """Where each name is defined. Its module is imported when the name is first used."""
 
 __all__ = [
@@ -62,6 +76,9 @@ __all__ = [
     "WordRetriever",
     "HybridRetriever",
     "FixedPassages",
+    "Fusion",
+    "RerankedRetriever",
+    "RemoteRetriever",
     "Corpus",
     "UserError",
 ]

@@ -1,38 +1,57 @@
-"""Building an index: encode passages, resumable, and put the directory in place all at once."""
+"""Building an index, resumable and in place all at once; and changing it: add, remove, compact, check its files."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
+
+import numpy as np
 
 from retrieval.atomic import locked_directory, write_json, writing
 from retrieval.checks import choice, whole
 from retrieval.compressed import factory_of
 from retrieval.corpus import Corpus, Row, check_replaceable
-from retrieval.encoders import Encoder, Template, load_encoder
-from retrieval.encoding import encode_corpus
+from retrieval.encoders import BlockEncoder, Encoder, Template, checked_encode, load_encoder
 from retrieval.errors import UserError
-from retrieval.generations import STORAGES, absolute, dtype_of, language_of, publish_index, restructure
+from retrieval.generations import (
+    STORAGES,
+    absolute,
+    dtype_of,
+    language_of,
+    next_generation,
+    publish_index,
+    restructure,
+    write_removed,
+)
 from retrieval.index import (
     CORPUS,
     PARTS,
+    SEGMENT,
     VECTORS,
+    WORDS,
     IndexManifest,
+    Segment,
     building_directory,
+    check_sums,
+    encoder_of,
     load_manifest,
     open_index,
     open_parts,
 )
-from retrieval.manifests import MANIFEST
+from retrieval.manifests import MANIFEST, damaged
 from retrieval.passage import Passage
+from retrieval.progress import Progress
 from retrieval.published import PublishedVectors
 from retrieval.readers import files_fingerprint, read_files
 from retrieval.reading import read_json
 from retrieval.search import LocalRetriever
 from retrieval.splitting import Splitting
-from retrieval.vectors import FlatIndex
+from retrieval.vectors import FlatIndex, GrowingMatrix
+from retrieval.words import add_words
 
 _PLAN, _JOURNAL = "plan.json", "journal.json"
 
@@ -213,6 +232,56 @@ def encode_draft(
     )
 
 
+BLOCK_ROWS = 1024
+"""Rows that are encoded and saved together. A block is sorted by length and does not depend on other blocks, so an
+encoding that was interrupted ends with the same vectors as one that was not."""
+
+
+def encode_corpus(
+    corpus: Corpus,
+    encoder: Encoder,
+    template: Template,
+    file: Path,
+    journal: Path,
+    *,
+    dtype: str = "float32",
+    batch_size: int = 64,
+    progress: bool | None = None,
+    published: PublishedVectors | None = None,
+) -> None:
+    """Write the vectors of all passages, in row order, as a `.npy` matrix [n, d].
+
+    Args:
+        corpus: what to encode.
+        encoder: gives the vectors.
+        template: how a passage becomes a text.
+        file: where to write; rows that an earlier call saved there are kept.
+        journal: a small file beside it that says how many rows are safe.
+        dtype: number format of the file, `float32`, `float16` or `int8`.
+        batch_size: texts that go through the encoder at once.
+        progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
+        published: vectors to take in place of encoding.
+
+    Raises:
+        UserError: the disk is full, or the encoder returned nonsense. Finished blocks stay for the next call.
+    """
+    matrix = GrowingMatrix(file, journal, len(corpus), encoder.card.dim, dtype)
+    blocks = (
+        [template.of_passage(passage) for passage in corpus[start : start + BLOCK_ROWS]]
+        for start in range(matrix.done, len(corpus), BLOCK_ROWS)
+    )
+    if published is not None:
+        encoded = published.blocks(corpus, matrix.done)
+    elif isinstance(encoder, BlockEncoder):
+        encoded = encoder.encode_blocks(blocks, batch_size)
+    else:
+        encoded = (checked_encode(encoder, texts, batch_size) for texts in blocks)
+    with Progress("encoding", "passage", len(corpus), matrix.done, show=progress) as bar:
+        for vectors in encoded:
+            matrix.append(vectors)
+            bar.advance(len(vectors))
+
+
 def _unchanged(target: Path, inputs: str, encoder: Encoder, template: Template) -> IndexManifest | None:
     """The index at `target` if it was made of the same files in the same way; the files are not read."""
     try:
@@ -262,3 +331,155 @@ def _keep_vectors_of(plan: IndexManifest, building: Path, vectors: str = "") -> 
     if {**left, "inputs": ""} != {**wanted, "inputs": ""}:
         (building / _JOURNAL).unlink(missing_ok=True)
     write_json(building / _PLAN, {**wanted, "inputs": plan.inputs})
+
+
+@contextmanager
+def _changing(directory: str | Path) -> Iterator[tuple[Path, IndexManifest, Path]]:
+    """Hold an index: its folder, its manifest, and a folder for unfinished files."""
+    target = absolute(directory)
+    load_manifest(target)  # before a folder is made beside it
+    with locked_directory(building_directory(target)) as building:
+        try:
+            yield target, load_manifest(target), building
+        finally:
+            with suppress(OSError):  # it holds an unfinished build
+                building.rmdir()
+
+
+def add_files(
+    directory: str | Path,
+    files: Sequence[str | Path],
+    *,
+    encoder: Encoder | str | Path | None = None,
+    splitting: Splitting | None = None,
+    batch_size: int = 64,
+    progress: bool | None = None,
+) -> int:
+    """Add the user's files to an index; see `add_passages` for how, and `read_files` for the formats.
+
+    Raises:
+        UserError: a bad file or row (by file and line), an id that is there already, or no such index.
+    """
+    rows = read_files(files, splitting)
+    rows = chain(list(islice(rows, 1)), rows)  # a bad file is told before anything else
+    return add_passages(directory, rows, encoder=encoder, batch_size=batch_size, progress=progress)
+
+
+def add_passages(
+    directory: str | Path,
+    passages: Iterable[Passage | Row],
+    *,
+    encoder: Encoder | str | Path | None = None,
+    batch_size: int = 64,
+    progress: bool | None = None,
+) -> int:
+    """Add passages to an index as a segment of their own, which is searched exactly until `compact_index`.
+
+    An interrupted call is continued by the next one. Retrievers that are open do not see the passages.
+
+    Args:
+        directory: the index.
+        passages: in the order of their rows; no id may be in the index.
+        encoder: the encoder of the index, or where to load it; None loads it from where it was at build time.
+        batch_size: texts that go through the encoder at once.
+        progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
+
+    Returns:
+        The number of passages that were added.
+
+    Raises:
+        UserError: a bad passage, an id that is there already, no such index, or another process that changes it.
+    """
+    whole("batch_size", batch_size)
+    with _changing(directory) as (target, manifest, building):
+        loaded = encoder_of(f"index {target}", manifest.encoder, encoder)
+        name = f"{PARTS}/{manifest.generation + 1}-{SEGMENT}"
+        if (target / name).exists():  # an addition was killed before the manifest could name it
+            shutil.rmtree(building / "draft", ignore_errors=True)
+            (target / name).rename(building / "draft")
+        _, parts = open_parts(target)
+        corpus = draft_corpus(passages, building, "", parts.corpus)
+        segment = Segment(name, len(corpus), corpus.digest)
+        plan = IndexManifest(len(corpus), corpus.digest, loaded.card, manifest.template)
+        dtype = parts.vectors[0].dtype
+        encode_draft(corpus, loaded, plan, building, dtype, batch_size=batch_size, progress=progress)
+        with writing(target):
+            (target / PARTS).mkdir(exist_ok=True)
+            (building / "draft").rename(target / name)
+            old: list[str | None] = []
+            new = [name]
+            if manifest.language:
+                old.append(manifest.part(WORDS))
+                new.append(f"{PARTS}/{manifest.generation + 1}-{WORDS}")
+                older = target / str(old[0])
+                add_words(target / new[1], Corpus.open(target / name / CORPUS), manifest.rows, manifest.language, older)
+            next_generation(target, replace(manifest, added=[*manifest.added, segment]), old, new)
+        shutil.rmtree(building)
+        building.mkdir()
+    return len(corpus)
+
+
+def remove_passages(directory: str | Path, ids: Sequence[str]) -> int:
+    """Remove passages from an index by id. They are never found again; `compact_index` gives their space back.
+
+    Returns:
+        The number of passages that were removed.
+
+    Raises:
+        UserError: an id that is not in the index, which then stays as it is, or no such index.
+    """
+    wanted = list(dict.fromkeys(ids))
+    with _changing(directory) as (target, manifest, _):
+        _, parts = open_parts(target)
+        rows = parts.corpus.rows_with(wanted)
+        if len(rows) < len(wanted):
+            found = {parts.corpus[int(row)].id for row in rows}
+            missing = next(identifier for identifier in wanted if identifier not in found)
+            raise UserError(f"no passage {missing!r:.80} in index {target}; nothing was removed")
+        kept = parts.corpus.kept
+        removed = np.zeros(manifest.rows, bool) if kept is None else ~kept
+        removed[rows] = True
+        write_removed(target, manifest, removed)
+    return len(rows)
+
+
+def compact_index(
+    directory: str | Path,
+    *,
+    kind: str | None = None,
+    storage: str | None = None,
+    language: str | None = None,
+    progress: bool | None = None,
+) -> IndexManifest:
+    """Make an index one segment without the removed passages, also of another kind. Nothing is encoded.
+
+    Args:
+        directory: the index.
+        kind: kind of search; see `index_passages`. None keeps it.
+        storage: number format of the vectors; see `index_passages`. None keeps it.
+        language: of the words; see `index_passages`. None keeps it.
+        progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
+
+    Raises:
+        UserError: no such index, no such kind, or another process that changes it.
+    """
+    factory_of("auto" if kind is None else kind, 1, 1)
+    choice("storage", storage or "auto", STORAGES)
+    language_of(language or "none")
+    with _changing(directory) as (target, manifest, building):
+        restructure(target, manifest, building, kind=kind, storage=storage, language=language, progress=progress)
+        return load_manifest(target)
+
+
+def verify_index(directory: str | Path) -> IndexManifest:
+    """Read all files of an index and compare them with their checksums.
+
+    Raises:
+        UserError: a file is not as it was written.
+    """
+    target = absolute(directory)
+    manifest, parts = open_parts(target)
+    check_sums(target, manifest, list(manifest.files))
+    if not parts.index.all_finite():
+        raise damaged("index", target, "it holds vectors that are not finite")
+    return manifest

@@ -6,30 +6,42 @@ The file is an Arrow stream as `datasets` writes them; `Corpus.dataset()` opens 
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import accumulate, chain, compress, repeat
+from itertools import accumulate, chain, compress, islice, repeat
 from pathlib import Path
-from typing import Any, overload
+from typing import IO, Any, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval import metadata
 from retrieval.atomic import new_directory, write_json
 from retrieval.checks import whole
 from retrieval.errors import UserError
-from retrieval.manifests import MANIFEST, check_finished, sizes
-from retrieval.metadata import Scalar
+from retrieval.manifests import MANIFEST, check_finished, checksums, damaged, sizes
 from retrieval.passage import Passage
 from retrieval.reading import user_path
 
-FILE = "passages.arrow"
+Scalar: TypeAlias = str | int | float | bool
+FILE, METADATA = "passages.arrow", "metadata.arrow"
 _FORMAT = "selfrag-corpus-1"
 _ROWS, _CHARACTERS = 2048, 4_000_000  # a record batch ends at either
-_COLUMNS = ("id", "title", "text")
+_COLUMNS, _MOST_COLUMNS = ("id", "title", "text"), 256
+
+
+def scalars(fields: Mapping[str, Any]) -> dict[str, Scalar]:
+    """The values that a column can hold: non-empty texts, numbers and truth values; others are left out."""
+    return {str(name): value for name, value in fields.items() if _is_scalar(value)}
+
+
+def _is_scalar(value: Any) -> bool:
+    if isinstance(value, int):
+        return -(1 << 63) <= value < 1 << 63
+    return bool(value) if isinstance(value, str) else isinstance(value, float) and math.isfinite(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +108,19 @@ class Corpus(Sequence[Passage]):
 
         path = user_path(directory)
         manifest = check_finished(path, CorpusManifest, _FORMAT, "corpus", [FILE])
+        further = None
         try:
             table = _read(path / FILE)
             table.validate()
-            fits = table.schema == _schema() and len(table) == manifest.passages
+            if (path / METADATA).exists():
+                further = _read(path / METADATA)
+                further.validate()
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
-            raise UserError(f"corpus {path} is damaged ({error}); build it again") from error
-        if not fits:
-            raise UserError(
-                f"corpus {path} is damaged: {FILE} does not hold the {manifest.passages} passages of {MANIFEST}; "
-                "build it again"
-            )
-        further = metadata.read(path, len(table))
-        if (further is None) != (not manifest.metadata):
-            raise UserError(f"corpus {path} is damaged: {MANIFEST} does not name its metadata; build it again")
+            raise damaged("corpus", path, error) from error
+        if table.schema != _schema() or len(table) != manifest.passages:
+            raise damaged("corpus", path, f"{FILE} does not hold the {manifest.passages} passages of {MANIFEST}")
+        if (further is None) != (not manifest.metadata) or (further is not None and len(further) != len(table)):
+            raise damaged("corpus", path, f"{METADATA} does not fit its passages")
         return cls(path, table, manifest.digest, manifest.metadata, further)
 
     @classmethod
@@ -131,8 +142,7 @@ class Corpus(Sequence[Passage]):
     def live(self) -> Iterator[Row]:
         """The passages that were not removed, with their further columns."""
         further = chain.from_iterable(
-            repeat(dict[str, Scalar](), rows) if table is None else metadata.rows_of(table)
-            for table, rows in self._further
+            repeat(dict[str, Scalar](), rows) if table is None else _rows_of(table) for table, rows in self._further
         )
         rows = map(Row, self, repeat(Place("passages", 1, "row")), further)
         return rows if self.kept is None else compress(rows, self.kept)
@@ -145,7 +155,7 @@ class Corpus(Sequence[Passage]):
         """The further columns of a row; those without a value are left out."""
         for table, rows in self._further:
             if row < rows:
-                return {} if table is None else next(metadata.rows_of(table.slice(row, 1)))
+                return {} if table is None else next(_rows_of(table.slice(row, 1)))
             row -= rows
         raise IndexError(f"row {row} beyond the last")
 
@@ -175,17 +185,17 @@ class Corpus(Sequence[Passage]):
         """
         import pyarrow as pa
 
-        digest = _Digest()
+        digest = hashlib.blake2b(digest_size=16)
         try:
             for column in self._columns:
                 column.validate(full=True)
             for passage in self:
-                digest.add((passage.id, passage.title, passage.text))
+                _hash(digest, (passage.id, passage.title, passage.text))
         except (pa.ArrowException, UserError, ValueError) as error:
-            raise UserError(f"corpus {self.directory} is damaged ({error}); build it again") from error
-        if self.metadata and metadata.digest(self.directory / metadata.FILE) != self.metadata:
+            raise damaged("corpus", self.directory, error) from error
+        if self.metadata and checksums(self.directory, [METADATA])[METADATA] != self.metadata:
             raise UserError(f"corpus {self.directory} holds other metadata than was written; build it again")
-        if digest.value() != self.digest:
+        if digest.hexdigest() != self.digest:
             raise UserError(
                 f"corpus {self.directory} holds other passages than were written (by its digest); build it again"
             )
@@ -264,21 +274,83 @@ def _schema() -> Any:
     return pa.schema([(name, pa.large_string()) for name in _COLUMNS])
 
 
-class _Digest:
-    """Fingerprint of passages in their order."""
+def _hash(digest: hashlib.blake2b, fields: tuple[str, str, str]) -> None:
+    """Continue the fingerprint of passages by one: its id, title and text."""
+    for text in fields:
+        data = text.encode()
+        digest.update(len(data).to_bytes(8, "little") + data)
 
-    def __init__(self) -> None:
-        self._hash = hashlib.blake2b(digest_size=16)
 
-    def add(self, fields: tuple[str, str, str]) -> None:
-        """One passage: its id, title and text."""
-        for text in fields:
-            data = text.encode()
-            self._hash.update(len(data).to_bytes(8, "little") + data)
+class _MetadataWriter:
+    """Collects the metadata of rows on disk, since the type of a column is known at the end only.
 
-    def value(self) -> str:
-        """Of all that were added."""
-        return self._hash.hexdigest()
+    The first 256 columns are kept. Whole and other numbers in one column become floats; texts and something else become
+    texts.
+
+    Args:
+        folder: of the corpus.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._spool: IO[str] | None = None
+        self._types: dict[str, set[type]] = {}
+        self._rows = 0
+
+    def add(self, values: Mapping[str, Scalar]) -> None:
+        """The next row."""
+        if values and self._spool is None:
+            self._spool = (self._folder / "metadata.jsonl").open("w+", encoding="utf-8")
+            self._spool.write("{}\n" * self._rows)
+        kept = {}
+        for name, value in values.items():
+            if name in self._types or len(self._types) < _MOST_COLUMNS:
+                self._types.setdefault(name, set()).add(type(value))
+                kept[name] = value
+        if self._spool is not None:
+            self._spool.write(json.dumps(kept) + "\n")
+        self._rows += 1
+
+    def finish(self) -> str:
+        """Write the file and return its digest; empty where no row has metadata."""
+        import pyarrow as pa
+
+        if self._spool is None:
+            return ""
+        types = {name: _arrow_type(found) for name, found in sorted(self._types.items())}
+        schema = pa.schema(list(types.items()))
+        with self._spool, (self._folder / METADATA).open("wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
+            self._spool.seek(0)
+            while rows := [json.loads(line) for line in islice(self._spool, _ROWS)]:
+                columns = [pa.array([_as(kind, row.get(name)) for row in rows], kind) for name, kind in types.items()]
+                writer.write_batch(pa.record_batch(columns, schema=schema))
+        (self._folder / "metadata.jsonl").unlink()
+        return checksums(self._folder, [METADATA])[METADATA]
+
+
+def _arrow_type(found: set[type]) -> Any:
+    import pyarrow as pa
+
+    if found == {bool}:
+        return pa.bool_()
+    if found <= {int, float}:
+        return pa.int64() if found == {int} else pa.float64()
+    return pa.large_string()
+
+
+def _as(kind: Any, value: Scalar | None) -> Scalar | None:
+    import pyarrow as pa
+
+    if value is None or kind != pa.large_string() or isinstance(value, str):
+        return float(value) if kind == pa.float64() and value is not None else value
+    return json.dumps(value)
+
+
+def _rows_of(table: Any) -> Iterator[dict[str, Scalar]]:
+    """The values of each row, those that are missing left out."""
+    for batch in table.to_batches(max_chunksize=_ROWS):
+        for row in batch.to_pylist():
+            yield {name: value for name, value in row.items() if value is not None}
 
 
 class _Places:
@@ -339,7 +411,7 @@ def _write(passages: Iterable[Passage | Row], folder: Path, others: Corpus | Non
     import pyarrow as pa
 
     schema, file = _schema(), folder / FILE
-    digest, places, further = _Digest(), _Places(), metadata.MetadataWriter(folder)
+    digest, places, further = hashlib.blake2b(digest_size=16), _Places(), _MetadataWriter(folder)
     batch: list[tuple[str, str, str]] = []
     waiting = 0
     with file.open("wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
@@ -354,7 +426,7 @@ def _write(passages: Iterable[Passage | Row], folder: Path, others: Corpus | Non
             fields = _checked(row)
             places.add(fields[0], row.place)
             further.add(row.metadata)
-            digest.add(fields)
+            _hash(digest, fields)
             batch.append(fields)
             waiting += sum(map(len, fields))
             if len(batch) == _ROWS or waiting > _CHARACTERS:
@@ -363,7 +435,7 @@ def _write(passages: Iterable[Passage | Row], folder: Path, others: Corpus | Non
         if batch:
             flush()
     places.check_unique(file, others)
-    return len(places), digest.value(), further.finish()
+    return len(places), digest.hexdigest(), further.finish()
 
 
 def _checked(row: Row) -> tuple[str, str, str]:
@@ -374,7 +446,7 @@ def _checked(row: Row) -> tuple[str, str, str]:
 
 
 def _read(file: Path) -> Any:
-    """The table in a file of passages, memory-mapped."""
+    """The table in a file, memory-mapped."""
     import pyarrow as pa
 
     return pa.ipc.open_stream(pa.memory_map(str(file))).read_all()

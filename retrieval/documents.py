@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from retrieval.corpus import Place, Row
+from retrieval.corpus import Place, Row, Scalar
 from retrieval.errors import UserError, require
-from retrieval.metadata import Scalar
 from retrieval.passage import Passage
 from retrieval.reading import opened, read_whole, regular_file
 from retrieval.splitting import SentenceFinder, Splitting, split
@@ -112,9 +111,7 @@ def markdown_sections(text: str, name: str) -> list[Section]:
     references: dict[str, Any] = {}
     tokens = MarkdownIt("commonmark").disable("inline").parse(text[starts[skipped] :], references)
     inline = MarkdownIt("commonmark")
-    sections: list[Section] = []
-    path: list[tuple[int, str]] = []
-    begin, heading = 0, 0  # where the text of the open section starts, and its heading
+    outline = _Outline(name)
     for position, token in enumerate(tokens):
         if token.type != "heading_open" or token.level != 0 or token.map is None:
             continue
@@ -123,24 +120,12 @@ def markdown_sections(text: str, name: str) -> list[Section]:
             continue
         level = int(token.tag[1:])
         first, after = (starts[min(skipped + line, len(starts) - 1)] for line in token.map)
-        if text[begin:first].strip():
-            sections.append(Section(_title(path, name), begin, first))
-        elif path and level <= path[-1][0]:
-            sections.append(Section(_title(path, name), heading, first))
-        while path and path[-1][0] >= level:
-            path.pop()
+        outline.close(first, bool(text[outline.begin : first].strip()), level)
         children = inline.parseInline(content, references)[0].children or []
-        path.append((level, "".join(child.content or " " * (child.type == "softbreak") for child in children).strip()))
-        begin, heading = after, first
-    if text[begin:].strip():
-        sections.append(Section(_title(path, name), begin, len(text)))
-    elif path:
-        sections.append(Section(_title(path, name), heading, len(text)))
-    return sections
-
-
-def _title(path: Sequence[tuple[int, str]], name: str) -> str:
-    return " > ".join(title for _, title in path if title) or name
+        title = "".join(child.content or " " * (child.type == "softbreak") for child in children).strip()
+        outline.open(level, title, first, after)
+    outline.close(len(text), bool(text[outline.begin :].strip()))
+    return outline.sections
 
 
 def _line_starts(text: str) -> list[int]:
@@ -159,12 +144,34 @@ def _front_matter_lines(text: str) -> int:
 
 
 class _Outline:
+    """The sections of a text, by the headings above each."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._path = name, list[tuple[int, str]]()
+        self.begin, self._heading = 0, 0  # where the text of the open section starts, and its heading
+        self.sections: list[Section] = []
+
+    def close(self, end: int, filled: bool, level: int = 0) -> None:
+        """End the open section; a heading with no text of its own or below it is a section of its own text."""
+        title = " > ".join(title for _, title in self._path if title) or self._name
+        if filled:
+            self.sections.append(Section(title, self.begin, end))
+        elif self._path and level <= self._path[-1][0]:
+            self.sections.append(Section(title, self._heading, end))
+
+    def open(self, level: int, title: str, heading: int, begin: int) -> None:
+        """Begin a section: level and title of its heading, and the offsets of the heading and of the text after it."""
+        while self._path and self._path[-1][0] >= level:
+            self._path.pop()
+        self._path.append((level, title))
+        self._heading, self.begin = heading, begin
+
+
+class _Text:
     """Collects a text whose headings come as they are read."""
 
     def __init__(self, name: str) -> None:
-        self._name, self._path, self._parts = name, list[tuple[int, str]](), list[str]()
-        self._begin, self._heading, self._length = 0, 0, 0
-        self._sections: list[Section] = []
+        self._outline, self._parts, self._length = _Outline(name), list[str](), 0
 
     def add(self, text: str) -> None:
         """A paragraph."""
@@ -179,24 +186,17 @@ class _Outline:
             self.add(text)
         elif text:
             self._close(level)
-            while self._path and self._path[-1][0] >= level:
-                self._path.pop()
-            self._path.append((level, text))
-            self._heading = self._length
+            heading = self._length
             self.add(text)
-            self._begin = self._length
+            self._outline.open(level, text, heading, self._length)
 
     def _close(self, level: int = 0) -> None:
-        """End the section; a heading with nothing below it is a section of its own text."""
-        if self._length > self._begin:
-            self._sections.append(Section(_title(self._path, self._name), self._begin, self._length))
-        elif self._path and level <= self._path[-1][0]:
-            self._sections.append(Section(_title(self._path, self._name), self._heading, self._length))
+        self._outline.close(self._length, self._length > self._outline.begin, level)
 
     def document(self) -> Document:
         """Text and sections."""
         self._close()
-        return "".join(self._parts), self._sections
+        return "".join(self._parts), self._outline.sections
 
 
 _SKIPPED = ("script", "style", "noscript", "template", "nav", "iframe", "svg", "object", "canvas", "select", "form")
@@ -222,7 +222,7 @@ def _html(path: Path, name: str) -> Document:
     title = tree.css_first("head > title")
     named = " ".join(title.text().split())[:_LONGEST_HEADING] if title is not None else ""
     tree.strip_tags([*_SKIPPED, "head"])
-    outline = _Outline(named or name)
+    outline = _Text(named or name)
     block, words = None, list[str]()
 
     def end() -> None:
@@ -318,7 +318,7 @@ def _docx(path: Path, name: str) -> Document:
                 raise UserError(f"{path}: unpacks to more than {_MOST:,} bytes; split it")
         document = docx.Document(str(path))
         title = " ".join((document.core_properties.title or "").split())[:_LONGEST_HEADING]
-        outline = _Outline(title or name)
+        outline = _Text(title or name)
         for block in document.iter_inner_content():
             if hasattr(block, "rows"):
                 rows = (dict.fromkeys(cell.text.strip() for cell in row.cells) for row in block.rows)

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from retrieval.corpus import Corpus
+from retrieval.corpus import Corpus, Scalar
 from retrieval.errors import UserError
-from retrieval.metadata import Scalar
 from retrieval.vectors import Mask
 
 OPERATORS = {

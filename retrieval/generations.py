@@ -14,11 +14,10 @@ import numpy as np
 from retrieval.atomic import publish, write_json, writing
 from retrieval.compressed import DenseCard, build_compressed, factory_of
 from retrieval.corpus import Corpus
-from retrieval.encoding import GrowingMatrix
 from retrieval.index import CORPUS, DENSE, PARTS, REMOVED, VECTORS, WORDS, IndexManifest, open_parts
 from retrieval.manifests import MANIFEST, checksums, sizes
 from retrieval.reading import user_path
-from retrieval.vectors import FlatIndex, Mask, live_blocks
+from retrieval.vectors import FlatIndex, GrowingMatrix, Mask, live_blocks
 from retrieval.words import add_words, check_language
 
 STORAGES = ("auto", "float32", "float16", "int8")

@@ -21,10 +21,9 @@ from retrieval.corpus import FILE as PASSAGES
 from retrieval.corpus import Corpus
 from retrieval.encoders import Encoder, EncoderCard, Template, load_encoder
 from retrieval.errors import UserError
-from retrieval.fusion import Fusion
-from retrieval.manifests import MANIFEST, check_finished, checksums
+from retrieval.manifests import MANIFEST, check_finished, checksums, damaged
 from retrieval.reading import user_path
-from retrieval.search import DenseRetriever, HybridRetriever, LocalRetriever, WordRetriever
+from retrieval.search import DenseRetriever, Fusion, HybridRetriever, LocalRetriever, WordRetriever
 from retrieval.vectors import FlatIndex, Mask, SegmentedIndex, VectorIndex
 from retrieval.words import WordIndex, check_language
 
@@ -159,7 +158,7 @@ def load_manifest(directory: str | Path) -> IndexManifest:
     needed = [VECTORS, *(f"{CORPUS}/{name}" for name in (MANIFEST, PASSAGES))]
     manifest = check_finished(path, IndexManifest, FORMATS, "index", needed)
     if manifest.digest not in ("", manifest.own_digest()):
-        raise UserError(f"index {path} is damaged: {MANIFEST} was changed after it was written; build it again")
+        raise damaged("index", path, f"{MANIFEST} was changed after it was written")
     return manifest
 
 
@@ -243,12 +242,11 @@ def _opened(path: Path, manifest: IndexManifest) -> OpenParts:
     for segment in manifest.segments:
         folder = path / segment.name
         corpus, found = Corpus.open(folder / CORPUS), FlatIndex.open(folder / VECTORS)
-        stated = segment.passages, segment.corpus, manifest.encoder.dim
-        if stated != (len(corpus), corpus.digest, found.dim) or len(corpus) != len(found):
-            raise UserError(
-                f"index {path} is damaged: its manifest says {stated[0]} passages ({stated[1]:.40}) and vectors of "
-                f"{stated[2]}, its files hold {len(corpus)} ({corpus.digest:.40}) and {len(found)} vectors of "
-                f"{found.dim}; build it again"
+        stated = segment.passages, segment.passages, manifest.encoder.dim, segment.corpus
+        held = len(corpus), len(found), found.dim, corpus.digest
+        if stated != held:
+            raise damaged(
+                "index", path, f"passages, vectors, their length and digest are {held}, by its manifest {stated}"
             )
         corpora.append(corpus)
         vectors.append(found)
@@ -261,9 +259,9 @@ def _opened(path: Path, manifest: IndexManifest) -> OpenParts:
         for corpus, found in zip(corpora, vectors, strict=True):
             corpus.check_content()
             if not found.all_finite():
-                raise UserError(f"index {path} is damaged: it holds vectors that are not finite; build it again")
+                raise damaged("index", path, "it holds vectors that are not finite")
     if (dense is None) != (manifest.dense is None):
-        raise UserError(f"index {path} is damaged: {MANIFEST} does not name its approximate index; build it again")
+        raise damaged("index", path, f"{MANIFEST} does not name its approximate index")
     parts: list[VectorIndex] = list(vectors)
     if dense is not None and manifest.dense is not None:
         parts[0] = CompressedIndex.open(path / dense, vectors[0], manifest.dense)
@@ -279,9 +277,7 @@ def _words(path: Path, manifest: IndexManifest) -> WordIndex | None:
     name = manifest.part(WORDS)
     words = WordIndex(path / str(name), manifest.language) if name else None
     if words is None or len(words) != manifest.rows:
-        raise UserError(
-            f"index {path} is damaged: its word index does not hold {manifest.rows} passages; build it again"
-        )
+        raise damaged("index", path, f"its word index does not hold {manifest.rows} passages")
     return words
 
 
@@ -295,7 +291,7 @@ def check_sums(path: Path, manifest: IndexManifest, names: Sequence[str]) -> Non
         found = checksums(path, names)
         wrong = next((name for name in names if manifest.checksums.get(name) != found[name]), None)
         if wrong is not None:
-            raise UserError(f"index {path} is damaged: {wrong:.80} is not as it was written; build it again")
+            raise damaged("index", path, f"{wrong:.80} is not as it was written")
 
 
 def _kept(path: Path, manifest: IndexManifest) -> Mask | None:
@@ -307,9 +303,9 @@ def _kept(path: Path, manifest: IndexManifest) -> Mask | None:
         packed = np.load(path / str(name), allow_pickle=False)
         removed = np.unpackbits(packed, count=manifest.rows).astype(bool)
     except (OSError, ValueError, TypeError, EOFError) as error:
-        raise UserError(f"index {path} is damaged: {name} cannot be read ({error}); build it again") from error
+        raise damaged("index", path, f"{name} cannot be read ({error})") from error
     if np.count_nonzero(removed) != manifest.removed:
-        raise UserError(f"index {path} is damaged: {name} does not hold {manifest.removed} rows; build it again")
+        raise damaged("index", path, f"{name} does not hold {manifest.removed} rows")
     return ~removed
 
 

@@ -96,6 +96,11 @@ def checksums(directory: Path, names: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def damaged(what: str, directory: Path, why: object) -> UserError:
+    """The error for a finished directory that does not hold what was written."""
+    return UserError(f"{what} {directory} is damaged: {why}; build it again")
+
+
 def check_finished(
     directory: Path, kind: type[T], expected: str | Sequence[str], what: str, needed: Sequence[str]
 ) -> T:
@@ -126,7 +131,7 @@ def check_finished(
             raise UserError(f"{stated!r:.60} is not the format {formats[0]!r}")
         manifest = record(kind, values, MANIFEST)
     except UserError as error:
-        raise UserError(f"{what} {directory} is damaged ({error}); build it again") from error
+        raise damaged(what, directory, error) from error
     found = sizes(directory)
     for name in (*needed, *manifest.files):
         size, actual = manifest.files.get(name), found.get(name)

@@ -9,24 +9,30 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Self
 
 import numpy as np
 
-from retrieval.checks import choice
-from retrieval.corpus import Row
-from retrieval.encoders import EncoderCard, Template
-from retrieval.encoding import BLOCK_ROWS
+from retrieval.build import BLOCK_ROWS
+from retrieval.checks import choice, whole
+from retrieval.corpus import Corpus, Row, Scalar
+from retrieval.encoders import Encoder, EncoderCard, Template, checked_encode
 from retrieval.errors import UserError, require
+from retrieval.filters import OPERATORS, Condition, parse_condition
+from retrieval.index import MODES, OpenParts, encoder_of, open_parts
 from retrieval.manifests import record
 from retrieval.passage import Passage
 from retrieval.progress import Progress
 from retrieval.reading import user_path
+from retrieval.search import FUSED_ROWS, Fusion, IndexRetriever, Query, Ranking, different_texts
 from retrieval.vectors import Matrix
-from retrieval.words import analyzer
+from retrieval.words import analyzer, query_words
 
 FORM = "milvus://HOST:PORT/COLLECTION or milvus:FILE.db"
 TOKEN = "MILVUS_TOKEN"  # noqa: S105 - the name of an environment variable
@@ -37,6 +43,7 @@ _SERVER = re.compile(
 )
 _FILE = re.compile(r"milvus:(.+\.db)(?:/([A-Za-z_]\w{0,254}))?", re.ASCII | re.DOTALL)
 _PATH_SLASH = re.compile(r"^(milvus(?:\+https)?:)/(?=[^/]+/\w+$)")  # a `Path` makes one slash of two
+_NAME = re.compile(r"[\w .:/@+-]+")  # columns that a condition can name: nothing that could end a quoted text
 _PROPERTY, _FORMAT = "selfrag", "selfrag-milvus-1"
 KINDS: dict[str, dict[str, Any]] = {
     "auto": {"index_type": "AUTOINDEX"},
@@ -114,10 +121,14 @@ class Collection:
                 message = message.replace(self._token, "***")
             raise UserError(f"{self.address}: {message:.400}") from None  # its traceback could show the token
 
+    def _ask(self, method: str, *arguments: Any, timeout: int | None = _ANSWERING, **settings: Any) -> Any:
+        """What a method of the client says of the collection."""
+        with self._told():
+            return getattr(self._client, method)(self._name, *arguments, timeout=timeout, **settings)
+
     def exists(self) -> bool:
         """Whether there is such a collection."""
-        with self._told():
-            return bool(self._client.has_collection(self._name, timeout=_ANSWERING))
+        return bool(self._ask("has_collection"))
 
     @classmethod
     def open(cls, address: str | Path) -> Collection:
@@ -135,8 +146,7 @@ class Collection:
             raise UserError(
                 f"{self.address}: no collection {self._name}; make it with: selfrag index push DIR {self.address}"
             )
-        with self._told():
-            properties = self._client.describe_collection(self._name, timeout=_ANSWERING).get("properties", {})
+        properties = self._ask("describe_collection").get("properties", {})
         try:
             values = json.loads(properties.get(_PROPERTY, "null"))
             if not isinstance(values, dict) or values.pop("format", None) != _FORMAT:
@@ -144,8 +154,7 @@ class Collection:
             self.card = record(CollectionCard, values, f"property {_PROPERTY} of {self._name}")
         except (ValueError, RecursionError, UserError) as error:
             raise UserError(f"{self.address}: {error}; choose another collection") from error
-        with self._told():
-            self._client.load_collection(self._name)
+        self._ask("load_collection", timeout=None)
 
     def create(self, encoder: EncoderCard, template: Template, language: str, kind: str | None) -> None:
         """Make the collection if it is not there; see `CollectionCard`.
@@ -158,8 +167,7 @@ class Collection:
         if self.is_file and kind == "ivf":
             raise UserError(f"{self.address}: milvus-lite has no index of kind ivf; choose flat or auto")
         if not self.exists():
-            with self._told():
-                self._create(CollectionCard(encoder, template, language, kind or ("flat" if self.is_file else "auto")))
+            self._create(CollectionCard(encoder, template, language, kind or ("flat" if self.is_file else "auto")))
         self._load()
         found = self.card
         if found.encoder.identity() != encoder.identity() or found.template != template:
@@ -194,8 +202,9 @@ class Collection:
             bm25 = {"params": {"bm25_k1": 1.2, "bm25_b": 0.75}}
             indexes.add_index("bm25", index_type="SPARSE_INVERTED_INDEX", metric_type="BM25", params=bm25)
         stated = json.dumps({"format": _FORMAT, **asdict(card)})
-        self._client.create_collection(
-            self._name,
+        self._ask(
+            "create_collection",
+            timeout=None,
             schema=schema,
             index_params=indexes,
             consistency_level="Strong",  # a passage that was removed is never found
@@ -203,11 +212,9 @@ class Collection:
         )
 
     def __len__(self) -> int:
-        with self._told():
-            found = self._client.query(self._name, filter="", output_fields=["count(*)"], timeout=_ANSWERING)
-        return int(found[0]["count(*)"])
+        return int(self._ask("query", filter="", output_fields=["count(*)"])[0]["count(*)"])
 
-    def rank(self, field: str, queries: Sequence[Any], k: int, where: str) -> list[list[tuple[str, float]]]:
+    def rank(self, field: str, queries: Sequence[Any], k: int, where: str) -> list[Ranking[str]]:
         """Ids and scores of the k best passages of each query, scores falling, equal ones by id.
 
         Args:
@@ -216,17 +223,8 @@ class Collection:
             k: at most 16,384.
             where: an expression of Milvus; empty for all passages.
         """
-        params = _SEARCHED.get(self.card.kind, {}) if field == "vector" else {}
-        with self._told():
-            found = self._client.search(
-                self._name,
-                list(queries),
-                anns_field=field,
-                limit=k,
-                filter=where,
-                search_params={"params": params},
-                timeout=_ANSWERING,
-            )
+        params = {"params": _SEARCHED.get(self.card.kind, {}) if field == "vector" else {}}
+        found = self._ask("search", list(queries), anns_field=field, limit=k, filter=where, search_params=params)
         # milvus-lite gives BM25 a minus sign, a server does not.
         scored = [
             [(hit["id"], abs(hit["distance"]) if field == "bm25" else hit["distance"]) for hit in of] for of in found
@@ -242,12 +240,7 @@ class Collection:
 
     def rows_where(self, where: str, columns: Sequence[str], limit: int) -> list[dict[str, Any]]:
         """The columns of some of the passages that meet an expression of Milvus."""
-        with self._told():
-            return list(
-                self._client.query(
-                    self._name, filter=where, output_fields=["id", *columns], limit=limit, timeout=_ANSWERING
-                )
-            )
+        return list(self._ask("query", filter=where, output_fields=["id", *columns], limit=limit))
 
     def passages(self, ids: Iterable[str]) -> dict[str, Passage]:
         """Passages by id; unknown ids are left out."""
@@ -283,20 +276,17 @@ class Collection:
                 vectors = vectors_of() if new else np.zeros((0, 0), np.float32)
                 for some in in_blocks(new, _SENT):
                     entities = [_entity(rows[n], analyze) | {"digest": digests[n], "vector": vectors[n]} for n in some]
-                    with self._told():
-                        self._client.upsert(self._name, entities, timeout=_ANSWERING)
+                    self._ask("upsert", entities)
                 written += len(new)
                 bar.advance(len(rows))
         if written:
-            with self._told():
-                self._client.flush(self._name)
+            self._ask("flush", timeout=None)
         return written
 
     def delete(self, ids: Sequence[str]) -> None:
         """Remove passages; unknown ids do not matter."""
         for block in in_blocks(ids, BLOCK_ROWS):
-            with self._told():
-                self._client.delete(self._name, filter=in_list("id", block), timeout=_ANSWERING)
+            self._ask("delete", filter=in_list("id", block))
 
 
 def _parsed(address: str) -> tuple[str, str]:
@@ -351,3 +341,234 @@ def _entity(row: Row, analyze: Callable[[str], list[str]] | None) -> dict[str, A
                 "split it"
             )
     return {**texts, "metadata": dict(row.metadata)}
+
+
+class MilvusRetriever(IndexRetriever):
+    """Search in a collection of Milvus. Safe to call from many threads.
+
+    A query finds at most 16,384 rows, the limit of Milvus.
+
+    Args:
+        collection: the passages.
+        encoder: the encoder of the collection; None where only words are searched.
+        mode: `dense`, `words`, or `hybrid` for both.
+        fusion: how a hybrid search combines both.
+    """
+
+    def __init__(
+        self, collection: Collection, encoder: Encoder | None, mode: str, fusion: Fusion | None = None
+    ) -> None:
+        self.encoder, self._template = encoder, collection.card.template
+        self._collection = collection
+        self._fields = {"dense": ["vector"], "words": ["bm25"], "hybrid": ["vector", "bm25"]}[mode]
+        self._analyzer = analyzer(collection.card.language) if "bm25" in self._fields else None
+        self._fusion = fusion or Fusion()
+        self._where = ""
+
+    def where(self, *conditions: Condition | str) -> Self:
+        """The same search among the passages that meet all of some conditions; see `IndexRetriever.where`.
+
+        Numbers are compared with numbers only: a text such as "2020" is none.
+
+        Raises:
+            UserError: no passage has such a column, or it holds values of another type.
+        """
+        found = copy(self)
+        parsed = [parse_condition(one) if isinstance(one, str) else one for one in conditions]
+        expressions = [_expression(self._collection, condition) for condition in parsed]
+        found._where = " and ".join(filter(None, [self._where, *expressions]))
+        return found
+
+    def _most_rows(self) -> int:
+        return MOST_ROWS
+
+    def _found(self, queries: Sequence[Query], rows: int, k: int) -> list[tuple[list[Passage], int]]:
+        depth = rows if len(self._fields) == 1 else max(rows, FUSED_ROWS)
+        ranked, *others = [self._ranked(field, queries, depth) for field in self._fields]
+        for other in others:
+            ranked = [self._fusion(dense, words, rows) for dense, words in zip(ranked, other, strict=True)]
+        passages = self._collection.passages(dict.fromkeys(identifier for hits in ranked for identifier, _ in hits))
+        return [
+            (different_texts((passages[one].with_score(score) for one, score in hits if one in passages), k), len(hits))
+            for hits in ranked
+        ]
+
+    def _ranked(self, field: str, queries: Sequence[Query], k: int) -> list[Ranking[str]]:
+        asked = {n: self._asked(field, query) for n, query in enumerate(queries)}
+        asked = {n: value for n, value in asked.items() if value != ""}  # no word of the query counts
+        found = self._collection.rank(field, list(asked.values()), k, self._where) if asked else []
+        return [dict(zip(asked, found, strict=True)).get(n, []) for n in range(len(queries))]
+
+    def _asked(self, field: str, query: Query) -> str | list[float]:
+        if field == "bm25":
+            return " ".join(query_words(self._analyzer, query.text))
+        return [] if query.vector is None else query.vector.tolist()
+
+
+def _expression(collection: Collection, condition: Condition) -> str:
+    """A condition as an expression of Milvus. Values are literals, and a name can hold nothing that ends a text."""
+    choice("operator", condition.operator, OPERATORS)
+    column, values = condition.column, list(condition.values)
+    field = column
+    if column not in ("id", "title"):
+        field = f"metadata[{literal(column)}]"
+        known = _NAME.fullmatch(column) and collection.rows_where(f"exists {field}", ["metadata"], 1)
+        if not known:
+            raise UserError(f"where: no passage in {collection.address} has a column {column!r:.80}")
+        values = _comparable(known[0]["metadata"][column], condition)
+    else:
+        values = [value if isinstance(value, str) else json.dumps(value) for value in values]
+    if condition.operator == "in":
+        compared = " or ".join(f"{field} == {literal(value)}" for value in values) or 'id == ""'
+    else:
+        compared = f"{field} {'==' if condition.operator == '=' else condition.operator} {literal(values[0])}"
+    return f"({compared})" if field == column else f"(exists {field} and ({compared}))"
+
+
+def _comparable(example: Scalar, condition: Condition) -> list[Scalar]:
+    """The values of a condition as those of a column, which holds a value such as the example."""
+    values = list(condition.values)
+    if isinstance(example, str) and condition.operator in ("=", "!=", "in"):
+        return [value if isinstance(value, str) else json.dumps(value) for value in values]
+    held, given = _kind(example), {_kind(value) for value in values}
+    if given - {held}:
+        raise UserError(
+            f"where: column {condition.column!r:.60} holds {held}; {condition.operator} cannot compare them with "
+            f"{', '.join(map(str, values)):.60}"
+        )
+    return values
+
+
+def _kind(value: Scalar) -> str:
+    return "truth values" if isinstance(value, bool) else "texts" if isinstance(value, str) else "numbers"
+
+
+def open_milvus(
+    address: str | Path,
+    encoder: Encoder | str | Path | None = None,
+    *,
+    mode: str | None = None,
+    fusion: Fusion | None = None,
+) -> MilvusRetriever:
+    """A retriever over a collection of Milvus that `push_index` made.
+
+    Args:
+        address: of the collection; see `Collection`.
+        encoder: the encoder of the collection, or where to load it; None loads it from where it was.
+        mode: `dense`, `words`, or `hybrid` for both; None is hybrid where the collection has words, else dense.
+        fusion: how a hybrid search combines both.
+
+    Raises:
+        UserError: no such collection, or it was filled with another encoder.
+    """
+    if mode is not None:
+        choice("mode", mode, MODES)
+    collection = Collection.open(address)
+    card = collection.card
+    if mode in ("words", "hybrid") and not card.language:
+        raise UserError(f"{address} has no words; push an index that has")
+    mode = mode or ("hybrid" if card.language else "dense")
+    loaded = None if mode == "words" else encoder_of(str(address), card.encoder, encoder)
+    return MilvusRetriever(collection, loaded, mode, fusion)
+
+
+def push_index(
+    directory: str | Path, address: str | Path, *, kind: str | None = None, progress: bool | None = None
+) -> tuple[int, int]:
+    """Copy the passages and vectors of an index into a collection of Milvus, which is made if it is not there.
+
+    Passages that are there with the same content are not sent again, so an interrupted call is continued by the next
+    one. Passages that were removed from the index are removed from the collection.
+
+    Args:
+        directory: the index.
+        address: of the collection; see `Collection`.
+        kind: of the vector index: `auto` lets Milvus choose, `flat` is exact, `ivf` is IVF with RaBitQ codes and int8
+            vectors for rescoring (Milvus 2.6). None keeps it; a new collection is `auto`, or `flat` in a file.
+        progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
+
+    Returns:
+        The number of passages that were written, and of all passages of the collection.
+
+    Raises:
+        UserError: no such index, no Milvus at the address, or a collection of another encoder, language or kind.
+    """
+    choice("kind", kind or "auto", KINDS)
+    manifest, parts = open_parts(user_path(directory))
+    collection = Collection(address)
+    collection.create(manifest.encoder, manifest.template, manifest.language, kind)
+    written = collection.write(_stored(parts), manifest.rows - manifest.removed, progress)
+    if parts.corpus.kept is not None:
+        removed = {parts.corpus[row].id for row in np.flatnonzero(~parts.corpus.kept).tolist()}
+        again = {parts.corpus[row].id for row in parts.corpus.rows_with(sorted(removed)).tolist()}
+        collection.delete(sorted(removed - again))
+    return written, len(collection)
+
+
+def _stored(parts: OpenParts) -> Iterator[tuple[list[Row], Callable[[], Matrix]]]:
+    """Blocks of the passages of an index that were not removed, and their vectors."""
+    rows, kept, first = parts.corpus.live(), parts.corpus.kept, 0
+    for vectors in parts.vectors:
+        for start in range(0, len(vectors), BLOCK_ROWS):
+            numbers = np.arange(start, min(start + BLOCK_ROWS, len(vectors)))
+            if kept is not None:
+                numbers = numbers[kept[first + numbers]]
+            yield list(islice(rows, len(numbers))), partial(vectors.rows, numbers)
+        first += len(vectors)
+
+
+def add_to_collection(
+    address: str | Path,
+    passages: Iterable[Passage | Row],
+    *,
+    encoder: Encoder | str | Path | None = None,
+    batch_size: int = 64,
+    progress: bool | None = None,
+) -> int:
+    """Encode passages and add them to a collection of Milvus; a passage with the same id is replaced.
+
+    Passages that are there with the same content are not encoded again, so an interrupted call is continued by the
+    next one.
+
+    Args:
+        address: of a collection that `push_index` made.
+        passages: with unique ids.
+        encoder: the encoder of the collection, or where to load it; None loads it from where it was.
+        batch_size: texts that go through the encoder at once.
+        progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
+
+    Returns:
+        The number of passages that were added or replaced.
+
+    Raises:
+        UserError: a bad passage, another encoder, or no such collection.
+    """
+    whole("batch_size", batch_size)
+    collection = Collection.open(address)
+    card = collection.card
+    loaded = encoder_of(f"{address}", card.encoder, encoder)
+
+    def encoded(rows: Sequence[Row]) -> Matrix:
+        texts = [card.template.of_passage(row.passage) for row in rows]
+        return checked_encode(loaded, texts, batch_size)
+
+    with TemporaryDirectory() as folder:  # a corpus checks every passage before the first is sent
+        corpus = Corpus.build(passages, Path(folder) / "corpus")
+        blocks = ((rows, partial(encoded, rows)) for rows in in_blocks(corpus.live(), BLOCK_ROWS))
+        return collection.write(blocks, len(corpus), progress)
+
+
+def remove_from_collection(address: str | Path, ids: Sequence[str]) -> int:
+    """Remove passages from a collection of Milvus by id; returns their number.
+
+    Raises:
+        UserError: an id that is not there, and then nothing is removed; or no such collection.
+    """
+    collection = Collection.open(address)
+    wanted = list(dict.fromkeys(ids))
+    found = collection.get(wanted, [])
+    missing = next((identifier for identifier in wanted if identifier not in found), None)
+    if missing is not None:
+        raise UserError(f"no passage {missing!r:.80} in {address}; nothing was removed")
+    collection.delete(wanted)
+    return len(wanted)

@@ -11,10 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from retrieval.corpus import Place, Row
+from retrieval.corpus import Place, Row, scalars
 from retrieval.documents import DOCUMENTS, document_names, read_document
 from retrieval.errors import UserError
-from retrieval.metadata import scalars
 from retrieval.passage import Passage
 from retrieval.reading import parse_json, read_lines, regular_file, user_path
 from retrieval.splitting import Splitting, sentence_finder

@@ -1,30 +1,67 @@
-"""Retrievers: search by vectors, by words or by both, passages given by the caller, and any callable."""
+"""Retrievers: search by vectors, by words or by both, given passages, any callable; joined, or ranked again."""
 
 from __future__ import annotations
 
+import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
-from typing import Any, NamedTuple, Self, TypeAlias
+from dataclasses import dataclass, replace
+from itertools import chain, starmap, zip_longest
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.checks import whole
+from retrieval.checks import choice, number, whole
 from retrieval.corpus import Corpus
 from retrieval.encoders import Encoder, Template, checked_encode
 from retrieval.errors import UserError
 from retrieval.filters import Condition, allowed_rows
-from retrieval.fusion import Fusion
 from retrieval.passage import Passage, Retriever
-from retrieval.vectors import Hits, Mask, VectorIndex
+from retrieval.vectors import Mask, VectorIndex
 from retrieval.words import WordIndex
 
 _SPARE = 8  # rows beyond k that are fetched at first, to stand in for passages that repeat a better one
 FUSED_ROWS = 100  # rows of each ranking that are fused
 _MOST_FETCHED = 256  # times as many rows are looked at in the end, whatever the number of repeated passages
+_RRF_K = 5  # the textbook's 60 is worse on the development questions
+
+
+K = TypeVar("K", int, str)
+Ranking: TypeAlias = list[tuple[K, float]]
+"""Rows or ids with their scores, best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """How two rankings become one."""
+
+    # `min-max` adds scores that are scaled to 0 to 1 in each ranking; `rrf` adds 1 / (5 + rank) (reciprocal rank
+    # fusion, Cormack et al. 2009). A row that a ranking does not hold gets 0 from it.
+    method: str = "min-max"
+    weight: float = 0.5  # of the first ranking, from 0 to 1; the second has the rest
+
+    def __post_init__(self) -> None:
+        choice("fusion", self.method, ["min-max", "rrf"])
+        number("weight", self.weight, 0, 1)
+
+    def __call__(self, first: Ranking[K], second: Ranking[K], k: int) -> Ranking[K]:
+        """The k best of two rankings, whose scores fall; equal ones by their keys."""
+        points: dict[K, float] = {}
+        for ranking, weight in ((first, self.weight), (second, 1 - self.weight)):
+            scaled = self._scaled([score for _, score in ranking])
+            for (key, _), value in zip(ranking, scaled, strict=True):
+                points[key] = points.get(key, 0.0) + weight * value
+        best = sorted(points.items(), key=lambda one: (-one[1], one[0]))[:k]
+        return [(key, float(np.float32(score))) for key, score in best]
+
+    def _scaled(self, scores: Sequence[float]) -> list[float]:
+        if self.method == "rrf":
+            return [1.0 / (_RRF_K + rank) for rank in range(1, len(scores) + 1)]
+        low, high = min(scores, default=0.0), max(scores, default=0.0)
+        return [(score - low) / (high - low) if high > low else 1.0 for score in scores]
 
 
 class Query(NamedTuple):
@@ -36,6 +73,10 @@ class Query(NamedTuple):
 
 class IndexRetriever(ABC):
     """Search in the passages of an index. Holds no state of a search: safe to call from many threads."""
+
+    encoder: Encoder | None = None  # of the queries; None where only words are searched
+    _template = Template()
+    _batch_size = 64  # queries that go through the encoder at once
 
     def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
         """For each query its best passages, scores falling; no two of them have the same text.
@@ -73,7 +114,11 @@ class IndexRetriever(ABC):
 
     def _prepared(self, queries: Sequence[str]) -> list[Query]:
         """Queries with what is computed of them once."""
-        return [Query(query, None) for query in queries]
+        if self.encoder is None:
+            return [Query(query, None) for query in queries]
+        texts = [self._template.of_query(query) for query in queries]
+        vectors = checked_encode(self.encoder, texts, self._batch_size)
+        return [Query(query, vector) for query, vector in zip(queries, vectors, strict=True)]
 
     @abstractmethod
     def _most_rows(self) -> int:
@@ -122,20 +167,15 @@ class LocalRetriever(IndexRetriever):
         return found
 
     @abstractmethod
-    def _ranked(self, queries: Sequence[Query], k: int, allowed: Mask | None) -> Hits:
-        """The k best rows of each query."""
+    def _ranked(self, queries: Sequence[Query], k: int, allowed: Mask | None) -> list[Ranking[int]]:
+        """The k best rows of each query; fewer where no more are found."""
 
     def _most_rows(self) -> int:
         return len(self.corpus)
 
     def _found(self, queries: Sequence[Query], rows: int, k: int) -> list[tuple[list[Passage], int]]:
-        hits = self._ranked(queries, rows, self._allowed)
-        found = []
-        for scores, numbers in zip(hits.scores, hits.rows, strict=True):
-            known = numbers >= 0
-            passages = map(self._passage, numbers[known].tolist(), scores[known].tolist())
-            found.append((different_texts(passages, k), int(known.sum())))
-        return found
+        ranked = self._ranked(queries, rows, self._allowed)
+        return [(different_texts(starmap(self._passage, hits), k), len(hits)) for hits in ranked]
 
     def _passage(self, row: int, score: float) -> Passage:
         return replace(self.corpus[row], score=score, metadata=self.corpus.further(row))
@@ -175,14 +215,9 @@ class DenseRetriever(LocalRetriever):
         self._template = template or Template()
         self._batch_size = batch_size
 
-    def _prepared(self, queries: Sequence[str]) -> list[Query]:
-        texts = [self._template.of_query(query) for query in queries]
-        vectors = checked_encode(self.encoder, texts, self._batch_size)
-        return [Query(query, vector) for query, vector in zip(queries, vectors, strict=True)]
-
-    def _ranked(self, queries: Sequence[Query], k: int, allowed: Mask | None) -> Hits:
+    def _ranked(self, queries: Sequence[Query], k: int, allowed: Mask | None) -> list[Ranking[int]]:
         vectors = np.stack([query.vector for query in queries if query.vector is not None])
-        return self._index.search(vectors, k, allowed)
+        return self._index.search(vectors, k, allowed).rankings()
 
 
 class WordRetriever(LocalRetriever):
@@ -197,16 +232,11 @@ class WordRetriever(LocalRetriever):
         self.corpus = corpus
         self._words = words
 
-    def _ranked(self, queries: Sequence[Query], k: int, allowed: Mask | None) -> Hits:
+    def _ranked(self, queries: Sequence[Query], k: int, allowed: Mask | None) -> list[Ranking[int]]:
         kept = self.corpus.kept
         if kept is not None:
             allowed = kept if allowed is None else kept & allowed
-        found = [self._words.search(query.text, k, allowed) for query in queries]
-        hits = Hits(np.zeros((len(queries), k), np.float32), np.full((len(queries), k), -1, np.int64))
-        for number, one in enumerate(found):
-            hits.scores[number, : one.rows.shape[1]] = one.scores[0]
-            hits.rows[number, : one.rows.shape[1]] = one.rows[0]
-        return hits
+        return [self._words.search(query.text, k, allowed).rankings()[0] for query in queries]
 
 
 class HybridRetriever(LocalRetriever):
@@ -227,12 +257,10 @@ class HybridRetriever(LocalRetriever):
     def _prepared(self, queries: Sequence[str]) -> list[Query]:
         return self._dense._prepared(queries)
 
-    def _ranked(self, queries: Sequence[Query], k: int, allowed: Mask | None) -> Hits:
+    def _ranked(self, queries: Sequence[Query], k: int, allowed: Mask | None) -> list[Ranking[int]]:
         depth = max(k, FUSED_ROWS)
-        dense = self._dense._ranked(queries, depth, allowed)
-        words = self._words._ranked(queries, depth, allowed)
-        fused = [self._fusion(dense.query(number), words.query(number), k) for number in range(len(queries))]
-        return Hits(np.concatenate([hits.scores for hits in fused]), np.concatenate([hits.rows for hits in fused]))
+        both = (retriever._ranked(queries, depth, allowed) for retriever in (self._dense, self._words))
+        return [self._fusion(dense, words, k) for dense, words in zip(*both, strict=True)]
 
 
 PassageLike: TypeAlias = Passage | Mapping[str, Any]
@@ -348,3 +376,119 @@ def _passage(value: Any, where: str) -> Passage:
         raise UserError(f"{where}: score must be a number, finite and not {score!r:.80}")
     identifier = str(value["id"]) if isinstance(value["id"], int) else value["id"]
     return Passage(identifier, value["text"], value.get("title") or "", None if score is None else float(score))
+
+
+Scorer: TypeAlias = Callable[[Sequence[str], Sequence[Sequence[Passage]]], Sequence[Sequence[float]]]
+"""Queries and the passages of each in; a score for each passage, higher is better, out."""
+
+_ROUNDING = 1e-5  # of a probability in float32
+
+
+class RerankedRetriever:
+    """A retriever whose passages another function ranks again.
+
+    Args:
+        retriever: finds the passages.
+        scorer: scores them, those of all queries in one call.
+        depth: passages of a query to score; `k` where that is more.
+        weight: of the scorer, from 0 to 1. The rest has the first rank r of n passages, as 1 - (r - 1) / n. Scores must
+            then be from 0 to 1. With a weight of 1 the scores alone decide, and may be any numbers.
+
+    Raises:
+        UserError: an argument is none of these.
+    """
+
+    def __init__(
+        self, retriever: Retriever | Sequence[PassageLike], scorer: Scorer, *, depth: int = 10, weight: float = 0.5
+    ) -> None:
+        whole("depth", depth)
+        number("weight", weight, 0, 1)
+        if not callable(scorer):
+            raise UserError(f"a scorer is a callable (queries, passages), not {type(scorer).__name__}")
+        self._retriever = as_retriever(retriever)
+        self._scorer, self._depth, self._weight = scorer, depth, weight
+        self._name = getattr(scorer, "__name__", type(scorer).__name__)
+
+    def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
+        """For each query up to `k` passages, best first; equal ones keep their order.
+
+        Raises:
+            UserError: the scorer does not give one number for each passage, or one that cannot be mixed with ranks.
+                Errors of the scorer itself pass through.
+        """
+        whole("k", k, 0)
+        found = self._retriever(queries, max(k, self._depth)) if k else [[] for _ in queries]
+        scored = self._scorer(queries, found) if any(found) else [[] for _ in found]
+        if _length(scored) != len(found):
+            raise UserError(f"scorer {self._name} gave no list of scores for each of {len(found)} queries")
+        return [self._ordered(*pair)[:k] for pair in zip(found, scored, strict=True)]
+
+    def _ordered(self, passages: Sequence[Passage], scores: Sequence[float]) -> list[Passage]:
+        if _length(scores) != len(passages):
+            raise UserError(f"scorer {self._name} gave no list of {len(passages)} scores for {len(passages)} passages")
+        mixed = []
+        for rank, (passage, score) in enumerate(zip(passages, map(self._checked, scores), strict=True)):
+            position = 1 - rank / len(passages)
+            mixed.append(passage.with_score(self._weight * score + (1 - self._weight) * position))
+        return sorted(mixed, key=lambda passage: -(passage.score or 0.0))
+
+    def _checked(self, given: Any) -> float:
+        try:
+            score = float(given)
+        except (TypeError, ValueError, OverflowError):
+            score = math.nan
+        if not math.isfinite(score):
+            raise UserError(f"scorer {self._name} gave {given!r:.80}; a score is a finite number")
+        if self._weight < 1 and not -_ROUNDING <= score <= 1 + _ROUNDING:
+            raise UserError(
+                f"scorer {self._name} gave {score:g}; with weight={self._weight:g} a score is from 0 to 1 "
+                "(weight=1 takes any number)"
+            )
+        return score
+
+
+def _length(values: Any) -> int:
+    """-1 where there is no length."""
+    return len(values) if hasattr(values, "__len__") and not isinstance(values, str) else -1
+
+
+Source: TypeAlias = Retriever | Callable[..., Any] | Sequence[PassageLike] | Mapping[str, Any]
+
+
+class JoinedRetriever:
+    """Search by several retrievers; see `join`. As safe to call from many threads as these are."""
+
+    def __init__(self, retrievers: Sequence[Retriever]) -> None:
+        self.retrievers = tuple(retrievers)
+
+    def __call__(self, queries: Sequence[str], k: int, /) -> list[list[Passage]]:
+        """For each query up to `k` passages, no two with the same text.
+
+        Raises:
+            UserError: a retriever failed.
+        """
+        found = [retriever(queries, k) for retriever in self.retrievers]
+        return [_in_turn(lists, k) for lists in zip(*found, strict=True)]
+
+
+def join(*sources: Source) -> JoinedRetriever:
+    """A retriever that takes the passages of several in turn: the best of each, then the second best of each.
+
+    With two of them and `k=10` there are five of each, as in the Self-RAG paper's biographies (4.3: five of an index,
+    and five more of a web search). A retriever that finds less leaves its places to the others. Scores stay those of
+    each retriever and cannot be compared.
+
+    Args:
+        sources: whatever `as_retriever` takes.
+
+    Raises:
+        UserError: fewer than two, or one is no retriever.
+    """
+    if len(sources) < 2:
+        raise UserError(f"{len(sources)} retrievers to join; give at least two")
+    return JoinedRetriever([as_retriever(one) for one in sources])
+
+
+def _in_turn(lists: Sequence[Sequence[Passage]], k: int) -> list[Passage]:
+    ranked = chain.from_iterable(zip_longest(*lists))
+    return different_texts((one for one in ranked if one is not None), k) if k else []

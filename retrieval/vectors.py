@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -12,7 +14,9 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from retrieval.atomic import write_json, writing
 from retrieval.errors import UserError, require
+from retrieval.reading import read_json
 
 Matrix: TypeAlias = NDArray[np.float32]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -30,9 +34,10 @@ class Hits(NamedTuple):
     # int64 [m, k]; equal scores stand in the order of their rows. -1 where an approximate index found no more.
     rows: NDArray[np.int64]
 
-    def query(self, number: int) -> Hits:
-        """Those of one query, [1, k]."""
-        return Hits(self.scores[number : number + 1], self.rows[number : number + 1])
+    def rankings(self) -> list[list[tuple[int, float]]]:
+        """For each query its rows and their scores."""
+        pairs = zip(self.rows.tolist(), self.scores.tolist(), strict=True)
+        return [[(row, score) for row, score in zip(*pair, strict=True) if row >= 0] for pair in pairs]
 
 
 class VectorIndex(Protocol):
@@ -311,3 +316,72 @@ def as_float32(vectors: NDArray[Any]) -> Matrix:
         found: Matrix = torch.from_numpy(np.array(vectors)).float().numpy()
         return found
     return np.asarray(vectors, dtype=np.float32)
+
+
+class GrowingMatrix:
+    """Append-only matrix [rows, dim] in a `.npy` file.
+
+    Rows that the journal does not vouch for are cut off on opening, so a torn write is written again, not kept.
+
+    Args:
+        file: the matrix; one of the same shape that is there is continued.
+        journal: how many of its rows are safe.
+        rows: rows of the finished matrix.
+        dim: values of a row.
+        dtype: `float32`, `float16` or `int8`.
+
+    Attributes:
+        done: rows on disk.
+    """
+
+    def __init__(self, file: Path, journal: Path, rows: int, dim: int, dtype: str = "float32") -> None:
+        self._file, self._journal = file, journal
+        self._dtype = dtype
+        self._row_bytes = stored_type(dtype, dim).itemsize
+        self._header = _header(rows, stored_type(dtype, dim))
+        self.done = self._safe_rows(rows)
+        with writing(file):
+            if self.done == 0:
+                file.write_bytes(self._header)
+            else:
+                os.truncate(file, self._end(self.done))
+
+    def append(self, vectors: NDArray[np.float32]) -> None:
+        """Add rows [n, dim]; when this returns they are on disk.
+
+        Raises:
+            UserError: the disk is full, and the rows before are safe; or a value does not fit into the format.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            stored = as_stored(vectors, self._dtype)
+        if not np.isfinite(as_float32(stored)).all():
+            raise UserError(f"a vector holds values too large for {self._dtype}; store float32")
+        with writing(self._file):
+            with self._file.open("r+b") as file:
+                file.seek(self._end(self.done))
+                file.write(stored.tobytes())
+                file.flush()
+                os.fsync(file.fileno())
+            write_json(self._journal, {"rows": self.done + len(vectors)})
+        self.done += len(vectors)
+
+    def _end(self, rows: int) -> int:
+        return len(self._header) + rows * self._row_bytes
+
+    def _safe_rows(self, rows: int) -> int:
+        try:
+            claimed = int(read_json(self._journal)["rows"])
+            with self._file.open("rb") as file:
+                intact = file.read(len(self._header)) == self._header
+            size = self._file.stat().st_size
+        except (UserError, OSError, ValueError, KeyError, TypeError):
+            return 0
+        return claimed if intact and 0 <= claimed <= rows and size >= self._end(claimed) else 0
+
+
+def _header(rows: int, row: np.dtype[Any]) -> bytes:
+    buffer = io.BytesIO()
+    descr = np.lib.format.dtype_to_descr(row.base)  # type: ignore[no-untyped-call]
+    layout = {"descr": descr, "fortran_order": False, "shape": (rows, *row.shape)}
+    np.lib.format.write_array_header_1_0(buffer, layout)  # type: ignore[no-untyped-call]
+    return buffer.getvalue()

@@ -27,12 +27,11 @@ from typing import Any
 import numpy as np
 
 from retrieval import Passage, build_index, index_passages, open_index
-from retrieval.change import add_passages, compact_index
+from retrieval.build import add_passages, compact_index
 from retrieval.compressed import CompressedIndex, DenseCard, build_compressed, factory_of
 from retrieval.encoders import EncoderCard, load_encoder
-from retrieval.fusion import Fusion
 from retrieval.index import open_parts
-from retrieval.reranking import RerankedRetriever
+from retrieval.search import Fusion, RerankedRetriever
 from retrieval.vectors import FlatIndex, Matrix
 from retrieval.words import WordIndex, add_words
 from selfrag.api import SelfRAG
@@ -96,7 +95,7 @@ class Data:
                 gold[question].add(row[passage])
         return [gold[question["id"]] for question in self.questions]
 
-    def contains_answer(self, question: dict[str, Any], rows: np.ndarray[Any, Any]) -> float:
+    def contains_answer(self, question: dict[str, Any], rows: Sequence[int]) -> float:
         """Whether one of the best 5 passages contains an answer."""
         texts = " ".join(self.passages[row].text.lower() for row in rows[:5] if row >= 0)
         return float(any(answer.lower() in texts for answer in question["answers"]))
@@ -375,14 +374,12 @@ def gold_recall(ranked: Sequence[Any], gold: Sequence[set[int]], k: int) -> np.n
 def hybrid(data: Data) -> Iterator[tuple[str, str, str]]:
     """Recall@5 of the gold passages of the development questions."""
     parts = open_parts(data.index)[1]
-    dense = parts.index.search(data.asked, 100)
-    by_words = [parts.words.search(question["text"], 100) for question in data.questions if parts.words]
-    ways = {
-        "dense": [dense.query(number).rows[0] for number in range(len(data.asked))],
-        "words": [hits.rows[0] for hits in by_words],
-    }
+    dense = parts.index.search(data.asked, 100).rankings()
+    words = [parts.words.search(question["text"], 100).rankings()[0] for question in data.questions if parts.words]
+    rankings = {"dense": dense, "words": words}
     for method in ("min-max", "rrf"):
-        ways[method] = [Fusion(method)(dense.query(n), hits, 5).rows[0] for n, hits in enumerate(by_words)]
+        rankings[method] = [Fusion(method)(*pair, 5) for pair in zip(dense, words, strict=True)]
+    ways = {name: [[row for row, _ in ranking] for ranking in of] for name, of in rankings.items()}
     found = {name: gold_recall(way, data.gold, 5) for name, way in ways.items()}
     answered = {name: np.array(list(map(data.contains_answer, data.questions, way))) for name, way in ways.items()}
     nq = np.array([question["id"].startswith("nq-") for question in data.questions])

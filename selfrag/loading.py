@@ -145,7 +145,7 @@ def load_retriever(retriever: Retriever | str | Path | None, *, demo: bool) -> R
     if retriever is None and not demo:
         return None
     if isinstance(retriever, str) and len(parts := retriever_parts(retriever)) > 1:
-        from retrieval.joining import join
+        from retrieval.search import join
 
         return join(*(load_index_or_address(part) for part in parts))
     if isinstance(retriever, str):
@@ -176,7 +176,7 @@ def load_index_or_address(name: str) -> Retriever:
         UserError: it cannot be used.
     """
     if name.startswith(("http://", "https://")):
-        from retrieval.remote import RemoteRetriever
+        from retrieval.web import RemoteRetriever
 
         return RemoteRetriever(name)
     if is_address(name):
@@ -206,7 +206,7 @@ def load_index(name_or_path: str | Path, encoder: str | None = None, mode: str |
     from retrieval.index import open_index
 
     if is_milvus(name_or_path):
-        from retrieval.milvus_index import open_milvus
+        from retrieval.milvus import open_milvus
 
         return open_milvus(name_or_path, index_encoder(name_or_path, encoder), mode=mode)
     directory = index_directory(name_or_path)

@@ -41,7 +41,7 @@ import transformers  # noqa: F401
 
 import critic.cli.main
 import selfrag.cli.main
-from retrieval import Passage, encoding, index_passages
+from retrieval import Passage, build, index_passages
 from retrieval.encoders import EncoderCard
 from selfrag.demo import model as demo_model
 from selfrag.errors import UserError
@@ -106,7 +106,7 @@ class Slow:
 
 
 def index(home: Path, out: Path) -> None:
-    encoding.BLOCK_ROWS = 10
+    build.BLOCK_ROWS = 10
     passages = [Passage(str(n), "text " * (n % 17 + 1) + str(n)) for n in range(300)]
     index_passages(passages, out / "index", encoder=Slow())
 

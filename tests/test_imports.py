@@ -32,7 +32,7 @@ print(json.dumps([time.process_time() - start, sorted(sys.modules)]))
 
 EDGES = (
     *("selfrag.training.", "selfrag.engines.transformers", "critic.student.training"),
-    *("retrieval.remote", "retrieval.web", "selfrag.integrations."),
+    *("retrieval.web", "selfrag.integrations."),
 )
 """Modules that are nothing without torch, httpx or a framework; the others reach them inside functions only."""
 

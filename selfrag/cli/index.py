@@ -13,12 +13,11 @@ from typing import Annotated, Any
 import typer
 
 from retrieval import Passage, build_index
-from retrieval.change import add_files, compact_index, remove_passages, verify_index
+from retrieval.build import add_files, compact_index, remove_passages, verify_index
 from retrieval.corpus import Corpus
 from retrieval.encoders import Encoder, EncoderCard, load_encoder
 from retrieval.index import CORPUS, IndexManifest, load_manifest
-from retrieval.milvus import FORM, Collection, is_milvus
-from retrieval.milvus_index import add_to_collection, push_index, remove_from_collection
+from retrieval.milvus import FORM, Collection, add_to_collection, is_milvus, push_index, remove_from_collection
 from retrieval.published import export_index
 from retrieval.readers import read_files
 from retrieval.splitting import Splitting, sentence_finder

@@ -11,7 +11,7 @@ import pytest
 from answering import Answering, scoring, writing
 from written import PROMPTING, Searches, passages, run, scripted
 
-from retrieval.reranking import RerankedRetriever
+from retrieval.search import RerankedRetriever
 from selfrag.api import SelfRAG
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import EngineError, UserError

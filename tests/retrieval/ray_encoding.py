@@ -6,12 +6,12 @@ from pathlib import Path
 
 from ray.cluster_utils import Cluster
 
-import retrieval.encoding
+import retrieval.build
 from retrieval import Passage, UserError, index_passages
 from retrieval.encoders import TransformerEncoder
 from selfrag.cluster import Actors, RayEncoder, connect
 
-retrieval.encoding.BLOCK_ROWS = 8
+retrieval.build.BLOCK_ROWS = 8
 PASSAGES = [Passage(f"p{n}", "abc de f " * (n % 17 + 1)) for n in range(101)]
 
 

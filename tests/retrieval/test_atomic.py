@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from retrieval.atomic import new_directory, publish, recover, write_text
+from retrieval import UserError
+from retrieval.atomic import locked_directory, new_directory, publish, recover, write_text
 from selfrag.jsonl import write_jsonl
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals and fork")
@@ -96,3 +99,56 @@ def test_files_have_the_mode_of_the_umask(tmp_path: Path, mask: int) -> None:
     finally:
         os.umask(before)
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o666 & ~mask}
+
+
+FORKS = """
+import os, sys, time
+from retrieval.atomic import locked_directory
+with locked_directory(__import__("pathlib").Path(sys.argv[1])):
+    if not os.fork():
+        time.sleep(60)  # lives on
+        os._exit(0)
+    print("held", flush=True)
+    time.sleep(float(sys.argv[2]))
+print("left", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("ending", ["killed", "left"])
+def test_a_forked_child_that_lives_on_holds_nobody_up(tmp_path, ending):
+    command = [sys.executable, "-c", FORKS, str(tmp_path / "index"), "0" if ending == "left" else "60"]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True, start_new_session=True) as parent:
+        try:
+            assert parent.stdout.readline() == "held\n"
+            if ending == "left":
+                assert parent.stdout.readline() == "left\n"
+            else:
+                with pytest.raises(UserError, match="another process is writing"), locked_directory(tmp_path / "index"):
+                    pass
+                parent.kill()
+                parent.wait()
+            deadline = time.monotonic() + 20
+            while _refused(tmp_path / "index"):  # the child lets go as soon as it runs
+                assert time.monotonic() < deadline
+        finally:
+            os.killpg(parent.pid, signal.SIGKILL)
+
+
+def test_a_forked_child_neither_holds_nor_frees_the_lock_of_its_parent(tmp_path):
+    with locked_directory(tmp_path / "index"):
+        pid = os.fork()
+        if not pid:
+            os._exit(7 if _refused(tmp_path / "index") else 0)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+        assert _refused(tmp_path / "index")
+    assert not _refused(tmp_path / "index")
+
+
+def _refused(path):
+    try:
+        with locked_directory(path):
+            return False
+    except UserError:
+        return True

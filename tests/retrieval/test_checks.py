@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
+import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+import retrieval.errors
 from retrieval.checks import choice, number, web_address, whole
-from retrieval.errors import UserError
-
-ANYTHING = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=300), st.binary(), st.lists(st.integers())
-)
+from retrieval.errors import MissingExtraError, UserError, installing, require
 
 
 @pytest.mark.parametrize(
@@ -80,13 +77,24 @@ def test_web_addresses() -> None:
         web_address("htps://user:secret@host")
 
 
-@given(ANYTHING)
-def test_whatever_is_refused_gets_one_short_line(value: object) -> None:
-    said = []
-    for check, bounds in ((whole, (1, 5)), (number, (0, 0.5)), (choice, (("a", "b"),))):
-        try:
-            check("setting", value, *bounds)
-        except UserError as error:
-            said.append(str(error))
-    assert all(len(line) < 170 for line in said)
-    assert len(said) >= 2  # no value is a whole number from 1 to 5, a number from 0 to 0.5 and a letter
+ROOT = Path(retrieval.errors.__file__).parents[1]
+
+
+def test_issue_19_the_advice_in_a_checkout_installs_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(installing("train"))
+    assert Path(words[0]).exists()
+    assert str(ROOT) in " ".join(words)
+    assert "train" in words[-1]
+    monkeypatch.chdir(ROOT)
+    assert str(ROOT) not in " ".join(shlex.split(installing("train"))[1:2])
+
+
+def test_issue_19_elsewhere_it_asks_an_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(retrieval.errors, "__file__", str(tmp_path / "retrieval" / "errors.py"))
+    assert installing("train") == "pip install 'selfrag[train]'"
+
+
+def test_the_error_names_the_module_and_the_command() -> None:
+    with pytest.raises(MissingExtraError, match=r"no_such_module is not installed; run: .*train"):
+        require("no_such_module", extra="train")

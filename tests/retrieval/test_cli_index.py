@@ -1,97 +1,118 @@
-"""The commands `selfrag index build` and `selfrag index search`, driven as a user drives them."""
+"""The commands `selfrag index ..`, driven as a user drives them."""
 
 import json
 import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from retrieval import UserError
 from selfrag.cli.index import app
 from selfrag.cli.main import main
+from selfrag.loading import load_retriever
 
 
 def run(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
+def said(*arguments):
+    done = run(*arguments)
+    assert done.exit_code == 0
+    return done.stdout
+
+
 @pytest.fixture
-def files(tmp_path):
-    (tmp_path / "facts.jsonl").write_text('{"id": "bee", "title": "Bee", "text": "Bees make honey."}\n')
-    (tmp_path / "guide.md").write_text("# Dogs\n\nA dog barks. A dog sleeps. " + "A dog eats a long dinner. " * 30)
-    return [tmp_path / "facts.jsonl", tmp_path / "guide.md"]
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("facts.jsonl").write_text('{"id": "bee", "title": "Bee", "text": "Bees make honey.", "year": 1}\n')
+    Path("more.jsonl").write_text('{"id": "ant", "text": "Ants carry leaves."}\n')
+    Path("guide.md").write_text("# Dogs\n\nA dog barks. A dog sleeps. " + "A dog eats a long dinner. " * 30)
+    return ["facts.jsonl", "guide.md"]
 
 
-def test_build_then_search(tmp_path, files, tiny_bert):
-    built = run("build", *files, "-o", tmp_path / "index", "--encoder", tiny_bert, "--words", 50, "--overlap", 2)
-    assert built.exit_code == 0
-    assert re.fullmatch(
-        rf"\d+ passages in {re.escape(str(tmp_path / 'index'))}, encoded by {tiny_bert.parent.name}/{tiny_bert.name}\n",
-        built.stdout,
-    )
-    shown = run("search", tmp_path / "index", "honey", "-k", 2)
-    assert shown.stdout.count("\n") == 4
-    assert re.match(r"1\. \[-?\d+\.\d{3}\] \S+  \w+\n   \w", shown.stdout)
-    found = json.loads(run("search", tmp_path / "index", "honey", "-k", 3, "--json").stdout)
+def test_build_then_search(files, tiny_bert):
+    built = said("build", *files, "-o", "index", "--encoder", tiny_bert, "--words", 50, "--overlap", 2)
+    assert re.fullmatch(rf"\d+ passages in index, encoded by {tiny_bert.parent.name}/{tiny_bert.name}\n", built)
+    shown = said("search", "index", "honey", "-k", 2)
+    assert shown.count("\n") == 4
+    assert re.match(r"1\. \[-?\d+\.\d{3}\] \S+  \w+\n   \w", shown)
+    found = json.loads(said("search", "index", "honey", "-k", 3, "--json"))
     assert found["query"] == "honey"
     assert len(found["passages"]) == 3
-    assert set(found["passages"][0]) == {"id", "title", "text", "score"}
+    assert all({"id", "title", "text", "score"} <= set(passage) for passage in found["passages"])
     assert all(len(passage["text"].split()) <= 50 for passage in found["passages"])
+    assert json.loads(said("search", "index", "caf\udce9", "--json"))["query"] == "caf\ufffd"
+    only = json.loads(said("search", "index", "honey", "--where", "year>=1", "--json"))
+    assert [passage["id"] for passage in only["passages"]] == ["bee"]
 
 
-def test_user_errors_reach_the_main_program(tmp_path, files, tiny_bert):
-    with pytest.raises(UserError, match="no index at"):
-        run("search", tmp_path / "index", "honey")
-    with pytest.raises(UserError, match="no file"):
-        run("build", tmp_path / "missing.txt", "-o", tmp_path / "index", "--encoder", tiny_bert)
-    with pytest.raises(UserError, match="words=0"):
-        run("build", *files, "-o", tmp_path / "index", "--encoder", tiny_bert, "--words", 0)
-    assert run("search", tmp_path / "index", "honey", "-k", 0).exit_code == 2
+def test_an_index_is_changed(files, tiny_bert):
+    said("build", "facts.jsonl", "-o", "index", "--encoder", tiny_bert)
+    assert said("add", "index", "more.jsonl") == "1 passages added to index\n"
+    assert said("remove", "index", "bee") == "1 passages removed from index\n"
+    shown = said("info", "index", "--verify")
+    assert "passages    1\nsegments    2; 1 passages added, 1 removed\n" in shown
+    assert "search      flat (exact)\n" in shown
+    assert "columns     id, title, year\n" in shown
+    assert "segments    1; 0 passages added, 0 removed\n" in said("compact", "index", "--storage", "float16")
+    assert json.loads(said("info", "index", "--json"))["passages"] == 1
+    assert np.load("index/vectors.npy").dtype == np.float16
+    assert [p["id"] for p in json.loads(said("search", "index", "text", "--json"))["passages"]] == ["ant"]
 
 
-def test_an_interrupt_is_one_line(tmp_path, files, tiny_bert, monkeypatch, capsys):
+def test_the_commands_take_an_address_of_milvus(files, tiny_bert, capsys):
+    pytest.importorskip("pymilvus")
+    pytest.importorskip("milvus_lite")
+    said("build", "facts.jsonl", "-o", "index", "--encoder", tiny_bert)
+    assert said("push", "index", "milvus:docs.db") == "1 passages written; milvus:docs.db holds 1\n"
+    assert said("add", "milvus:docs.db", "more.jsonl") == "1 passages added to milvus:docs.db\n"
+    assert said("search", "milvus:docs.db", "honey", "-k", "1", "--where", "year=1").startswith("1. [")
+    shown = ["passages    2", "columns     id, title, year", "search      Milvus, flat"]
+    assert said("info", "milvus:docs.db").splitlines()[0::2] == shown
+    assert load_retriever("milvus:docs.db", demo=False)(["honey"], 2)[0][0].id == "bee"
+    assert said("remove", "milvus:docs.db", "bee") == "1 passages removed from milvus:docs.db\n"
+    assert main(["index", "info", "milvus:docs.db", "--verify"]) == 2
+    assert "has no checksums" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (["search", "index", "honey"], "no index at"),
+        (["search", "index", "  \n"], "the query is empty"),
+        (["build", "missing.txt", "-o", "index"], "no file"),
+        (["build", "guide.md", "-o", "index", "--words", 0], "words=0"),
+    ],
+)
+def test_user_errors_reach_the_main_program(files, arguments, fault):
+    with pytest.raises(UserError, match=fault):
+        run(*arguments)
+
+
+def test_an_interrupt_is_one_line(files, tiny_bert, monkeypatch, capsys):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("retrieval.encoders.TransformerEncoder.encode", interrupted)
-    code = main(["index", "build", *map(str, files), "-o", str(tmp_path / "index"), "--encoder", str(tiny_bert)])
-    assert code == 130
+    assert main(["index", "build", *files, "-o", "index", "--encoder", str(tiny_bert)]) == 130
     assert capsys.readouterr().err.splitlines()[-1] == "selfrag: interrupted"
-    assert not (tmp_path / "index").exists()
+    assert not Path("index").exists()
 
 
-def test_nothing_that_a_document_holds_reaches_the_terminal_as_a_command(tmp_path, tiny_bert):
+def test_nothing_that_a_file_holds_reaches_the_terminal_as_a_command(files, tiny_bert, capsys):
     hostile = {"id": "a\x1b[2J", "title": "\x1b]0;title\x07\nsecond line", "text": "red \x1b[31m \u202e backwards"}
-    (tmp_path / "rows.jsonl").write_text(json.dumps(hostile) + "\n")
-    run("build", tmp_path / "rows.jsonl", "-o", tmp_path / "index", "--encoder", tiny_bert)
-    shown = run("search", tmp_path / "index", "red").stdout
+    Path("rows.jsonl").write_text(json.dumps(hostile) + "\n")
+    said("build", "rows.jsonl", "-o", "index", "--encoder", tiny_bert)
+    shown = said("search", "index", "red")
     assert shown.count("\n") == 2
     assert not {"\x1b", "\x07", "\u202e"} & set(shown)
-    (found,) = json.loads(run("search", tmp_path / "index", "red", "--json").stdout)["passages"]
+    (found,) = json.loads(said("search", "index", "red", "--json"))["passages"]
     assert found["title"] == hostile["title"]
-
-
-@pytest.mark.parametrize("query", ["", "  \n"])
-def test_an_empty_query_is_one_line(tmp_path, query):
-    with pytest.raises(UserError, match="the query is empty"):
-        run("search", tmp_path, query)
-
-
-def test_a_query_of_broken_bytes_is_searched(tmp_path, files, tiny_bert):
-    run("build", *files, "-o", tmp_path / "index", "--encoder", tiny_bert)
-    found = json.loads(run("search", tmp_path / "index", "caf\udce9", "--json").stdout)
-    assert found["query"] == "caf\ufffd"
-
-
-def test_no_batch_is_smaller_than_one(tmp_path, files, capsys):
-    code = main(["index", "build", *map(str, files), "-o", str(tmp_path / "index"), "--batch-size", "0"])
-    assert code == 2
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_an_error_line_holds_no_terminal_commands(tmp_path, capsys):
-    (tmp_path / "bad.csv").write_text("\x1b[31mid,\x1b]0;x\x07\n1,2\n")
-    assert main(["index", "build", str(tmp_path / "bad.csv"), "-o", str(tmp_path / "index")]) == 2
+    Path("bad.csv").write_text("\x1b[31mid,\x1b]0;x\x07\n1,2\n")
+    assert main(["index", "build", "bad.csv", "-o", "other"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from retrieval import Passage, UserError, index_passages, open_index
-from retrieval.change import compact_index, remove_passages
-from retrieval.compressed import CompressedIndex, build_compressed, factory_of
+from retrieval.build import compact_index, remove_passages
+from retrieval.compressed import CompressedIndex, DenseCard, build_compressed, factory_of
 from retrieval.encoders import EncoderCard
 from retrieval.index import load_manifest
-from retrieval.vectors import FlatIndex, SegmentedIndex, as_float32, as_stored
+from retrieval.vectors import FlatIndex, as_float32
 
 faiss = pytest.importorskip("faiss")
 
@@ -31,7 +31,7 @@ def queries(vectors):
     return asked.astype(np.float32)
 
 
-@pytest.fixture(scope="module", params=["rabitq", "ivf", "OPQ16,IVF64,PQ16x4fs", "SQ8"])
+@pytest.fixture(scope="module", params=["rabitq", "ivf", "OPQ16,IVF64,PQ16x4fs"])
 def built(request, vectors, tmp_path_factory):
     file, flat = tmp_path_factory.mktemp("dense") / "dense.faiss", FlatIndex(vectors.astype(np.float16))
     card = build_compressed(flat, factory_of(request.param, len(vectors), DIM), file, progress=False)
@@ -55,7 +55,7 @@ def test_the_stated_recall_is_reached_on_other_queries(built, vectors, queries):
     assert (np.diff(found.scores, axis=1) <= 0).all()
 
 
-@pytest.mark.parametrize("share", [0.9, 0.5, 0.05, 0.005, 0.0])
+@pytest.mark.parametrize("share", [0.5, 0.05, 0.005, 0.0])
 def test_a_filter_keeps_its_recall_and_lets_nothing_else_through(built, vectors, queries, share):
     index, _ = built
     allowed = np.random.default_rng(2).random(len(vectors)) < share
@@ -65,25 +65,6 @@ def test_a_filter_keeps_its_recall_and_lets_nothing_else_through(built, vectors,
     assert allowed[found.rows[found.rows >= 0]].all()
     if share:
         assert recall(found, exact) >= 0.9
-
-
-@pytest.mark.parametrize("backend", ["faiss", "numpy"])
-@pytest.mark.parametrize("storage", ["float32", "float16", "int8"])
-def test_exact_search_with_a_filter_is_exact(vectors, queries, backend, storage):
-    stored = as_stored(vectors, storage)
-    allowed = np.random.default_rng(3).random(len(vectors)) < 0.1
-    found = FlatIndex(stored, backend).search(queries[:5], 7, allowed)
-    scores = np.where(allowed, queries[:5].astype(np.float64) @ as_float32(stored).T.astype(np.float64), -np.inf)
-    np.testing.assert_array_equal(found.rows, np.argsort(-scores, axis=1, kind="stable")[:, :7])
-
-
-def test_segments_are_searched_as_one(vectors, queries):
-    kept = np.random.default_rng(4).random(len(vectors)) < 0.7
-    parts = [FlatIndex(part) for part in np.split(vectors, [100, 9000, 9001])]
-    found = SegmentedIndex(parts, kept).search(queries, 12)
-    exact = FlatIndex(vectors).search(queries, 12, kept)
-    np.testing.assert_array_equal(found.rows, exact.rows)
-    np.testing.assert_array_equal(found.scores, exact.scores)
 
 
 class Numbered:
@@ -145,21 +126,7 @@ def test_int8_is_a_quarter_of_the_disk_and_finds_the_same(tmp_path, vectors):
     assert len(rows) == 2999
 
 
-def test_the_manifest_tells_the_recall_and_auto_goes_by_size(tmp_path, vectors):
-    index_passages(
-        [Passage(str(n), f"text {n}") for n in range(3000)], tmp_path / "i", encoder=Numbered(vectors), kind="ivf"
-    )
-    card = load_manifest(tmp_path / "i").dense
-    assert 0.9 < card.recall_low <= card.recall <= 1
-    assert card.queries == 256
-    assert [factory_of("auto", rows, 8) for rows in (50_000, 50_001, 500_001)] == [
-        "",
-        "RaBitQfs",
-        "RR8,IVF1024,RaBitQfs",
-    ]
-
-
-@pytest.mark.parametrize("kind", ["hnsw", "", "IVF99999999,Flat", "RR99999999,Flat", "Nonsense", "PQ7", "Flat\n"])
+@pytest.mark.parametrize("kind", ["hnsw", "", "IVF99999999,Flat", "Nonsense", "PQ7", "Flat\n"])
 def test_a_kind_that_cannot_be_is_one_line(tmp_path, vectors, kind):
     passages = [Passage(str(n), f"text {n}") for n in range(100)]
     with pytest.raises(UserError, match="kind="):
@@ -179,10 +146,9 @@ def test_a_damaged_or_foreign_approximate_index_is_refused(tmp_path, vectors):
     with pytest.raises(UserError, match="half-written"):
         open_index(index, encoder)
     with pytest.raises(UserError, match="not a readable faiss index"):
-        CompressedIndex.open(file, FlatIndex(vectors[:3000]), load_card())
+        CompressedIndex.open(file, FlatIndex(vectors[:3000]), DenseCard("RR32,IVF64,RaBitQfs", 8, 100, 1.0, 1.0, 256))
 
 
-def load_card():
-    from retrieval.compressed import DenseCard
-
-    return DenseCard("RR32,IVF64,RaBitQfs", 8, 100, 1.0, 1.0, 256)
+def test_auto_goes_by_size():
+    found = [factory_of("auto", rows, 8) for rows in (50_000, 50_001, 500_001)]
+    assert found == ["", "RaBitQfs", "RR8,IVF1024,RaBitQfs"]

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import pytest
@@ -115,40 +114,3 @@ def test_foreign_places_are_not_written_over(tmp_path, animals):
         with pytest.raises(UserError, match="cannot write /proc/corpus"):
             Corpus.build(animals, Path("/proc/corpus"))
     assert (tmp_path / "thesis" / "chapter1.tex").read_text() == "precious"
-
-
-def test_half_written_and_damaged_directories_are_named(tmp_path, animals):
-    directory = tmp_path / "c"
-
-    def fresh():
-        Corpus.build(animals, directory)
-        return directory / "passages.arrow", directory / "manifest.json"
-
-    def error():
-        with pytest.raises(UserError) as caught:
-            Corpus.open(directory)
-        assert str(directory) in str(caught.value)
-        return str(caught.value)
-
-    assert "no corpus at" in error()
-    data, manifest = fresh()
-    data.write_bytes(data.read_bytes()[:-100])
-    assert "half-written: passages.arrow has" in error()
-    data, manifest = fresh()
-    data.unlink()
-    assert "half-written: passages.arrow is missing" in error()
-    data, manifest = fresh()
-    manifest.unlink()
-    assert "half-written: it has no manifest.json" in error()
-    data, manifest = fresh()
-    manifest.write_text('{"format": ')
-    assert "manifest.json: not JSON" in error()
-    data, manifest = fresh()
-    manifest.write_text("[]")
-    assert "must be an object" in error()
-    data, manifest = fresh()
-    manifest.write_text(json.dumps({"format": "other"}))
-    assert "build it again" in error()
-    data, manifest = fresh()
-    data.write_bytes(b"\0" * data.stat().st_size)
-    assert "damaged" in error()

@@ -5,8 +5,6 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from retrieval import Passage, UserError, index_passages
 from retrieval.encoders import (
@@ -14,6 +12,7 @@ from retrieval.encoders import (
     EncoderSettings,
     TransformerEncoder,
     UnsupportedModulesError,
+    canonical_source,
     checked_encode,
     load_encoder,
     stated_settings,
@@ -58,12 +57,12 @@ def test_mean_pooling_leaves_padding_out(plain, tiny_bert):
     np.testing.assert_allclose(plain.encode(TEXTS)[:2], by_hand, atol=1e-5)
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 5, 64])
-def test_order_and_values_do_not_depend_on_the_batch(plain, batch_size):
-    together = plain.encode(TEXTS, batch_size)
-    assert together.dtype == np.float32
+def test_order_and_values_do_not_depend_on_the_batch(plain):
     alone = np.stack([plain.encode([text])[0] for text in TEXTS])
-    np.testing.assert_allclose(together, alone, atol=1e-5)
+    for batch_size in (1, 2, 64):
+        together = plain.encode(TEXTS, batch_size)
+        assert together.dtype == np.float32
+        np.testing.assert_allclose(together, alone, atol=1e-5)
     assert plain.encode([]).shape == (0, 16)
 
 
@@ -111,16 +110,6 @@ def test_sixteen_threads_get_their_own_results(tiny_bert):
         np.testing.assert_allclose(np.concatenate(found), expected, atol=1e-5)
 
 
-def test_encoders_of_two_lengths_may_be_loaded_and_used_at_once(tiny_bert, plain):
-    def use(length):
-        return TransformerEncoder(tiny_bert, settings=EncoderSettings(max_tokens=length)).encode(["abc defg " * 20])[0]
-
-    alone = {length: use(length) for length in (4, 64)}
-    with ThreadPoolExecutor(16) as pool:
-        for length, vector in zip([4, 64] * 8, pool.map(use, [4, 64] * 8), strict=True):
-            np.testing.assert_allclose(vector, alone[length], atol=1e-5)
-
-
 def copied(directory, target, *, without=()):
     shutil.copytree(directory, target)
     for name in without:
@@ -163,38 +152,25 @@ def test_an_encoder_with_weights_of_one_value_is_refused(tiny_bert, tmp_path, va
         load_encoder(tmp_path / "flat")
 
 
-CONFIGS = [
-    [],
-    None,
-    {"num_attention_heads": 0},
-    {"num_attention_heads": 3},
-    {"num_hidden_layers": "two"},
-    {"num_hidden_layers": 1},
-    {"num_hidden_layers": -1},
-    {"layer_norm_eps": "x"},
-    {"hidden_size": None},
-    {"hidden_size": -16},
-    {"hidden_act": "none of them"},
-    {"hidden_act": []},
-    {"vocab_size": 1},
-    {"vocab_size": 10**30},
-    {"max_position_embeddings": 0},
-    {"max_position_embeddings": [64]},
-    {"pad_token_id": "x"},
-    {"model_type": 3},
-    {"model_type": "bert\0"},
-    {"quantization_config": {"a": 1}},
-]
 FILES = [
-    *(("config.json", change) for change in CONFIGS),
     *(
-        (name, value)
-        for name in ("tokenizer.json", "tokenizer_config.json")
-        for value in ([], None, 5, {"added_tokens": [{"id": -1}], "model": 5}, "[" * 100_000, "{")
+        ("config.json", change)
+        for change in (
+            [],
+            {"num_attention_heads": 0},
+            {"num_hidden_layers": "two"},
+            {"num_hidden_layers": 1},
+            {"hidden_size": -16},
+            {"hidden_act": []},
+            {"vocab_size": 10**30},
+            {"max_position_embeddings": [64]},
+            {"model_type": "bert\0"},
+        )
     ),
-    *(("modules.json", value) for value in (5, {"a": 1}, [1], [{"type": "x.Transformer", "path": 5}], "[" * 100_000)),
-    *(("sentence_bert_config.json", {"max_seq_length": value}) for value in ("a", -3, 0, 2, 1e400, [])),
-    ("sentence_bert_config.json", []),
+    *(("tokenizer.json", value) for value in ([], {"added_tokens": [{"id": -1}], "model": 5}, "[" * 100_000)),
+    *(("tokenizer_config.json", value) for value in (None, {"pad_token": "00"}, "{")),
+    *(("modules.json", value) for value in (5, [1], [{"type": "x.Transformer", "path": 5}])),
+    *(("sentence_bert_config.json", value) for value in ({"max_seq_length": "a"}, {"max_seq_length": 2}, [])),
 ]
 
 
@@ -203,7 +179,7 @@ def test_a_settings_file_that_holds_something_else_is_one_line(tiny_bert, tmp_pa
     folder = copied(tiny_bert, tmp_path / "encoder")
     if name == "sentence_bert_config.json":
         state(folder, ["Transformer", "Pooling"])
-    if name == "config.json" and isinstance(value, dict):
+    if name in ("config.json", "tokenizer_config.json") and isinstance(value, dict):
         value = json.loads((folder / name).read_text()) | value
     (folder / name).write_text(value if isinstance(value, str) else json.dumps(value))
     with pytest.raises(UserError) as caught:
@@ -212,68 +188,20 @@ def test_a_settings_file_that_holds_something_else_is_one_line(tiny_bert, tmp_pa
     assert len(str(caught.value).splitlines()) == 1
 
 
-JUNK = st.none() | st.booleans() | st.integers(-3, 99) | st.floats() | st.text(max_size=4) | st.just([]) | st.just({})
-
-
-@settings(max_examples=60)
-@given(st.data())
-def test_any_value_in_the_settings_gives_vectors_or_one_line(tiny_bert, tmp_path_factory, data):
-    folder = copied(tiny_bert, tmp_path_factory.mktemp("mutated", numbered=True) / "encoder")
-    state(folder, ["Transformer", "Pooling", "Normalize"], length=32)
-    names = [
-        "config.json",
-        "tokenizer_config.json",
-        "modules.json",
-        "1_Pooling/config.json",
-        "sentence_bert_config.json",
-    ]
-    name = data.draw(st.sampled_from(names))
-    values = json.loads((folder / name).read_text())
-    holder = data.draw(st.sampled_from(values)) if isinstance(values, list) else values
-    holder[data.draw(st.sampled_from(sorted(holder)))] = data.draw(JUNK)
-    (folder / name).write_text(json.dumps(values))
-    try:
-        vectors = load_encoder(folder).encode(["a cat", "no dog"])
-    except UserError as error:
-        vectors = str(error)
-    if isinstance(vectors, str):
-        assert "\n" not in vectors
-    else:
-        assert np.isfinite(vectors).all()
-        assert not np.array_equal(vectors[0], vectors[1])
-
-
-def test_a_pad_token_that_the_model_does_not_know_is_refused(tiny_bert, tmp_path):
-    """Texts of different lengths would have asked for a row of weights that is not there."""
-    folder = copied(tiny_bert, tmp_path / "encoder")
-    file = folder / "tokenizer_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"pad_token": "00"}))
-    with pytest.raises(UserError, match="cannot be loaded: IndexError"):
-        load_encoder(folder)
-
-
-def spellings(directory, tmp_path, monkeypatch):
-    """Ways to write one directory."""
-    (tmp_path / "link").symlink_to(directory)
-    monkeypatch.setenv("HOME", str(directory.parent))
-    monkeypatch.chdir(directory.parent)
-    return [
-        directory,
-        f"{directory}/",
-        directory.name,
-        f"./{directory.name}/.",
-        f"../{directory.parent.name}/{directory.name}",
+def test_one_encoder_has_one_source_however_it_is_spelled(tiny_bert, tmp_path, monkeypatch):
+    (tmp_path / "link").symlink_to(tiny_bert)
+    monkeypatch.setenv("HOME", str(tiny_bert.parent))
+    monkeypatch.chdir(tiny_bert.parent)
+    name = tiny_bert.name
+    written = [
+        f"{tiny_bert}/",
+        name,
+        f"./{name}/.",
+        f"../{tiny_bert.parent.name}/{name}",
         tmp_path / "link",
-        f"~/{directory.name}",
+        f"~/{name}",
     ]
-
-
-def test_one_encoder_has_one_manifest_however_it_is_spelled(tiny_bert, tmp_path, monkeypatch, animals):
-    manifests = set()
-    for number, source in enumerate(spellings(tiny_bert, tmp_path, monkeypatch)):
-        index_passages(animals, tmp_path / f"i{number}", encoder=source)
-        manifests.add((tmp_path / f"i{number}" / "manifest.json").read_bytes())
-    assert len(manifests) == 1
+    assert {canonical_source(one) for one in written} == {str(tiny_bert)}
 
 
 def test_a_hub_name_and_its_snapshot_are_one_encoder(tiny_bert, tmp_path, monkeypatch, animals):
@@ -366,19 +294,3 @@ def test_equals_sentence_transformers_on_the_tiny_model(tiny_bert, tmp_path, pla
     assert theirs.card.dim == ours.card.dim == 16
     np.testing.assert_allclose(ours.encode(texts), theirs.encode(texts), atol=1e-5)
     assert theirs.encode([]).shape == (0, 16)
-
-
-@pytest.mark.demo
-def test_equals_sentence_transformers_on_minilm():
-    pytest.importorskip("sentence_transformers")
-    from retrieval.encoders import SentenceTransformerEncoder
-    from selfrag.demo import encoder_path
-
-    try:
-        directory = encoder_path()
-    except UserError as error:
-        pytest.skip(f"the packaged MiniLM cannot be had: {error}")
-    texts = ["What is the capital of France?", "", "word " * 400, "Ünïcode 京", "short"]
-    ours = TransformerEncoder(directory)
-    assert (ours.card.dim, ours.card.normalized, ours.card.max_tokens) == (384, True, 256)
-    np.testing.assert_allclose(ours.encode(texts), SentenceTransformerEncoder(directory).encode(texts), atol=1e-5)

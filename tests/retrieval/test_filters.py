@@ -8,13 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
-from typer.testing import CliRunner
 
 from retrieval import Corpus, Passage, UserError, build_index, open_index
-from retrieval.change import add_files, compact_index, remove_passages
+from retrieval.build import add_files, compact_index, remove_passages
 from retrieval.corpus import Place, Row
 from retrieval.filters import Condition, allowed_rows, parse_condition
-from selfrag.cli.index import app
 
 ROWS = [
     {"id": "a", "text": "honey one", "year": 2019, "lang": "en", "score": 1, "open": True, "tags": ["x"]},
@@ -40,26 +38,20 @@ def corpus(tmp_path):
     ("condition", "ids"),
     [
         ("year>=2020", "bc"),
-        ("year < 2020", "a"),
-        ("year!=2020", "ac"),
         ("year=2019.0", "a"),
         ("year>2019.5", "bc"),
         ("year in [2019, 2021]", "ac"),
         ("lang=en", "ac"),
-        ("lang = 'en'", ""),
         ('lang == "en"', "ac"),
         ("lang in [de, fr]", "b"),
         ("lang in []", ""),
-        ("score>=1", "ab"),
         ("score<=2.5", "ab"),
         ("open=true", "ad"),
-        ("open!=true", "b"),
         ("mixed=3", "c"),
         ("mixed=three", "d"),
         ('note="=1+1"', "b"),
         ("note==1+1", ""),
         ("id in [a, d]", "ad"),
-        ("id>b", "cd"),
         ("title=", None),
     ],
 )
@@ -75,9 +67,7 @@ def test_conditions(corpus, condition, ids):
     ("condition", "fault"),
     [
         ("year", "give a condition such as year>=2020"),
-        ("", "give a condition"),
         ("year>=abc", "column 'year' holds numbers; >= cannot compare them with abc"),
-        ("open>=1", "column 'open' holds truth values"),
         ("lang<3", "column 'lang' holds texts; < cannot compare them with 3"),
         ("nothing=1", "no column 'nothing'; the columns are: id, title, lang, mixed, note, open, score, year"),
         ("tags=x", "no column 'tags'"),
@@ -179,23 +169,3 @@ def test_new_metadata_of_the_same_passages_encodes_nothing(tmp_path, encoder):
     retriever = build_index([rows], tmp_path / "index", encoder=encoder)
     assert encoder.texts == []
     assert len(retriever.where("year=1900")(["honey"], 9)[0]) == 4
-
-
-@pytest.mark.parametrize("damage", ["content", "gone"])
-def test_damaged_metadata_is_refused(corpus, damage):
-    file = corpus.directory / "metadata.arrow"
-    content = file.read_bytes()
-    file.write_bytes(content.replace(b"en", b"de")) if damage == "content" else file.unlink()
-    with pytest.raises(UserError, match=r"other metadata than was written|half-written"):
-        Corpus.open(corpus.directory).check_content()
-
-
-def test_the_command(tmp_path, tiny_bert):
-    def run(*arguments):
-        done = CliRunner().invoke(app, [str(one) for one in arguments], catch_exceptions=False)
-        return done.stdout
-
-    run("build", jsonl(tmp_path / "rows.jsonl", ROWS), "-o", tmp_path / "i", "--encoder", tiny_bert)
-    assert "columns     id, title, lang, mixed, note, open, score, year\n" in run("info", tmp_path / "i")
-    shown = run("search", tmp_path / "i", "honey", "--where", "year>=2020", "--where", "lang=de", "--json")
-    assert [passage["id"] for passage in json.loads(shown)["passages"]] == ["b"]

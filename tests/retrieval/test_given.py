@@ -69,22 +69,7 @@ def test_what_a_callable_may_not_return(search, fault):
         as_retriever(search)(["x", "y"], 2)
 
 
-def test_errors_of_the_callable_keep_their_traceback():
-    def search(queries, k):
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        as_retriever(search)(["x"], 1)
-
-
 @pytest.mark.parametrize("source", [None, 5, "directory"])
 def test_what_is_no_retriever_is_named(source):
     with pytest.raises(UserError, match="a retriever is a callable"):
         as_retriever(source)
-
-
-def test_a_dense_retriever_is_not_wrapped(tmp_path, animals, encoder):
-    from retrieval import index_passages
-
-    retriever = index_passages(animals, tmp_path / "i", encoder=encoder)
-    assert as_retriever(retriever) is retriever

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retrieval import Corpus, UserError, index_passages, open_index
+from retrieval import Corpus, Passage, UserError, add_passages, index_passages, open_index, remove_passages
+from retrieval.corpus import Place, Row
 from retrieval.index import load_manifest
-from retrieval.manifests import record
 
 
 @pytest.fixture
@@ -49,44 +49,29 @@ def line_or_value(call):
 
 
 EDITS = [
-    {"passages": -1},
     {"passages": 4},
     {"passages": 10**400},
-    {"passages": "5"},
-    {"passages": 5.0},
     {"passages": True},
     {"corpus": "0" * 32},
-    {"metric": "cosine"},
     {"metric": ["inner_product"]},
     {"kind": "hnsw"},
-    {"kind": {}},
     {"encoder__dim": 7},
-    {"encoder__dim": 0},
-    {"encoder__dim": "32"},
-    {"encoder__pooling": "cls"},
-    {"encoder__normalized": True},
-    {"encoder__max_tokens": 5},
     {"encoder__fingerprint": "words-2"},
     {"encoder": None},
-    {"encoder": []},
     {"template__query": "{text}"},
-    {"template": {"passage": 5}},
     {"files": {}},
-    {"files": None},
     {"files__vectors.npy": 1},
     {"files__../../etc/passwd": 1},
-    {"files__" + "n" * 5000: 1},
     {"files__a\0b": 0},
-    {"versions": 3},
     {"unknown": 1},
     {"format": None},
 ]
 
 
-@pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize("changes", EDITS, ids=lambda changes: str(changes)[:40])
-def test_an_edited_manifest_is_not_believed(index, encoder, changes, sealed):
-    edit(index / "manifest.json", sealed=sealed, **changes)
+def test_an_edited_manifest_is_not_believed(index, encoder, changes):
+    """Also where what it says of itself fits; what else is changed is told by that."""
+    edit(index / "manifest.json", sealed=True, **changes)
     refused(index, encoder)
 
 
@@ -141,33 +126,56 @@ def test_vectors_that_are_no_numbers_or_of_another_shape_are_found(index, encode
     refused(index, encoder)
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "corpus/manifest.json", "corpus/passages.arrow", "vectors.npy"])
-def test_something_else_in_the_place_of_a_file(index, encoder, name):
-    file = index / name
-    contents = (
-        b"",
-        b"[" * 100_000,
-        b'{"a":' * 50_000,
-        b"\0" * 64,
-        b"\xff\xfe",
-        b"null",
-        b'"text"',
-        b"[1]",
-        b"{}",
-        b"9" * 9000,
-    )
-    for content in contents:
-        file.write_bytes(content)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, make_encoder):
+    """An index with all that one can hold, and its encoder."""
+    encoder, index = make_encoder(), tmp_path_factory.mktemp("whole") / "index"
+    rows = [Row(Passage(f"p{n}", f"honey {n}"), Place("x", n), {"year": n}) for n in range(300)]
+    index_passages(rows, index, encoder=encoder, kind="rabitq")
+    add_passages(index, [Passage("new", "honey")], encoder=encoder)
+    remove_passages(index, ["p7"])
+    return index, encoder
+
+
+DAMAGE = (
+    lambda content: content[:-1] + bytes([content[-1] ^ 1]),
+    lambda content: content[: len(content) // 2],
+    lambda content: bytes(len(content)),
+    lambda _: b"",
+    lambda _: b"[" * 100_000,
+    lambda _: b"null",
+    lambda _: b"{}",
+)
+
+
+def test_something_else_in_the_place_of_any_file(tmp_path, whole):
+    index, encoder = tmp_path / "index", whole[1]
+    shutil.copytree(whole[0], index)
+    names = ["manifest.json", *load_manifest(index).files]
+    for part in ("-segment/", "-removed.npy", "-dense.faiss", "-words/", "metadata.arrow"):
+        assert any(part in name for name in names)
+    for file in (index / name for name in names):
+        good = file.read_bytes()
+        for damage in DAMAGE:
+            file.write_bytes(damage(good))
+            if file.name != "manifest.json" or damage is not DAMAGE[0]:
+                refused(index, encoder)
+        file.unlink()
+        assert "half-written" in refused(index, encoder)
+        file.mkdir()
         refused(index, encoder)
-    file.unlink()
+        file.rmdir()
+        file.write_bytes(good)
+    assert open_index(index, encoder)(["honey"], 1)[0]
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "corpus/passages.arrow"])
+def test_a_pipe_or_a_loop_of_links_in_the_place_of_a_file(index, encoder, name):
+    (index / name).unlink()
+    os.mkfifo(index / name)
     refused(index, encoder)
-    file.mkdir()
-    refused(index, encoder)
-    file.rmdir()
-    os.mkfifo(file)
-    refused(index, encoder)
-    file.unlink()
-    file.symlink_to(file)
+    (index / name).unlink()
+    (index / name).symlink_to(index / name)
     refused(index, encoder)
 
 
@@ -178,7 +186,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(st.data())
 def test_any_other_value_anywhere_is_refused(sound_index, data):
     index, encoder, known, expected = sound_index
@@ -201,7 +209,7 @@ def test_any_other_value_anywhere_is_refused(sound_index, data):
         assert load_manifest(index).own_digest() == json.loads(known)["digest"]  # what was left out may be a default
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.data())
 def test_flipped_bytes_are_refused_or_harmless(sound_index, tmp_path_factory, data):
     """Bytes of any file changed: the passages that come out are those that went in, or there is one line."""
@@ -216,13 +224,3 @@ def test_flipped_bytes_are_refused_or_harmless(sound_index, tmp_path_factory, da
     (copy / name).write_bytes(content)
     found = line_or_value(lambda: open_index(copy, encoder)(["honey"], 5)[0])
     assert found == expected or (isinstance(found, str) and "\n" not in found)
-
-
-def test_a_record_is_read_by_its_types(index):
-    manifest = load_manifest(index)
-    values = {name: value for name, value in manifest.as_dict().items() if name != "format"}
-    assert record(type(manifest), values, "manifest").as_dict() == manifest.as_dict()
-    with pytest.raises(UserError, match=r"manifest: encoder: dim must be int, not str 'x'"):
-        record(type(manifest), values | {"encoder": values["encoder"] | {"dim": "x"}}, "manifest")
-    with pytest.raises(UserError, match=r"manifest has no corpus"):
-        record(type(manifest), {"passages": 5, "encoder": values["encoder"], "template": {}}, "manifest")

@@ -9,17 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from retrieval import Passage, UserError, index_passages, open_index, remove_passages
 from retrieval.corpus import Place, Row
 from retrieval.filters import Condition
-from retrieval.fusion import Fusion
-from retrieval.milvus import Collection, is_milvus
-from retrieval.milvus_index import add_to_collection, open_milvus, push_index, remove_from_collection
-from selfrag.cli.index import app
-from selfrag.cli.main import main
-from selfrag.loading import load_retriever
+from retrieval.milvus import Collection, add_to_collection, is_milvus, open_milvus, push_index, remove_from_collection
+from retrieval.search import Fusion
 
 pytest.importorskip("pymilvus")
 pytest.importorskip("milvus_lite")
@@ -101,27 +96,20 @@ def test_the_ten_best_of_the_demo_index_are_the_same(tmp_path):
     "conditions",
     [
         ["year>=2010"],
-        ["year!=2010", "venue=river"],
         ["year in [1990, 2020]"],
-        ["weight<2.5"],
         [Condition("peer reviewed", "=", (True,))],
-        ["title in [river, honey]"],
-        ['id="p05"'],
         ["year in []"],
         [Condition("venue", "=", (HOSTILE,))],
         [Condition("venue", "in", (HOSTILE, 'y" or "1" == "1', "\\"))],
-        [Condition("id", "=", (HOSTILE,))],
         [Condition("id", "in", ('"] or id in ["p01', "p02\\", "'"))],
         [Condition("note", "=", ("a\\b\n\"c'd\t\u2028é",))],
         [Condition("note", "!=", ("\0\x07${x}",))],
-        [Condition("weight", ">", (-1.5e-300,))],
     ],
 )
-@pytest.mark.parametrize("mode", ["dense", "hybrid"])
-def test_a_condition_keeps_the_same_passages(shared, conditions, mode):
+def test_a_condition_keeps_the_same_passages(shared, conditions):
     index, address, encoder = shared
     local = {passage.id for passage in open_index(index, encoder, mode="dense").where(*conditions)(["river"], 60)[0]}
-    found = open_milvus(address, encoder, mode=mode).where(*conditions)(["river"], 60)[0]
+    found = open_milvus(address, encoder, mode="hybrid").where(*conditions)(["river"], 60)[0]
     assert {passage.id for passage in found} == local
 
 
@@ -130,10 +118,8 @@ def test_a_condition_keeps_the_same_passages(shared, conditions, mode):
     [
         ("published>=2010", "no passage in .* has a column 'published'"),
         ("year>=soon", "holds numbers; >= cannot compare them with soon"),
-        ("venue>=2010", "holds texts; >= cannot compare them with 2010"),
         (Condition("year", "or 1 ==", (1,)), "operator='or 1 =='"),
         (Condition('year"] == 1 or metadata["year', ">", (0,)), "has a column"),
-        (Condition("year\\", ">", (0,)), "has a column"),
     ],
 )
 def test_a_condition_that_cannot_be_is_one_line(shared, condition, message):
@@ -142,7 +128,7 @@ def test_a_condition_that_cannot_be_is_one_line(shared, condition, message):
         open_milvus(address, encoder).where(condition)
 
 
-@pytest.mark.parametrize("mode", ["dense", "words", "hybrid"])
+@pytest.mark.parametrize("mode", ["dense", "hybrid"])
 def test_a_removed_passage_is_never_found(index, address, encoder, mode):
     opened = open_milvus(address, encoder, mode=mode)
     first = opened(["silver garden"], 3)[0][0].id
@@ -177,9 +163,7 @@ def test_only_what_is_new_is_encoded_and_sent(index, address, encoder):
     ("rows", "message"),
     [
         ([Passage("a", "text"), Passage("a", "other")], "id 'a' is already used"),
-        ([Passage("a", " ")], "text is empty"),
         ([Passage("a", "word " * 14_000)], "its body has 70001 bytes; Milvus holds 65535"),
-        ([], "no passages"),
     ],
 )
 def test_a_bad_passage_is_refused(shared, rows, message):
@@ -232,10 +216,7 @@ def test_a_search_has_the_checks_of_the_local_one(address, encoder):
     ("address", "message"),
     [
         ("milvus://127.0.0.1:1/docs", "milvus://127.0.0.1:1/docs: Fail connecting"),
-        (Path("milvus://127.0.0.1:1/docs"), "milvus://127.0.0.1:1/docs: Fail connecting"),
         ("milvus://127.0.0.1:1", "is no address of a collection; give milvus://HOST:PORT/COLLECTION"),
-        ("milvus://127.0.0.1:1/a-b", "is no address of a collection"),
-        ("milvus:", "is no address of a collection"),
         ("milvus:NOWHERE/x.db", "not exists"),
         ("milvus:FILE.db", "cannot open the file"),
         ("milvus:EMPTY.db", "no collection passages; make it with: selfrag index push DIR"),
@@ -276,11 +257,11 @@ def test_a_collection_of_somebody_else_is_left_alone(tmp_path, index):
 ADD = """
 import sys, time
 import numpy as np
-import retrieval.milvus_index
+import retrieval.milvus
 from retrieval import Passage
 from retrieval.encoders import EncoderCard
 
-retrieval.milvus_index.BLOCK_ROWS = 10
+retrieval.milvus.BLOCK_ROWS = 10
 address, pause = sys.argv[1], float(sys.argv[2])
 
 class Slow:
@@ -292,7 +273,7 @@ class Slow:
         return np.array([[len(text) * n % 13 for n in range(8)] for text in texts], np.float32)
 
 passages = [Passage(str(n), "text " * (n % 17 + 1) + str(n)) for n in range(100)]
-retrieval.milvus_index.add_to_collection(address, passages, encoder=Slow(), progress=False)
+retrieval.milvus.add_to_collection(address, passages, encoder=Slow(), progress=False)
 """
 
 
@@ -300,12 +281,8 @@ def test_an_addition_that_was_killed_goes_on(tmp_path, make_encoder):
     encoder = make_encoder(dim=8, fingerprint="1")
     address = f"milvus:{tmp_path}/killed.db"
     index_passages([Passage("first", "a text")], tmp_path / "index", encoder=encoder)
-    command = [
-        sys.executable,
-        "-c",
-        "from retrieval.milvus_index import push_index; import sys; push_index(*sys.argv[1:])",
-    ]
-    subprocess.run([*command, tmp_path / "index", address], cwd=ROOT, check=True)
+    push = "from retrieval.milvus import push_index; import sys; push_index(*sys.argv[1:])"
+    subprocess.run([sys.executable, "-c", push, tmp_path / "index", address], cwd=ROOT, check=True)
     command = [sys.executable, "-c", ADD, address]
     process = subprocess.Popen([*command, "0.05"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     for _ in range(4):
@@ -317,26 +294,3 @@ def test_an_addition_that_was_killed_goes_on(tmp_path, make_encoder):
     again = subprocess.run([*command, "0"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=120)
     assert 100 <= before + sum(map(int, again.stdout.split())) <= 110  # one block is encoded twice at most
     assert len(Collection.open(address)) == 101
-
-
-def test_the_commands_take_an_address(tmp_path, tiny_bert, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    Path("rows.jsonl").write_text('{"id": "bee", "title": "Bee", "text": "Bees make honey.", "year": 1}\n')
-    Path("more.jsonl").write_text('{"id": "ant", "text": "Ants carry leaves."}\n')
-
-    def run(*arguments):
-        return CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False).stdout
-
-    run("build", "rows.jsonl", "-o", "index", "--encoder", tiny_bert)
-    assert run("push", "index", "milvus:docs.db") == "1 passages written; milvus:docs.db holds 1\n"
-    assert run("add", "milvus:docs.db", "more.jsonl") == "1 passages added to milvus:docs.db\n"
-    assert run("search", "milvus:docs.db", "honey", "-k", "1", "--where", "year=1").startswith("1. [")
-    assert run("info", "milvus:docs.db").splitlines()[0::2] == [
-        "passages    2",
-        "columns     id, title, year",
-        "search      Milvus, flat",
-    ]
-    assert load_retriever("milvus:docs.db", demo=False)(["honey"], 2)[0][0].id == "bee"
-    assert run("remove", "milvus:docs.db", "bee") == "1 passages removed from milvus:docs.db\n"
-    assert main(["index", "info", "milvus:docs.db", "--verify"]) == 2
-    assert "has no checksums" in capsys.readouterr().err

@@ -15,9 +15,9 @@ from pyarrow import parquet
 
 from retrieval import Passage, UserError, add_passages, build_index, index_passages, open_index, remove_passages
 from retrieval.corpus import Place, Row
-from retrieval.encoding import GrowingMatrix
 from retrieval.index import load_manifest
 from retrieval.published import PublishedVectors, export_index
+from retrieval.vectors import GrowingMatrix
 
 PASSAGES = [Passage(f"p{n}", f"text {n % 7} number {n}", f"Title {n % 5}") for n in range(2_500)]
 IDS = [passage.id for passage in PASSAGES]
@@ -49,9 +49,9 @@ def table(folder: Path, matrix: Any, _: int) -> list[Path]:
 @pytest.mark.parametrize(
     ("write", "dtype", "protocol"),
     [
-        *((shards, dtype, protocol) for dtype in ("<f4", "<f2", ">f4") for protocol in (3, 4, 5)),
-        *((npy, dtype, 0) for dtype in ("<f4", "<f2", "<f8", ">f4")),
-        *((table, dtype, 0) for dtype in ("<f4", "<f2")),
+        *((shards, dtype, protocol) for dtype, protocol in (("<f4", 3), ("<f2", 4), (">f4", 5))),
+        *((npy, dtype, 0) for dtype in ("<f2", "<f8", ">f4")),
+        (table, "<f4", 0),
     ],
 )
 def test_an_index_of_published_vectors_is_that_of_the_encoder(
@@ -95,20 +95,13 @@ def test_an_interrupted_import_ends_with_the_same_bytes(tmp_path: Path, make_enc
     index_passages(PASSAGES, tmp_path / "index", encoder=encoder, vectors=files)
     whole, index = ((tmp_path / name / "vectors.npy").read_bytes() for name in ("whole", "index"))
     assert whole == index
-
-
-def test_other_vectors_do_not_continue_an_interrupted_import(
-    tmp_path: Path, make_encoder: Any, left: list[int]
-) -> None:
-    encoder = make_encoder()
-    matrix = vectors_of(encoder)
-    first = shards(tmp_path, matrix)
     left[0] = 1
     with pytest.raises(KeyboardInterrupt):
-        index_passages(PASSAGES, tmp_path / "index", encoder=encoder, vectors=first)
-    left[0] = 100
-    index_passages(PASSAGES, tmp_path / "index", encoder=encoder, vectors=npy(tmp_path, -matrix, 0))
-    np.testing.assert_array_equal(np.load(tmp_path / "index" / "vectors.npy"), -matrix)
+        index_passages(PASSAGES, tmp_path / "other", encoder=encoder, vectors=files)
+    left[0] = 100  # other vectors do not continue it
+    other = npy(tmp_path, -vectors_of(encoder), 0)
+    index_passages(PASSAGES, tmp_path / "other", encoder=encoder, vectors=other)
+    np.testing.assert_array_equal(np.load(tmp_path / "other" / "vectors.npy"), np.load(other[0]))
 
 
 class Evil:
@@ -128,20 +121,15 @@ GLOBAL = b"\x80\x03cbuiltins\neval\nX\x01\x00\x00\x001\x85R."
     "make",
     [
         lambda path: pickle.dumps((["a"], Evil(path))),
-        lambda path: pickle.dumps(Evil(path), 2),
         lambda _: GLOBAL,
         lambda _: b"",
         lambda _: b"not a pickle",
-        lambda _: b"\x80\x04.",
-        lambda _: pickle.dumps({"a": 1}),
         lambda _: pickle.dumps((["a"], [1.0])),
         lambda _: pickle.dumps((["a"], np.zeros((2, 3), np.float32))),
         lambda _: pickle.dumps((["a"], np.zeros((1, 3), np.int64))),
-        lambda _: pickle.dumps((["a"], np.zeros(3, np.float32))),
         lambda _: pickle.dumps((["a"], np.array([[object()]]))),
         lambda _: pickle.dumps((["a", "b"], np.asfortranarray(np.zeros((2, 3), np.float32)))),
         lambda _: pickle.dumps((IDS, np.zeros((len(IDS), 8), np.float32)))[:-4_000],
-        lambda _: b"\x80\x04B" + struct.pack("<I", 1 << 31) + b"x.",
         lambda _: b"\x80\x04\x8e" + struct.pack("<Q", 1 << 62) + b"x.",
     ],
 )

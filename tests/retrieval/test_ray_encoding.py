@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import retrieval.encoding
+import retrieval.build
 from retrieval import UserError, index_passages
 from selfrag import cluster
 from selfrag.cluster import Actors, RayEncoder
@@ -31,7 +31,7 @@ def _actors_here(monkeypatch):
 
     monkeypatch.setattr(cluster, "on_actors", on_actors)
     monkeypatch.setattr(cluster, "require_ray", lambda: None)
-    monkeypatch.setattr(retrieval.encoding, "BLOCK_ROWS", 2)
+    monkeypatch.setattr(retrieval.build, "BLOCK_ROWS", 2)
 
 
 @pytest.mark.usefixtures("_actors_here")

@@ -53,7 +53,7 @@ HOSTILE_PATHS = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE_PATHS)
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv.gz", "rows.parquet", "text.md"])
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
 def test_a_path_where_no_file_can_be_is_one_line(tmp_path, kind, name):
     path = HOSTILE_PATHS[kind](tmp_path, name)
     one_line(read_files, [path])
@@ -70,14 +70,10 @@ def test_an_index_or_encoder_at_such_a_path_is_one_line(tmp_path, kind, encoder,
     one_line(lambda: build_index([tmp_path / "rows.jsonl"], tmp_path / "i", encoder=path))
     assert not (tmp_path / "i").exists()
     assert not (tmp_path / "i.building").exists()
-
-
-@pytest.mark.parametrize("kind", sorted(set(HOSTILE_PATHS) - {"dangling link"}))
-def test_an_index_cannot_be_written_to_such_a_path(tmp_path, kind, encoder, animals):
-    path = HOSTILE_PATHS[kind](tmp_path, "index")
-    before = sorted(tmp_path.iterdir())
-    one_line(lambda: index_passages(animals, path, encoder=encoder))
-    assert sorted(tmp_path.iterdir()) == before
+    if kind != "dangling link":
+        before = sorted(tmp_path.iterdir())
+        one_line(lambda: index_passages(animals, path, encoder=encoder))
+        assert sorted(tmp_path.iterdir()) == before
 
 
 def test_the_root_the_present_folder_and_nothing_are_no_index(tmp_path, monkeypatch, encoder):
@@ -101,13 +97,10 @@ def test_the_home_folder_can_be_written_as_a_tilde(tmp_path, monkeypatch):
     assert [row.passage.id for row in read_files(["~/rows.jsonl"])] == ["a"]
 
 
-DEEP = {"lists": "[" * 100_000, "objects": '{"a":' * 100_000, "closed": "[" * 100_000 + "]" * 100_000}
-
-
-@pytest.mark.parametrize("deep", DEEP)
+@pytest.mark.parametrize("deep", ["[" * 100_000, '{"a":' * 100_000, "[" * 100_000 + "]" * 100_000], ids=len)
 def test_deep_nesting_is_refused_at_once(deep):
     start = time.perf_counter()
-    one_line(parse_json, DEEP[deep], "file")
+    one_line(parse_json, deep, "file")
     assert time.perf_counter() - start < 1
 
 
@@ -126,18 +119,6 @@ def test_deep_nesting_is_refused_at_once(deep):
 def test_json_is_read_strictly(text, fault):
     assert one_line(parse_json, text, "file:3").startswith("file:3: ")
     assert fault in one_line(parse_json, text, "file:3")
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@given(JSON)
-def test_what_is_json_is_read_as_it_is(value):
-    assert parse_json(json.dumps(value), "file") == value
 
 
 TABLES, DOCUMENTS = ("a.jsonl", "a.csv", "a.tsv", "a.parquet", "a.jsonl.gz"), ("a.txt", "a.md.gz")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from retrieval import Passage, UserError
-from retrieval.reranking import RerankedRetriever
+from retrieval.search import RerankedRetriever
 
 ABCD = [Passage(name, f"text {name}", score=score) for name, score in zip("abcd", (9, 7, 5, 3), strict=True)]
 SCORES = {"a": 0.0, "b": 0.2, "c": 1.0, "d": 0.4}

@@ -6,7 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from retrieval import FixedPassages, Passage, UserError, index_passages, open_index
+from retrieval import Passage, UserError, index_passages
 from retrieval.documents import markdown_sections
 from retrieval.encoders import EncoderCard
 from retrieval.readers import read_files
@@ -30,14 +30,12 @@ def repeated(piece):
     return lambda size: (piece * (size // len(piece) + 1))[:size]
 
 
-@pytest.mark.parametrize("piece", ["word ", "A b c. ", "x", " ", "a\n\n", "a\n \n", "\ta\n", ".", "京", "a" * 90 + " "])
+@pytest.mark.parametrize("piece", ["A b c. ", "x", "a\n \n", "京"])
 def test_splitting(growth, piece):
     assert growth(repeated(piece), lambda text: split(text, Splitting(20, 3), FIND), 40_000) < LINEAR
 
 
-@pytest.mark.parametrize(
-    "piece", ["[", "![", "*a_ ", "`", "# a\n", "- a\n", "> a\n", ">", "a\n=\n", "[a]: b\n", "<", "a "]
-)
+@pytest.mark.parametrize("piece", ["[", "*a_ ", "# a\n", "> a\n", "[a]: b\n"])
 def test_markdown(growth, piece):
     size = 6_000 if "\n" in piece else 20_000
     assert growth(repeated(piece), lambda text: markdown_sections(text, "doc"), size) < LINEAR
@@ -85,17 +83,6 @@ def test_a_header_of_many_columns(growth, tmp_path, text):
     assert growth(table, read, 30_000) < LINEAR
 
 
-def test_passages_given_by_query(growth):
-    def given(size):
-        return [f"question number {n}" for n in range(size)]
-
-    def search(queries):
-        fixed = FixedPassages({query: [Passage("a", "b")] for query in queries})
-        assert all(fixed([f"{query}. What was written after it" for query in queries], 1))
-
-    assert growth(given, search, 4000) < LINEAR
-
-
 def test_ten_thousand_passages_are_indexed_and_searched(growth, tmp_path):
     def build(passages):
         index = index_passages(passages, tmp_path / f"i{len(passages)}-{id(passages)}", encoder=Lengths())
@@ -105,15 +92,6 @@ def test_ten_thousand_passages_are_indexed_and_searched(growth, tmp_path):
         return [Passage(f"p{n}", f"passage {n} " + "word " * 40) for n in range(size)]
 
     assert growth(make, build, 2500) < LINEAR
-
-
-def test_a_passage_of_ten_megabytes(growth, tmp_path):
-    def build(path):
-        index = index_passages(read_files([path]), path.with_suffix(".index"), encoder=Lengths())
-        (found,) = open_index(path.with_suffix(".index"), index.encoder)(["passage"], 3)
-        assert len(found[0].text) > path.stat().st_size - 100
-
-    assert growth(lambda size: jsonl(tmp_path, 1, size // 5), build, 2_500_000) < LINEAR
 
 
 def test_rows_are_read_without_holding_the_file(tmp_path):
@@ -126,9 +104,3 @@ def test_rows_are_read_without_holding_the_file(tmp_path):
         tracemalloc.stop()
     assert path.stat().st_size > 6_000_000
     assert peak < 2_000_000
-
-
-@pytest.mark.slow
-def test_a_document_of_ten_megabytes(tmp_path):
-    (tmp_path / "a.txt").write_text("Some words in a sentence, and some more. " * 250_000)
-    assert len(list(read_files([tmp_path / "a.txt"]))) > 20_000

@@ -1,6 +1,3 @@
-import itertools
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,18 +20,6 @@ def test_every_character_is_kept_and_no_passage_is_over_budget(text, words, over
         assert 1 <= count_words(body) <= words
         held[start:end] = [True] * (end - start)
     assert all(kept or character.isspace() for kept, character in zip(held, text, strict=True))
-
-
-@given(TEXTS, st.integers(1, 12), st.integers(0, 4))
-def test_passages_advance(text, words, overlap):
-    spans = split(text, Splitting(words, overlap), RULES)
-    assert all(a[0] < b[0] and a[1] < b[1] for a, b in itertools.pairwise(spans))
-
-
-@given(TEXTS, st.integers(1, 12))
-def test_without_overlap_no_character_is_in_two_passages(text, words):
-    spans = split(text, Splitting(words, 0), RULES)
-    assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
 
 
 def bodies(text, **options):
@@ -84,17 +69,6 @@ def test_lone_surrogates_do_not_stop_the_sentencizer_and_keep_the_offsets():
         "One \ud800 is.",
         "\udc00\ud800 Two.",
     ]
-
-
-def test_abbreviations_do_not_end_sentences():
-    text = "Dr. Smith met Mr. Jones. They talked."
-    assert [text[a:b] for a, b in RULES(text)] == ["Dr. Smith met Mr. Jones.", "They talked."]
-
-
-@pytest.mark.parametrize("options", [{"words": 0}, {"overlap": -1}])
-def test_impossible_budgets_are_refused(options):
-    with pytest.raises(UserError, match=re.escape(f"{next(iter(options))}={next(iter(options.values()))}")):
-        Splitting(**options)
 
 
 def test_an_unknown_spacy_model_is_named_with_the_command():

@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from retrieval.errors import UserError
-from retrieval.joining import join
 from retrieval.passage import Passage
+from retrieval.search import join
 from retrieval.web import WebRetriever
 from selfrag.loading import load_retriever
 

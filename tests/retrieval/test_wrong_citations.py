@@ -1,16 +1,13 @@
 """Faults that must not come back: wrong citations of approximate indexes, unbounded work, and work done twice."""
 
-import sys
-import time
-
 import numpy as np
 import pytest
 
-import retrieval.encoding
+import retrieval.build
 from retrieval import Corpus, DenseRetriever, Passage, UserError, build_index, index_passages, open_index
 from retrieval.encoders import load_encoder
 from retrieval.readers import Place, Row, files_fingerprint
-from retrieval.vectors import FlatIndex, Hits
+from retrieval.vectors import Hits
 
 
 class Approximate:
@@ -45,21 +42,6 @@ def test_the_search_for_other_texts_is_bounded(tmp_path, encoder):
     assert [p.id for p in DenseRetriever(corpus, index, encoder)(["text"], 2)[0]] == ["copy0"]
     assert max(index.asked) == 256 * (2 + 8)
     assert len(index.asked) <= 6
-
-
-def test_a_batch_is_multiplied_by_blas():
-    pytest.importorskip("faiss")
-    vectors = np.random.default_rng(0).standard_normal((40_000, 384), dtype=np.float32)
-
-    def seconds(queries):
-        index, best = FlatIndex(vectors, "faiss"), float("inf")
-        for _ in range(4):
-            start = time.process_time()
-            index.search(vectors[:queries], 10)
-            best = min(best, time.process_time() - start)
-        return best
-
-    assert seconds(64) < 32 * seconds(1)  # 64 and more where each query is scanned alone; 10 to 14 by BLAS
 
 
 def test_a_single_query_takes_one_thread_and_leaves_the_setting():
@@ -98,7 +80,7 @@ def test_files_that_did_not_change_are_not_read_again(tmp_path, table, encoder, 
 
 
 def test_an_interrupted_build_does_not_read_again(tmp_path, table, make_encoder, monkeypatch):
-    monkeypatch.setattr(retrieval.encoding, "BLOCK_ROWS", 10)
+    monkeypatch.setattr(retrieval.build, "BLOCK_ROWS", 10)
     with pytest.raises(KeyboardInterrupt):
         build_index([table], tmp_path / "index", encoder=make_encoder(fail_after=2))
     monkeypatch.setattr("retrieval.readers.read_lines", lambda path: pytest.fail("read again"))
@@ -111,19 +93,6 @@ def test_a_file_that_may_still_change_is_read_again(table, monkeypatch):
     assert files_fingerprint([table]) == files_fingerprint([str(table)]) != ""
     monkeypatch.setattr("retrieval.readers._SETTLED", 3600.0)
     assert files_fingerprint([table]) == ""
-
-
-def test_ids_take_sixteen_bytes_a_passage_while_an_index_is_built():
-    from retrieval.corpus import _Places
-
-    places = _Places()
-    before = sys.getsizeof(places._hashes) + sys.getsizeof(places._numbers)
-    for number in range(10_000):
-        places.add(f"passage {number}", Place("a.jsonl" if number < 6000 else "b.jsonl", number))
-    held = sys.getsizeof(places._hashes) + sys.getsizeof(places._numbers) - before
-    assert held < 20 * 10_000
-    assert len(places._sources) == 2
-    assert str(places.place(9)) == "a.jsonl:9"
 
 
 def test_ids_that_share_a_hash_are_told_apart(tmp_path, monkeypatch):

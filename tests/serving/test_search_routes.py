@@ -13,7 +13,7 @@ from random_model import random_search
 from served import Running
 
 from retrieval.errors import UserError
-from retrieval.remote import RemoteRetriever
+from retrieval.web import RemoteRetriever
 from selfrag.loading import load_retriever
 
 Serve = Callable[..., Running]

@@ -103,7 +103,7 @@ class TokenReflector:
 
 @dataclass(frozen=True, slots=True)
 class RelevanceScorer:
-    """The model's own IsRel as a scorer for `retrieval.reranking`: the probability of `[Relevant]`.
+    """The model's own IsRel as a scorer for `retrieval.search`: the probability of `[Relevant]`.
 
     A passage costs a prefill and one token; those of all queries share the engine's batches.
     """
