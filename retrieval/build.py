@@ -54,6 +54,9 @@ from retrieval.vectors import FlatIndex, GrowingMatrix
 from retrieval.words import add_words
 
 _PLAN, _JOURNAL = "plan.json", "journal.json"
+BLOCK_ROWS = 1024
+"""Rows that are encoded and saved together. A block is sorted by length and does not depend on other blocks, so an
+encoding that was interrupted ends with the same vectors as one that was not."""
 
 
 def build_index(
@@ -158,7 +161,7 @@ def index_passages(
         _sweep(building)
         found = _unchanged(target, inputs, encoder, template) if inputs else None
         if found is None:
-            corpus = draft_corpus(passages, building, inputs)
+            corpus = _draft_corpus(passages, building, inputs)
             plan = IndexManifest(len(corpus), corpus.digest, encoder.card, template, inputs=inputs)
             plan = replace(plan, kind=kind or "auto", language=words)
             found = _built(target, plan, encoder)
@@ -167,7 +170,7 @@ def index_passages(
                 found = None
         if found is None:
             dtype = dtype_of(storage or "auto", len(corpus))
-            encode_draft(
+            _encode_draft(
                 corpus, encoder, plan, building, dtype, batch_size=batch_size, progress=progress, published=published
             )
             publish_index(plan, draft, target, progress)
@@ -187,14 +190,10 @@ def _take_vectors(target: Path, plan: IndexManifest, building: Path) -> str:
     return FlatIndex.open(target / VECTORS).dtype
 
 
-def draft_corpus(
+def _draft_corpus(
     passages: Iterable[Passage | Row], building: Path, inputs: str, others: Corpus | None = None
 ) -> Corpus:
-    """The passages of a build or of an addition, written; or those that an interrupted one read from the same files.
-
-    Raises:
-        UserError: a bad passage.
-    """
+    """The passages of a build or of an addition, written; or those that an interrupted one read from the same files."""
     draft = building / "draft"
     try:
         return _corpus_of(inputs, building) or Corpus.build(passages, draft / CORPUS, others=others)
@@ -204,7 +203,7 @@ def draft_corpus(
         raise
 
 
-def encode_draft(
+def _encode_draft(
     corpus: Corpus,
     encoder: Encoder,
     plan: IndexManifest,
@@ -219,55 +218,9 @@ def encode_draft(
     if published is not None:
         published.check(corpus, encoder.card.dim)
     _keep_vectors_of(plan, building, "" if published is None else published.fingerprint)
-    files = building / "draft" / VECTORS, building / _JOURNAL
-    encode_corpus(
-        corpus,
-        encoder,
-        plan.template,
-        *files,
-        dtype=dtype,
-        batch_size=batch_size,
-        progress=progress,
-        published=published,
-    )
-
-
-BLOCK_ROWS = 1024
-"""Rows that are encoded and saved together. A block is sorted by length and does not depend on other blocks, so an
-encoding that was interrupted ends with the same vectors as one that was not."""
-
-
-def encode_corpus(
-    corpus: Corpus,
-    encoder: Encoder,
-    template: Template,
-    file: Path,
-    journal: Path,
-    *,
-    dtype: str = "float32",
-    batch_size: int = 64,
-    progress: bool | None = None,
-    published: PublishedVectors | None = None,
-) -> None:
-    """Write the vectors of all passages, in row order, as a `.npy` matrix [n, d].
-
-    Args:
-        corpus: what to encode.
-        encoder: gives the vectors.
-        template: how a passage becomes a text.
-        file: where to write; rows that an earlier call saved there are kept.
-        journal: a small file beside it that says how many rows are safe.
-        dtype: number format of the file, `float32`, `float16` or `int8`.
-        batch_size: texts that go through the encoder at once.
-        progress: show a bar on stderr; None shows a bar on a terminal, else plain lines.
-        published: vectors to take in place of encoding.
-
-    Raises:
-        UserError: the disk is full, or the encoder returned nonsense. Finished blocks stay for the next call.
-    """
-    matrix = GrowingMatrix(file, journal, len(corpus), encoder.card.dim, dtype)
+    matrix = GrowingMatrix(building / "draft" / VECTORS, building / _JOURNAL, len(corpus), encoder.card.dim, dtype)
     blocks = (
-        [template.of_passage(passage) for passage in corpus[start : start + BLOCK_ROWS]]
+        [plan.template.of_passage(passage) for passage in corpus[start : start + BLOCK_ROWS]]
         for start in range(matrix.done, len(corpus), BLOCK_ROWS)
     )
     if published is not None:
@@ -398,11 +351,11 @@ def add_passages(
             shutil.rmtree(building / "draft", ignore_errors=True)
             (target / name).rename(building / "draft")
         _, parts = open_parts(target)
-        corpus = draft_corpus(passages, building, "", parts.corpus)
+        corpus = _draft_corpus(passages, building, "", parts.corpus)
         segment = Segment(name, len(corpus), corpus.digest)
         plan = IndexManifest(len(corpus), corpus.digest, loaded.card, manifest.template)
         dtype = parts.vectors[0].dtype
-        encode_draft(corpus, loaded, plan, building, dtype, batch_size=batch_size, progress=progress)
+        _encode_draft(corpus, loaded, plan, building, dtype, batch_size=batch_size, progress=progress)
         with writing(target):
             (target / PARTS).mkdir(exist_ok=True)
             (building / "draft").rename(target / name)
