@@ -77,7 +77,7 @@ def test_passages_with_the_same_text_count_once(tmp_path, encoder, animals):
 def test_sixteen_threads_open_and_search_at_once(tmp_path, tiny_bert, animals):
     """A real encoder and its tokenizer, shared by all threads and opened by each: every answer is that of one call."""
     shared = index_passages(animals, tmp_path / "index", encoder=tiny_bert)
-    queries = [f"{['honey', 'mail', 'mice', 'leaves', 'mat'][n % 5]} " * (1 + n % 23) for n in range(160)]
+    queries = [f"{['honey', 'mail', 'mice', 'leaves', 'mat'][n % 5]} " * (1 + n % 23) for n in range(64)]
     expected = [shared([query], 3)[0] for query in queries]
 
     def search(number):
@@ -85,7 +85,7 @@ def test_sixteen_threads_open_and_search_at_once(tmp_path, tiny_bert, animals):
         return retriever([queries[number], queries[-1 - number]], 3)
 
     with ThreadPoolExecutor(16) as pool:
-        for number, (first, second) in enumerate(pool.map(search, range(160))):
+        for number, (first, second) in enumerate(pool.map(search, range(64))):
             for found, alone in ((first, expected[number]), (second, expected[-1 - number])):
                 assert [passage.id for passage in found] == [passage.id for passage in alone]
                 assert [p.score for p in found] == pytest.approx([p.score for p in alone], abs=1e-4)

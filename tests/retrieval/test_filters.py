@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
@@ -83,6 +83,7 @@ def test_a_wrong_condition_is_one_line(corpus, condition, fault):
         allowed_rows(corpus, [Condition("year", "eval", (1,))])
 
 
+@settings(max_examples=50)
 @given(st.text(max_size=30))
 def test_any_text_is_a_condition_or_one_line(text):
     with suppress(UserError):  # which is one line whatever it holds

@@ -3,7 +3,7 @@ import itertools
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retrieval import Passage, UserError
@@ -187,6 +187,7 @@ MARKS = st.lists(
 )
 
 
+@settings(max_examples=50)
 @given(MARKS | st.lists(st.text(max_size=20)))
 def test_sections_are_in_order_and_lose_only_headings(lines):
     text = "\n".join(lines).replace("\r", "")
