@@ -108,7 +108,8 @@ def _comparable(trace: Trace, policy: Decoding) -> bool:
 
 def _without_spare_branch(trace: Trace, policy: Decoding) -> Trace:
     """The trace under a policy: without the answer beside the passages that only the recording asked for."""
-    seen = replace(trace, decoding=replace(policy, branch_and_bound=trace.decoding.branch_and_bound))
+    own = {name: getattr(trace.decoding, name) for name in ("weights", "branch_and_bound")}  # what it was written under
+    seen = replace(trace, decoding=replace(policy, **own))
     spare = trace.decoding.no_retrieval_branch and not policy.no_retrieval_branch
     if not spare or not any(seen.action(one) == "retrieve" and one.passages for one in trace.decisions):
         return seen

@@ -20,6 +20,7 @@ from selfrag.decoding.reflectors import Asking, Moment, Verdict
 from selfrag.decoding.requests import Generate, Generated
 from selfrag.decoding.trace import Trace
 from selfrag.errors import UserError
+from selfrag.experiments.studies import rescored
 from selfrag.intrinsics.labels import FAITHFULNESS, RELEVANCE
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISSUP, ISUSE, Role
@@ -177,6 +178,11 @@ def test_other_settings_are_exact_where_a_reflector_has_room_for_all() -> None:
     changed = full.rescore(Weights(0, 0, 1))
     assert (changed.text, changed.exact) == ("B.", True)
     assert not one.rescore(Weights(0, 0, 1)).exact
+    other = replace(one.trace.decoding, weights=Weights(0, 0, 1))
+    assert [outcome.exact for outcome in rescored(one.trace, {}, [other, one.trace.decoding]) if outcome] == [
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize(
