@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
-from selfrag.prompting import SELFRAG, Prompting
+from selfrag.prompting import SELFRAG, Chat, Prompting
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec
 
@@ -88,3 +88,28 @@ class TestEvidence:
         evidence = prompting.evidence(Passage("p1", "sea " * 10**6), 50)
         assert len(evidence.ids) == 52
         assert evidence.dropped_tokens > 10**5
+
+
+def test_a_chat_template_stands_around_the_users_words():
+    tokenizer = tiny.byte_level_tokenizer()
+    codec = HFTextCodec(tokenizer)
+    assert Chat.of(tokenizer, codec).source == "selfrag"  # there is none
+    tokenizer.chat_template = "{% for m in messages %}({{ m.role }}) {{ m.content }} {% endfor %}(assistant)"
+    chat = Chat.of(tokenizer, codec, "Be brief.")
+    assert [codec.decode(ids) for ids in (chat.before, chat.after)] == ["(system) Be brief. (user) ", " (assistant)"]
+    assert Chat.of(tokenizer, codec, layout="alpaca").source == "alpaca"
+
+
+@pytest.mark.parametrize(
+    ("template", "problem"),
+    [
+        ("{{ raise_exception('no system prompt') }}", "cannot be rendered: no system prompt"),
+        ("{{ messages[-1].content | lower }}", "changes or repeats the user's words"),
+        ("{{ messages[-1].content * 2 }}", "changes or repeats the user's words"),
+    ],
+)
+def test_a_chat_template_that_does_not_keep_the_users_words_is_one_line(template, problem):
+    tokenizer = tiny.byte_level_tokenizer()
+    tokenizer.chat_template = template
+    with pytest.raises(UserError, match=problem):
+        Chat.of(tokenizer, HFTextCodec(tokenizer))

@@ -14,7 +14,7 @@ from written import FIRST_CHARACTER, LIMITS, RESPONSE, VOCABULARY, Run, run, see
 from selfrag.decoding.options import normalised
 from selfrag.decoding.requests import Failed, Generate
 from selfrag.engines.scripted import Reply
-from selfrag.errors import UserError
+from selfrag.errors import DecodingError, UserError
 from selfrag.reflection.labels import group
 from selfrag.reflection.weights import Weights
 
@@ -159,6 +159,11 @@ def test_options_rank_by_their_quotient_and_equal_lengths_change_nothing(rows: l
         )
         same = normalised(logprobs, ["x" * 7] * len(rows), [(1,) * 7] * len(rows), length)
         assert same == pytest.approx(normalised(logprobs, texts, ids))
+
+
+def test_nothing_could_be_scored() -> None:
+    with pytest.raises(DecodingError, match="no option could be scored: no memory"):
+        choose({"[No Retrieval]": {"fail": 1.0}}, "A", "B", mode="never")
 
 
 def test_the_engine_says_how_many_ids_one_request_may_watch() -> None:
