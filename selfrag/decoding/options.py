@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
+from retrieval.checks import choice
 from retrieval.passage import Passage
 from selfrag.decoding.answer import Answer, segments_of
 from selfrag.decoding.policy import Decoding
@@ -205,8 +206,7 @@ def _check(options: Sequence[str], length: str) -> None:
         raise UserError("an option is blank or not text")
     if len(set(options)) != len(options):
         raise UserError("two options are equal")
-    if length not in get_args(Length):
-        raise UserError(f"length={length!r:.80}: give one of {', '.join(get_args(Length))}")
+    choice("length", length, get_args(Length))
 
 
 def _contexts(tree: Tree, prompt: Ids, passages: Sequence[Passage]) -> list[_Context]:

@@ -13,7 +13,7 @@ from itertools import accumulate as running
 from itertools import groupby
 from typing import Any, Literal, get_args, get_type_hints
 
-from retrieval.checks import choice, unknown_name, whole
+from retrieval.checks import choice, number, unknown_name, whole
 from selfrag.decoding.reflectors import REPLACEABLE, Guardrail, ScoreTerm, as_label, distinct_roles, parts
 from selfrag.errors import UserError
 from selfrag.reflection.judgment import Judgment
@@ -148,11 +148,8 @@ class Decoding:
                 raise UserError(f"{item.name}={value!r:.80}: give True or False")
         if self.shortlist is not None:
             whole("shortlist", self.shortlist, self.passages)
-        threshold = self.threshold
-        if threshold is not None:
-            number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
-            if not number or not 0 <= threshold <= 1:
-                raise UserError(f"threshold={threshold!r:.80}: give a number from 0 to 1, or None for the argmax")
+        if self.threshold is not None:
+            number("threshold", self.threshold, 0, 1)
         if not isinstance(self.weights, Weights):
             raise UserError(f"weights={self.weights!r:.80}: give selfrag.Weights(isrel=.., issup=.., isuse=..)")
         self._check_reflectors()

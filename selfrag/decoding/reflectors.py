@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Literal, Protocol, TypeVar, get_args
 
+from retrieval.checks import choice
 from retrieval.passage import Passage
 from selfrag.decoding.requests import Request, Result
 from selfrag.errors import UserError
@@ -163,7 +164,9 @@ class ScoreTerm:
         if found is None:
             raise UserError(f"reflector {text!r}: write NAME, NAME=issup or NAME=issup>=0.1")
         gate = found["gate"]
-        role = None if found["role"] is None else Role(_one_of(found["role"], TOKEN_TERMS, text))
+        if found["role"] is not None:
+            choice(f"role of {found['name']}", found["role"], TOKEN_TERMS)
+        role = None if found["role"] is None else Role(found["role"])
         return cls(found["name"], role, None if gate is None else _number(gate, text))
 
 
@@ -189,7 +192,7 @@ class Guardrail:
     def __post_init__(self) -> None:
         _check_name(self.reflector)
         _check_number(f"threshold of {self.reflector}", self.threshold)
-        _one_of(self.effect, get_args(Effect), f"gate {self.reflector}")
+        choice(f"effect of {self.reflector}", self.effect, get_args(Effect))
 
     def __str__(self) -> str:
         return f"{self.reflector}<{self.threshold!r}:{self.effect}"
@@ -204,7 +207,7 @@ class Guardrail:
         found = _GATE.fullmatch(text.replace(" ", ""))
         if found is None:
             raise UserError(f"gate {text!r}: write NAME<THRESHOLD:EFFECT, such as answerability<0.5:abstain")
-        effect: Any = _one_of(found["effect"], get_args(Effect), text)
+        effect: Any = found["effect"]
         return cls(found["name"], _number(found["threshold"], text), effect)
 
 
@@ -251,12 +254,6 @@ def _check_name(name: object) -> None:
 def _check_number(what: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise UserError(f"{what}: {value!r:.80} is not a finite number")
-
-
-def _one_of(value: str, known: Iterable[str], where: str) -> str:
-    if value not in known:
-        raise UserError(f"{where}: {value!r} is none of {', '.join(known)}")
-    return value
 
 
 def _number(text: str, where: str) -> float:

@@ -188,14 +188,14 @@ def test_other_settings_are_exact_where_a_reflector_has_room_for_all() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"reflectors": "x=isfun"}, "none of isrel, issup, isuse"),
+        ({"reflectors": "x=isfun"}, "choose one of isrel, issup, isuse"),
         ({"reflectors": ["x", "x"]}, "named twice"),
         ({"reflectors": ["x=issup", "y=issup"]}, "two reflectors replace issup"),
         ({"reflectors": "x>=much"}, "not a number"),
         ({"reflectors": [3]}, "give a ScoreTerm"),
         ({"reflectors": "issup"}, "no name of a reflector"),
         ({"gates": "ad<0.5"}, "EFFECT"),
-        ({"gates": "ad<0.5:explode"}, "none of abstain, write, drop, retrieve"),
+        ({"gates": "ad<0.5:explode"}, "choose one of abstain, write, drop, retrieve"),
         ({"survivors": (1, 2)}, "three whole numbers"),
         ({"weights": Weights(joined={"x": 1})}, "no reflector of that name"),
         ({"abstention": " "}, "abstention"),

@@ -129,7 +129,7 @@ def test_length_is_taken_out_by_tokens_or_characters() -> None:
         found = run(speller(table), choices=["A", "Bb"], mode="never", length=length)
         assert found.answer.text == "Bb"
         assert found.answer.trace.nodes[1].likelihood == pytest.approx(0.5**1.5 / (0.5**1.5 + 0.3**1.5))
-    with pytest.raises(UserError, match="length='words': give one of none, tokens, characters"):
+    with pytest.raises(UserError, match="length='words': choose one of none, tokens, characters"):
         run(speller(table), choices=["A", "Bb"], mode="never", length="words")  # type: ignore[arg-type]
 
 
