@@ -5,29 +5,26 @@ from __future__ import annotations
 import gzip
 import json
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from demo_rows import claims, instructions, long_form, short_form
-from demo_rows.drafts import Cutter, Lengths
-from demo_rows.instructions import looks_up
-from demo_rows.mixture import Mixture, make, mix
+from demo_rows import claims, distilled, instructions
+from demo_rows.drafts import Cutter, Lengths, detokenize, sentences, window
+from demo_rows.mixture import STAGES, Mixture, make, mix, set_aside
 from demo_rows.sources import load
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.evaluation.normalisation import contains_any
-from selfrag.training.rows import Evidence, Row, Text, Token, read_rows
+from selfrag.training.rows import Evidence, Row, Text, Token, read_rows, write_rows
 
 CITIES = ("Paris", "Rome", "Oslo", "Bern", "Kyiv", "Lima", "Riga", "Cairo", "Quito", "Seoul")
 FACT = "Is the following statement correct or not? Say true if it's correct; otherwise say false.\n\n## Input:\n\n"
 
 
-def _lines(path: Path, records: list[dict]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(json.dumps(record) + "\n" for record in records)
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+def write_jsonl(path: Path, records: list[dict]) -> None:
+    text = "".join(json.dumps(record) + "\n" for record in records).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
 
 
 def _body(city: str) -> str:
@@ -47,50 +44,51 @@ def _pair(dataset: str, kind: str, instruction: str, output: str, gold: list[dic
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
+    for name in ("corpus", "train", "intrinsics"):
+        (tmp_path / name).mkdir()
     corpus = [{"id": f"w{i}", "title": city, "text": _body(city)} for i, city in enumerate(CITIES)]
-    _lines(tmp_path / "corpus/wiki-mix.jsonl.gz", corpus)
+    write_jsonl(tmp_path / "corpus/wiki-mix.jsonl.gz", corpus)
     queries = [
         {"id": f"nq-{i}", "text": f"who was mayor of {city.lower()}", "split": "train", "answers": [f"Mayor {city}son"]}
         for i, city in enumerate(CITIES[:8])
     ] + [{"id": "nq-9", "text": "who was mayor of seoul", "split": "dev", "answers": ["Mayor Seoulson"]}]
-    _lines(tmp_path / "corpus/queries.jsonl", queries)
+    write_jsonl(tmp_path / "corpus/queries.jsonl", queries)
     qrels = ["query-id\tcorpus-id\tscore", *(f"nq-{i}\tw{i}\t1" for i in (*range(8), 9))]
     (tmp_path / "corpus/qrels.tsv").write_text("\n".join(qrels) + "\n")
     gold = [{"title": "Chess", "text": "Chess is a board game for two players."}]
-    sources = [*gold, {"title": "Go", "text": "Go is an old game played with stones."}]
     summary = "Chess is a board game. Go is played with stones."
     pairs = [
         _pair("raschka", "instruction", "Rhyme 'cat'.", "hat"),
         _pair("raschka", "instruction", "What is the capital of Peru?", "Lima"),
         _pair("arc", "multiple_choice", "Choose.\n\n## Input:\n\nQ?\nA: a\nB: b", "B"),
         *(_pair("fever", "fact_check", f"{FACT}Chess {i}.", "true", gold) for i in range(3)),
-        _pair("quotesum", "long_form", "what is chess?", summary, sources),
+        _pair(
+            "quotesum",
+            "long_form",
+            "what is chess?",
+            summary,
+            [*gold, {"title": "Go", "text": "Go is an old game played with stones."}],
+        ),
     ]
-    _lines(tmp_path / "train/pairs.jsonl", pairs)
-    label = {"instruction": "what is chess", "preceding": "", "output": "", "evidence": gold[0]}
+    write_jsonl(tmp_path / "train/pairs.jsonl", pairs)
     critic = [
-        {"id": "k1", "dataset": "nomiracl", "group": "IsRel", "rule": "judged_non_relevant", "label": "Irrelevant"},
-        {"id": "k2", "dataset": "wice", "group": "IsSup", "rule": "gold_evidence", "label": "Partially supported"},
-        {"id": "k4", "dataset": "fever", "group": "IsSup", "rule": "gold_evidence", "label": "Fully supported"},
-        {"id": "k5", "dataset": "fever", "group": "IsSup", "rule": "gold_evidence", "label": "Fully supported"},
-        {"id": "k3", "dataset": "gsm8k", "group": "IsUse", "rule": "solution_cut_before_the_end", "label": "2"},
+        ("k1", "nomiracl", "IsRel", "judged_non_relevant", "Irrelevant", ""),
+        ("k2", "wice", "IsSup", "gold_evidence", "Partially supported", "Chess is a game for two or three players."),
+        ("k4", "fever", "IsSup", "gold_evidence", "Fully supported", "chess 1."),
+        ("k5", "fever", "IsSup", "gold_evidence", "Fully supported", "Chess is old."),
+        ("k3", "gsm8k", "IsUse", "solution_cut_before_the_end", "2", "First"),
     ]
-    outputs = {
-        "k2": "Chess is a game for two or three players.",
-        "k3": "First",
-        "k4": "chess 1.",
-        "k5": "Chess is old.",
-    }
-    asked = {"k3": "Add 2 and 2."}
-    critic = [label | {"instruction": asked.get(r["id"], "what is chess")} | r for r in critic]
-    _lines(tmp_path / "train/critic.jsonl.gz", [row | {"output": outputs.get(row["id"], "")} for row in critic])
+    keys = ("id", "dataset", "group", "rule", "label", "output")
+    label = {"preceding": "", "evidence": gold[0], "instruction": "what is chess"}
+    rows = [label | dict(zip(keys, row, strict=True)) for row in critic]
+    write_jsonl(tmp_path / "train/critic.jsonl.gz", [*rows[:4], rows[4] | {"instruction": "Add 2 and 2."}])
     choices = [
         {"dataset": "arc", "question": f"{i}?", "options": [f"no{i}", f"yes{i}"], "label": "B"} for i in range(4)
     ]
-    _lines(tmp_path / "intrinsics/uncertainty_train.jsonl", choices)
+    write_jsonl(tmp_path / "intrinsics/uncertainty_train.jsonl", choices)
     question = {"dataset": "squad2", "conversation": [{"role": "user", "content": "Who won?"}], "label": "unanswerable"}
     documents = [{"doc_id": "d1", "title": "Chess", "text": gold[0]["text"]}]
-    _lines(tmp_path / "intrinsics/answerability_train.jsonl.gz", [{"id": "u1", "documents": documents} | question])
+    write_jsonl(tmp_path / "intrinsics/answerability_train.jsonl.gz", [{"id": "u1", "documents": documents} | question])
     return tmp_path
 
 
@@ -103,62 +101,35 @@ def _rows(data: Path, **changes) -> list[Row]:
 
 
 def test_layouts(data: Path) -> None:
-    rows = _rows(data)
+    rows = _rows(data, claims=claims.Quota(labelled=9, copies=2), instructions=instructions.Quota(listed=4))
     by_source = {row.source: _tokens(row) for row in rows}
     retrieved = ["[Retrieval]", "Evidence"]
-    assert by_source["nq/gold"] == [*retrieved, "[Relevant]", "Text", "[Fully supported]", "[Utility:5]"]
-    assert by_source["fever/verdict"] == [*retrieved, "[Relevant]", "Text", "[Fully supported]", "[Utility:5]"]
+    for source in ("nq/gold", "fever/verdict", "fever/labelled_verdict"):
+        assert by_source[source] == [*retrieved, "[Relevant]", "Text", "[Fully supported]", "[Utility:5]"]
     for source in ("nq/bm25", "squad2/unanswerable", "nomiracl/judged"):
         assert by_source[source] == [*retrieved, "[Irrelevant]", "Text", "[Utility:1]"]
     assert by_source["wice/issup"] == [*retrieved, "[Relevant]", "Text", "[Partially supported]", "[Utility:3]"]
     assert by_source["gsm8k/utility_2"] == ["[No Retrieval]", "Text", "[Utility:2]"]
     assert by_source["raschka/instruction"] == ["[No Retrieval]", "Text", "[Utility:5]"]
-    step = ["[Retrieval]", "Evidence", "[Relevant]", "Text", "[Fully supported]"]
+    step = [*retrieved, "[Relevant]", "Text", "[Fully supported]"]
     assert by_source["quotesum/summary"] == [*step, *step, "[Utility:5]"]
-
-
-def test_labelled_claims_that_no_pair_has_are_fact_checks(data: Path) -> None:
-    rows = [r for r in _rows(data, claims=claims.Quota(labelled=9, copies=2)) if r.source == "fever/labelled_verdict"]
-    assert [(row.instruction, row.target[3]) for row in rows] == [(f"{FACT}Chess is old.", Text("true"))] * 2
-
-
-def test_each_letter_is_right_equally_often(data: Path) -> None:
-    rows = [r for r in _rows(data, instructions=instructions.Quota(listed=4)) if r.source == "arc/listed"]
-    assert sorted(row.target[1].text for row in rows) == ["A", "A", "B", "B"]
-    for row in rows:
-        assert f"{row.target[1].text}: yes" in row.instruction
-
-
-def test_every_target_is_well_formed(data: Path) -> None:
-    for row in _rows(data):
-        tokens = _tokens(row)
-        assert sum(token.startswith("[Utility:") for token in tokens) == 1
-        assert tokens[-1].startswith("[Utility:")
-        assert tokens.count("[Relevant]") + tokens.count("[Irrelevant]") == tokens.count("Evidence")
-        assert not ("[Irrelevant]" in tokens and "[Fully supported]" in tokens)
+    asked = {row.instruction for row in rows if row.source == "raschka/instruction"}
+    assert asked == {"Rhyme 'cat'."}  # a question of fact is no example of no retrieval
+    listed = [row for row in rows if row.source == "arc/listed"]
+    assert sorted(row.target[1].text for row in listed) == ["A", "A", "B", "B"]  # each letter is right equally often
+    assert all(f"{row.target[1].text}: yes" in row.instruction for row in listed)
 
 
 def test_gold_passages_hold_the_answer_and_negatives_do_not(data: Path) -> None:
     rows = _rows(data)
     gold = [row for row in rows if row.source == "nq/gold"]
+    answers = {row.instruction: row.target[3].text for row in gold}
     assert len(gold) == 8
-    for row in gold:
-        passage, answer = row.target[1], row.target[3]
-        assert isinstance(passage, Evidence)
-        assert isinstance(answer, Text)
-        assert answer.text in passage.passage.text
-    answers = {row.instruction: row.target[3].text for row in gold if isinstance(row.target[3], Text)}
+    assert all(answers[row.instruction] in row.target[1].passage.text for row in gold)
     negatives = [row for row in rows if row.source in ("nq/bm25", "nq/answer_removed", "nq/random")]
     assert {"nq/bm25", "nq/answer_removed"} <= {row.source for row in negatives}
-    for row in negatives:
-        passage = row.target[1]
-        assert isinstance(passage, Evidence)
-        assert not contains_any(passage.passage.text, [answers[row.instruction]])
-
-
-def test_nothing_of_a_development_query_is_used(data: Path) -> None:
-    rows = _rows(data)
-    assert not any("seoul" in row.instruction.casefold() for row in rows)
+    assert not any(contains_any(row.target[1].passage.text, [answers[row.instruction]]) for row in negatives)
+    assert not any("seoul" in row.instruction.casefold() for row in rows)  # a development query
     assert not any(isinstance(p, Evidence) and p.passage.id == "w9" for row in rows for p in row.target)
 
 
@@ -174,92 +145,70 @@ def test_the_same_seed_gives_the_same_files_and_instructions_are_split(data: Pat
     assert heldout
     assert not {row.instruction for row in train} & {row.instruction for row in heldout}
     assert (manifest["train"]["rows"], manifest["heldout"]["rows"]) == (len(train), len(heldout))
-    assert sum(manifest["train"]["first"].values()) == len(train)
     assert [r.id for r in mix(load(data), Mixture(seed=1)).train] != [r.id for r in train]
 
 
-def test_quotas_bound_every_builder(data: Path) -> None:
-    rows = _rows(
-        data,
-        short_form=short_form.Quota(0, 0, 0, 0, 0, 0, 0, 0),
-        claims=claims.Quota(1, 0, 0, 0),
-        instructions=instructions.Quota(0, 0, 0, 0, 0),
-        long_form=long_form.Quota(0, 0, 0),
-    )
-    assert {row.source for row in rows} == {"nq/gold", "fever/verdict", "raschka/instruction", "quotesum/summary"}
-    assert sum(row.source == "fever/verdict" for row in rows) == 1
-
-
-@pytest.mark.parametrize(
-    ("instruction", "expected"),
-    [
-        ("What is the capital of Peru?", True),
-        ("Describe how a rainbow is formed.", True),
-        ("What is the opposite of 'tall'?", False),
-        ("What is the square root of 225?", False),
-        ("Write a poem about Peru.", False),
-        ("What is this?\n\n## Input:\n\nPenguin", False),
-    ],
-)
-def test_questions_of_fact_are_no_example_of_no_retrieval(instruction: str, expected: bool) -> None:
-    assert looks_up(instruction) is expected
-
-
 def test_a_missing_file_and_a_bad_row_are_named(data: Path) -> None:
-    pairs = data / "train/pairs.jsonl"
-    pairs.write_text(pairs.read_text() + '{"id": "x"}\n')
-    with pytest.raises(UserError, match=r"pairs\.jsonl:8: 'dataset' must be text"):
+    qrels, pairs = data / "corpus/qrels.tsv", data / "train/pairs.jsonl"
+    kept = qrels.read_text()
+    qrels.write_text(f"{kept}nq-1\tw77\t1\n")
+    with pytest.raises(UserError, match=r"queries\.jsonl:2: .*'w77' is not in the corpus"):
         load(data)
-    choices = data / "intrinsics/uncertainty_train.jsonl"
-    kept = choices.read_text()
-    for label in ("E", "AB", ""):
-        choices.write_text(json.dumps({"dataset": "a", "question": "q", "options": ["x"], "label": label}))
-        pairs.write_text("")
-        with pytest.raises(UserError, match=r"uncertainty_train\.jsonl:1: 'label' must be the letter of an option"):
-            load(data)
-    choices.write_text(kept)
+    qrels.write_text(kept)
+    pairs.write_text('{"id": "x"}\n')
+    with pytest.raises(UserError, match=r"pairs\.jsonl:1: 'dataset' must be text"):
+        load(data)
     pairs.unlink()
     with pytest.raises(UserError, match=r"pairs\.jsonl is missing; --data must name"):
         load(data)
 
 
-def test_a_qrel_of_an_unknown_passage_is_named(data: Path) -> None:
-    path = data / "corpus/qrels.tsv"
-    path.write_text(path.read_text() + "nq-1\tw77\t1\n")
-    with pytest.raises(UserError, match=r"queries\.jsonl:2: .*'w77' is not in the corpus"):
-        load(data)
-
-
-def test_a_wrong_answer_is_another_answer_of_the_same_passage() -> None:
-    passage = Passage("p", "Ann was born in 1950. Bob was born in 1960.", "T")
-    asked = [
-        short_form.Question("squad2", "When was Ann born?", ("1950",), passage),
-        short_form.Question("squad2", "When was Bob born?", ("1960",), passage),
-    ]
-    drafts = list(short_form._wrong_answers(asked, Cutter(Lengths(), random.Random(0))))
-    assert [(d.instruction, d.target[3], d.weight) for d in drafts] == [
-        ("When was Ann born?", Text("1960"), 0.4),
-        ("When was Bob born?", Text("1950"), 0.4),
-    ]
-    assert all(Token("[No support / Contradictory]") in d.target for d in drafts)
-
-
-def test_a_paragraph_of_the_same_article_without_the_answer_is_a_negative(data: Path) -> None:
-    sources = load(data)
-    gold = next(iter(sources.corpus.values()))
-    other = replace(gold, id="other", text="It says something else altogether about the same thing.")
-    corpus = {gold.id: gold, other.id: other, "third": replace(gold, id="third", text="Here too the answer is zebra.")}
-    asked = [short_form.Question("nq", "which animal", ("zebra",), gold)]
-    cutter = Cutter(Lengths(), random.Random(0))
-    drafts = list(short_form._same_article(replace(sources, corpus=corpus), asked, cutter, random.Random(0)))
-    assert [d.source for d in drafts] == ["nq/same_article"]
-    assert any(isinstance(p, Evidence) and p.passage.id == "other" for p in drafts[0].target)
-
-
-def test_long_passages_come_with_every_label() -> None:
+def test_passages_are_cut_around_what_they_must_keep() -> None:
     """A first mixture had long passages nearly always relevant, and the model took length for relevance."""
-    text = " ".join(f"Sentence number {n} has exactly seven words." for n in range(60))
+    text = "One two three four. Five six seven eight. Nine ten eleven twelve. Thirteen fourteen fifteen sixteen."
+    for words in (4, 9, 30):
+        for keep in ("", "six", "eleven twelve", "sixteen"):
+            cut = window(text, words, random.Random(words), keep)
+            assert len(cut.split()) <= words
+            assert keep in cut
+            assert set(sentences(cut)) <= set(sentences(text))
+    assert "w70" in window(" ".join(f"w{i}" for i in range(100)), 20, random.Random(0), "w70")
+    assert detokenize("the 19th - century town ( 1900 ) , it 's old") == "the 19th-century town (1900), it's old"
+    long = " ".join(f"Sentence number {n} has exactly seven words." for n in range(60))
     cutter = Cutter(Lengths(usual=(60, 120), long=190, long_share=0.45), random.Random(0))
-    lengths = [len(cutter(Passage("p", text)).text.split()) for _ in range(400)]
+    lengths = [len(cutter(Passage("p", long)).text.split()) for _ in range(400)]
     assert 0.35 < sum(n > 150 for n in lengths) / 400 < 0.55
     assert max(lengths) <= 190
+
+
+def test_the_stage_that_learns_from_a_critic_leaves_out_rows_that_leave_their_passage(tmp_path: Path) -> None:
+    passage = Evidence(Passage("w1", "Chess is a game.", "Chess"))
+
+    def row(name: str, *tokens: str, instruction: str = "What is chess?") -> Row:
+        parts = [part for token in tokens for part in (Token(token), *([passage] if token == "[Retrieval]" else []))]
+        return Row(name, "pairs/short_qa", instruction, (*parts, Text("A game.")))
+
+    held = next(text for text in (f"Question {i}?" for i in range(1000)) if set_aside(text, STAGES[-1]))
+    supported = row("a", "[Retrieval]", "[Relevant]", "[Fully supported]")
+    irrelevant = row("b", "[Retrieval]", "[Irrelevant]")
+    left = [
+        irrelevant,
+        row("c", "[Retrieval]", "[Relevant]", "[No support / Contradictory]"),
+        row("d", "[Retrieval]", "[Relevant]", "[Fully supported]", "[Retrieval]", "[Irrelevant]"),
+        row("e", "[No Retrieval]", instruction=held),  # calibrates the model
+    ]
+    folders = tmp_path / "dgen", tmp_path / "3", tmp_path / "4"
+    with pytest.raises(UserError, match="dgen"):
+        distilled.make(*folders, distilled.Remembered())
+    write_rows(folders[1] / "rows.jsonl", [row(f"demo-{i}", "[Retrieval]", "[Irrelevant]") for i in range(5)])
+    write_rows(folders[0] / "rows.jsonl", [irrelevant])
+    with pytest.raises(UserError, match="every row has an irrelevant"):
+        distilled.make(*folders, distilled.Remembered())
+    assert not folders[2].exists()
+    write_rows(folders[0] / "rows.jsonl", [supported, row("f", "[No Retrieval]"), *left])
+    distilled.make(*folders, distilled.Remembered(annotated=2))
+    taken = [one.id for one in read_rows(folders[2] / "rows.jsonl")]
+    assert {one for one in taken if not one.startswith("demo")} == {"a", "f"}
+    assert len(taken) == 4
+    manifest = json.loads((folders[2] / "manifest.json").read_text())
+    assert manifest["written_by_critic"] == {"rows": 6, "taken": 2}

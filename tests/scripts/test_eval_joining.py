@@ -24,18 +24,10 @@ def test_every_variant_is_a_policy_on_intrinsics_that_there_are() -> None:
         Joining("demo", ("tokes",))
 
 
-def test_an_adapter_is_for_an_intrinsic_that_there_is() -> None:
-    given = {"Hallucination-Detection": Path("folder")}
-    assert Joining("demo", adapters=given).adapters == {"hallucination_detection": Path("folder")}
-    with pytest.raises(UserError, match="unknown intrinsic 'hallucination'"):
-        Joining("demo", adapters={"hallucination": Path("folder")})
-
-
 @pytest.mark.engine
 def test_a_comparison_runs_and_goes_on(tmp_path: Path) -> None:
     import tiny
 
-    from selfrag.evaluation.comparison import compare, read_runs
     from selfrag.evaluation.runner import Source
 
     model = tiny.save_llama(tmp_path / "model", context=2048)
@@ -52,10 +44,6 @@ def test_a_comparison_runs_and_goes_on(tmp_path: Path) -> None:
     for _ in range(2):  # the second time everything is there
         found = run_variants(joining, source.load(), tmp_path / "out", source.settings())
         assert {name: result["rows"]["items"] for name, result in found.items()} == dict.fromkeys(names, 2)
-    comparison = compare(read_runs([tmp_path / "out" / name for name in names]), against="tokens")
-    (table, *_) = comparison.tables
-    requests = {row.system: row for row in table.rows}
-    assert set(requests) == set(names)
     manifest = json.loads((tmp_path / "out" / "relevance-for-isrel" / "manifest.json").read_text())
     assert manifest["identity"]["judges"] == {"context_relevance": "tokens"}
     alone = json.loads((tmp_path / "out" / "tokens" / "manifest.json").read_text())

@@ -25,59 +25,33 @@ FILMS = (
 )
 
 
-SPELLED = ("J. R. Poe", "J R Poe", "J.R. Poe")
-
-
 @pytest.mark.parametrize(
     ("text", "words", "found"),
     [
-        ("Steven Spielberg and starring Roy Scheider.", 2, ["Steven Spielberg"]),
-        ("J. K. Rowling.", 2, ["J. K. Rowling"]),
         ("Ellen Page, Michael Cera and Jason Bateman in the lead", 2, ["Ellen Page", "Michael Cera", "Jason Bateman"]),
-        ("American rock band Nickelback from their album", 2, ["Nickelback"]),
         ("English singer, songwriter and musician Van Morrison.", 2, ["Van Morrison"]),
         ("Bank of America in 1990", 1, ["Bank of America"]),
-        ("the American", 1, []),
-        ("Robert and Richard Sherman", 2, []),
-        ("Ready at Dawn and others", 1, []),
-        ("his brother", 1, []),
         ("Alfred's brother", 1, []),
-        ("", 1, []),
     ],
 )
 def test_names(text: str, words: int, found: list[str]) -> None:
     assert names(text, words=words) == found
 
 
-def test_a_passage_states_what_its_first_sentence_says_of_its_title() -> None:
-    found = {(s.relation.name, s.subject, s.object, s.passage) for s in statements(FILMS)}
-    assert found == {
-        ("film.director", "Jaws", "Jane Q. Doe", "p1"),
-        ("film.star", "Jaws", "Roy Dale", "p1"),
-        ("film.director", "Duel", "Jane Q. Doe", "p2"),
-        ("film.producer", "The Sea", "Max Roe", "p3"),
-        ("film.director", "The Sea", "Jane Q. Doe", "p3"),
-        ("film.star", "The Sea", "Roy Dale", "p3"),
-        ("film.star", "The Moon", "Roy Dale", "p4"),
-        ("film.director", "The Moon", "Bob Poe", "p4"),
-    }
-
-
 @pytest.mark.parametrize(
     ("title", "text", "stated"),
     [
-        ("Upon (song)", '"Upon" is a song by the Swedish band Aqua.', ["Aqua"]),
+        ("The Sea", FILMS[2].text, ["Max Roe", "Jane Q. Doe", "Roy Dale"]),
         ("Upon (Aqua Two song)", '"Upon" is a song by the Swedish band Aqua.', ["Aqua Two"]),
         ("Up", "Up is the theme song of a film directed by Ann Bee.", []),
         ("Down", '"Up" is a song by the Swedish band Aqua.', []),
-        ("Lima", "Lima is the largest city in Peru. It is old.", ["Peru"]),
         ("Erie", "Erie is a city in the U.S. state of Pennsylvania, United States.", ["Pennsylvania"]),
         ("Pilot", '"Pilot" is the first episode of the American sitcom "The Office".', ["The Office"]),
         ("A &amp; B", "A & B is a novel by the writer Ann Bee.", ["Ann Bee"]),
     ],
 )
-def test_one_sentence(title: str, text: str, stated: list[str]) -> None:
-    assert [s.object for s in statements([Passage("p", text, title)])] == stated
+def test_a_passage_states_what_its_first_sentence_says_of_its_title(title: str, text: str, stated: list[str]) -> None:
+    assert {s.object for s in statements([Passage("p", text, title)])} == set(stated)
 
 
 def test_the_three_types_of_question() -> None:
@@ -90,41 +64,31 @@ def test_the_three_types_of_question() -> None:
     }
     (composed,) = (q for q in list_questions(statements(FILMS)) if q.type == "composition")
     assert composed.answers == (ListAnswer(("Jane Q. Doe",), ("p1", "p3")), ListAnswer(("Bob Poe",), ("p4",)))
-
-
-def test_two_spellings_are_one_name() -> None:
-    dotted = [Passage(str(n), f"Film {n} is a film directed by {who}.", f"Film {n}") for n, who in enumerate(SPELLED)]
+    spelled = enumerate(("J. R. Poe", "J R Poe", "J.R. Poe"))  # one name
+    dotted = [Passage(str(n), f"Film {n} is a film directed by {who}.", f"Film {n}") for n, who in spelled]
     (question,) = list_questions(statements(dotted))
     assert (question.text, len(question.answers)) == ("Which films were directed by J. R. Poe?", 3)
-
-
-def test_a_list_in_one_passage_is_no_question() -> None:
     only = Passage("p", "Solo is a film directed by Ann Bee and starring Roy Dale and Bob Poe.", "Solo")
-    assert list_questions(statements([only])) == []
+    assert list_questions(statements([only])) == []  # a list in one passage
 
 
 def test_rows_name_all_relevant_passages_and_need_one_near_the_top() -> None:
-    questions = [q for q in list_questions(statements(FILMS)) if q.text.endswith("by Jane Q. Doe?")]
+    questions = list_questions(statements(FILMS))
+    assert {r["split"] for r in list_rows(questions, lambda q, k: [FILMS] * len(q), Selection(within=0))} == {"dev"}
+    alone = [q for q in questions if q.text.endswith("by Jane Q. Doe?")]
 
     def ranked(*ids: str) -> list[list[Passage]]:
         return [[next(p for p in FILMS if p.id == wanted) for wanted in ids]]
 
-    (row,) = list_rows(questions, lambda queries, k: ranked("p6", "p4", "p5", "p1"), Selection(examples=0))
+    (row,) = list_rows(alone, lambda queries, k: ranked("p6", "p4", "p5", "p1"), Selection(examples=0))
     assert row["gold_passage_ids"] == ["p1", "p2", "p3", "p5"]  # p5 names her and Duel
     assert row["answers"] == [["Jaws"], ["Duel"], ["The Sea"]]
     assert row["answer_passage_ids"] == [["p1"], ["p2"], ["p3"]]
     assert (row["task"], row["split"], row["id"]) == ("list_qa", "dev", "list-simple-film-director-jane-q-doe")
     far = ranked("p6", "p4", "p4", "p1")
-    assert list_rows(questions, lambda queries, k: far) == []
-    assert len(list_rows(questions, lambda queries, k: far, Selection(within=0))) == 1
-
-
-def test_examples_are_about_things_that_no_other_question_is_about() -> None:
-    questions = list_questions(statements(FILMS))
-    assert {r["split"] for r in list_rows(questions, lambda q, k: [FILMS] * len(q), Selection(within=0))} == {"dev"}
-    alone = [q for q in questions if q.text == "Which films were directed by Jane Q. Doe?"]
-    (row,) = list_rows(alone, lambda q, k: [FILMS] * len(q), Selection(within=0))
-    assert row["split"] == "train"
+    assert list_rows(alone, lambda queries, k: far) == []
+    (row,) = list_rows(alone, lambda queries, k: far, Selection(within=0))
+    assert row["split"] == "train"  # an example is about things that no other question is about
 
 
 def test_a_corpus_becomes_the_same_file_twice_and_a_bad_one_is_refused(tmp_path: Path) -> None:
@@ -136,10 +100,11 @@ def test_a_corpus_becomes_the_same_file_twice_and_a_bad_one_is_refused(tmp_path:
     second = make_list_questions(corpus, tmp_path / "b.jsonl")
     assert first["sha256"] == second["sha256"]
     assert (first["rows"], first["type"]) == (4, {"simple": 2, "intersection": 1, "composition": 1})
-    corpus.write_text(lines[0] + "\n" + lines[0] + "\n")
-    with pytest.raises(UserError, match=r"corpus\.jsonl:2: id 'p1' occurs twice"):
-        make_list_questions(corpus, tmp_path / "c.jsonl")
-    corpus.write_text(lines[0] + "\n")
-    with pytest.raises(UserError, match="no list question"):
-        make_list_questions(corpus, tmp_path / "c.jsonl")
+    for text, message in (
+        (f"{lines[0]}\n{lines[0]}\n", r"corpus\.jsonl:2: id 'p1' occurs twice"),
+        (f"{lines[0]}\n", "no list question"),
+    ):
+        corpus.write_text(text)
+        with pytest.raises(UserError, match=message):
+            make_list_questions(corpus, tmp_path / "c.jsonl")
     assert not (tmp_path / "c.jsonl").exists()

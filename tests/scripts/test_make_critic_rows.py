@@ -1,4 +1,4 @@
-"""IsSup rows from neighbouring annotations: what becomes a row, and what may not."""
+"""Rows of a critic from neighbouring annotations: what becomes a row, and what may not."""
 
 from dataclasses import replace
 
@@ -9,8 +9,6 @@ from make_critic_rows import checked_claim, fresh, marked_reply, shown_passage
 from retrieval.passage import Passage
 from selfrag.errors import UserError
 from selfrag.training.rows import Evidence, Row, Text, Token
-
-PASSAGE = Passage("p", "Havana is in Cuba.", "Havana")
 
 CLAIM = {
     "id": "c1",
@@ -34,14 +32,11 @@ REPLY = {
 
 def test_a_false_claim_is_not_supported_by_its_evidence():
     row = checked_claim(CLAIM)
-    assert row.label == "No support / Contradictory"
+    assert row.label == parse_labelled(row.as_dict()).label == "No support / Contradictory"
     assert row.case.output == "The Suez Canal links two oceans."
     assert row.case.instruction == "Write one factual sentence about Suez Canal."
-    assert parse_labelled(row.as_dict()).label == row.label
-    assert checked_claim({**CLAIM, "kind": "short_qa"}) is None
-    assert checked_claim({**CLAIM, "gold_passages": []}) is None
-    with pytest.raises(UserError, match="'output' must be text"):
-        checked_claim({**CLAIM, "output": None})
+    for change in ({"kind": "short_qa"}, {"gold_passages": []}, {"gold_passages": CLAIM["gold_passages"] * 2}):
+        assert checked_claim({**CLAIM, **change}) is None
 
 
 def test_marked_sentences_become_rows_and_unmarked_do_not():
@@ -49,31 +44,20 @@ def test_marked_sentences_become_rows_and_unmarked_do_not():
     assert (row.label, row.case.output, row.case.preceding) == ("Fully supported", "It is so.", "")
     second = {**REPLY["sentences"][1], "label": "partial"}
     assert [r.case.preceding for r in marked_reply({**REPLY, "sentences": [second]})] == ["It is so."]
-
-
-@pytest.mark.parametrize("key", ["id", "dataset", "conversation", "documents", "sentences"])
-def test_a_reply_of_another_schema_is_one_line(key):
-    for change in ({}, {key: 7.5}, {key: [7]}):
-        record = {name: value for name, value in REPLY.items() if name != key} | change
-        with pytest.raises(UserError, match=f"{key!r}"):
-            list(marked_reply(record))
-
-
-def test_parts_of_another_schema_are_one_line():
-    for part in ({"begin": None}, {"label": 1}, {"text": None}):
-        with pytest.raises(UserError, match=repr(*part)):
-            list(marked_reply({**REPLY, "sentences": [{**REPLY["sentences"][0], **part}]}))
-    for change in ({"id": None}, {"gold_passages": "text"}, {"gold_passages": [{"title": "T"}]}):
-        with pytest.raises(UserError, match=r"must be|no 'text'"):
-            checked_claim({**CLAIM, **change})
-    assert checked_claim({**CLAIM, "gold_passages": CLAIM["gold_passages"] * 2}) is None
+    wrong = [{**REPLY["sentences"][0], "label": "unfaithful"}]
+    assert len(list(marked_reply({**REPLY, "sentences": wrong}))) == 1
+    assert not list(marked_reply({**REPLY, "dataset": "begin", "sentences": wrong}))  # its class mixes two labels
     assert not list(marked_reply({**REPLY, "conversation": []}))
 
 
-def test_a_class_that_mixes_two_labels_is_left_out():
-    wrong = [{**REPLY["sentences"][0], "label": "unfaithful"}]
-    assert len(list(marked_reply({**REPLY, "sentences": wrong}))) == 1
-    assert not list(marked_reply({**REPLY, "dataset": "begin", "sentences": wrong}))
+def test_a_record_of_another_schema_is_one_line():
+    for key in ("id", "dataset", "conversation", "documents", "sentences"):
+        for value in (None, 7.5, [7]):
+            with pytest.raises(UserError, match=f"{key!r}"):
+                list(marked_reply({**REPLY, key: value}))
+    for change in ({"output": None}, {"gold_passages": "text"}, {"gold_passages": [{"title": "T"}]}):
+        with pytest.raises(UserError, match=r"must be|no 'text'"):
+            checked_claim({**CLAIM, **change})
 
 
 def test_known_rows_and_rows_of_held_out_text_are_left_out():
@@ -89,23 +73,15 @@ def test_known_rows_and_rows_of_held_out_text_are_left_out():
 
 
 def test_the_passage_of_a_generators_row_is_judged_as_its_token_says():
-    parts = (Token("[Retrieval]"), Evidence(PASSAGE), Token("[Irrelevant]"), Text("Rome"), Token("[Utility:1]"))
+    passage = Passage("p", "Havana is in Cuba.", "Havana")
+    parts = (Token("[Retrieval]"), Evidence(passage), Token("[Irrelevant]"), Text("Rome"), Token("[Utility:1]"))
     row = Row("r", "squad2/unanswerable", "Where is Rome?", parts)
     found = shown_passage(row)
-    assert (found.label, found.label_source, found.dataset, found.rule) == (
-        "Irrelevant",
-        "derived",
-        "squad2",
-        "unanswerable",
-    )
-    assert found.case == Case("IsRel", "Where is Rome?", evidence=PASSAGE)
-    assert parse_labelled(found.as_dict()).label == "Irrelevant"
+    assert (found.label, found.label_source, found.rule) == ("Irrelevant", "derived", "unanswerable")
+    assert found.case == Case("IsRel", "Where is Rome?", evidence=passage)
     assert shown_passage(replace(row, source="squad2/answer_removed")) is None  # an altered passage
     assert shown_passage(replace(row, target=parts[:1] + parts[3:])) is None  # no passage
     assert shown_passage(replace(row, target=(*parts[:2], *parts[3:]))) is None  # not judged
-    assert shown_passage(replace(row, target=(*parts, Evidence(PASSAGE)))) is None  # which of the two?
-
-
-def test_the_same_passage_with_another_question_is_another_row():
-    rows = [shown_passage(Row(q, "nq/gold", q, (Evidence(PASSAGE), Token("[Relevant]")))) for q in ("where?", "when?")]
+    assert shown_passage(replace(row, target=(*parts, Evidence(passage)))) is None  # which of the two?
+    rows = [found, shown_passage(replace(row, instruction="When?"))]  # another question is another row
     assert fresh([*rows, *rows], [], [])[0] == rows

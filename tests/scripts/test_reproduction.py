@@ -189,16 +189,12 @@ def test_what_a_row_asks_is_what_the_paper_says(one, samples: dict[str, Path]) -
         assert found == want
 
 
-def test_what_the_released_code_asks_of_self_rag(samples: dict[str, Path]) -> None:
-    files = read(row("selfrag-7b"), samples)
-    assert {file.task.preset.partition("/")[2] for file in files.values()} == {"official"}
-    assert f"{AMBIGUOUS}## Input:\n\nWhat is France known for?\n\n### Response:\n" in prompt(
-        row("selfrag-7b"), files["asqa"]
-    )
-
-
 def test_settings_of_the_paper(samples: dict[str, Path]) -> None:
-    """4.3 and B.2: documents, tokens, threshold and what is measured."""
+    """4.3 and B.2: documents, tokens, threshold and what is measured; without `--letter` as the released code asks."""
+    released = read(row("selfrag-7b"), samples)
+    assert {file.task.preset.partition("/")[2] for file in released.values()} == {"official"}
+    said = f"{AMBIGUOUS}## Input:\n\nWhat is France known for?\n\n### Response:\n"
+    assert said in prompt(row("selfrag-7b"), released["asqa"])
     ours = "\n".join(shown(row("selfrag-7b"), [*read(row("selfrag-7b"), samples, letter=True).values()]))
     assert "popqa/table-5: new tokens: 100; segments: 1; documents: 10, one a candidate" in ours
     assert "asqa/paper: new tokens: 1024; segments: 7; documents: 5, one a candidate; decoding: threshold=0.0" in ours

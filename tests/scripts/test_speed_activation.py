@@ -28,6 +28,8 @@ def test_conversations_have_the_wanted_length_and_nothing_in_common():
     assert not {p.id for p in asked.passages} & {p.id for p in other.passages}
     with pytest.raises(UserError, match="too few passages"):
         conversation(CORPUS, codec, 600, 3)
+    with pytest.raises(UserError, match="of at least"):
+        Sizes(rank=0)
 
 
 @pytest.mark.engine
@@ -47,9 +49,3 @@ def test_activated_adapters_compute_the_conversation_once(tmp_path):
     assert computed["activated"] < 0.6 * computed["plain"]
     assert table(report).count("activated") == 6
     assert report.as_dict()["ratio"] == report.ratio > 0
-
-
-@pytest.mark.parametrize("wrong", [{"tokens": 10}, {"rank": 0}, {"repeats": 0}, {"max_tokens": 0}])
-def test_sizes_that_measure_nothing_are_refused(wrong):
-    with pytest.raises(UserError, match="of at least"):
-        Sizes(**wrong)

@@ -7,9 +7,8 @@ import json
 import pytest
 
 from selfrag.errors import UserError
-from selfrag.evaluation.tables import aligned
 from speed.timing import Run, Series, Work, race, ratio
-from speed.workload import LONG, OVERVIEW, FormSizes, Sizes, read_items
+from speed.workload import FormSizes, Sizes, read_items
 
 
 def test_ways_run_in_turn_and_every_second_round_backwards():
@@ -32,11 +31,14 @@ def test_a_ratio_is_per_question_and_compares_rounds():
     many = Series("many", 4, (4.0, 4.0, 4.0), Work(), ())
     found = ratio(few, many)
     assert (found.median, found.low, found.high) == (3.0, 2.0, 4.0)
-    assert few.speed == pytest.approx(2 / 6)
+    sizes = Sizes(growth=((3, 7),)).changed(questions=9, rivals=2, ablated=2, repeats=None)
+    assert {form.questions for form in sizes.forms.values()} == {9}
+    assert sizes.forms["short"].repeats == FormSizes().repeats
+    assert sizes.items == (9, 7)
 
 
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+def written(path, rows):
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
     return path
 
 
@@ -45,38 +47,12 @@ def row(count: int) -> dict:
 
 
 def test_items_are_the_first_rows_with_their_first_passages(tmp_path):
-    items = read_items(write(tmp_path / "q.jsonl", [row(3), row(3), row(1)]), 2, 2)
+    items = read_items(written(tmp_path / "q.jsonl", [row(3), row(3), row(1)]), 2, 2)
     assert [len(item.passages) for item in items] == [2, 2]
-    assert items[0].passages[1].id == "1"
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
+    for rows, message in (
         ([row(2)], "holds 1 questions, but 2 are wanted"),
         ([row(2), row(1)], "has 1 passages, but 2 are wanted"),
-        ([row(2), {"passages": []}], "q.jsonl:2: a benchmark row needs instruction"),
-        ([row(2), {"instruction": "who?", "passages": ["text"]}], "q.jsonl:2: a benchmark row needs instruction"),
-    ],
-)
-def test_a_file_that_cannot_serve_is_named(tmp_path, rows, message):
-    with pytest.raises(UserError, match=r"q\.jsonl") as error:
-        read_items(write(tmp_path / "q.jsonl", rows), 2, 2)
-    assert message in str(error.value)
-
-
-def test_a_table_is_aligned():
-    assert aligned(("a", "long"), [("1", "2")]) == "| a | long |\n|---|------|\n| 1 | 2    |"
-
-
-def test_an_overview_asks_about_the_first_passage(tmp_path):
-    items = read_items(write(tmp_path / "q.jsonl", [row(2)]), 1, 2)
-    assert OVERVIEW.ask(items)[0].question == "Tell me about t."
-    assert LONG.ask(items) == items
-
-
-def test_sizes_change_in_every_form_and_say_what_must_be_read():
-    sizes = Sizes(growth=((3, 7),)).changed(questions=9, rivals=2, ablated=2, repeats=None)
-    assert {form.questions for form in sizes.forms.values()} == {9}
-    assert sizes.forms["short"].repeats == FormSizes().repeats
-    assert sizes.items == (9, 7)
+        ([row(2), {"passages": []}], r"q\.jsonl:2: a benchmark row needs instruction"),
+    ):
+        with pytest.raises(UserError, match=message):
+            read_items(written(tmp_path / "q.jsonl", rows), 2, 2)

@@ -32,21 +32,18 @@ def test_a_share_holds_every_smaller_one(small, large, seed):
     assert many[: len(few)] == few
     assert len(few) == small
     assert sorted(row.id for row in nested(ROWS, 8, seed)) == [row.id for row in ROWS]
-
-
-def test_a_share_of_nothing_is_refused(tmp_path, capsys):
-    assert study_data_size.main([str(tmp_path / "rows"), "file", "--base=b", f"--out={tmp_path}", "--share=0"]) == 2
-    assert "give percents from 1 to 100" in capsys.readouterr().err
-
-
-def test_more_rows_than_there_are_is_refused(tmp_path, capsys):
-    write_rows(tmp_path / "rows.jsonl", ROWS)
-    assert study_data_size.main([str(tmp_path / "rows.jsonl"), "f", "--base=b", f"--out={tmp_path}", "--rows=9"]) == 2
-    assert "has 8 rows; give numbers from 1 to that" in capsys.readouterr().err
-
-
-def test_a_plain_row_is_instruction_and_output():
     assert study_data_size.plain(ROWS[0]) == replace(ROWS[0], target=(Text("Ann"),))
+
+
+def test_sizes_that_cannot_be_are_refused(tmp_path, capsys):
+    write_rows(tmp_path / "rows.jsonl", ROWS)
+    words = [str(tmp_path / "rows.jsonl"), "file", "--base=b", f"--out={tmp_path}"]
+    for size, said in (
+        ("--share=0", "give percents from 1 to 100"),
+        ("--rows=9", "has 8 rows; give numbers from 1 to"),
+    ):
+        assert study_data_size.main([*words, size]) == 2
+        assert said in capsys.readouterr().err
 
 
 @pytest.mark.slow

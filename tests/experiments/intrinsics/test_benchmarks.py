@@ -83,17 +83,8 @@ LONG = [
      ]},
     {"idx": 4, "dataset": "dureader", "query": "?", "answer": "", "prediction": "", "statements": []},
 ]  # fmt: skip
-CONTEXTS = [
-    {
-        "idx": 3,
-        "dataset": "hotpotqa",
-        "language": "en",
-        "query": "Who?",
-        "context": "Faust. By Goethe. 1808.",
-        "answer": "",
-    },
-    {"idx": 4, "dataset": "dureader", "language": "zh", "query": "?", "context": "..", "answer": ""},
-]
+ASKED = {"dataset": "hotpotqa", "query": "Who?", "context": "Faust. By Goethe. 1808.", "answer": ""}
+CONTEXTS = [{"idx": 3, "language": "en", **ASKED}, {"idx": 4, "language": "zh", **ASKED}]
 MMLU = {"question": "1+1?", "subject": "abstract_algebra", "choices": ["1", "2", "3", "4"], "answer": 1}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from chat_server import ChatServer, said
@@ -38,7 +37,6 @@ from selfrag.experiments.intrinsics.measures import (
     evaluate_hallucination,
 )
 from selfrag.experiments.intrinsics.rewriting import evaluate_rewrite
-from selfrag.experiments.intrinsics.run import Settings
 from selfrag.experiments.intrinsics.subjects import ALONE, Beside, FewShot, Subject, worked
 from selfrag.experiments.report_tables import Table, markdown
 from selfrag.intrinsics.flows.progress import taken
@@ -91,12 +89,8 @@ def test_flagged_responses_and_labels_of_sentences():
     assert value(found, "untrained", "sentences", "accuracy") == 0.5  # the first label is faithful
     assert section.items[0]["adapter"]["labels"] == ["faithful", "unfaithful"]
     assert section.tables[-1].rows[-1] == ("Granite 3.2-8b LoRA", "67.6", "77.4", "72.2")
-
-
-def test_scores_in_steps_of_a_tenth_count_as_grades():
-    name = "hallucination_detection"
     record = MAKERS[name][1](0)
-    for sentence, score in zip(record["sentences"], (0.95, 0.04), strict=True):
+    for sentence, score in zip(record["sentences"], (0.95, 0.04), strict=True):  # steps of a tenth count as grades
         sentence.pop("label")
         sentence["score"] = score
     scored = [parser(name)(record)]
@@ -107,7 +101,7 @@ def test_scores_in_steps_of_a_tenth_count_as_grades():
 
 def test_citations_by_sentence_and_passage():
     name = "citation_generation"
-    found = evaluate_citations(rows(name), subjects(name), [], 0).figures
+    found = evaluate_citations(rows(name), [*subjects(name), Subject("deaf", Deaf())], [], 0).figures
     for level in ("sentence", "passage"):
         assert value(found, "adapter", level, "f1") == 1.0
     # The first surface is `none`: no citation at all.
@@ -118,25 +112,21 @@ def test_citations_by_sentence_and_passage():
     assert value(found, "first sentence", "sentence", "recall") == 0.0
     # "It was Goethe, says source 0." shares "it", "goethe" with "Goethe wrote it in 1808."
     assert value(found, "most words in common", "sentence", "recall") == 1.0
+    # After the evidence was cut out: the first never cites anything, the deaf one's undefined is not nothing.
+    nothing = {system: value(found, system, "nothing") for system in ("adapter", "untrained", "first sentence", "deaf")}
+    assert nothing == {"adapter": 1.0, "untrained": 1.0, "first sentence": 0.0, "deaf": 0.0}
 
 
-def test_what_is_cited_after_the_evidence_was_cut_out():
-    name = "citation_generation"
-    tested = [*subjects(name), Subject("deaf", Deaf())]
-    found = evaluate_citations(rows(name), tested, [], 0).figures
-    assert value(found, "adapter", "nothing") == 1.0
-    assert value(found, "untrained", "nothing") == 1.0  # it never cites anything
-    assert value(found, "first sentence", "nothing") == 0.0
-    assert value(found, "deaf", "nothing") == 0.0  # undefined is not nothing
+def own_answers(count, right):
+    """Answers of the model itself, sure of the first option where that is right, else of the second."""
+    for number in range(count):
+        question = parse_question(asked(number))
+        sure, other = (-0.1, -3.0) if right(number, question) else (-3.0, -0.1)
+        yield Answered(question.id, question, (sure, other, -3.0, -3.0))
 
 
 def test_certainty_of_own_answers():
-    answers = []
-    for number in range(40):
-        question = parse_question(asked(number))
-        right = number % 4 != 0
-        logprobs = (-0.1, -3.0, -3.0, -3.0) if right else (-3.0, -0.1, -3.0, -3.0)
-        answers.append(Answered(question.id, question, logprobs))
+    answers = list(own_answers(40, lambda number, _: number % 4 != 0))
     section = evaluate_certainty(answers, [Subject("untrained", First())], 0.75, 0)
     found = section.figures
     assert value(found, "always the training accuracy", "after", "ece") == pytest.approx(0.0)
@@ -150,16 +140,10 @@ def test_certainty_of_own_answers():
 
 def test_calibration_by_data_set_and_accuracy_with_the_adapter():
     """`x` is right always, `y` never; the first surface is 5%, and the letter A, which is right."""
-    answers = []
-    for number in range(8):
-        question = parse_question(asked(number))
-        logprobs = (-0.1, -3.0, -3.0, -3.0) if question.dataset == "x" else (-3.0, -0.1, -3.0, -3.0)
-        answers.append(Answered(question.id, question, logprobs))
+    answers = list(own_answers(8, lambda _, question: question.dataset == "x"))
     section = evaluate_certainty(answers, [Subject("adapter", First(), {"uncertainty": "u"})], 0.5, 0)
-    assert section.figures["adapter"]["after"]["ece_by_data_set"] == {
-        "x": pytest.approx(0.95),
-        "y": pytest.approx(0.05),
-    }
+    by_set = section.figures["adapter"]["after"]["ece_by_data_set"]
+    assert by_set == {"x": pytest.approx(0.95), "y": pytest.approx(0.05)}
     (table,) = [one for one in section.tables if one.title.startswith("Calibration by data set, after")]
     assert ("adapter", "0.500", "0.950", "x") in table.rows
     for system in ("without an adapter", "with adapter"):
@@ -210,12 +194,6 @@ def test_follow_ups_are_made_from_questions_that_name_their_passage():
     assert sample(found, 1) == [first]
 
 
-@pytest.mark.parametrize(("name", "value"), [("limit", 0), ("flows", 0), ("shots", -1)])
-def test_a_number_that_makes_no_sense_is_named(name: str, value: int):
-    with pytest.raises(UserError, match=f"^{name}={value}: give a number of at least"):
-        Settings("demo", Path(), **{name: value})
-
-
 def test_titles_count_as_whole_words_only():
     assert title_in("Where is Berlinale held?", "Berlin") == ""
     assert title_in("where is BERLIN?", "Berlin") == "Berlin"
@@ -248,6 +226,9 @@ def test_rewrites_against_people_and_by_what_they_find():
     assert full["adapter"] == full["gold rewrite"] == 1.0
     assert value(found, "adapter after the question", "retrieval", "full", "recall@5") == 1.0
     assert value(found["adapter"], "retrieval", "standalone", "ndcg@10") == 1.0
+    assert search(["Where is Weimar?", "Spree"], 2)[0][0].id == "p1"
+    assert search([], 2) == []
+    assert len(search(["Spree"], 99)[0]) == 3
 
 
 def test_rows_that_name_their_passages_are_searched_in_a_corpus_of_beir(tmp_path):
@@ -261,13 +242,6 @@ def test_rows_that_name_their_passages_are_searched_in_a_corpus_of_beir(tmp_path
     assert [(one.id, one.standalone, one.relevant) for one in judged_turns(found, passages)] == [
         ("alone", True, {"p1"})
     ]
-
-
-def test_bm25_ranks_by_words():
-    search = BM25(list(COLLECTION.passages.values()))
-    assert search(["Where is Weimar?", "Spree"], 2)[0][0].id == "p1"
-    assert search([], 2) == []
-    assert len(search(["Spree"], 99)[0]) == 3
 
 
 def test_a_bad_collection_is_named(tmp_path):
@@ -351,24 +325,32 @@ def test_the_command_measures_what_there_is(data, chat_llama, adapters, tmp_path
     assert (out / "report.md").read_text().count("###") > 10
 
 
+@pytest.fixture
+def command(data, chat_llama):
+    """The beginning of a command line."""
+    return ["eval", "intrinsics", "--model", str(chat_llama), "--data", str(data), "--engine", "transformers"]
+
+
 @pytest.mark.engine
-def test_the_judges_can_be_chosen_and_a_file_sees_how_far_they_are(data, chat_llama, tmp_path, capsys):
-    command = ["eval", "intrinsics", "--model", str(chat_llama), "--data", str(data), "--engine", "transformers"]
-    command += ["--limit", "3", "--out", str(tmp_path), "--only", "hallucination_detection"]
-    assert main([*command, "--execution", "overlap"]) == 0
-    assert "hallucination_detection: overlap: row 3 of 3" in capsys.readouterr().err  # not a terminal
-    figures = json.loads((tmp_path / "figures.json").read_text())["figures"]["hallucination_detection"]
-    assert set(figures) == {"majority", "overlap"}
-    assert {"responses", "auc", "sentences", "d"} == set(figures["overlap"])  # over all rows, and of data set d
+def test_judges_can_be_chosen_beside_a_rival_behind_an_endpoint(command, tmp_path, capsys):
+    tokens = [("answerable", {"answerable": -0.1, "unanswerable": -2.5})]
+    command = [*command, "--limit", "3", "--only", "answerability"]
+    with ChatServer(lambda body: said("answerable", tokens if body.get("logprobs") else None)) as server:
+        words = ["--execution", "overlap", "--out", str(tmp_path), "--rival", f"mixtral@{server.url}/v1"]
+        assert main([*command, *words]) == 0
+        assert {body["model"] for body in server.bodies} == {"mixtral"}
+    assert "answerability: overlap: row 3 of 3" in capsys.readouterr().err  # not a terminal
+    figures = json.loads((tmp_path / "figures.json").read_text())["figures"]["answerability"]
+    assert set(figures) == {"majority", "overlap", "rival mixtral"}
+    assert figures["rival mixtral"]["all rows"]["classes"]["answerable"]["recall"]["value"] == 1.0
     assert main([*command, "--execution", "tokens"]) == 2
     assert "the model has no reflection tokens" in capsys.readouterr().err
 
 
 @pytest.mark.engine
-def test_an_adapter_without_a_card_is_asked_in_the_dialect_that_is_named(data, chat_llama, adapters, tmp_path, capsys):
+def test_an_adapter_without_a_card_is_asked_in_the_dialect_that_is_named(command, adapters, tmp_path, capsys):
     shutil.copytree(adapters / "answerability" / "adapter", tmp_path / "answerability")
     (tmp_path / "answerability" / "intrinsic.json").unlink()
-    command = ["eval", "intrinsics", "--model", str(chat_llama), "--data", str(data), "--engine", "transformers"]
     command += ["--adapters", str(tmp_path), "--only", "answerability", "--execution", "adapter", "--limit", "3"]
     assert main(command) == 2
     assert "has no intrinsic.json that says which prompts it was trained with; name its dialect: chat, granite-3.2" in (
@@ -377,19 +359,6 @@ def test_an_adapter_without_a_card_is_asked_in_the_dialect_that_is_named(data, c
     assert main([*command, "--dialect", "granite-3.2", "--out", str(tmp_path / "out")]) == 0
     figures = json.loads((tmp_path / "out" / "figures.json").read_text())
     assert figures["manifest"]["settings"]["dialect"] == "granite-3.2"
-
-
-@pytest.mark.engine
-def test_a_rival_behind_an_endpoint_is_measured_beside_the_model(data, chat_llama, tmp_path):
-    tokens = [("answerable", {"answerable": -0.1, "unanswerable": -2.5})]
-    with ChatServer(lambda body: said("answerable", tokens if body.get("logprobs") else None)) as server:
-        command = ["eval", "intrinsics", "--model", str(chat_llama), "--data", str(data), "--engine", "transformers"]
-        command += ["--only", "answerability", "--execution", "overlap", "--limit", "4", "--out", str(tmp_path)]
-        assert main([*command, "--rival", f"mixtral@{server.url}/v1"]) == 0
-        assert {body["model"] for body in server.bodies} == {"mixtral"}
-    figures = json.loads((tmp_path / "figures.json").read_text())["figures"]["answerability"]
-    assert set(figures) == {"majority", "overlap", "rival mixtral"}
-    assert figures["rival mixtral"]["all rows"]["classes"]["answerable"]["recall"]["value"] == 1.0
 
 
 def test_a_judge_of_entailment_says_how_faithful_a_flow_is():
@@ -447,7 +416,7 @@ def test_only_an_adapter_is_asked_in_its_dialect():
 
 
 @pytest.mark.engine
-def test_flows_search_and_abstain(data, chat_llama, adapters, tmp_path, capsys):
+def test_flows_search_and_abstain(command, adapters, tmp_path, capsys):
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     titles = ["Weimar", "Berlin", "Faust", "Hamburg", "Leipzig", "Jena"]
@@ -456,30 +425,20 @@ def test_flows_search_and_abstain(data, chat_llama, adapters, tmp_path, capsys):
     queries = [{"id": f"q{at}", "text": f"What is {one}?", "split": "dev"} for at, one in enumerate(titles)]
     (corpus / "queries.jsonl").write_text("".join(json.dumps(one) + "\n" for one in queries))
     (corpus / "qrels.tsv").write_text("h\n" + "".join(f"q{at}\tp{at}\t1\n" for at in range(len(titles))))
-    command = ["eval", "intrinsics", "--model", str(chat_llama), "--data", str(data), "--engine", "transformers"]
-    command += ["--adapters", str(adapters), "--corpus", str(corpus), "--only", "flows", "--flows", "4"]
-    assert main([*command, "--out", str(tmp_path / "out")]) == 0
+    command += ["--adapters", str(adapters), "--corpus", str(corpus)]
+    flows = [*command, "--only", "flows", "--flows", "4"]
+    assert main([*flows, "--out", str(tmp_path / "out")]) == 0
     assert "Flows (4 questions, 5 passages)" in capsys.readouterr().out
     items = json.loads((tmp_path / "out" / "items.json").read_text())["flows"]
     assert len(items) == 16
     tokens = [("unknown", {"unknown": -0.1, "answer": -2.5})]
     with ChatServer(lambda body: said("unknown", tokens if body.get("logprobs") else None)) as server:
-        again = [*command, "--grader", f"m@{server.url}/v1", "--out", str(tmp_path / "graded")]
-        assert main(again) == 0
+        assert main([*flows, "--grader", f"m@{server.url}/v1", "--out", str(tmp_path / "graded")]) == 0
     graded = json.loads((tmp_path / "graded" / "items.json").read_text())["flows"]
     assert not any(one["answered"] for one in graded)
     assert "decided by a grader" in capsys.readouterr().out
-    rewriting = [
-        "--only",
-        "query_rewrite",
-        "--execution",
-        "prompt",
-        "--answers",
-        "2",
-        "--out",
-        str(tmp_path / "answers"),
-    ]
-    assert main([one for one in command if one not in ("--only", "flows", "--flows", "4")] + rewriting) == 0
+    rewriting = ["--only", "query_rewrite", "--execution", "prompt", "--answers", "2", "--out"]
+    assert main([*command, *rewriting, str(tmp_path / "answers")]) == 0
     assert "Answers after rewrites, full (2)" in capsys.readouterr().out
     found = json.loads((tmp_path / "answers" / "items.json").read_text())["query_rewrite"]
     assert {one["searched by"] for one in found if "searched by" in one} == {

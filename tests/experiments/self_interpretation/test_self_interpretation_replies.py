@@ -26,12 +26,9 @@ GIVEN = ("wm1", "wm12", "x.y")
 @pytest.mark.parametrize(
     ("text", "cited", "wrong"),
     [
-        ("Aare [wm1] and Inn [wm12].", ("wm1", "wm12"), ()),
-        ("Aare [wm1, wm12; x.y]", ("wm1", "wm12", "x.y"), ()),
-        ("Aare [wm1] [wm1][ wm1 ]", ("wm1",), ()),
+        ("Aare [wm1, wm12; x.y] and Inn [wm12].", ("wm1", "wm12", "x.y"), ()),
         ("Aare [WM1], [wm1 wm12], [Context ID: wm1]", (), ("WM1", "wm1 wm12", "Context ID: wm1")),
-        ("Aare [wm2] [] [ ] (wm1) wm12", (), ("wm2",)),
-        ("Aare [wm1\n]", (), ()),
+        ("Aare [wm2] [] [ ] (wm1) wm12 [wm1\n]", (), ("wm2",)),
         ("[[wm1]]", ("wm1",), ()),
     ],
 )
@@ -44,13 +41,12 @@ def test_a_citation_is_ids_in_square_brackets_and_nothing_else(text, cited, wron
     [
         ("Aare [wm1]. I think so, as it says that.", "Aare [wm1].", "I think so, as it says that."),
         ("Aare [wm1]\n\nThe first context names it.", "Aare [wm1]", "The first context names it."),
-        ("Aare [wm1]\nThe first context names it.", "Aare [wm1]", "The first context names it."),
         ("1. Aare [wm1]\n2. Inn [wm12]\nBoth are named.", "1. Aare [wm1]\n2. Inn [wm12]", "Both are named."),
         ("The rivers are:\n- Aare\n- Inn", "The rivers are:\n- Aare\n- Inn", None),
         ("Aare [wm1]. Explanation: it is named.", "Aare [wm1]. Explanation: it is named.", None),
         ("Aare [wm1].\nExplanation: it is named.", "Aare [wm1].", "it is named."),
         ("Aare [wm1], because it is named.", "Aare [wm1]", "because it is named."),
-        ("Aare [wm1]. Inn [wm12].", "Aare [wm1]. Inn [wm12].", None),
+        ("Aare [wm1].\n---\n**Explanation:** it is named.", "Aare [wm1].", "** it is named."),
         ("ANSWER: Aare [wm1]", "Aare [wm1]", None),
         ("Because it is named.", "Because it is named.", None),
         ("", "", None),
@@ -79,27 +75,20 @@ def test_contexts_that_an_explanation_names():
     ("said", "claim"),
     [
         ("I would have given the same answer.", Claim.SAME),
-        ("The order does not change my answer.", Claim.SAME),
         ("It wouldn\u2019t make any difference.", Claim.SAME),
         ("I would still have answered Aare.", Claim.SAME),
         ("Regardless of the order, Aare.", Claim.SAME),
         ("I would have answered Aare.", Claim.SAME),
         ("My answer would have changed to Inn.", Claim.CHANGES),
-        ("I might have answered something else.", Claim.CHANGES),
         ("I would have given a different answer.", Claim.CHANGES),
         ("I would not have given the same answer.", Claim.CHANGES),
         ("The same facts hold, but I would have given a different answer.", None),
-        ("I would have answered Inn.", None),
         ("The contexts are about rivers.", None),
+        (None, None),
     ],
 )
 def test_what_a_counterfactual_explanation_claims(said, claim):
     assert order_claim(Reply("Aare [wm1]", said)) == claim
-
-
-def test_an_explanation_that_was_not_given_claims_nothing():
-    assert order_claim(Reply("Aare")) is None
-    assert followed_example(Reply("Aare")) is None
 
 
 @pytest.mark.parametrize(
@@ -110,6 +99,7 @@ def test_an_explanation_that_was_not_given_claims_nothing():
         ("Second. It is alike.", 2),
         ("Both the first example and the second one.", None),
         ("In first place the context.", None),
+        (None, None),
     ],
 )
 def test_the_example_that_was_followed(said, number):
@@ -135,11 +125,6 @@ def test_a_reply_is_read_in_linear_time(growth, unit):
     assert growth(make, lambda text: read_reply(text, ["1"], explains=True), 2**15) < 8
 
 
-def test_a_heading_takes_the_lines_of_dashes_before_it():
-    reply = read_reply("Paris [1].\n---\n**Explanation:** it says so", ["1"], explains=True)
-    assert (reply.answer, reply.explanation) == ("Paris [1].", "** it says so")
-
-
 def test_figures_of_one_reply_by_hand():
     # Two answers and two relevant passages among three; the reply has one answer, cites one relevant passage, one that
     # is not, and something that was never given.
@@ -163,21 +148,9 @@ def test_figures_of_one_reply_by_hand():
     assert scored(one, Reply("Aare"), ())["citation_f"] is None
 
 
-@pytest.mark.parametrize(
-    ("cited", "wrong", "relevant", "figures"),
-    [
-        ([], 0, ["a"], (0.0, 0.0, 0.0)),
-        (["a", "b"], 0, ["a", "b"], (1.0, 1.0, 1.0)),
-        ([], 2, ["a"], (0.0, 0.0, 0.0)),
-        (["a"], 1, ["a", "b"], (0.5, 0.5, 0.5)),
-    ],
-)
-def test_citation_figures_at_the_borders(cited, wrong, relevant, figures):
-    assert citation_figures(cited, wrong, relevant) == figures
-
-
-def test_the_answer_is_matched_as_it_stands_and_by_words():
-    one = Trial(item(1), DIRECT, item(1).passages[:3])
-    found = scored(one, Reply("aare, BRENTA; Aares"), {"p1a"})
-    assert found["answer_recall"] == (0.5, 1.0)  # `Aare` in `Aares`
+def test_figures_at_the_borders():
+    assert citation_figures([], 0, ["a"]) == citation_figures([], 2, ["a"]) == (0.0, 0.0, 0.0)
+    assert citation_figures(["a", "b"], 0, ["a", "b"]) == (1.0, 1.0, 1.0)
+    found = scored(Trial(item(1), DIRECT, item(1).passages[:3]), Reply("aare, BRENTA; Aares"), {"p1a"})
+    assert found["answer_recall"] == (0.5, 1.0)  # `Aare` in `Aares`: as it stands
     assert found["answer_recall_words"] == (1.0, 1.0)

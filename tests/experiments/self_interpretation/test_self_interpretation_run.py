@@ -22,7 +22,6 @@ from selfrag.errors import EngineError
 from selfrag.evaluation.intervals import kappa
 from selfrag.evaluation.records import RunDirectory, read_records
 from selfrag.experiments.self_interpretation.faithfulness import change, run_tests
-from selfrag.experiments.self_interpretation.faithfulness import tests_of as counterfactual_tests
 from selfrag.experiments.self_interpretation.grid import BASIC, DIRECT, Cell, Trial, grid
 from selfrag.experiments.self_interpretation.report import grid_figures, tables
 from selfrag.experiments.self_interpretation.run import Generator, InstructionWriter, PromptWriter, read_grid, record
@@ -125,23 +124,12 @@ def test_a_directory_of_another_run_is_refused(tmp_path: Path):
     path.unlink()
     with pytest.raises(UserError, match=r"questions\.jsonl"):
         read_grid(tmp_path)
-
-
-def test_a_directory_of_something_else_is_refused(tmp_path: Path):
     with pytest.raises(UserError, match="holds no run"):
-        read_grid(tmp_path)
-    RunDirectory(tmp_path, {"name": "other"}).admit_entry("x", tmp_path, {"task": {"kind": "short", "metrics": []}})
+        read_grid(tmp_path / "none")
+    other = RunDirectory(tmp_path / "other", {"name": "other"})
+    other.admit_entry("x", tmp_path, {"task": {"kind": "short", "metrics": []}})
     with pytest.raises(UserError, match="something else than `selfrag interpret`"):
-        read_grid(tmp_path)
-
-
-def test_cells_are_chosen_by_pattern(tmp_path: Path):
-    start(tmp_path, questions(4), CELLS[:4], Hand())
-    run = read_grid(tmp_path)
-    assert [cell.name for cell in run.select(["k5-*"])] == [c.name for c in CELLS[:4] if c.cutoff == 5]
-    assert run.select([]) == CELLS[:4]
-    with pytest.raises(UserError, match=r"--cell x\*: no such cell"):
-        run.select(["x*"])
+        read_grid(tmp_path / "other")
 
 
 def test_an_interrupted_cell_is_left_out_and_the_papers_figures_stand_beside_ones_own(tmp_path: Path):
@@ -149,7 +137,11 @@ def test_an_interrupted_cell_is_left_out_and_the_papers_figures_stand_beside_one
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     del manifest["files"][CELLS[1].name]["result"]
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    assert read_grid(tmp_path).cells == (CELLS[0], CELLS[2])
+    run = read_grid(tmp_path)
+    assert run.cells == run.select([]) == (CELLS[0], CELLS[2])
+    assert run.select(["k3-*"]) == tuple(cell for cell in run.cells if cell.cutoff == 3)
+    with pytest.raises(UserError, match=r"--cell x\*: no such cell"):
+        run.select(["x*"])
     first = tables(read_grid(tmp_path))[0]
     assert first.title == "Prompt basic, beside Table 2"
     row = first.rows[0]
@@ -239,13 +231,6 @@ def test_a_counterfactual_test_changes_one_thing(credited, seed):
     assert moved.passages != MADE.passages
     assert change("other-order", MADE, reply, seed) == moved
     assert change("other-order", MADE, {"error": "no memory"}, seed) == "no reply"
-
-
-def test_which_tests_a_cell_has():
-    assert counterfactual_tests(Cell(1, "ranked", 0, "basic")) == ("without-cited", "without-others")
-    assert counterfactual_tests(Cell(2, "ranked", 1, "examples"))[2:] == ("other-order",)
-    named = ("without-followed", "without-other-example")
-    assert counterfactual_tests(Cell(2, "ranked", 2, "examples"))[3:] == named
 
 
 @given(st.lists(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=6), min_size=1, max_size=6))

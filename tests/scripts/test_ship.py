@@ -1,0 +1,105 @@
+"""Trained weights and what was measured of them go into the package, or nothing changes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from selfrag.intrinsics.catalog import AdapterCard
+from selfrag.training.intrinsics.job import render
+
+
+@pytest.fixture
+def ship(tmp_path: Path, run_script):
+    """Ships a run of one adapter with its report; gives exit code, output and error output."""
+    adapter, report = tmp_path / "runs" / "answerability" / "adapter", tmp_path / "report"
+    adapter.mkdir(parents=True)
+    report.mkdir()
+    facts = {"held_out": 2, "sources": {"squad2/answerable": 8}}
+    run = {"facts": facts, "config": {"reach": {"last_layers": 16}}, "inputs": {"base": "abc"}}
+    validation = {"loss": 1.5, "groups": {"text": {"accuracy": 0.5}}}
+    steps = [{"step": 1, "seconds": 2.0, "tokens": 9, "validation": validation}]
+    card = AdapterCard("answerability", "chat", "0", {}, 8)
+    (adapter / "README.md").write_text(render(card, run, steps, base="the demo model", recipe="demo"))
+    (adapter / "adapter_config.json").write_text("{}")
+    (adapter / "adapter_model.safetensors").write_bytes(b"0" * 1000)
+    tables = "### Answerability, all rows (7)\n\n| system | F1 |\n\n### Published: Table 9\n\n| LoRA | 75.2 |\n"
+    (report / "answerability.md").write_text(tables)
+    manifest = {"settings": {"limit": None}, "commit": "c0ffee"}
+    (report / "figures.json").write_text(json.dumps({"manifest": manifest, "figures": {}}))
+
+    def start(*more: str) -> tuple[int, str, str]:
+        where = ["--runs", adapter.parents[1], "--report", report, "--to", tmp_path / "package"]
+        return run_script("ship_intrinsics", *where, *more)
+
+    return start
+
+
+def test_an_adapters_card_gets_figures_licences_and_what_it_is_good_for(tmp_path: Path, ship) -> None:
+    folder = tmp_path / "package" / "answerability"
+    for _ in range(2):  # a second time replaces the first
+        assert ship("--note", "answerability=A gate with a low threshold.") == (0, "answerability: 0.00 MB\n", "")
+        (folder / "combined.json").write_text("{}")  # what was learned about tokens stays
+    assert (folder / "adapter_model.safetensors").read_bytes() == b"0" * 1000
+    text = (folder / "README.md").read_text()
+    for said in (
+        "best of 1 looks at 2 held-out examples",
+        "SQuAD 2.0 (CC BY-SA 4.0)",
+        "On development rows, all, code at commit `c0ffee`",
+        "### Answerability, all rows (7)",
+        "## Use\n\nA gate with a low threshold.\n",
+    ):
+        assert said in text
+    assert "Published" not in text
+    code, _, error = ship("--runs", str(tmp_path / "package"))
+    assert (code, error.count("\n")) == (2, 1)
+    assert "not as training wrote it" in error
+    assert (folder / "combined.json").exists()
+
+
+def test_an_adapter_that_was_not_measured_is_not_shipped(tmp_path: Path, ship) -> None:
+    for more, said in (
+        (["--note", "answerability"], "write NAME=TEXT"),
+        (["--note", "uncertainty=Good."], "there is no such adapter"),
+        (["--report", str(tmp_path)], "does not measure all of answerability"),
+        (["--runs", str(tmp_path)], "holds no adapter"),
+    ):
+        code, _, error = ship(*more)
+        assert (code, error.count("\n")) == (2, 1)
+        assert said in error
+    assert not (tmp_path / "package").exists()
+
+
+def test_a_critics_card_gets_tables_licences_and_use(tmp_path: Path, run_script) -> None:
+    run, out, report = tmp_path / "run", tmp_path / "package" / "adapter", tmp_path / "report.md"
+    for name in ("adapter", "model"):
+        (run / name).mkdir(parents=True)
+    (run / "adapter" / "critic.json").write_text("{}")
+    (run / "adapter" / "adapter_model.safetensors").write_bytes(b"0" * 20_000)
+    (run / "model" / "README.md").write_text("# Critic\n\nJudges.\n\n## Before you publish it\n\nMeasure it.\n")
+    (run / "model" / "training.json").write_text('{"commit": "c0ffee"}')
+    table = "| critic | IsRel |\n|---|---|\n| model | 0.700 |"
+    report.write_text(f"## Accuracy, all rows\n\n{table}\n\n## Macro-F1, all rows\n\n## model in full\n")
+    words = ["--run", run, "--report", report, "--to", out, "--note", "A first look."]
+    for _ in range(2):  # a second time replaces the first
+        assert run_script("ship_critic", *words) == (0, "0.02 MB\n", "")
+    names = {"README.md", "adapter_model.safetensors", "critic.json", "training.json"}
+    assert {path.name for path in out.iterdir()} == names
+    text = (out / "README.md").read_text()
+    assert "Before you publish it" not in text
+    assert "published under Apache-2.0" in text
+    assert f"## Measured\n\n### Accuracy, all rows\n\n{table}" in text
+    assert "in full" not in text
+    assert text.endswith("## Use\n\nA first look.\n")
+    for spoil, said in (
+        (lambda: (run / "adapter" / "critic.json").unlink(), "no adapter of a critic"),
+        (lambda: report.write_text("nothing"), "not as training and evaluation wrote them"),
+        (lambda: (run / "model" / "training.json").unlink(), "not complete"),
+    ):
+        spoil()
+        code, _, error = run_script("ship_critic", *words)
+        assert (code, error.count("\n")) == (2, 1)
+        assert said in error
+        assert (out / "README.md").read_text() == text
