@@ -177,35 +177,20 @@ def recording(policies: Sequence[Decoding], beam: int | None = None) -> Decoding
     return base
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """One item's record: its output and trace, or why there is no answer."""
-
-    id: str
-    error: str | None
-    output: Output | None
-    trace: Trace | None
-
-    @property
-    def usage(self) -> Mapping[str, int]:
-        """What the decode took; nothing is known of failed ones."""
-        return self.output.usage if self.output is not None else {}
-
-
-def read_recorded(path: Path) -> Iterator[Recorded]:
-    """The records of a finished file with their traces, one at a time.
+def read_recorded(path: Path) -> Iterator[tuple[str, Output | None, Trace | None]]:
+    """Id, output and trace of every item of a finished file, one at a time; of an item that failed the id alone.
 
     Raises:
         UserError: the file is missing, damaged, or without traces; names `file:line`.
     """
 
-    def parse(record: dict[str, Any]) -> Recorded:
+    def parse(record: dict[str, Any]) -> tuple[str, Output | None, Trace | None]:
         key = item_id(record)
         if record.get("error") is not None:
-            return Recorded(key, str(record["error"]), None, None)
+            return key, None, None
         if "trace" not in record:
             raise UserError("a record without its trace; run it with traces")
-        return Recorded(key, None, Output.from_record(record), trace_of(record["trace"]))
+        return key, Output.from_record(record), trace_of(record["trace"])
 
     return read_jsonl(path, parse)
 
@@ -263,10 +248,16 @@ def study(job: Study, file: TaskFile, settings: Sequence[Setting], execute: Exec
         run = Run(Reflective(job.prompting, policy), identity, folder, source, job.retry_failed, traces=True)
         (results,) = run_all([run], [replace(file, items=tuple(items))], execute, f"{file.name} {name}")
         seconds = float(results[file.name]["seconds"]) / len(items)
-        for record in read_recorded(folder / f"{file.name}.jsonl"):
-            _read(record, rows[record.id], policies, policy, seconds)
+        for key, output, trace in read_recorded(folder / f"{file.name}.jsonl"):
+            if output is not None and trace is not None:
+                _read(trace, output.usage, rows[key], policies, seconds)
+            else:  # no weights help where nothing could be generated
+                wanted = replace(policy, weights=Weights())
+                for i, other in enumerate(policies):
+                    if replace(other, weights=Weights()) == wanted:
+                        rows[key][i] = Outcome(None, "decoded", seconds)
             if own is not None:
-                rows[record.id][own] = Outcome(record.output, "decoded", seconds)
+                rows[key][own] = Outcome(output, "decoded", seconds)
 
     decode("recording", None, recording(policies, job.beam), file.items)
     wanted = ("missing", "approximate") if job.redecode else ("missing",)
@@ -302,15 +293,11 @@ def _lacking(
     return found
 
 
-def _read(record: Recorded, row: list[Outcome], policies: Sequence[Decoding], policy: Decoding, seconds: float) -> None:
-    """Fill in what the settings of a row that are not known exactly yet answer from a decode under `policy`."""
-    if record.trace is None:  # no weights help where nothing could be generated
-        wanted = replace(policy, weights=Weights())
-        for i, other in enumerate(policies):
-            if replace(other, weights=Weights()) == wanted:
-                row[i] = Outcome(None, "decoded", seconds)
-        return
-    for i, found in enumerate(rescored(record.trace, record.usage, policies)):
+def _read(
+    trace: Trace, usage: Mapping[str, int], row: list[Outcome], policies: Sequence[Decoding], seconds: float
+) -> None:
+    """Fill in what the settings of a row that are not known exactly yet answer from a record."""
+    for i, found in enumerate(rescored(trace, usage, policies)):
         before = row[i].source
         if found is not None and (before == "missing" or (before == "approximate" and found.exact)):
             row[i] = Outcome(found.output, "replayed" if found.exact else "approximate", found.share * seconds)

@@ -15,7 +15,6 @@ from retrieval.passage import Passage, Retriever
 from selfrag.errors import UserError, VocabularyError, require
 from selfrag.evaluation.metrics.citations import Entails
 from selfrag.evaluation.metrics.entailment import load_entailment, load_grader, remembered
-from selfrag.experiments.intrinsics.calibration import UNCERTAINTY_PART, evaluate_certainty
 from selfrag.experiments.intrinsics.flows import (
     BM25,
     FLOWS_PART,
@@ -32,7 +31,9 @@ from selfrag.experiments.intrinsics.measures import (
     ANSWERABILITY_PART,
     CITATIONS_PART,
     HALLUCINATION_PART,
+    UNCERTAINTY_PART,
     evaluate_answerability,
+    evaluate_certainty,
     evaluate_citations,
     evaluate_hallucination,
 )

@@ -16,7 +16,6 @@ from selfrag.cli.main import main
 from selfrag.errors import DecodingError, UserError
 from selfrag.evaluation.metrics.citations import Cites
 from selfrag.evaluation.metrics.classification import Outcome
-from selfrag.experiments.intrinsics.calibration import evaluate_certainty
 from selfrag.experiments.intrinsics.flows import (
     BM25,
     Collection,
@@ -33,6 +32,7 @@ from selfrag.experiments.intrinsics.flows import (
 )
 from selfrag.experiments.intrinsics.measures import (
     evaluate_answerability,
+    evaluate_certainty,
     evaluate_citations,
     evaluate_hallucination,
 )
