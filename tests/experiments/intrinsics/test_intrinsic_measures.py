@@ -426,11 +426,11 @@ def test_flows_search_and_abstain(command, adapters, tmp_path, capsys):
     (corpus / "queries.jsonl").write_text("".join(json.dumps(one) + "\n" for one in queries))
     (corpus / "qrels.tsv").write_text("h\n" + "".join(f"q{at}\tp{at}\t1\n" for at in range(len(titles))))
     command += ["--adapters", str(adapters), "--corpus", str(corpus)]
-    flows = [*command, "--only", "flows", "--flows", "4"]
+    flows = [*command, "--only", "flows", "--flows", "2"]
     assert main([*flows, "--out", str(tmp_path / "out")]) == 0
-    assert "Flows (4 questions, 5 passages)" in capsys.readouterr().out
+    assert "Flows (2 questions, 5 passages)" in capsys.readouterr().out
     items = json.loads((tmp_path / "out" / "items.json").read_text())["flows"]
-    assert len(items) == 16
+    assert len(items) == 8
     tokens = [("unknown", {"unknown": -0.1, "answer": -2.5})]
     with ChatServer(lambda body: said("unknown", tokens if body.get("logprobs") else None)) as server:
         assert main([*flows, "--grader", f"m@{server.url}/v1", "--out", str(tmp_path / "graded")]) == 0
