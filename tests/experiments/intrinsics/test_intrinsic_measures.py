@@ -334,12 +334,12 @@ def command(data, chat_llama):
 @pytest.mark.engine
 def test_judges_can_be_chosen_beside_a_rival_behind_an_endpoint(command, tmp_path, capsys):
     tokens = [("answerable", {"answerable": -0.1, "unanswerable": -2.5})]
-    command = [*command, "--limit", "3", "--only", "answerability"]
+    command = [*command, "--limit", "4", "--only", "answerability"]
     with ChatServer(lambda body: said("answerable", tokens if body.get("logprobs") else None)) as server:
         words = ["--execution", "overlap", "--out", str(tmp_path), "--rival", f"mixtral@{server.url}/v1"]
         assert main([*command, *words]) == 0
         assert {body["model"] for body in server.bodies} == {"mixtral"}
-    assert "answerability: overlap: row 3 of 3" in capsys.readouterr().err  # not a terminal
+    assert "answerability: overlap: row 4 of 4" in capsys.readouterr().err  # not a terminal
     figures = json.loads((tmp_path / "figures.json").read_text())["figures"]["answerability"]
     assert set(figures) == {"majority", "overlap", "rival mixtral"}
     assert figures["rival mixtral"]["all rows"]["classes"]["answerable"]["recall"]["value"] == 1.0
