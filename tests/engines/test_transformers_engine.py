@@ -151,19 +151,6 @@ def test_a_long_answer_outgrows_its_buffers(checkpoint, reference, vocabulary):
 
 
 class TestFinish:
-    def test_stop_id_is_kept_and_last(self, engine, reference):
-        free = reference(Generate((5, 6, 7), 8))
-        stop = free.token_ids[2]
-        (got,) = run(engine, [Generate((5, 6, 7), 8, stop_ids=(stop, 399))])
-        assert got.finish == Finish.STOP
-        assert got.token_ids == free.token_ids[: free.token_ids.index(stop) + 1]
-
-    def test_eos_ends_even_as_a_stop_id_or_last_of_the_budget(self, engine, vocabulary):
-        eos = vocabulary.eos_id
-        for request in (Generate((5, 6), 9, allowed_ids=(eos,)), Generate((5, 6), 1, (eos,), allowed_ids=(eos,))):
-            (got,) = run(engine, [request])
-            assert (got.token_ids, got.finish) == ((eos,), Finish.EOS)
-
     def test_context_is_not_taken_for_the_budget(self, engine):
         full = Generate((5,) * (CONTEXT - 3), 50, allowed_ids=(8, 9))
         exact = replace(full, max_tokens=3)
@@ -173,22 +160,6 @@ class TestFinish:
 
 
 class TestRefusals:
-    def test_a_bad_request_fails_alone(self, engine, reference):
-        good = Generate((5, 6, 7), 4)
-        bad = [
-            replace(good, prompt_ids=()),
-            replace(good, prompt_ids=(5,) * CONTEXT),
-            replace(good, prompt_ids=(10_000,)),
-            replace(good, watch_ids=(3, 3)),
-            replace(good, allowed_ids=()),
-            replace(good, adapter="nobody"),
-            replace(good, max_tokens=0),
-        ]
-        results = run(engine, [good, *bad, good])
-        assert all(isinstance(result, Failed) and "\n" not in result.reason for result in results[1:-1])
-        assert_same(results[0], reference(good))
-        assert_same(results[-1], reference(good))
-
     def test_abort_is_silent_and_spares_the_others(self, engine, reference):
         wave = [Generate((5, 6 + i), 12, allowed_ids=(8, 9, 10 + i)) for i in range(7)]
         tickets = [engine.submit(request) for request in wave]

@@ -7,50 +7,29 @@ import pytest
 from lora_on_the_spot import save_adapter
 from pump import generated, prompt, serve
 
-from selfrag.decoding.requests import Generate, Generated
+from selfrag.decoding.requests import Generate
 from selfrag.engines.adapters import read_adapter, unsupported
-from selfrag.engines.vllm import VLLMConfig
 from selfrag.errors import EngineError
 
 WATCH = (300, 7, 400)
 
 
 @pytest.mark.engine
-def test_lora_by_request_equals_merged_weights(tiny_llama, tmp_path):
+def test_lora_by_request_equals_merged_weights(vllm_engine, tiny_llama, tmp_path):
     import torch
 
-    pytest.importorskip("vllm", reason="vllm is not installed")
-    from selfrag.engines.vllm import VLLMEngine
-
-    merged = {
-        name: save_adapter(tiny_llama, tmp_path / name, seed=seed, merged=True)
-        for seed, name in enumerate(("one", "two"))
-    }
-    engine = VLLMEngine.load(
-        VLLMConfig(
-            str(tiny_llama),
-            max_model_len=256,
-            dtype="float32",
-            kv_cache_gib=0.05,
-            adapters={name: str(tmp_path / name) for name in merged},
-        )
-    )
-    assert engine.limits.adapters == {"one", "two"}
-    names = [None, "one", "two", "one"]
-    requests = [Generate(prompt(40), 8, watch_ids=WATCH, adapter=name) for name in names]
-    results = serve(engine, requests)  # base and both adapters in one batch
-    again = generated(engine, requests[1])
-    engine.close()
-    base, one, two, same = (result for result in results if isinstance(result, Generated))
-    assert len({base.token_ids, one.token_ids, two.token_ids}) == 3
-    assert same.token_ids == one.token_ids == again.token_ids
+    merged = save_adapter(tiny_llama, tmp_path / "merged", merged=True)  # of the same seed as `extra`
+    requests = [Generate(prompt(40, 50), 8, watch_ids=WATCH, adapter=name) for name in (None, "extra", "extra")]
+    base, one, same = serve(vllm_engine, requests)  # base and adapter in one batch
+    assert base.token_ids != one.token_ids == same.token_ids
+    again = generated(vllm_engine, requests[1])
+    assert again.token_ids == one.token_ids
     assert again.cached_tokens == 32  # an adapter finds its own prefix again
-    for name, result in (("one", one), ("two", two)):
-        ids = torch.tensor([[*prompt(40), *result.token_ids]])
-        with torch.inference_mode():
-            rows = torch.log_softmax(merged[name](ids).logits[0, 39:-1], dim=-1).numpy()
-        assert tuple(rows.argmax(axis=1)) == result.token_ids
-        np.testing.assert_allclose(result.watched, rows[:, WATCH], atol=1e-3)
+    ids = torch.tensor([[*prompt(40, 50), *one.token_ids]])
+    with torch.inference_mode():
+        rows = torch.log_softmax(merged(ids).logits[0, 39:-1], dim=-1).numpy()
+    assert tuple(rows.argmax(axis=1)) == one.token_ids
+    np.testing.assert_allclose(one.watched, rows[:, WATCH], atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -58,11 +37,6 @@ def test_lora_by_request_equals_merged_weights(tiny_llama, tmp_path):
     [
         ({"modules_to_save": ["embed_tokens", "lm_head"]}, "whole modules"),
         ({"trainable_token_indices": [401, 402]}, "trained token rows"),
-        ({"use_dora": True}, "DoRA"),
-        ({"bias": "lora_only"}, "biases"),
-        ({"lora_bias": True}, "biases"),
-        ({"r": 600}, "rank 600"),
-        ({"alora_invocation_tokens": [3, 4]}, "aLoRA"),
     ],
 )
 def test_adapters_that_peft_writes_and_vllm_cannot_serve(tiny_llama, tmp_path, settings, reason):
@@ -78,6 +52,11 @@ def test_adapters_that_peft_writes_and_vllm_cannot_serve(tiny_llama, tmp_path, s
     [
         ({"r": 8, "peft_type": "PREFIX_TUNING"}, "PREFIX_TUNING"),
         ({"r": 8, "use_qalora": True}, "QALoRA"),
+        ({"r": 8, "use_dora": True}, "DoRA"),
+        ({"r": 8, "bias": "lora_only"}, "biases"),
+        ({"r": 8, "lora_bias": True}, "biases"),
+        ({"r": 600}, "rank 600"),
+        ({"r": 8, "alora_invocation_tokens": [3, 4]}, "aLoRA"),
         ({"r": 8, "use_bdlora": {"x": 1}}, "BD-LoRA"),
         ({"r": 8, "layer_replication": [[0, 2]]}, "replicates"),
         ({"r": 8, "init_lora_weights": "pissa_niter_16"}, "pissa_niter_16"),

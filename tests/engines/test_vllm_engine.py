@@ -33,12 +33,6 @@ def same(one: Generated, other: Generated) -> None:
     np.testing.assert_allclose(one.watched, other.watched, atol=1e-4)
 
 
-def test_limits_are_those_of_the_model(engine):
-    assert engine.limits.max_model_len == CONTEXT
-    assert engine.limits.vocab_size == 415
-    assert engine.limits.max_watch == 128
-
-
 def test_all_watched_probabilities_sum_to_one(engine):
     """Every id of the vocabulary, 100 at a time: the values are log-probabilities of the whole softmax."""
     parts = [tuple(range(i, min(i + 100, 415))) for i in range(0, 415, 100)]
