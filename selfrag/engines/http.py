@@ -9,7 +9,9 @@ import queue
 import threading
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, TypeVar
 
 from retrieval.checks import whole
@@ -25,11 +27,6 @@ T = TypeVar("T")
 
 ABORT = "/inference/v1/abort_requests"
 MODELS = "/v1/models"
-
-
-def engine_request_id(request_id: str) -> str:
-    """The name under which the server's engine knows a request, which is what its abort route wants."""
-    return f"generate-tokens-{request_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,42 +138,45 @@ class _Server(Client):
             raise EngineError(f"{self._address(route)}: {reply.reason}; is it overloaded?")
         return reply
 
-    async def generate(self, request: Generate, ids: Callable[[], str]) -> Generated | Failed:
-        """Serve one request when a slot is free.
+    async def generate(self, request: Generate, name: str) -> Generated | Failed:
+        """Serve one request when a slot is free. Where it is cancelled, or silence ends it, the server is told.
 
         Args:
             request: checked against the limits before.
-            ids: makes a fresh request id; called once for every time the request is sent.
+            name: of the request; every time it is sent it gets a number of its own.
 
         Raises:
             EngineError: the server cannot be reached any more, or refuses the API key.
         """
-        model, sent = request.adapter or self.model, ""
+        model, attempts, sent = request.adapter or self.model, count(1), ""
 
         def body() -> dict[str, Any]:
             nonlocal sent
-            sent = ids()
+            sent = f"{name}-{next(attempts)}"
             return self.wire.body(request, model, sent, self.limits.max_model_len)
 
-        async with self._slots:
-            reply = await self.send(
-                "POST", self._address(self.wire.route), body, lambda content: self.wire.parse(content, request)
-            )
-            if not reply.status:
-                await self.abort([sent])
+        try:
+            async with self._slots:
+                reply = await self.send(
+                    "POST", self._address(self.wire.route), body, lambda content: self.wire.parse(content, request)
+                )
+        except asyncio.CancelledError:
+            await self._abort(sent)
+            raise
+        if not reply.status:
+            await self._abort(sent)
         return reply.value or Failed(f"{self._config.url}: {reply.reason}")
 
-    async def abort(self, request_ids: Sequence[str]) -> None:
+    async def _abort(self, sent: str) -> None:
         """Ask the server to stop a request, and ignore whether it does. Completions end with their connection."""
         import httpx
 
-        if self.wire is not TOKENS:
+        if self.wire is not TOKENS or not sent:
             return
-        names = [engine_request_id(request_id) for request_id in request_ids]
-        try:
-            await self._http.post(self._address(ABORT), json={"request_ids": names}, timeout=5.0)
-        except httpx.HTTPError:
-            return
+        # The name under which the server's engine knows the request, which is what this route wants.
+        body = {"request_ids": [f"generate-tokens-{sent}"]}
+        with suppress(httpx.HTTPError):
+            await self._http.post(self._address(ABORT), json=body, timeout=5.0)
 
     def _address(self, route: str) -> str:
         return f"{self._config.url.rstrip('/')}{route}"
@@ -215,8 +215,6 @@ class HTTPEngine:
         self._session = uuid.uuid4().hex
         # Touched by the loop's thread only:
         self._tasks: dict[Ticket, asyncio.Task[None]] = {}
-        self._sent: dict[Ticket, str] = {}
-        self._aborts: set[asyncio.Task[None]] = set()
         self._client = self._run(self._open(config))
 
     @classmethod
@@ -304,34 +302,24 @@ class HTTPEngine:
         self._tasks[ticket] = self._loop.create_task(self._serve(ticket, request))
 
     async def _serve(self, ticket: Ticket, request: Generate) -> None:
-        attempts = 0
-
-        def fresh_id() -> str:
-            nonlocal attempts
-            attempts += 1
-            self._sent[ticket] = f"{self._session}-{ticket}-{attempts}"
-            return self._sent[ticket]
-
         try:
-            result: Generated | Failed | BaseException = await self._client.generate(request, fresh_id)
+            result: Generated | Failed | BaseException = await self._client.generate(
+                request, f"{self._session}-{ticket}"
+            )
         except Exception as error:  # travels to the caller's thread, which raises it
             result = error
-        self._tasks.pop(ticket, None)
-        self._sent.pop(ticket, None)
+        finally:
+            self._tasks.pop(ticket, None)
         self._results.put((ticket, result))
 
     def _cancel(self, tickets: Sequence[Ticket]) -> None:
         for ticket in tickets:
-            if (task := self._tasks.pop(ticket, None)) is not None:
+            # A task that is cancelled already tells the server just now.
+            if (task := self._tasks.get(ticket)) is not None and not task.cancelling():
                 task.cancel()
-        sent = [self._sent.pop(ticket) for ticket in tickets if ticket in self._sent]
-        if sent:
-            task = self._loop.create_task(self._client.abort(sent))
-            self._aborts.add(task)
-            task.add_done_callback(self._aborts.discard)
 
     async def _shut(self) -> None:
         tasks = list(self._tasks.values())
         self._cancel(list(self._tasks))
-        await asyncio.gather(*tasks, *self._aborts, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._client.close()
