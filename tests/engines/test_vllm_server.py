@@ -150,7 +150,7 @@ def test_both_routes_give_the_same(gateway: Callable[..., str], engine: HTTPEngi
             stop_ids=tuple(range(seed % 5, 200, 7)) if seed % 4 == 0 else (),
             adapter="extra" if seed % 5 == 0 else None,
         )
-        for seed in range(24)
+        for seed in range(50)
     ] + [Generate(prompt(30), 1, allowed_ids=WATCH, watch_ids=WATCH)]
     stock = load(gateway(), tiny_llama)
     assert (stock._client.wire, engine._client.wire) == (COMPLETIONS, TOKENS)
