@@ -8,7 +8,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # What computes with real weights: training, merging, and an engine on a tiny model.
-NUMBERS := tests/training/test_export.py tests/training/test_training_model.py tests/training/test_training_run.py \
+NUMBERS := tests/training/test_export.py tests/training/test_families.py tests/training/test_training_run.py \
   tests/training/test_expansion.py tests/training/test_reach.py tests/training/test_calibration_of_rows.py \
   tests/critic/student/test_student_judge.py tests/critic/student/test_student_training.py tests/retrieval/test_dense.py \
   tests/retrieval/test_encoders.py tests/engines/test_transformers_engine.py tests/engines/test_prefixes.py \

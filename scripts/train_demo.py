@@ -25,7 +25,7 @@ from command import command
 from selfrag.errors import UserError
 from selfrag.loading import resolve_model
 from selfrag.training.rows import Example
-from selfrag.training.run import layout_for, train
+from selfrag.training.run import fit, layout_for, rows_of
 from selfrag.training.settings import TrainingConfig, Weighting
 
 # An hour, 50 and 30 minutes on two cores (some 390 tokens a second). The first stage stops after 470 of the 822 steps
@@ -93,7 +93,8 @@ def trained(rows: Path, base: Path, out: Path, start: Path | None, last: str) ->
             continue
         for folder, config in stages:
             number += 1
-            trainee = train(rows / str(folder) / "rows.jsonl", base, out / str(number), config, start=start)
+            prepare = rows_of(rows / str(folder) / "rows.jsonl", config)
+            trainee = fit(prepare, base, out / str(number), config, start=start)
             start = out / str(number)
             history.append(json.loads((start / "manifest.json").read_text(encoding="utf-8")))
         start = _exported(trainee, rows, out / name, history)

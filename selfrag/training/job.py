@@ -16,10 +16,7 @@ from pathlib import Path
 from selfrag.errors import UserError, require
 from selfrag.training.recipes import launch_file
 from selfrag.training.run import Prepare, Trained, fit, rows_of
-from selfrag.training.settings import Scale, TrainingConfig
-
-RUN, ADAPTER, MODEL = "run", "adapter", "model"
-"""Folders below a job's own: the run's journal, and what came out."""
+from selfrag.training.settings import ADAPTER, MODEL, RUN, Scale, TrainingConfig
 
 
 @dataclass(frozen=True, slots=True)

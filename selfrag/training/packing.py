@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -143,7 +143,7 @@ def plan_epoch(
     if step_rows is not None:
         steps = [order[start : start + step_rows] for start in range(0, len(order), step_rows)]
     else:
-        steps = _filled(order, lengths, step_tokens)
+        steps = filled(order, lengths, step_tokens)
     return [split(rows, lengths, _loads(rows, lengths, workers, load_tokens)) for rows in steps]
 
 
@@ -153,16 +153,17 @@ def _loads(rows: Sequence[int], lengths: Sequence[int], workers: int, load_token
     return max(workers, -(-sum(lengths[row] for row in rows) // load_tokens))
 
 
-def _filled(order: Sequence[int], lengths: Sequence[int], step_tokens: int) -> list[list[int]]:
-    steps: list[list[int]] = [[]]
-    room = step_tokens
+def filled(order: Iterable[int], lengths: Sequence[int], tokens: int) -> list[list[int]]:
+    """Rows in this order, in parts of at most so many tokens; a longer row is a part of its own."""
+    parts: list[list[int]] = [[]]
+    room = tokens
     for row in order:
-        if steps[-1] and lengths[row] > room:
-            steps.append([])
-            room = step_tokens
-        steps[-1].append(row)
+        if parts[-1] and lengths[row] > room:
+            parts.append([])
+            room = tokens
+        parts[-1].append(row)
         room -= lengths[row]
-    return steps
+    return parts
 
 
 def _stratified_order(strata: Sequence[str], rng: random.Random) -> list[int]:

@@ -20,12 +20,11 @@ from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.tokenization import HFTextCodec
 from selfrag.training.expansion import expanded_tokenizer
 from selfrag.training.journal import Journal, check_stage, fingerprint, load_parameters, recorded
-from selfrag.training.loss import Tally, measure
-from selfrag.training.model import DTYPES, Trainee, chosen_precision, load_trainee
+from selfrag.training.model import DTYPES, Tally, Trainee, chosen_precision, load_trainee, measure
 from selfrag.training.packing import Pack, Step, pack, plan_epoch
 from selfrag.training.rows import Example, RowTooLongError, TargetLayout, read_rows
 from selfrag.training.settings import Decay, TrainingConfig
-from selfrag.training.validation import Validation, held_out, improved, keep_best
+from selfrag.training.validation import Validation, held_out, keep_best, log_step
 
 
 def optimizer_for(trainee: Trainee, config: TrainingConfig) -> torch.optim.AdamW:
@@ -72,20 +71,21 @@ class Prepared:
     validation: Sequence[Example] = ()  # held-out examples, of which nothing is learned
 
 
-def split_off(prepared: Prepared, groups: Sequence[str], config: TrainingConfig) -> Prepared:
-    """Move the share `held_out` of the examples to the validation.
+def split_off(prepared: Prepared, groups: Sequence[str], share: float, seed: int) -> Prepared:
+    """Move a share of the examples to the validation.
 
     Args:
         prepared: with all examples to learn.
         groups: of each example; a group stays together.
-        config: of the run.
+        share: of the examples; none are held out where it is 0.
+        seed: of the draw.
 
     Raises:
         UserError: as `held_out`.
     """
-    if not config.held_out:
+    if not share:
         return prepared
-    out = held_out(groups, config.held_out, config.seed)
+    out = held_out(groups, share, seed)
     learned = [row for row in range(len(groups)) if row not in out]
     return replace(
         prepared,
@@ -98,25 +98,6 @@ def split_off(prepared: Prepared, groups: Sequence[str], config: TrainingConfig)
 
 Prepare: TypeAlias = Callable[[Any], Prepared]
 """Makes examples, given the expanded tokenizer."""
-
-
-def train(
-    rows_path: Path, base_dir: Path, run_dir: Path, config: TrainingConfig, *, start: Path | None = None
-) -> Trainee:
-    """Train on rows of the generator, or continue an interrupted run in `run_dir`; a finished run is loaded.
-
-    Args:
-        rows_path: training rows, JSONL.
-        base_dir: the base checkpoint.
-        run_dir: directory of the run.
-        config: what decides the result, next to the files.
-        start: an earlier stage whose parameters this run begins with: directory of a finished run, or of an adapter.
-
-    Raises:
-        UserError: bad rows or base model, `start` holds no run of the same model and method, or `run_dir` holds a run
-            of another configuration or other files.
-    """
-    return fit(rows_of(rows_path, config), base_dir, run_dir, config, start=start)
 
 
 def rows_of(rows_path: Path, config: TrainingConfig, *, leave_long: bool = False) -> Prepare:
@@ -158,7 +139,7 @@ def rows_of(rows_path: Path, config: TrainingConfig, *, leave_long: bool = False
                 "sources": dict(sorted(Counter(row.source for row in rows).items())),
             },
         )
-        return split_off(made, [row.instruction for row in rows], config)
+        return split_off(made, [row.instruction for row in rows], config.held_out, config.seed)
 
     return prepare
 
@@ -179,7 +160,8 @@ def fit(
     `run_dir`.
 
     Raises:
-        UserError: as `train`, and whatever `prepare` raises.
+        UserError: bad base model, `start` holds no run of the same model and method, or `run_dir` holds a run of
+            another configuration or other files; and whatever `prepare` raises.
     """
     config, why = settled(config, run_dir, config.device)
     if config.quantize != "none":
@@ -325,9 +307,9 @@ def _run(
         Progress("training", "step", len(steps), done, quiet=0) as progress,
     ):
         saved = time.monotonic()
-        records = journal.records()
+        over = validation.stopped(journal.records())
         for number in range(done, len(steps)):
-            if validation.stopped(records):
+            if over:
                 break
             started = time.monotonic()
             loads = [pack([examples[row] for row in load], config.weighting) for load in steps[number]]
@@ -337,22 +319,16 @@ def _run(
                 raise not_finite(number + 1, config.learning_rate)
             seconds = time.monotonic() - started
             tokens = sum(load.ids.shape[1] for load in loads)
-            record: dict[str, Any] = {"step": number + 1, "tokens": tokens, "seconds": seconds, "norm": norm}
-            record |= {"rate": factor} | tally.as_dict(trainee.tokenizer)
-            looked = validation.due(number + 1, len(steps))
-            if looked:
-                record["validation"] = validation.look(trainee).as_dict(trainee.tokenizer)
-            records.append(record)
-            if looked and improved(records):
-                journal.save_best(number + 1, parameters)
-            journal.log(record)
+            step = number + 1
+            figures = {"step": step, "tokens": tokens, "seconds": seconds, "norm": norm, "rate": factor}
+            seen = validation.look(trainee) if validation.due(step, len(steps)) else None
+            log_step(journal, trainee, figures, tally, seen)
             progress.advance(note=f"loss {tally.loss:.3f}, {tokens / seconds:.0f} tokens/s")
-            due = (
-                number + 1
-            ) % config.checkpoint_steps == 0 or time.monotonic() - saved >= 60 * config.checkpoint_minutes
-            if looked or due or number + 1 == len(steps):
-                journal.save(number + 1, parameters, optimizer)
+            old = time.monotonic() - saved >= 60 * config.checkpoint_minutes
+            if seen is not None or old or step % config.checkpoint_steps == 0 or step == len(steps):
+                journal.save(step, parameters, optimizer)
                 saved = time.monotonic()
+            over = seen is not None and validation.stopped(journal.records())
 
 
 def take_step(

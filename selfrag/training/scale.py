@@ -20,13 +20,12 @@ from retrieval.atomic import writing
 from retrieval.progress import Progress
 from selfrag.errors import UserError, require
 from selfrag.training.journal import Journal
-from selfrag.training.loss import Tally, keeps_logits, measure, target_losses
-from selfrag.training.model import Trainee
+from selfrag.training.model import Tally, Trainee, keeps_logits, measure, target_losses
 from selfrag.training.packing import PACKED, Pack, Step, pack, split, weight_of
 from selfrag.training.rows import Example
 from selfrag.training.run import Prepare, Trained, begin, load_for, not_finite, optimizer_for, rate, settled
 from selfrag.training.settings import Precision, Scale, TrainingConfig, Weighting
-from selfrag.training.validation import Validation, improved, keep_best
+from selfrag.training.validation import Validation, keep_best, log_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,14 +414,8 @@ class Record(TrainerCallback):  # type: ignore[misc]
             state.global_step - 1, state.max_steps, max(1, round(config.warmup * state.max_steps)), config.decay
         )
         norm = None if math.isnan(self.trainer.norm) else self.trainer.norm
-        trainee = self.trainer.trainee
-        record = {"step": state.global_step, "tokens": tokens, "seconds": seconds, "norm": norm, "rate": factor}
-        record |= tally.as_dict(trainee.tokenizer)
-        if seen is not None:
-            record["validation"] = seen.as_dict(trainee.tokenizer)
-            if improved([*journal.records(), record]):
-                journal.save_best(state.global_step, trainee.parameters)
-        journal.log(record)
+        figures = {"step": state.global_step, "tokens": tokens, "seconds": seconds, "norm": norm, "rate": factor}
+        log_step(journal, self.trainer.trainee, figures, tally, seen)
         if self._progress is not None:
             self._progress.advance(note=f"loss {tally.loss:.3f}, {tokens / seconds:.0f} tokens/s")
 

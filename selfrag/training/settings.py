@@ -9,6 +9,9 @@ from retrieval.checks import choice, number, whole
 from selfrag.errors import UserError
 from selfrag.training.rows import Group
 
+RUN, ADAPTER, MODEL = "run", "adapter", "model"
+"""Folders below that of a job: the run's journal, and what came out."""
+
 Method = Literal["lora", "full"]
 Precision = Literal["auto", "bf16", "fp32"]
 Quantization = Literal["none", "nf4"]
@@ -115,12 +118,8 @@ class Scale:
     loader_workers: int = 0  # processes that lay out rows ahead of the step; 0 for none
 
     def __post_init__(self) -> None:
-        choices = {
-            "sharding": (self.sharding, ("none", "fsdp", "zero3")),
-            "attention": (self.attention, ("auto", "packed", "sdpa", "flash_attention_2")),
-        }
-        for name, (value, known) in choices.items():
-            choice(name, value, known)
+        choice("sharding", self.sharding, get_args(Sharding))
+        choice("attention", self.attention, get_args(Attention))
         whole("micro_tokens", self.micro_tokens)
         whole("loader_workers", self.loader_workers, 0)
 

@@ -7,77 +7,60 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, TypeAlias
 
 from retrieval.atomic import writing
 from selfrag.errors import UserError, require
 from selfrag.training.journal import recorded
 
 Tracker = Literal["tensorboard", "wandb"]
+Send: TypeAlias = Callable[[int, Mapping[str, float]], None]
+"""Takes the figures of one step, by name."""
 
 
-class Board(Protocol):
-    """Where figures go."""
-
-    def add(self, step: int, figures: Mapping[str, float]) -> None:
-        """Figures of one step, by name."""
-        ...
-
-    def close(self) -> None:
-        """Write what is left."""
-        ...
-
-
-class TensorBoard:
-    """Event files in a folder, which is made anew."""
-
-    def __init__(self, folder: Path) -> None:
-        require("tensorboard", extra="tracking")
-        from torch.utils.tensorboard import SummaryWriter
-
-        with writing(folder):
-            shutil.rmtree(folder, ignore_errors=True)
-            self._writer: Any = SummaryWriter(str(folder))
-
-    def add(self, step: int, figures: Mapping[str, float]) -> None:
-        """One scalar a figure."""
-        for name, value in figures.items():
-            self._writer.add_scalar(name, value, step)
-        self._writer.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._writer.close()
-
-
-class WeightsAndBiases:
-    """A run of the project `selfrag`; `WANDB_MODE=offline` and the other variables of wandb are respected."""
-
-    def __init__(self, run_dir: Path, name: str) -> None:
-        wandb: Any = require("wandb", extra="tracking")
-        try:
-            self._run = wandb.init(project="selfrag", name=name, dir=str(run_dir), config=recorded(run_dir))
-        except wandb.Error as error:
-            raise UserError(f"Weights & Biases: {' '.join(str(error).split())[:300]}; see `wandb login`") from error
-
-    def add(self, step: int, figures: Mapping[str, float]) -> None:
-        """One line of the run."""
-        self._run.log(dict(figures), step=step)
-
-    def close(self) -> None:
-        """Send what is left."""
-        self._run.finish()
-
-
-def board(tracker: Tracker, run_dir: Path, name: str) -> Board:
-    """Open a tracker for a run.
+def board(tracker: Tracker, run_dir: Path, name: str) -> AbstractContextManager[Send]:
+    """Open a tracker for a run; what is left is written at the end of the block.
 
     Raises:
         MissingExtraError: its package is not installed.
         UserError: it cannot be written, or refuses.
     """
-    return TensorBoard(run_dir / "tensorboard") if tracker == "tensorboard" else WeightsAndBiases(run_dir, name)
+    return _tensorboard(run_dir / "tensorboard") if tracker == "tensorboard" else _wandb(run_dir, name)
+
+
+@contextmanager
+def _tensorboard(folder: Path) -> Iterator[Send]:
+    """Event files in a folder, which is made anew."""
+    require("tensorboard", extra="tracking")
+    from torch.utils.tensorboard import SummaryWriter
+
+    with writing(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        writer: Any = SummaryWriter(str(folder))
+
+    def send(step: int, figures: Mapping[str, float]) -> None:
+        for name, value in figures.items():
+            writer.add_scalar(name, value, step)
+        writer.flush()
+
+    with closing(writer):
+        yield send
+
+
+@contextmanager
+def _wandb(run_dir: Path, name: str) -> Iterator[Send]:
+    """A run of the project `selfrag`; `WANDB_MODE=offline` and the other variables of wandb are respected."""
+    wandb: Any = require("wandb", extra="tracking")
+    try:
+        run = wandb.init(project="selfrag", name=name, dir=str(run_dir), config=recorded(run_dir))
+    except wandb.Error as error:
+        raise UserError(f"Weights & Biases: {' '.join(str(error).split())[:300]}; see `wandb login`") from error
+    try:
+        yield lambda step, figures: run.log(dict(figures), step=step)
+    finally:
+        run.finish()
 
 
 def run_directory(folder: Path) -> Path:
@@ -92,12 +75,12 @@ def run_directory(folder: Path) -> Path:
     raise UserError(f"{folder} holds no training run; give the folder of --out, after the run has begun")
 
 
-def track(run_dir: Path, target: Board, *, follow: bool = False, wait: Callable[[], None] | None = None) -> int:
+def track(run_dir: Path, send: Send, *, follow: bool = False, wait: Callable[[], None] | None = None) -> int:
     """Send the log of a run.
 
     Args:
         run_dir: with `log.jsonl`.
-        target: where to.
+        send: where to.
         follow: wait for further steps, until interrupted; steps that a continued run does again are sent once.
         wait: is called where no step is left; sleeps two seconds by default.
 
@@ -114,7 +97,7 @@ def track(run_dir: Path, target: Board, *, follow: bool = False, wait: Callable[
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"{run_dir / 'log.jsonl'}: no line of a training log ({error!r:.80})") from error
         if step > last:
-            target.add(step, figures)
+            send(step, figures)
             last = step
     return last
 

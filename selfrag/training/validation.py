@@ -13,9 +13,8 @@ import torch
 
 from selfrag.errors import UserError
 from selfrag.training.journal import Journal
-from selfrag.training.loss import Tally, measure
-from selfrag.training.model import Trainee
-from selfrag.training.packing import pack
+from selfrag.training.model import Tally, Trainee, measure
+from selfrag.training.packing import filled, pack
 from selfrag.training.rows import Example
 from selfrag.training.settings import TrainingConfig, Weighting
 
@@ -78,42 +77,45 @@ class Validation:
             process: number of this process.
             processes: how many look side by side; their tallies add up to the whole.
         """
+        lengths = [len(example) for example in self.examples]
+        loads = filled(sorted(range(len(lengths)), key=lengths.__getitem__), lengths, self.step_tokens)
         tally = Tally()
         with torch.no_grad():
-            for load in self._loads()[process::processes]:
-                losses, hits = trainee.losses(packed := pack(load, self.weighting))
+            for load in loads[process::processes]:
+                losses, hits = trainee.losses(packed := pack([self.examples[row] for row in load], self.weighting))
                 tally = tally + measure(packed, losses.cpu(), hits.cpu())
         return tally
-
-    def _loads(self) -> list[list[Example]]:
-        loads: list[list[Example]] = [[]]
-        room = self.step_tokens
-        for example in sorted(self.examples, key=len):
-            if loads[-1] and len(example) > room:
-                loads.append([])
-                room = self.step_tokens
-            loads[-1].append(example)
-            room -= len(example)
-        return loads
-
-    def best(self, records: Sequence[Mapping[str, Any]]) -> int | None:
-        """Step of the lowest held-out loss in a log; None without a validation."""
-        looks = _looks(records)
-        return min(looks, key=lambda one: (one[1], one[0]))[0] if looks else None
 
     def stopped(self, records: Sequence[Mapping[str, Any]]) -> bool:
         """Whether the last `patience` validations of a log brought no lower loss."""
         if self.patience is None:
             return False
-        steps = [step for step, _ in _looks(records)]
-        best = self.best(records)
-        return best is not None and len(steps) - 1 - steps.index(best) >= self.patience
+        looks = _looks(records)
+        return len(looks) > self.patience and min(looks) in looks[: -self.patience]
 
 
 def improved(records: Sequence[Mapping[str, Any]]) -> bool:
     """Whether the newest validation of a log is its best."""
     looks = _looks(records)
-    return len(looks) > 0 and all(looks[-1][1] < loss for _, loss in looks[:-1])
+    return len(looks) > 0 and looks[-1] < min(looks[:-1], default=math.inf)
+
+
+def log_step(journal: Journal, trainee: Trainee, figures: Mapping[str, Any], tally: Tally, seen: Tally | None) -> None:
+    """Write the line of a step, and keep its parameters where its look at held-out rows is the best so far.
+
+    Args:
+        journal: of the run.
+        trainee: after the step.
+        figures: `step` and others that are no losses.
+        tally: of the rows that were learned.
+        seen: of the held-out rows; None where nobody looked.
+    """
+    record = {**figures, **tally.as_dict(trainee.tokenizer)}
+    if seen is not None:
+        record["validation"] = seen.as_dict(trainee.tokenizer)
+        if improved([*journal.records(), record]):
+            journal.save_best(record["step"], trainee.parameters)
+    journal.log(record)
 
 
 def keep_best(trainee: Trainee, journal: Journal) -> None:
@@ -122,5 +124,6 @@ def keep_best(trainee: Trainee, journal: Journal) -> None:
         trainee.refresh()
 
 
-def _looks(records: Sequence[Mapping[str, Any]]) -> list[tuple[int, float]]:
-    return [(int(one["step"]), float(one["validation"]["loss"])) for one in records if "validation" in one]
+def _looks(records: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Held-out losses of a log."""
+    return [float(one["validation"]["loss"]) for one in records if "validation" in one]

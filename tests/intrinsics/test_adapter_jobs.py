@@ -15,8 +15,7 @@ from selfrag.intrinsics.rendering import Renderer
 from selfrag.loading import load_tokenizer
 from selfrag.training.intrinsics.certainty import own_answers, read_questions
 from selfrag.training.intrinsics.examples import invocation_of
-from selfrag.training.intrinsics.job import AdapterJob, run, teachable
-from selfrag.training.intrinsics.recipes import ADAPTERS, RowSelection
+from selfrag.training.intrinsics.job import ADAPTERS, AdapterJob, RowSelection, run, teachable
 from selfrag.training.journal import fingerprint
 from selfrag.training.recipes import read_recipe
 from selfrag.training.settings import Lora, Reach

@@ -13,8 +13,7 @@ from selfrag.intrinsics.execution.engine import EngineExecutor
 from selfrag.intrinsics.rendering import Renderer
 from selfrag.training.intrinsics.certainty import Answered, certainty_rows, parse_question
 from selfrag.training.intrinsics.examples import example, make_examples
-from selfrag.training.intrinsics.job import AdapterJob, prepared, teachable
-from selfrag.training.intrinsics.recipes import ADAPTERS, RowSelection
+from selfrag.training.intrinsics.job import ADAPTERS, AdapterJob, RowSelection, prepared, teachable
 from selfrag.training.intrinsics.rows import gold_of, parser
 from selfrag.training.recipes import read_recipe
 from selfrag.training.rows import MASKED

@@ -1,15 +1,15 @@
-"""RowSelection IsRel stricter after training: the threshold by hand, and what moving the row does to a model."""
+"""IsRel stricter after training: the threshold by hand, and what moving the row does to a model."""
 
 import pytest
-import tiny
 import torch
+from families import save_base
 from lettered import passage, row
-from trained import config, write
+from trained import config, train, write
 
 from relevance_calibration import restrain_relevance, threshold_for
 from selfrag.errors import UserError
 from selfrag.training.export import save_checkpoint
-from selfrag.training.run import layout_for, train
+from selfrag.training.run import layout_for
 
 
 @pytest.mark.parametrize(("most", "threshold"), [(0.0, 4.5), (0.25, 3.0), (0.4, 3.0), (0.5, 1.0), (0.75, -0.5)])
@@ -31,16 +31,17 @@ TEXTS = ["Snow is white.", "Grass is green and soft.", "Coal is black.", "Milk."
 HELD_OUT = [judged("[Relevant]" if n % 2 else "[Irrelevant]", text, n) for n, text in enumerate(TEXTS)]
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
+@pytest.fixture(scope="module", params=["llama tied", "llama"])
 def trained_base(request, tmp_path_factory):
     directory = tmp_path_factory.mktemp("balanced")
-    return tiny.save_llama(directory / "base", reflection=False, tie=request.param), write(directory / "rows.jsonl")
+    base, rows = save_base(directory / "base", request.param), write(directory / "rows.jsonl")
 
+    def load():
+        """As it was trained, each time anew: saving spoils a trainee."""
+        trainee = train(rows, base, directory / "run", config(epochs=1))
+        return trainee, layout_for(trainee.tokenizer, config())
 
-def load(trained_base, tmp_path):
-    base, rows = trained_base
-    trainee = train(rows, base, tmp_path / "run", config(epochs=1))
-    return trainee, [layout_for(trainee.tokenizer, config()).example(held) for held in HELD_OUT]
+    return load
 
 
 def margins(directory, examples):
@@ -57,10 +58,17 @@ def margins(directory, examples):
     return found
 
 
-def test_the_exported_model_judges_as_the_calibration_says(trained_base, tmp_path):
-    save_checkpoint(load(trained_base, tmp_path)[0], tmp_path / "before")
-    trainee, examples = load(trained_base, tmp_path)
+def test_the_exported_model_judges_as_the_calibration_says_and_no_other_row_moves(trained_base, tmp_path):
+    save_checkpoint(trained_base()[0], tmp_path / "before")
+    trainee, layout = trained_base()
+    examples = [layout.example(one) for one in HELD_OUT]
+    with pytest.raises(UserError, match="both IsRel labels"):
+        restrain_relevance(trainee, examples[::2], most_taken=0.34)
+    old = {name: value.detach().clone() for name, value in trainee.parameters.items()}
     calibration = restrain_relevance(trainee, examples, most_taken=0.34)
+    ((name, changed),) = [(n, value) for n, value in trainee.parameters.items() if not torch.equal(value, old[n])]
+    assert [i for i in range(15) if not torch.equal(changed[i], old[name][i])] == [4]
+
     save_checkpoint(trainee, tmp_path / "after")
     before, after = margins(tmp_path / "before", examples), margins(tmp_path / "after", examples)
     moved = [old - new for (old, _), (new, _) in zip(before, after, strict=True)]
@@ -71,24 +79,8 @@ def test_the_exported_model_judges_as_the_calibration_says(trained_base, tmp_pat
         assert calibration.taken[at] == pytest.approx(sum(value > 0 for value, good in odds if not good) / 3)
 
 
-def test_no_other_row_moves(trained_base, tmp_path):
-    trainee, examples = load(trained_base, tmp_path)
-    before = {name: value.detach().clone() for name, value in trainee.parameters.items()}
-    restrain_relevance(trainee, examples, most_taken=0.34)
-    changed = {name: value for name, value in trainee.parameters.items() if not torch.equal(value, before[name])}
-    (name,) = changed
-    assert [i for i in range(15) if not torch.equal(changed[name][i], before[name][i])] == [4]
-
-
-def test_rows_of_one_label_are_refused(trained_base, tmp_path):
-    trainee, examples = load(trained_base, tmp_path)
-    with pytest.raises(UserError, match="both IsRel labels"):
-        restrain_relevance(trainee, examples[::2], most_taken=0.34)
-
-
-def test_exactly_the_share_asked_for_is_left_however_unlike_the_states_are(trained_base, tmp_path):
-    trainee, _ = load(trained_base, tmp_path)
-    layout = layout_for(trainee.tokenizer, config())
+def test_exactly_the_share_asked_for_is_left_however_unlike_the_states_are(trained_base):
+    trainee, layout = trained_base()
     rows = [judged("[Irrelevant]", f"Passage {n} {'and on ' * n}", n) for n in range(20)]
     rows.append(judged("[Relevant]", "Snow is white.", 99))
     for most in (0.3, 0.6):  # stricter first, then looser again

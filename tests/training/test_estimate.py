@@ -1,26 +1,21 @@
 """Dry runs: counts are exact, the shape is the model's, memory and time go the right way."""
 
-import json
 from dataclasses import replace
 
 import pytest
 from families import save_base
-from trained import config, write
+from trained import config, log, train
 
-from retrieval.progress import duration
 from selfrag.errors import UserError
-from selfrag.loading import load_tokenizer
-from selfrag.training.estimate import Estimate, Rate, estimate, measured_rate, read_shape, summary
-from selfrag.training.expansion import add_tokens
+from selfrag.training.estimate import Estimate, estimate, measured_rate, read_shape, summary
+from selfrag.training.expansion import expanded_tokenizer
 from selfrag.training.model import load_trainee
-from selfrag.training.run import rows_of, train
+from selfrag.training.run import rows_of
 from selfrag.training.settings import Lora, Reach, Scale
 
 
 def prepared(base, rows, settings):
-    tokenizer = load_tokenizer(base)
-    add_tokens(tokenizer)
-    return rows_of(rows, settings)(tokenizer)
+    return rows_of(rows, settings)(expanded_tokenizer(base))
 
 
 @pytest.mark.parametrize("family", ["llama sentencepiece", "llama tied", "gpt2", "qwen2", "neox"])
@@ -34,27 +29,25 @@ def test_parameters_are_counted_as_training_will_find_them(tmp_path, family):
     assert shape.body + shape.vocabulary + grown == sum(p.numel() for p in full.weights.values())
 
 
-def test_counts_are_those_of_the_run(tmp_path):
-    base, rows = save_base(tmp_path / "base", "llama tied"), write(tmp_path / "rows.jsonl")
+def test_counts_are_those_of_the_run(base_dir, rows, tmp_path):
     settings = config(epochs=3)
-    found = estimate(prepared(base, rows, settings), base, settings, None)
-    train(rows, base, tmp_path / "run", settings)
-    records = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    found = estimate(prepared(base_dir, rows, settings), base_dir, settings, None)
+    train(rows, base_dir, tmp_path / "run", settings)
+    records = log(tmp_path / "run")
     assert found.steps == len(records)
     assert found.tokens == sum(record["tokens"] for record in records)
     assert found.targets == sum(group["n"] for record in records for group in record["groups"].values())
     assert found.largest_load == max(record["tokens"] for record in records)
 
 
-def test_what_is_calculated_goes_the_right_way(tmp_path, monkeypatch):
+def test_what_is_calculated_goes_the_right_way(base_dir, rows, monkeypatch):
     monkeypatch.setattr("selfrag.training.estimate._MOST", 0.0)
-    base, rows = save_base(tmp_path / "base", "llama tied"), write(tmp_path / "rows.jsonl")
     lora = config()
     full = replace(lora, method="full")
-    rows_here = prepared(base, rows, lora)
+    rows_here = prepared(base_dir, rows, lora)
 
     def of(settings, scale=None, processes=1):
-        return estimate(rows_here, base, settings, scale, processes=processes)
+        return estimate(rows_here, base_dir, settings, scale, processes=processes)
 
     assert of(full).calculated["optimiser"] > of(lora).calculated["optimiser"]
     assert of(full).trained == of(full).parameters
@@ -65,40 +58,34 @@ def test_what_is_calculated_goes_the_right_way(tmp_path, monkeypatch):
     assert of(full).memory == pytest.approx(sum(of(full).calculated.values()))
 
 
-def deep(path, layers):
-    """A tiny base with more layers than are measured."""
+@pytest.mark.parametrize(
+    ("layers", "scale", "changes"),
+    [
+        (12, None, {"method": "full", "precision": "fp32"}),
+        (12, None, {"reach": Reach(last_layers=3), "precision": "fp32"}),
+        (2, Scale(checkpointing=True, micro_tokens=100), {"method": "full", "precision": "bf16"}),
+    ],
+)
+def test_real_steps_of_few_layers_tell_time_and_memory_of_all(tmp_path, rows, layers, scale, changes):
+    """Of the loop, with more layers than are measured, and of one process of the Trainer."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    settings = AutoConfig.from_pretrained(save_base(path, "llama tied"))
-    settings.num_hidden_layers = layers
-    AutoModelForCausalLM.from_config(settings).save_pretrained(path)
-    return path
-
-
-@pytest.mark.parametrize("changes", [{"method": "full"}, {"reach": Reach(last_layers=3)}])
-def test_real_steps_of_few_layers_tell_time_and_memory_of_all(tmp_path, changes):
-    base, rows = deep(tmp_path / "base", 12), write(tmp_path / "rows.jsonl")
-    settings = config(precision="fp32", **changes)
-    found = estimate(prepared(base, rows, settings), base, settings, None)
+    base = save_base(tmp_path / "base", "llama tied")
+    shape = AutoConfig.from_pretrained(base)
+    shape.num_hidden_layers = layers
+    AutoModelForCausalLM.from_config(shape).save_pretrained(base)
+    settings = config(**changes)
+    found = estimate(prepared(base, rows, settings), base, settings, scale)
     assert found.calculated is None
     assert 0 < found.share <= 1
     assert 2**28 < found.memory < 2**33  # nearly all of it is the process itself
     assert 0.001 < found.seconds < 60
 
 
-def test_one_process_of_the_trainer_is_measured_too(tmp_path):
-    base, rows = save_base(tmp_path / "base", "llama tied"), write(tmp_path / "rows.jsonl")
-    settings = config(method="full", precision="bf16")
-    found = estimate(prepared(base, rows, settings), base, settings, Scale(checkpointing=True, micro_tokens=100))
-    assert found.calculated is None
-    assert found.seconds > 0
-
-
 def test_the_rate_says_what_the_machine_could_do_and_what_it_does():
     found = measured_rate(2, seconds=0.05)
-    assert 0 < found.now <= found.alone * 1.001
+    assert found.alone > 0
     assert 0 < found.share <= 1
-    assert Rate(alone=4.0, now=1.0).share == 0.25
 
 
 def test_the_summary_tells_the_time_alone_and_beside_other_work():
@@ -113,11 +100,6 @@ def test_the_summary_tells_the_time_alone_and_beside_other_work():
     assert busy[4].endswith(
         "4 processes; other work takes 75% of the machine now, and beside that it would be 8.0 hours"
     )
-
-
-@pytest.mark.parametrize(("seconds", "said"), [(0.2, "0 s"), (75, "75 s"), (600, "10 minutes"), (9000, "2.5 hours")])
-def test_durations_have_the_unit_people_would_use(seconds, said):
-    assert duration(seconds) == said
 
 
 def test_a_directory_without_model_is_refused(tmp_path):

@@ -1,12 +1,15 @@
-"""Adapters and merged checkpoints: small, complete or absent, and exactly the model that was trained."""
+"""Adapters and merged checkpoints: small, complete or absent, exactly what was trained, and where a stage begins."""
 
+import copy
 import json
 import shutil
 
 import pytest
 import tiny
 import torch
-from trained import ROWS, config, write
+from families import save_base
+from safetensors.torch import load_file, save_file
+from trained import config, train, write
 
 from selfrag.errors import UserError
 from selfrag.reflection.calibration import STORED, Scaling, as_record
@@ -14,115 +17,73 @@ from selfrag.reflection.labels import TOKENS, Role
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.training import export
 from selfrag.training import lora as fused
-from selfrag.training.export import merge, save_adapter, save_checkpoint
-from selfrag.training.packing import pack
-from selfrag.training.run import layout_for, train
-from selfrag.training.settings import Weighting
+from selfrag.training.export import WEIGHTS, merge, save_adapter, save_checkpoint
+from selfrag.training.journal import fingerprint, load_parameters
+from selfrag.training.model import load_trainee
+from selfrag.training.settings import Lora
 
 
-@pytest.fixture(scope="module", params=["llama tied", "llama sentencepiece", "gpt2", "gpt2 untied"])
+@pytest.fixture(scope="module", params=["llama tied", "gpt2 untied"])
 def exported(request, tmp_path_factory):
-    """(base directory, trained model, adapter directory, merged directory, losses before the merge)."""
+    """(base directory, trained model, adapter directory, merged directory)."""
     home = tmp_path_factory.mktemp("export")
-    match request.param.split():
-        case ["gpt2", *untied]:
-            base = tiny.save_gpt2(home / "base", reflection=False, tie=not untied)
-        case ["llama", "sentencepiece"]:
-            base = tiny.save_llama(home / "base", family="sentencepiece", reflection=False)
-        case _:
-            base = tiny.save_llama(home / "base", reflection=False, tie=True)
-    settings = config(learning_rate=5e-3)
-    trainee = train(write(home / "rows.jsonl"), base, home / "run", settings)
+    base = save_base(home / "base", request.param)
+    trainee = train(write(home / "rows.jsonl"), base, home / "run", config(learning_rate=5e-3))
     adapter = save_adapter(trainee, home / "adapter")
-    merged = merge(base, adapter, home / "merged")
-    layout = layout_for(trainee.tokenizer, settings)
-    load = pack([layout.example(one) for one in ROWS], Weighting())
-    with torch.no_grad():
-        losses = trainee.losses(load)[0]
-    return base, trainee, adapter, merged, load, losses
+    return base, trainee, adapter, merge(base, adapter, home / "merged")
+
+
+@pytest.fixture
+def copied(exported, tmp_path):
+    """A copy of the adapter, to be changed."""
+    return shutil.copytree(exported[2], tmp_path / "copied")
 
 
 def weights(path):
-    from safetensors.torch import load_file
-
     return load_file(path / "model.safetensors")
 
 
-def test_the_merged_checkpoint_is_the_trained_model(exported):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    _, _, _, merged, load, losses = exported
-    model = AutoModelForCausalLM.from_pretrained(merged)
-    assert model.dtype == torch.bfloat16
-    starts = [0]
-    for length in load.row_lengths[:-1]:
-        starts.append(starts[-1] + length)
-    logits = torch.cat(
-        [
-            model(input_ids=load.ids[:, start : start + length]).logits[0]
-            for start, length in zip(starts, load.row_lengths, strict=True)
-        ]
-    )
-    found = torch.nn.functional.cross_entropy(logits[load.predictors].float(), load.targets, reduction="none")
-    torch.testing.assert_close(found, losses, rtol=0.03, atol=0.1)
-    Vocabulary.from_tokenizer(AutoTokenizer.from_pretrained(merged))
-
-
 def test_merging_an_adapter_and_saving_the_trainee_are_one(exported, tmp_path):
-    _, trainee, _, merged, _, _ = exported
-    import copy
-
+    _, trainee, _, merged = exported
     direct = weights(save_checkpoint(copy.deepcopy(trainee), tmp_path / "direct"))
     through_adapter = weights(merged)
     assert direct.keys() == through_adapter.keys()
     assert all(torch.equal(direct[name], through_adapter[name]) for name in direct)
-
-
-def test_an_adapter_holds_lora_and_rows_in_bf16_and_no_path(exported):
-    from safetensors.torch import load_file
-
-    base, trainee, adapter, _, _, _ = exported
-    tensors = load_file(adapter / "adapter_model.safetensors")
-    assert {tensor.dtype for tensor in tensors.values()} == {torch.bfloat16}
-    assert sum(tensor.numel() for tensor in tensors.values()) == sum(p.numel() for p in trainee.parameters.values())
-    assert str(base) not in (adapter / "adapter_config.json").read_text()
-    assert list(json.loads((adapter / "reflection.json").read_text())["token_ids"]) == list(TOKENS)
-
-
-def test_a_merged_checkpoint_has_no_trace_of_training_settings(exported):
-    _, _, _, merged, _, _ = exported
+    assert {value.dtype for value in direct.values()} == {torch.bfloat16}
     settings = json.loads((merged / "config.json").read_text())
     assert "quantization_config" not in settings
     assert settings.get("use_cache", True) is True
     assert not list(merged.glob("adapter*"))
 
 
-def test_another_base_model_is_refused(exported, tmp_path):
-    base, _, adapter, _, _, _ = exported
+def test_an_adapter_holds_lora_and_rows_in_bf16_and_no_path(exported):
+    base, trainee, adapter, _ = exported
+    tensors = load_file(adapter / WEIGHTS)
+    assert {tensor.dtype for tensor in tensors.values()} == {torch.bfloat16}
+    assert sum(tensor.numel() for tensor in tensors.values()) == sum(p.numel() for p in trainee.parameters.values())
+    assert str(base) not in (adapter / "adapter_config.json").read_text()
+    assert list(json.loads((adapter / "reflection.json").read_text())["token_ids"]) == list(TOKENS)
+
+
+def test_what_does_not_belong_together_is_refused(exported, copied, tmp_path):
+    base, _, adapter, _ = exported
     is_llama = json.loads((base / "config.json").read_text())["model_type"] == "llama"
     other = (tiny.save_gpt2 if is_llama else tiny.save_llama)(tmp_path / "other", reflection=False)
     with pytest.raises(UserError, match="was trained on another base model"):
         merge(other, adapter, tmp_path / "merged")
-    assert not (tmp_path / "merged").exists()
-
-
-def test_a_directory_that_is_no_adapter_is_refused(exported, tmp_path):
-    base = exported[0]
     with pytest.raises(UserError, match=r"reflection\.json is missing or bad"):
         merge(base, tmp_path, tmp_path / "merged")
-
-
-def test_a_merge_that_cannot_fit_is_refused_before_the_base_is_read(exported, tmp_path, monkeypatch):
-    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr("retrieval.atomic.shutil.disk_usage", lambda folder: usage)
-    monkeypatch.setattr(export, "load", None)
-    with pytest.raises(UserError, match=r"no space left for .*1,000 bytes free, at least"):
-        merge(exported[0], exported[2], tmp_path / "merged")
+    with pytest.raises(UserError, match="exists already"):
+        merge(base, adapter, adapter)
+    tensors = load_file(copied / WEIGHTS)
+    save_file({name: torch.zeros_like(t) if t.shape[0] == 15 else t for name, t in tensors.items()}, copied / WEIGHTS)
+    with pytest.raises(UserError, match="not finite and distinct"):
+        merge(base, copied, tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
 
 
-def test_a_merge_killed_before_its_end_leaves_nothing(exported, tmp_path, monkeypatch):
-    base, _, adapter, _, _, _ = exported
+def test_a_merge_that_cannot_fit_or_is_killed_leaves_nothing(exported, tmp_path, monkeypatch):
+    base, _, adapter, _ = exported
 
     def killed(*_):
         raise KeyboardInterrupt
@@ -130,39 +91,30 @@ def test_a_merge_killed_before_its_end_leaves_nothing(exported, tmp_path, monkey
     monkeypatch.setattr(export, "_verify", killed)
     with pytest.raises(KeyboardInterrupt):
         merge(base, adapter, tmp_path / "merged")
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr("retrieval.atomic.shutil.disk_usage", lambda folder: usage)
+    monkeypatch.setattr(export, "load", None)  # refused before the base is read
+    with pytest.raises(UserError, match=r"no space left for .*1,000 bytes free, at least"):
+        merge(base, adapter, tmp_path / "merged")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_rows_that_collapsed_are_not_published(exported, tmp_path, monkeypatch):
-    base, _, adapter, _, _, _ = exported
-    from safetensors.torch import load_file, save_file
+def test_a_merged_checkpoint_brings_the_scalings_of_its_adapter(exported, copied, tmp_path):
+    from transformers import AutoTokenizer
 
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    for file in adapter.iterdir():
-        (broken / file.name).write_bytes(file.read_bytes())
-    tensors = load_file(adapter / "adapter_model.safetensors")
-    same = {name: torch.zeros_like(t) if t.shape[0] == 15 else t for name, t in tensors.items()}
-    save_file(same, broken / "adapter_model.safetensors")
-    with pytest.raises(UserError, match="not finite and distinct"):
-        merge(base, broken, tmp_path / "merged")
-
-
-def test_a_fully_trained_model_has_no_adapter_but_a_checkpoint(tmp_path):
-    from transformers import AutoModelForCausalLM
-
-    base = tiny.save_llama(tmp_path / "base", reflection=False)
-    trainee = train(write(tmp_path / "rows.jsonl"), base, tmp_path / "run", config(method="full", max_steps=1))
-    with pytest.raises(UserError, match="no adapter; save it with save_checkpoint"):
-        save_adapter(trainee, tmp_path / "adapter")
-    model = AutoModelForCausalLM.from_pretrained(save_checkpoint(trainee, tmp_path / "merged"))
-    assert model.dtype == torch.bfloat16
+    record = json.loads((copied / "reflection.json").read_text())
+    scalings = {Role.RELEVANCE: Scaling(1.5)}
+    (copied / "reflection.json").write_text(json.dumps(record | {STORED: as_record(scalings)}))
+    merged = merge(exported[0], copied, tmp_path / "merged")
+    assert Vocabulary.from_tokenizer(AutoTokenizer.from_pretrained(merged)).scalings == scalings
 
 
 @pytest.mark.parametrize("tie", [True, False])
-def test_weights_gathered_from_shards_make_the_same_checkpoint_or_none(tmp_path, tie):
+def test_a_full_model_and_weights_gathered_from_shards_make_the_same_checkpoint_or_none(tmp_path, tie):
     base = tiny.save_gpt2(tmp_path / "base", reflection=False, tie=tie)
     trainee = train(write(tmp_path / "rows.jsonl"), base, tmp_path / "run", config(method="full"))
+    with pytest.raises(UserError, match="no adapter; save it with save_checkpoint"):
+        save_adapter(trainee, tmp_path / "adapter")
     trainee.fused.write_back()
     state = {name: value.clone() for name, value in trainee.model.state_dict().items()}
     lacking = {name: value for name, value in state.items() if name != "transformer.ln_f.weight"}
@@ -202,13 +154,31 @@ def test_a_pair_is_merged_in_float32_and_rounded_once(monkeypatch, rank, scale, 
     assert (held.double() - exact).abs().max() <= (exact.abs() * 2**-8).max()
 
 
-def test_a_merged_checkpoint_brings_the_scalings_of_its_adapter(exported, tmp_path):
-    from transformers import AutoTokenizer
+def fresh(base, lora=None):
+    return load_trainee(base, lora=lora or config().lora, seed=99).parameters
 
-    base, _, adapter, *_ = exported
-    copy = shutil.copytree(adapter, tmp_path / "adapter")
-    record = json.loads((copy / "reflection.json").read_text())
-    scalings = {Role.RELEVANCE: Scaling(1.5)}
-    (copy / "reflection.json").write_text(json.dumps(record | {STORED: as_record(scalings)}))
-    merged = merge(base, copy, tmp_path / "merged")
-    assert Vocabulary.from_tokenizer(AutoTokenizer.from_pretrained(merged)).scalings == scalings
+
+def test_a_stage_begins_with_every_parameter_of_an_adapter_and_says_so(exported, tmp_path):
+    base, trainee, adapter, _ = exported
+    parameters = fresh(base)
+    assert any(not torch.equal(value, trainee.parameters[name]) for name, value in parameters.items())
+    assert load_parameters(adapter, parameters, config().lora) == fingerprint(adapter / WEIGHTS)
+    for name, value in parameters.items():
+        assert value.dtype == torch.float32
+        assert torch.equal(value, trainee.parameters[name].to(torch.bfloat16).float()), name
+
+    train(write(tmp_path / "rows.jsonl"), base, tmp_path / "2", config(max_steps=1), start=adapter)
+    manifest = json.loads((tmp_path / "2" / "manifest.json").read_text())
+    assert manifest["inputs"]["start"] == fingerprint(adapter / WEIGHTS)
+
+
+def test_an_adapter_of_another_size_or_a_broken_one_is_refused(exported, copied):
+    base, adapter, lora = exported[0], exported[2], config().lora
+    with pytest.raises(UserError, match="another model, method or adapter size"):
+        load_parameters(adapter, fresh(base, Lora(2, 32.0)), Lora(2, lora.alpha))
+    with pytest.raises(UserError, match="lora_alpha"):
+        load_parameters(adapter, fresh(base), Lora(lora.rank, 1.0))
+    for broken in (WEIGHTS, "adapter_config.json"):
+        (copied / broken).write_bytes(b"\xff not this")
+        with pytest.raises(UserError, match="holds no adapter that can be read"):
+            load_parameters(copied, fresh(base), lora)

@@ -1,26 +1,23 @@
-"""Any base family: packed losses are the plain model's, reflection rows move, the export is what was trained."""
+"""Any base family: losses and gradients are the plain model's and PEFT's, rows move, the export is what was trained."""
 
 import json
 
 import pytest
 import torch
 from families import FAMILIES, MIXING, save_base
+from lettered import row
 from torch.nn.functional import cross_entropy
-from trained import EVERY_TOKEN, ROWS, config, write
+from trained import EVERY_TOKEN, ROWS, config, train, write
 
 from selfrag.errors import UserError
 from selfrag.reflection.labels import TOKENS
 from selfrag.training.expansion import expand
 from selfrag.training.export import merge, save_adapter
-from selfrag.training.model import load_trainee
-from selfrag.training.packing import PACKED, pack, packed_attention
-from selfrag.training.run import layout_for, train
+from selfrag.training.lora import fuse
+from selfrag.training.model import load_trainee, with_adapter
+from selfrag.training.packing import PACKED, pack, packed_attention, register_attention
+from selfrag.training.run import layout_for
 from selfrag.training.settings import Lora, Weighting
-
-
-@pytest.fixture(params=FAMILIES)
-def base(request, tmp_path):
-    return save_base(tmp_path / "base", request.param)
 
 
 def packed(tokenizer, rows):
@@ -28,10 +25,32 @@ def packed(tokenizer, rows):
     return pack([layout.example(one) for one in rows], Weighting())
 
 
+def plain(base, **options):
+    """Expanded by the same code, with nothing of ours in its layers."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, **options)
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    return model, tokenizer, expand(model, tokenizer)
+
+
+def assert_as_plain(base, method, *, rowwise):
+    trainee = load_trainee(base, method=method, lora=Lora(4, 8), dtype=torch.float32)
+    assert trainee.rowwise is rowwise
+    losses, hits = trainee.losses(packed(trainee.tokenizer, ROWS))
+    model, tokenizer, _ = plain(base, attn_implementation="eager")
+    loads = [packed(tokenizer, [row]) for row in ROWS]
+    logits = torch.cat([model(input_ids=load.ids).logits[0, load.predictors] for load in loads])
+    targets = torch.cat([load.targets for load in loads])
+    torch.testing.assert_close(losses, cross_entropy(logits, targets, reduction="none"), rtol=1e-4, atol=1e-4)
+    assert torch.equal(hits, logits.argmax(-1) == targets)
+
+
 @pytest.mark.parametrize("method", ["lora", "full"])
-def test_packed_losses_are_those_of_the_plain_model_row_by_row(base, method):
+@pytest.mark.parametrize("family", FAMILIES)
+def test_packed_losses_are_those_of_the_plain_model_row_by_row(tmp_path, family, method):
     """Windows of 24 tokens are shorter than the rows, so a row that saw another, or too much of itself, would show."""
-    assert_as_plain(base, method, rowwise=False)
+    assert_as_plain(save_base(tmp_path / "base", family), method, rowwise=False)
 
 
 @pytest.mark.parametrize("method", ["lora", "full"])
@@ -46,34 +65,48 @@ def test_a_model_that_mixes_rows_is_trained_and_the_manifest_says_how(tmp_path):
     assert json.loads((tmp_path / "run" / "manifest.json").read_text())["facts"]["packed"] is False
 
 
-def test_a_model_that_peft_does_not_know_is_one_line(tmp_path):
-    with pytest.raises(UserError, match=r"PEFT has no LoRA for MambaForCausalLM .* train with method 'full'"):
-        load_trainee(save_base(tmp_path / "base", "mamba"))
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_fused_layers_give_the_numbers_and_gradients_of_peft(tmp_path, family):
+    base = save_base(tmp_path / "base", family)
+
+    def adapted():
+        torch.manual_seed(1)
+        model, tokenizer, expansion = plain(base, attn_implementation=register_attention())
+        result = with_adapter(model, expansion, Lora(4, 8))
+        for name, parameter in result.named_parameters():
+            if "lora_B" in name:  # zero at the start, which would hide half of the gradient
+                torch.nn.init.normal_(parameter, std=0.05)
+        return result, tokenizer
+
+    def outcome(model, load):
+        causal = model.get_base_model()
+        hidden = causal.base_model(
+            input_ids=load.ids, position_ids=load.positions, row_lengths=load.row_lengths, use_cache=False
+        )[0][0]
+        logits = causal.get_output_embeddings()(hidden[load.predictors])
+        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        gradients = torch.autograd.grad(cross_entropy(logits, load.targets), list(trained.values()))
+        return logits.detach(), dict(zip(trained, gradients, strict=True))
+
+    peft, tokenizer = adapted()
+    load = packed(tokenizer, ROWS)
+    expected_logits, expected = outcome(peft, load)
+    quick, _ = adapted()
+    fuse(quick)
+    logits, gradients = outcome(quick, load)
+
+    torch.testing.assert_close(logits, expected_logits, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(gradients, expected, rtol=1e-3, atol=5e-5)
 
 
-def assert_as_plain(base, method, *, rowwise):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    trainee = load_trainee(base, method=method, lora=Lora(4, 8), dtype=torch.float32)
-    assert trainee.rowwise is rowwise
-    losses, _ = trainee.losses(packed(trainee.tokenizer, ROWS))
-
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="eager")
-    tokenizer = AutoTokenizer.from_pretrained(base)
-    expand(model, tokenizer)
-    expected = []
-    for row in ROWS:
-        load = packed(tokenizer, [row])
-        logits = model(input_ids=load.ids).logits[0, load.predictors]
-        expected.append(cross_entropy(logits, load.targets, reduction="none"))
-    torch.testing.assert_close(losses, torch.cat(expected), rtol=1e-4, atol=1e-4)
-
-
-def test_a_lora_run_moves_all_rows_and_its_merge_is_the_trained_model(base, tmp_path):
+@pytest.mark.parametrize("family", ["llama sentencepiece", "llama tied", "gpt2 untied", "gemma3", "neox"])
+def test_defect_25_a_lora_run_moves_all_rows_and_its_merge_is_the_trained_model(tmp_path, family):
     from transformers import AutoModelForCausalLM
 
+    base = save_base(tmp_path / "base", family)
     trainee = train(write(tmp_path / "rows.jsonl"), base, tmp_path / "run", config(max_steps=2, learning_rate=5e-3))
     start = load_trainee(base, lora=Lora(4, 8), seed=3)
+    assert len(trainee.rows) == (1 if trainee.expansion.tied else 2)
     for name, rows in trainee.rows.items():
         assert rows.shape[0] == len(TOKENS)
         assert (rows.detach() != start.rows[name].detach()).any(dim=1).all(), name
@@ -88,25 +121,21 @@ def test_a_lora_run_moves_all_rows_and_its_merge_is_the_trained_model(base, tmp_
     torch.testing.assert_close(found, trainee.losses(load)[0].detach(), rtol=0.03, atol=0.1)
 
 
-def test_sinks_and_biases_are_refused_rather_than_left_out():
+def test_a_row_without_reflection_tokens_leaves_the_frozen_rows_alone(base_dir):
+    trainee = load_trainee(base_dir, lora=Lora(4, 8))
+    frozen = trainee.fused.tokens[0].weight.clone()
+    losses, _ = trainee.losses(packed(trainee.tokenizer, [row("Hello!")]))
+    losses.mean().backward()
+    torch.optim.AdamW(trainee.parameters.values(), lr=1e-2).step()
+    trainee.refresh()
+    assert torch.equal(trainee.fused.tokens[0].weight, frozen)
+
+
+def test_models_that_cannot_be_trained_are_one_line(tmp_path):
+    with pytest.raises(UserError, match=r"PEFT has no LoRA for MambaForCausalLM .* train with method 'full'"):
+        load_trainee(save_base(tmp_path / "base", "mamba"))
+    with pytest.raises(UserError, match="holds no causal language model"):
+        load_trainee(tmp_path)
     states = torch.zeros(1, 1, 3, 4)
     with pytest.raises(UserError, match="needs s_aux, which packed attention has not"):
         packed_attention(torch.nn.Identity(), states, states, states, None, row_lengths=[3], s_aux=states)
-
-
-@pytest.mark.parametrize("kind", ["byte_level", "sentencepiece"])
-def test_a_tokenizer_that_splits_a_reflection_token_is_refused(tmp_path, kind):
-    """The token is in the vocabulary, but its own text does not lead to it."""
-    import tiny
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    base = tiny.save_llama(tmp_path / "base", family=kind, reflection=False)
-    settings = json.loads((base / "tokenizer.json").read_text())
-    vocabulary = settings["model"]["vocab"]
-    vocabulary["[Relevant]"] = max(vocabulary.values()) + 1  # no merge makes it
-    (base / "tokenizer.json").write_text(json.dumps(settings))
-    tokenizer = AutoTokenizer.from_pretrained(base)
-    model = AutoModelForCausalLM.from_pretrained(base)
-    model.resize_token_embeddings(len(tokenizer))
-    with pytest.raises(UserError, match=r"splits '\[Relevant\]' into \["):
-        expand(model, tokenizer)

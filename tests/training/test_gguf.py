@@ -3,28 +3,24 @@
 import json
 
 import pytest
+import torch
 
 from selfrag.errors import UserError
 from selfrag.training.export import convert
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_a_missing_file_and_one_of_another_kind_are_named(tmp_path):
     with pytest.raises(UserError, match=r"no GGUF file at .*nothing\.gguf"):
         convert(tmp_path / "nothing.gguf", tmp_path / "out")
-
-
-def test_a_file_of_another_kind_is_refused(tmp_path):
-    path = tmp_path / "page.gguf"
-    path.write_bytes(b"<html>not found</html>")
+    (tmp_path / "page.gguf").write_bytes(b"<html>not found</html>")
     with pytest.raises(UserError, match="is not a GGUF file"):
-        convert(path, tmp_path / "out")
+        convert(tmp_path / "page.gguf", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.demo
 def test_the_demo_base_becomes_a_plain_checkpoint_whose_new_rows_start_well():
     """Also the start of the reflection rows: above log-probability -8 where they are due (about -17 for mean rows)."""
-    import torch
     from lettered import passage, row
 
     from selfrag.demo.model import base_path
@@ -41,6 +37,9 @@ def test_the_demo_base_becomes_a_plain_checkpoint_whose_new_rows_start_well():
 
     trainee = load_trainee(base)
     layout = layout_for(trainee.tokenizer, TrainingConfig())
+    # Prose too: the de-quantised model can read. 3.9 was measured; one that cannot is near 10.8, the logarithm of
+    # its vocabulary.
+    prose = "The Moon is the only natural satellite of the Earth. It orbits the Earth once in about four weeks."
     example = layout.example(
         row(
             "[Retrieval]", passage("Paris is the capital of France."), "[Relevant]", "Paris", "[Fully supported]",
@@ -48,16 +47,10 @@ def test_the_demo_base_becomes_a_plain_checkpoint_whose_new_rows_start_well():
         )
     )  # fmt: skip
     load = pack([example], Weighting())
+    ids = torch.tensor([trainee.tokenizer(prose, add_special_tokens=False)["input_ids"]])
     with torch.no_grad():
         losses, _ = trainee.losses(load)
+        logits = trainee.causal(input_ids=ids, row_lengths=[ids.shape[1]], use_cache=False).logits[0, :-1].float()
     reflection = (load.groups >= Group.RETRIEVE) & (load.groups <= Group.ISUSE)
     assert float(-losses[reflection].mean()) > -8
-    # The de-quantised model can read. Asked on prose: after tokens that it has never seen, a single word says nothing.
-    prose = "The Moon is the only natural satellite of the Earth. It orbits the Earth once in about four weeks."
-    ids = torch.tensor([trainee.tokenizer(prose, add_special_tokens=False)["input_ids"]])
-    from torch.nn.functional import cross_entropy
-
-    with torch.no_grad():
-        logits = trainee.causal(input_ids=ids, row_lengths=[ids.shape[1]], use_cache=False).logits[0, :-1].float()
-    # 3.9 measured; a model that cannot read is near 10.8, the logarithm of its vocabulary
-    assert float(cross_entropy(logits, ids[0, 1:])) < 5
+    assert float(torch.nn.functional.cross_entropy(logits, ids[0, 1:])) < 5

@@ -3,13 +3,13 @@
 import pytest
 import tiny
 from pump import generated
-from trained import ROWS, config, write
+from trained import ROWS, config, train, write
 
 from selfrag.decoding.requests import Generate
 from selfrag.engines.vllm import VLLMConfig
 from selfrag.reflection.vocabulary import Vocabulary
 from selfrag.training.export import merge, save_adapter
-from selfrag.training.run import layout_for, train
+from selfrag.training.run import layout_for
 
 pytest.importorskip("vllm", reason="vllm is not installed")
 from selfrag.engines.vllm import VLLMEngine

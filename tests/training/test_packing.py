@@ -1,15 +1,97 @@
-"""Packs: which hidden state predicts which target, and what each target weighs."""
+"""The plan of a run and its packs: every row once, all kinds in every stretch, each target predicted and weighed."""
 
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from lettered import CLOSE, EOS, IDS, OPEN, PROMPTING, letters, passage, row
 
-from selfrag.training.loss import Tally, measure
-from selfrag.training.packing import apart, pack
+from selfrag.errors import UserError
+from selfrag.training.model import Tally, measure
+from selfrag.training.packing import apart, pack, plan_epoch, weight_of
 from selfrag.training.rows import Example, Group, TargetLayout
+from selfrag.training.run import rate
+from selfrag.training.scale import Loads
 from selfrag.training.settings import Weighting
 
 LAYOUT = TargetLayout(PROMPTING)
 WEIGHTING = Weighting(text=1, retrieve=3, isrel=6, issup=5, isuse=2, marker=0.5, eos=4, text_length=8)
+
+
+def rows_in(steps):
+    return [sorted(row for load in step for row in load) for step in steps]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 300), st.sampled_from("abc")), min_size=1, max_size=60),
+    st.integers(1, 500),
+    st.integers(1, 4),
+)
+def test_every_row_comes_once_within_the_budget_in_balanced_loads(rows, budget, workers):
+    lengths = [length for length, _ in rows]
+    steps = plan_epoch(lengths, [k for _, k in rows], seed=1, epoch=0, step_tokens=budget, workers=workers)
+
+    assert sorted(row for members in rows_in(steps) for row in members) == list(range(len(rows)))
+    for step, members in zip(steps, rows_in(steps), strict=True):
+        totals = [sum(lengths[row] for row in load) for load in step]
+        assert sum(totals) <= budget or len(members) == 1
+        assert 1 <= len(step) <= workers
+        assert all(totals)
+        if len(step) == workers:
+            assert max(totals) - min(totals) <= max(lengths[row] for row in members)
+
+
+def test_an_epoch_is_a_function_of_seed_and_number():
+    def order(seed, epoch):
+        return plan_epoch([10] * 50, ["a"] * 50, seed=seed, epoch=epoch, step_tokens=40, workers=2)
+
+    assert order(1, 0) == order(1, 0)
+    assert len({str(order(seed, epoch)) for seed in (1, 2) for epoch in (0, 1)}) == 4
+
+
+def test_every_stretch_holds_all_kinds_in_proportion():
+    kinds = ["common"] * 80 + ["rare"] * 20
+    steps = plan_epoch([10] * 100, kinds, seed=0, epoch=0, step_tokens=100, workers=2)
+    assert all(1 <= sum(kinds[row] == "rare" for row in members) <= 3 for members in rows_in(steps))
+
+
+def test_no_rows_are_refused():
+    with pytest.raises(UserError, match="no training rows"):
+        plan_epoch([], [], seed=0, epoch=0, step_tokens=10, workers=1)
+
+
+def test_a_bound_on_loads_makes_more_of_them_and_changes_no_step():
+    def plan(**bounds):
+        return plan_epoch([100] * 12, ["a"] * 12, seed=1, epoch=0, step_tokens=400, **bounds)
+
+    bounded = plan(workers=1, load_tokens=200)
+    assert rows_in(bounded) == rows_in(plan(workers=1))
+    assert all(len(step) == 2 and {len(load) for load in step} == {2} for step in bounded)
+    assert all(len(step) == 4 for step in plan(workers=4, load_tokens=400))  # never fewer than workers
+
+
+@given(st.lists(st.integers(2, 40), min_size=1, max_size=40), st.integers(1, 4), st.integers(1, 120), st.integers(1, 9))
+def test_processes_share_a_step_whole_and_evenly(sizes, processes, micro, rows_a_step):
+    """All ids of a row are its number; the first token is the prompt."""
+    examples = [
+        Example((number,) * size, (-100, *[number] * (size - 1)), (int(Group.TEXT),) * size)
+        for number, size in enumerate(sizes)
+    ]
+    steps = plan_epoch(sizes, ["a"] * len(sizes), seed=1, epoch=0, step_tokens=1, workers=1, step_rows=rows_a_step)
+    assert {len(members) for members in rows_in(steps)[:-1]} <= {rows_a_step}
+    assert sorted(row for members in rows_in(steps) for row in members) == list(range(len(sizes)))
+    loads = Loads(examples, steps, Weighting(), processes, micro)
+
+    assert len(loads) == len(steps) * processes * loads.accumulation
+    for number, members in enumerate(rows_in(steps)):
+        mine = [loads[number * loads.per_step + place] for place in range(loads.per_step)]
+        counted = [load for load in mine if float(load.pack.weights.sum()) > 0]
+        assert sorted(i for load in counted for i in set(load.pack.ids[0].tolist())) == members
+        assert loads.tokens_of(number) == sum(sizes[row] for row in members)
+        total = sum(weight_of(examples[row], Weighting()) for row in members)
+        assert all(load.total == pytest.approx(total) for load in mine)
+        assert sum(float(load.pack.weights.sum()) for load in mine) == pytest.approx(total, rel=1e-4)
+        assert all(sum(load.pack.row_lengths) <= max(micro, max(sizes)) for load in mine)
 
 
 def test_two_rows_end_to_end():
@@ -25,14 +107,11 @@ def test_two_rows_end_to_end():
         IDS["[No Retrieval]"], *letters("ABCDEFGH"), IDS["[Utility:5]"], EOS,
     ]  # fmt: skip
     assert load.predictors.tolist() == [1, 2, 5, 6, 7, 8, 9, *range(12, 23)]
-    assert load.ids[0, load.predictors + 1].tolist() == load.targets.tolist()
     # two text tokens weigh sqrt(8 / 2) each, eight weigh 1 each; the second row counts twice
     assert load.weights.tolist() == pytest.approx([3, 0.5, 0.5, 6, 2, 2, 4, 6, *[2] * 8, 4, 8])
 
 
 def test_the_rows_of_a_pack_come_apart_as_they_went_in():
-    import torch
-
     rows = [LAYOUT.example(row("[Retrieval]", passage("a"), "[Relevant]", "XY")), LAYOUT.example(row("[Utility:5]"))]
     silent = Example(ids=(5, 6, 7), labels=(-100,) * 3, groups=(0, 0, 0))
     found = apart(pack([rows[0], silent, rows[1]], WEIGHTING))
@@ -45,13 +124,10 @@ def test_the_rows_of_a_pack_come_apart_as_they_went_in():
 
 def test_a_first_token_is_never_predicted_from_the_row_before():
     alone = Example(ids=(5, 6), labels=(5, 6), groups=(0, 0))
-    load = pack([alone, alone], WEIGHTING)
-    assert load.predictors.tolist() == [0, 2]
+    assert pack([alone, alone], WEIGHTING).predictors.tolist() == [0, 2]
 
 
 def test_tallies_add_up_by_group_and_label():
-    import torch
-
     load = pack([LAYOUT.example(row("[Retrieval]", passage("a"), "[Relevant]", "X"))], WEIGHTING)
     losses = torch.arange(1.0, 7.0)
     hits = torch.tensor([True, False, True, False, True, True])
@@ -63,3 +139,15 @@ def test_tallies_add_up_by_group_and_label():
     assert tally.label_count == {IDS["[Retrieval]"]: 2, IDS["[Relevant]"]: 2}
     assert tally.loss == pytest.approx(float((losses * load.weights).sum() / load.weights.sum()))
     assert Tally().loss == 0.0
+
+
+@pytest.mark.parametrize(
+    ("steps", "decay", "expected"),
+    [
+        (10, "linear", [0.5, 1.0, 1.0, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125]),
+        (6, "cosine", [0.5, 1.0, 1.0, (1 + 0.5**0.5) / 2, 0.5, (1 - 0.5**0.5) / 2]),
+    ],
+)
+def test_the_rate_warms_up_and_decays(steps, decay, expected):
+    assert [rate(step, steps, 2, decay) for step in range(steps)] == pytest.approx(expected)
+    assert rate(0, 1, 1, decay) == 1.0

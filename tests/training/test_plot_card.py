@@ -8,7 +8,7 @@ from lettered import row
 from trained import ROWS, config, write
 
 from selfrag.errors import UserError
-from selfrag.training.card import CHECKPOINT, curves, last_figures, plot_log, read_log, render
+from selfrag.training.card import CHECKPOINT, last_figures, plot_log, read_log, render
 from selfrag.training.job import Job, base_name, run
 
 
@@ -34,6 +34,9 @@ def test_a_job_leaves_product_plot_and_card(job):
     assert f"{manifest['facts']['tokens']} tokens a pass" in card
     for group, count, loss, accuracy in last_figures(read_log(job.run_dir / "log.jsonl")):
         assert f"| {group} | {count} | {loss:.3f} | {accuracy:.3f} |" in card
+    before = {path: path.read_bytes() for path in job.product.iterdir()}
+    assert run(job) == job.product  # started again after its end, it changes nothing
+    assert {path: path.read_bytes() for path in job.product.iterdir()} == before
 
 
 def test_a_group_has_the_same_colour_in_both_panels(job, tmp_path, monkeypatch):
@@ -65,25 +68,16 @@ def test_a_product_can_go_to_the_hub_as_it_is(job):
     assert wanted <= named
 
 
-def test_a_base_of_the_hub_is_linked():
+def test_a_base_of_the_hub_keeps_its_name_and_is_linked(tmp_path):
     from huggingface_hub import ModelCard
 
-    run = {"inputs": {"base": "0", "rows": "1"}, "config": {"lora": {"rank": 2}}, "facts": {"tokens": 1}}
-    text = render(CHECKPOINT, "owner/a-model", "cpu", run, [record(1, 1.0)])
-    assert ModelCard(text).data.base_model == "owner/a-model"
-
-
-def test_a_job_started_again_after_its_end_changes_nothing(job):
-    before = {path: path.read_bytes() for path in job.product.iterdir() if path.is_file()}
-    assert run(job) == job.product
-    assert {path: path.read_bytes() for path in job.product.iterdir() if path.is_file()} == before
-
-
-def test_a_base_model_of_the_hub_keeps_its_name(tmp_path):
     snapshot = tmp_path / "hub" / "models--owner--a-model" / "snapshots" / "0123abcd"
     snapshot.mkdir(parents=True)
     assert base_name(snapshot) == "owner/a-model"
     assert base_name(tmp_path / "my-base") == "my-base"
+    run = {"inputs": {"base": "0", "rows": "1"}, "config": {"lora": {"rank": 2}}, "facts": {"tokens": 1}}
+    text = render(CHECKPOINT, "owner/a-model", "cpu", run, [record(1, 1.0)])
+    assert ModelCard(text).data.base_model == "owner/a-model"
 
 
 def record(step, loss, n=2):
@@ -99,13 +93,6 @@ def test_the_last_figures_are_weighted_by_targets_over_the_last_tenth():
     ]
 
 
-def test_curves_are_by_group():
-    assert curves([record(1, 3.0), record(2, 1.0)], "loss") == {
-        "text": [(1, 3.0), (2, 1.0)],
-        "isrel": [(1, 6.0), (2, 2.0)],
-    }
-
-
 @pytest.mark.parametrize(
     ("left_out", "said"),
     [
@@ -114,18 +101,11 @@ def test_curves_are_by_group():
         ({}, "none left out."),
     ],
 )
-def test_rows_left_out_are_counted_with_their_reason(left_out, said):
-    facts = {"tokens": 7, "sources": {}, "rows": 1, "rows_left_out": left_out}
-    assert said in render(CHECKPOINT, "base", "cpu", {"config": {}, "facts": facts, "inputs": {"base": "0"}}, [])
-
-
-def test_names_from_files_cannot_break_the_card():
-    run_record = {
-        "config": {"method": "full"},
-        "inputs": {"base": "b"},
-        "facts": {"tokens": 1, "sources": {"a\n<b>|`": 1}},
-    }
+def test_rows_left_out_are_counted_and_names_from_files_cannot_break_the_card(left_out, said):
+    facts = {"tokens": 1, "sources": {"a\n<b>|`": 1}, "rows_left_out": left_out}
+    run_record = {"config": {"method": "full"}, "inputs": {"base": "b"}, "facts": facts}
     card = render(CHECKPOINT, "base\x1b[31m", "mine\n# Title", run_record, [record(1, 1.0)])
+    assert said in card
     assert "| a &lt;b>\\|' | 1 |" in card
     assert "\x1b" not in card
     assert "\n# Title" not in card

@@ -1,18 +1,18 @@
-"""The Trainer learns what the CPU loop learns, resumes to the same numbers, and refuses what this machine cannot do."""
+"""The Trainer learns what the CPU loop learns, alone and in two processes, and refuses what this machine cannot do."""
 
 import json
 
 import pytest
 import torch
 from families import save_base
-from trained import config
+from trained import config, log, losses
 
 from selfrag.cli.main import main
 from selfrag.errors import UserError
 from selfrag.training.export import merge, save_adapter, save_checkpoint
 from selfrag.training.recipes import GENERATOR, read_recipe
 from selfrag.training.run import fit, rows_of
-from selfrag.training.scale import COMPLETE, Record, fit_scaled
+from selfrag.training.scale import COMPLETE, fit_scaled
 from selfrag.training.settings import Scale
 
 RECIPE = """
@@ -31,18 +31,6 @@ lora = {{ rank = 4, alpha = 8 }}
 [scale]
 micro_tokens = 90
 """
-
-
-def log(run_dir):
-    return [json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()]
-
-
-def losses(run_dir):
-    return [record["loss"] for record in log(run_dir)]
-
-
-def state(trainee):
-    return {name: parameter.detach().clone() for name, parameter in trainee.parameters.items()}
 
 
 @pytest.mark.parametrize(
@@ -69,69 +57,12 @@ def test_trainer_and_loop_give_the_same_first_loss_and_nearly_the_same_curve(tmp
 
 def test_attention_checkpointing_and_load_size_do_not_change_the_loss(base_dir, rows, tmp_path):
     settings = config(max_steps=2, learning_rate=5e-3, precision="fp32")
-    kinds = [
-        Scale(),
-        Scale(attention="sdpa"),
-        Scale(checkpointing=True),
-        Scale(micro_tokens=1),
-    ]
-    curves = []
+    kinds = [Scale(), Scale(attention="sdpa"), Scale(checkpointing=True), Scale(micro_tokens=1)]
     for number, scale in enumerate(kinds):
         fit_scaled(rows_of(rows, settings), base_dir, tmp_path / str(number), settings, scale)
-        curves.append(losses(tmp_path / str(number)))
-    for curve in curves[1:]:
-        assert curve == pytest.approx(curves[0], rel=1e-4)
-
-
-@pytest.mark.parametrize(("killed_at", "method"), [(1, "full"), (3, "lora")])
-def test_a_killed_run_goes_on_to_the_same_result(base_dir, rows, tmp_path, monkeypatch, killed_at, method):
-    settings = config(checkpoint_steps=2, epochs=4, method=method)
-    scale = Scale(micro_tokens=90)
-    whole = fit_scaled(rows_of(rows, settings), base_dir, tmp_path / "whole", settings, scale)
-
-    original = Record.on_step_end
-
-    def interrupted(self, args, state, control, **more):
-        original(self, args, state, control, **more)
-        if state.global_step == killed_at:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Record, "on_step_end", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            fit_scaled(rows_of(rows, settings), base_dir, tmp_path / "killed", settings, scale)
-    resumed = fit_scaled(rows_of(rows, settings), base_dir, tmp_path / "killed", settings, scale)
-
-    expected = state(whole.trainee)
-    assert all(torch.equal(value, expected[name]) for name, value in state(resumed.trainee).items())
-    assert losses(tmp_path / "killed") == losses(tmp_path / "whole")
-    assert [record["step"] for record in log(tmp_path / "killed")] == [1, 2, 3, 4]
-
-
-def test_a_torn_checkpoint_is_passed_over(base_dir, rows, tmp_path):
-    settings = config(checkpoint_steps=2, epochs=4)
-    first = fit_scaled(rows_of(rows, settings), base_dir, tmp_path / "run", settings, Scale())
-    torn = tmp_path / "run" / "trainer" / "checkpoint-4"
-    (torn / COMPLETE).unlink()
-    (torn / "optimizer.pt").write_bytes(b"half of it")
-    again = fit_scaled(rows_of(rows, settings), base_dir, tmp_path / "run", settings, Scale())
-
-    expected = state(first.trainee)
-    assert all(torch.equal(value, expected[name]) for name, value in state(again.trainee).items())
-    assert len(losses(tmp_path / "run")) == 4
-
-
-def test_a_finished_run_is_loaded_and_other_settings_are_refused(base_dir, rows, tmp_path):
-    settings = config(epochs=2)
-    first = fit_scaled(rows_of(rows, settings), base_dir, tmp_path / "run", settings, Scale())
-    lines = (tmp_path / "run" / "log.jsonl").read_text()
-    again = fit_scaled(rows_of(rows, settings), base_dir, tmp_path / "run", settings, Scale())
-
-    expected = state(first.trainee)
-    assert all(torch.equal(value, expected[name]) for name, value in state(again.trainee).items())
-    assert (tmp_path / "run" / "log.jsonl").read_text() == lines
+        assert losses(tmp_path / str(number)) == pytest.approx(losses(tmp_path / "0"), rel=1e-4)
     with pytest.raises(UserError, match=r"other config \(scale\)"):
-        fit_scaled(rows_of(rows, settings), base_dir, tmp_path / "run", settings, Scale(micro_tokens=50))
+        fit_scaled(rows_of(rows, settings), base_dir, tmp_path / "0", settings, Scale(micro_tokens=50))
 
 
 def test_what_was_trained_is_exported(base_dir, rows, tmp_path):
@@ -182,8 +113,17 @@ def test_two_processes_of_the_command_learn_what_one_learns(base_dir, rows, tmp_
     assert looks[1] == pytest.approx(looks[0], rel=2e-3)
 
 
-def test_shards_cannot_begin_from_an_earlier_stage(base_dir, rows, tmp_path):
+def test_what_shards_cannot_do_is_refused(base_dir, rows, tmp_path):
+    def start(**more):
+        settings = config(**more.pop("config", {}))
+        fit_scaled(rows_of(rows, settings), base_dir, tmp_path / "run", settings, Scale(sharding="fsdp"), **more)
+
     with pytest.raises(UserError, match="merged checkpoint of the one before"):
-        fit_scaled(
-            rows_of(rows, config()), base_dir, tmp_path / "run", config(), Scale(sharding="fsdp"), start=tmp_path
-        )
+        start(start=tmp_path)
+    with pytest.raises(UserError, match="held_out is for sharding = 'none'"):
+        start(config={"held_out": 0.34})
+    with pytest.raises(UserError, match="quantize = 'nf4' is for sharding = 'none'"):
+        start(config={"quantize": "nf4"})
+    with pytest.raises(UserError, match=r"tied embeddings .* take sharding = 'zero3' or 'none'"):
+        start()
+    assert not (tmp_path / "run").exists()

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from lettered import passage, row
 
 from selfrag.reflection.labels import GROUPS
 from selfrag.training.journal import Journal
+from selfrag.training.model import Trainee
 from selfrag.training.rows import Row, write_rows
+from selfrag.training.run import fit, rows_of
 from selfrag.training.settings import Lora, TrainingConfig
 
 EVERY_TOKEN = row(
@@ -44,6 +49,26 @@ def config(**changes: object) -> TrainingConfig:
     settings: dict[str, object] = {"lora": Lora(rank=4, alpha=8), "step_tokens": 300, "epochs": 4, "seed": 3}
     settings["precision"] = "bf16"
     return TrainingConfig(**{**settings, **changes})  # type: ignore[arg-type]
+
+
+def train(rows: Path, base: Path, run_dir: Path, settings: TrainingConfig, start: Path | None = None) -> Trainee:
+    """Train on a file of rows by the loop for one process."""
+    return fit(rows_of(rows, settings), base, run_dir, settings, start=start)
+
+
+def log(run_dir: Path) -> list[dict[str, Any]]:
+    """The records of a run."""
+    return [json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()]
+
+
+def losses(run_dir: Path) -> list[float]:
+    """Loss of each step of a run."""
+    return [record["loss"] for record in log(run_dir)]
+
+
+def same(one: Trainee, other: Trainee) -> bool:
+    """Whether two models have the same trained numbers, bit for bit."""
+    return all(torch.equal(value, other.parameters[name]) for name, value in one.parameters.items())
 
 
 @contextmanager

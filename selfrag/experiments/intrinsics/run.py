@@ -48,8 +48,9 @@ from selfrag.intrinsics.model_library import Library
 from selfrag.intrinsics.responses import HallucinationDetection
 from selfrag.loading import load_retriever, shipped_adapters
 from selfrag.training.intrinsics.certainty import Own, own_answers, read_questions
-from selfrag.training.intrinsics.job import ADAPTER, RUN, teachable
+from selfrag.training.intrinsics.job import teachable
 from selfrag.training.intrinsics.rows import STEMS, Labelled, find_file, read_labelled
+from selfrag.training.settings import ADAPTER, RUN
 
 T = TypeVar("T")
 LABELLED: Mapping[str, Callable[..., Section]] = {

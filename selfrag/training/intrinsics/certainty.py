@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -330,6 +330,7 @@ def option_examples(question: Question, renderer: Renderer) -> list[Example]:
 
 def _ask(questions: Sequence[Question], base_dir: Path, device: str) -> list[Answered]:
     from selfrag.training.model import load_trainee
+    from selfrag.training.packing import filled
     from selfrag.training.settings import Lora, Reach
 
     # A new adapter adds nothing, so this is the base model.
@@ -338,9 +339,9 @@ def _ask(questions: Sequence[Question], base_dir: Path, device: str) -> list[Ans
     examples = [(number, one) for number, q in enumerate(questions) for one in option_examples(q, renderer)]
     values: list[list[float]] = [[] for _ in questions]
     with Progress("own answers", "option", len(examples)) as progress:
-        for load in _loads(examples):
-            for (number, _), value in zip(load, _means(trainee, [one for _, one in load]), strict=True):
-                values[number].append(value)
+        for load in filled(range(len(examples)), [len(one) for _, one in examples], LOAD_TOKENS):
+            for at, value in zip(load, _means(trainee, [examples[at][1] for at in load]), strict=True):
+                values[examples[at][0]].append(value)
             progress.advance(len(load))
     return [Answered(q.id, q, tuple(found)) for q, found in zip(questions, values, strict=True)]
 
@@ -355,19 +356,6 @@ def _means(trainee: Trainee, examples: Sequence[Example]) -> list[float]:
     with torch.no_grad():
         losses, _ = trainee.losses(pack(examples, Weighting.uniform()))
     return [-float(part.mean()) for part in torch.split(losses.cpu(), counts)]
-
-
-def _loads(examples: Sequence[tuple[int, Example]]) -> Iterator[list[tuple[int, Example]]]:
-    load: list[tuple[int, Example]] = []
-    room = LOAD_TOKENS
-    for one in examples:
-        if load and len(one[1]) > room:
-            yield load
-            load, room = [], LOAD_TOKENS
-        load.append(one)
-        room -= len(one[1])
-    if load:
-        yield load
 
 
 @dataclass(frozen=True, slots=True)

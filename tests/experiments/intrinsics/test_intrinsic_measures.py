@@ -42,8 +42,7 @@ from selfrag.experiments.report_tables import Table, markdown
 from selfrag.intrinsics.flows.progress import taken
 from selfrag.intrinsics.state import Message, State
 from selfrag.training.intrinsics.certainty import Answered, parse_question
-from selfrag.training.intrinsics.job import AdapterJob, run, teachable
-from selfrag.training.intrinsics.recipes import ADAPTERS, RowSelection
+from selfrag.training.intrinsics.job import ADAPTERS, AdapterJob, RowSelection, run, teachable
 from selfrag.training.intrinsics.rows import parser, without_evidence
 from selfrag.training.recipes import read_recipe
 from selfrag.training.settings import Lora, Reach

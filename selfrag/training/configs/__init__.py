@@ -1,1 +1,0 @@
-"""Recipes as files; `selfrag.training.settings` reads them."""
