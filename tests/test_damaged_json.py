@@ -40,12 +40,6 @@ DAMAGED = {
 }
 
 
-def adapter_problem(folder: Path) -> None:
-    from selfrag.engines.transformers_model import adapter_problem
-
-    raise UserError(adapter_problem(folder) or "")
-
-
 def reflection(folder: Path) -> Any:
     from selfrag.training.export import _read_reflection
 
@@ -77,7 +71,6 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "judged": ("rows.judged.x.json", lambda folder: read_judged(folder, "rows")),
     "factscore": ("factscore.json", lambda folder: read_output(folder / "factscore.json", [])),
     "adapter": ("adapter_config.json", lambda folder: read_adapter("a", folder)),
-    "adapter for transformers": ("adapter_config.json", adapter_problem),
     "activated adapter": ("adapter_config.json", activated),
     "intrinsic": (AdapterCard.FILE, AdapterCard.read),
     "critic": (CRITIC_CARD, lambda folder: read_card(folder, None)),

@@ -138,7 +138,6 @@ def test_a_response_that_is_not_judged_counts_as_not_found() -> None:
 
 # Four answers at 0.95 with three right, one at 0.25 that is wrong: 0.8 * 0.2 + 0.2 * 0.25 = 0.21.
 CONFIDENCE, CORRECT = [0.95, 0.95, 0.95, 0.95, 0.25], [1, 1, 1, 0, 0]
-predictions = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40)
 
 
 def test_five_answers_by_hand() -> None:
@@ -169,20 +168,6 @@ def test_bad_predictions_are_refused(confidence: list[float], correct: list[int]
     for figure in (calibration_error, brier, reliability):
         with pytest.raises(ValueError, match=message):
             figure(confidence, correct)
-
-
-@settings(max_examples=30, deadline=None)
-@given(predictions, st.integers(1, 12), st.booleans())
-def test_the_error_is_what_its_bins_say_and_never_above_the_brier_root(
-    items: list[tuple[float, bool]], bins: int, adaptive: bool
-) -> None:
-    confidence, correct = [p for p, _ in items], [float(right) for _, right in items]
-    found = calibration_error(confidence, correct, bins=bins, adaptive=adaptive).value
-    shown = reliability(confidence, correct, bins=bins, adaptive=adaptive)
-    assert sum(one.count for one in shown) == len(items)
-    by_bins = sum(one.count * abs(one.accuracy - one.confidence) for one in shown) / len(items)
-    assert found == pytest.approx(by_bins, abs=1e-12)
-    assert found <= math.sqrt(brier(confidence, correct).value) + 1e-9  # Jensen, twice
 
 
 def test_calibration_agrees_with_torchmetrics_and_scikit_learn() -> None:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import browsing
 import pytest
-import reported
-from test_report_page import case, manifest, outcome
 
-from selfrag.evaluation.comparison import Comparison, Row, Table
-from selfrag.evaluation.report import CaseFile, Report, read_report, render, write
+from selfrag.evaluation.report import read_report, render, write
 
 browser = browsing.browser
 
@@ -65,24 +62,3 @@ def test_a_traced_answer_leads_to_its_sliders(browser, runs, tmp_path) -> None:
     page.evaluate("location.hash = '__proto__'")
     page.get_by_text("this page holds no such answer").wait_for()
     assert seen["errors"] == []
-
-
-def test_hostile_texts_do_nothing(browser, tmp_path) -> None:
-    cases, names = [], [name for name in reported.HOSTILE if name not in ("empty", "huge")]
-    for name in names:
-        text = reported.HOSTILE[name]
-        traced = outcome(f"s{text}", text=text, trace=reported.hostile(text))
-        cases.append(case(traced, outcome(error=text, damage=text), text=name + text))
-    text = reported.HOSTILE["closing"]
-    table = Table(text, text, ("contains",), 1, (Row(text, {"contains": None}, {}, None, 0),), (text,))
-    report = Report(Comparison(None, (table,), None), {text: manifest(text)}, (CaseFile(text, tuple(cases), 99, text),))
-    file = tmp_path / "report.html"
-    file.write_text(render(report), encoding="utf-8")
-    page, seen = browsing.opened(browser, file)
-    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
-    page.wait_for_timeout(100)
-    assert seen == {"requests": [file.as_uri()], "dialogs": [], "errors": []}
-    assert page.locator("article").count() == len(names)
-    assert page.locator("script, iframe, link, base, form, object, embed, img").count() == 0
-    assert page.locator("h1").all_inner_texts() == ["Results"]
-    assert page.title().startswith("Results: ")

@@ -84,10 +84,7 @@ def test_items_without_passages_get_those_of_the_retriever(own: Path, monkeypatc
 def test_an_unknown_one_is_one_line(own: Path, name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UserError, match=said):
         Source([own], retriever=name).load()
+    with pytest.raises(UserError, match="not both"):
+        Source([own], index="demo", retriever=name)
     assert main(["eval", "run", "own.jsonl", "--retriever", name, "--out", "runs"]) != 0
     assert said.split(" ")[0] in capsys.readouterr().err
-
-
-def test_an_index_beside_it_is_refused(own: Path) -> None:
-    with pytest.raises(UserError, match="not both"):
-        Source([own], index="demo", retriever="mysearch:search")
