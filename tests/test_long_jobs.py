@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 KILLS = os.environ.get("SELFRAG_KILLS")
-UNTRIED = ["checkpoint", "pairs", "eval", "sweep", "interpret"]
+UNTRIED = ["checkpoint", "label", "augment", "pairs", "eval", "sweep", "interpret"]
 """Jobs whose kills no other test tries."""
 
 pytestmark = [pytest.mark.engine, pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals and fork")]

@@ -10,7 +10,6 @@ from scripted_critic import CountingRetriever, ScriptedCritic, pair, passages, s
 from critic.augment.algorithm import BALANCES, Augmented, AugmentOptions, Balance, augment
 from critic.augment.rows import row, variants
 from critic.augment.run import drive
-from retrieval.errors import UserError
 from selfrag.training.rows import Token
 
 
@@ -75,26 +74,9 @@ def test_nothing_is_added_without_an_irrelevant_passage_or_for_other_kinds(rule,
     assert [v.suffix for v in variants(augmented(rule, **changes), Balance(irrelevant=1.0), 0)] == [""]
 
 
-def test_a_passage_that_is_continued_with_stays() -> None:
-    def rule(case):
-        if case.group == "Retrieve" and case.output == "Two.":
-            return "Continue to Use Evidence"
-        return mixed(case)
-
-    found = augmented(rule, "One. Two.")
-    assert found.segments[1].token == "Continue to Use Evidence"
-    assert len(variants(found, Balance(irrelevant=1.0), 0)) == 1
-
-
 def test_a_passage_that_is_continued_with_after_a_sentence_of_opinion_stays() -> None:
     said = {"Two.": "No Retrieval", "Three.": "Continue to Use Evidence"}
     found = augmented(lambda c: said.get(c.output, mixed(c)) if c.group == "Retrieve" else mixed(c), "One. Two. Three.")
     assert [segment.token for segment in found.segments[1:]] == ["No Retrieval", "Continue to Use Evidence"]
     assert found.segments[2].used == found.segments[0].candidate.passage.id
     assert len(variants(found, Balance(irrelevant=1.0), 0)) == 1
-
-
-@pytest.mark.parametrize("bad", [{"keep_unretrieved": 1.5}, {"irrelevant": -0.1}, {"mode": "both"}])
-def test_shares_are_checked(bad: dict) -> None:
-    with pytest.raises(UserError, match="balance"):
-        Balance(**bad)

@@ -14,49 +14,25 @@ import small_run
 
 from critic.augment.algorithm import Dropped
 from critic.augment.critics import open_critic
-from critic.augment.run import Shard, Worker, augment_on_ray, augment_shard, pack, sharded, unpack
+from critic.augment.run import Shard, Worker, augment_shard, pack, sharded, unpack
 from critic.augment.sources import JsonlPairs
 from critic.pairs import Pair
-from retrieval.errors import MissingExtraError, UserError
 from retrieval.splitting import sentence_finder
-from selfrag.cluster import Actors
 
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture
-def shards(tmp_path: Path) -> list[Shard]:
-    return list(sharded(JsonlPairs(small_run.write_pairs(tmp_path / "pairs.jsonl")), small_run.SHARD))
-
-
-def test_a_worker_makes_the_same_bytes(shards: list[Shard]) -> None:
+def test_a_worker_makes_the_same_bytes_and_says_what_it_cannot_open(tmp_path: Path) -> None:
     opening = pickle.loads(pickle.dumps(functools.partial(open_critic, "lexical")))
     worker = Worker(opening, small_run.WordRetriever, pickle.loads(pickle.dumps(small_run.OPTIONS)))
+    closed = Worker(functools.partial(open_critic, "nowhere"), small_run.WordRetriever, small_run.OPTIONS)
     find = sentence_finder()
-    for shard in shards:
+    for shard in sharded(JsonlPairs(small_run.write_pairs(tmp_path / "pairs.jsonl")), small_run.SHARD):
         local = augment_shard(shard, opening(), small_run.WordRetriever(), small_run.OPTIONS, find)
         assert worker(pack(shard)) == {"shard": shard.number, "text": local, "error": ""}
-
-
-def test_a_shard_survives_the_journey_whatever_it_holds() -> None:
+        assert closed(pack(shard))["error"].startswith("no critic 'nowhere'")
     items = (Pair("a\u2028", "", "x \ud800", "y\x00 😀", "k"), Dropped("f:2", "bad row", "'output' is empty"))
     assert unpack(pack(Shard(7, items))) == Shard(7, items)
-
-
-def test_what_a_worker_cannot_open_comes_back_as_a_line(shards: list[Shard]) -> None:
-    worker = Worker(functools.partial(open_critic, "nowhere"), small_run.WordRetriever, small_run.OPTIONS)
-    assert worker(pack(shards[0]))["error"].startswith("no critic 'nowhere'")
-
-
-def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtraError, match=r"ray is not installed; run: .*ray"):
-        augment_on_ray(small_run.LexicalCritic, small_run.WordRetriever, small_run.OPTIONS, Actors())
-
-
-def test_no_workers_is_refused() -> None:
-    with pytest.raises(UserError, match="workers=0"):
-        Actors(0)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Ray's test cluster needs POSIX")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from critic.augment.critics import fingerprint, open_critic
+from critic.augment.critics import fingerprint
 from critic.cases import Case
 from critic.demo import ADAPTER, critic_path
 from critic.student.judge import load_critic, resolve_critic
 from retrieval.passage import Passage
-from selfrag.errors import UserError
+from selfrag.demo import model_path
 
 PACKAGES = ("selfrag", "critic", "retrieval")
 DATA = {".safetensors", ".json", ".md", ".toml", ".yaml", ".html", ".js", ".css", ".svg"}
@@ -32,31 +32,12 @@ def test_it_is_whole_and_all_package_data_stays_small() -> None:
     root = Path(__file__).parents[3]
     found = [path for package in PACKAGES for path in (root / package).rglob("*") if path.suffix in DATA]
     assert sum(path.stat().st_size for path in found) < MOST_BYTES
-
-
-def test_its_card_names_no_place_of_a_machine() -> None:
     for path in ADAPTER.iterdir():
         if path.suffix in {".md", ".json"}:
-            assert re.search(r"(?<![\w./:<])/\w+/", path.read_text(encoding="utf-8")) is None, path
-
-
-def test_its_fingerprint_is_that_of_its_weights_and_prompt() -> None:
+            assert re.search(r"(?<![\w./:<])/\w+/", path.read_text(encoding="utf-8")) is None, "a place of a machine"
     assert "adapter_model.safetensors:" in fingerprint("demo")
     assert "critic.json:" in fingerprint("demo")
     assert "README.md" not in fingerprint("demo")
-
-
-def test_a_name_that_is_none_says_which_there_are() -> None:
-    with pytest.raises(UserError, match="give the folder of a trained one, demo or lexical"):
-        open_critic("demos")
-
-
-@pytest.mark.demo
-def test_demo_names_the_critic_and_not_the_generator() -> None:
-    from selfrag.demo import model_path
-
-    assert resolve_critic("demo") == critic_path() != model_path()
-    assert (critic_path() / "critic.json").read_bytes() == (ADAPTER / "critic.json").read_bytes()
 
 
 @pytest.mark.demo
@@ -69,6 +50,8 @@ def test_it_judges_what_any_critic_should() -> None:
         Case("IsRel", question, evidence=tea),
         Case("Retrieve", "Add 17 and 25.", output="42"),
     ]
+    assert resolve_critic("demo") == critic_path() != model_path()
+    assert (critic_path() / "critic.json").read_bytes() == (ADAPTER / "critic.json").read_bytes()
     with load_critic("demo", "transformers") as critic:
         found = critic.judge(cases)
     assert [judgment.label for judgment in found] == ["Relevant", "Irrelevant", "No Retrieval"]

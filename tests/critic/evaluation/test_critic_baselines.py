@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 import pytest
 import tiny
 from student_cases import PASSAGE, labelled
 
-from critic.cases import GROUPS, Case, Labelled
+from critic.cases import Case, Labelled
 from critic.evaluation.baselines import GeneratorCodec, MajorityCritic, PromptedCodec, TfidfCritic
 from critic.student.judge import StudentCritic
 from retrieval.passage import Passage
-from selfrag.errors import MissingExtraError, UserError
+from selfrag.errors import UserError
 
 ROWS = labelled(each=3)
 
@@ -31,29 +30,17 @@ def test_majority_gives_the_most_frequent_label_and_its_share():
     assert other is None
 
 
-def test_tfidf_learns_what_words_tell():
+def test_tfidf_learns_what_words_tell_and_leaves_out_what_it_never_saw():
     critic = TfidfCritic.fit([told(row) for row in ROWS])
     judged = critic.judge([told(row).case for row in ROWS])
     assert [judgment.label for judgment in judged] == [row.label for row in ROWS]
     assert all(sum(judgment.distribution) == pytest.approx(1) for judgment in judged)
-
-
-def test_tfidf_leaves_out_groups_and_labels_that_it_never_saw():
     rows = [row for row in ROWS if row.case.group == "IsSup" and row.label != "Partially supported"]
     [support, use] = TfidfCritic.fit(rows).judge([rows[0].case, Case("IsUse", "Q?", "", "y")])
     assert support.probability("Partially supported") == 0
     assert use is None
-
-
-def test_tfidf_with_one_label_is_refused():
     with pytest.raises(UserError, match="IsRel has rows of one label only"):
         TfidfCritic.fit([row for row in ROWS if row.label == "Relevant"])
-
-
-def test_without_scikit_learn_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(MissingExtraError, match="eval"):
-        TfidfCritic.fit(ROWS)
 
 
 SHOWN = f"[Retrieval]<paragraph>{PASSAGE.title}\n{PASSAGE.text}</paragraph>"
@@ -70,15 +57,6 @@ def test_the_base_model_is_asked_with_the_teachers_prompt():
     made = codec(8192).prompt(case)
     assert tiny.byte_level_tokenizer(reflection=False).decode(made.ids) == OWN.prompt(case)
     assert all(made.options)
-
-
-@pytest.mark.parametrize("group", GROUPS)
-def test_a_prompt_too_long_loses_its_passage_first_and_always_fits(group):
-    long = Passage("p", "word " * 5000)
-    evidence = None if group == "IsUse" else long
-    made = codec().prompt(Case(group, "Q?", "", "" if group == "IsRel" else "It is so.", evidence))
-    assert len(made.ids) + max(map(len, made.options)) < 2048
-    assert tiny.byte_level_tokenizer(reflection=False).decode(made.ids).rstrip().endswith(":")
 
 
 class Words:

@@ -192,14 +192,6 @@ def test_the_journal_of_another_evaluation_is_refused(world, monkeypatch, change
     assert world.journal.read_bytes() == before
 
 
-def test_a_damaged_line_is_named(world):
-    world.kill(2)
-    with world.journal.open("a") as file:
-        file.write('{"critic": "critic", "chunk": 1, "seconds": 1, "shortened": 0, "scores": [7]}\n')
-    with pytest.raises(UserError, match=r"figures\.json\.journal:3: damaged .*remove this line"):
-        world.run()
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits on the size of files")
 def test_a_full_disk_is_one_line_and_the_next_run_finishes(world, whole):
     world.kill(3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hostile import HOSTILE, SCRIPT
+from hostile import HOSTILE
 
 from retrieval.passage import Passage
 from selfrag.training.rows import Evidence, Row, Text, Token
@@ -47,9 +47,6 @@ def long(key: str = "asqa-1", source: str = "asqa/long_form") -> Row:
         Token("[Utility:3]"),
     )
     return Row(key, source, "Tell me about the ceiling.", target, weight=2.0)
-
-
-__all__ = ["HOSTILE", "SCRIPT", "hostile", "long", "provenance", "short", "unaided"]
 
 
 def hostile(name: str) -> Row:

@@ -1,8 +1,9 @@
-"""The page: what it shows, and that nothing it is made from can become anything but text."""
+"""The page: what it shows, and that nothing it is made from can become anything but text, in a real browser too."""
 
 import re
 from itertools import pairwise
 
+import browsing
 import inspected
 import pytest
 from hypothesis import given
@@ -38,26 +39,14 @@ def usual():
     return page(rows, {row.id: inspected.provenance(row) for row in rows[:1]})
 
 
-def hostile_page(name):
-    row = inspected.hostile(name)
-    return page([row], {row.id: inspected.provenance(row, inspected.HOSTILE[name])}, files=[(row.id, row.id)])
-
-
 def check_inert(found):
     found.check_inert(TAGS, ATTRIBUTES)
 
 
-def test_nothing_is_fetched_and_nothing_runs(usual):
-    check_inert(usual)
-    (policy,) = [
-        dict(attrs)["content"] for tag, attrs in usual.tags if ("http-equiv", "Content-Security-Policy") in attrs
-    ]
-    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline';")
-
-
 @pytest.mark.parametrize("name", sorted(inspected.HOSTILE))
 def test_hostile_text_is_text(name):
-    found = hostile_page(name)
+    row = inspected.hostile(name)
+    found = page([row], {row.id: inspected.provenance(row, inspected.HOSTILE[name])}, files=[(row.id, row.id)])
     check_inert(found)
     # The same rows with a harmless text have the same mark-up: no character of the text became any.
     harmless = Row("id", "source", "x", inspected.hostile(name).target)
@@ -79,20 +68,6 @@ def test_no_text_changes_the_structure(text):
     assert found.skeleton() == made("x").skeleton()
 
 
-def test_a_text_in_another_direction_keeps_to_itself():
-    found = hostile_page("arabic")
-    holders = [tag for tag, text in found.texts if inspected.HOSTILE["arabic"] in text]
-    assert holders
-    directed = {tag for tag, attrs in found.tags if ("dir", "auto") in attrs}
-    assert set(holders) - {"title", "pre", "text"} <= directed | {"bdi"}
-
-
-def test_a_token_written_as_text_is_no_token():
-    found = hostile_page("token")
-    badges = [attrs for tag, attrs in found.tags if tag == "span" and "token" in str(dict(attrs).get("class"))]
-    assert len(badges) == 13 + 4  # the heads of the tables, and the four tokens of the row
-
-
 def test_huge_rows_are_cut_and_say_so():
     row = Row("big", "s", "a" * 1_000_000, (Token("[No Retrieval]"), *[Text("word ")] * 5_000, Token("[Utility:5]")))
     text = render(inspection([row]))
@@ -101,14 +76,8 @@ def test_huge_rows_are_cut_and_say_so():
     assert f"{5_002 - MOST_PARTS:,} more parts" in text
 
 
-def test_many_sources_share_the_last_line():
-    rows = [inspected.unaided(f"a{n}", f"source {n:03}") for n in range(300)]
-    text = render(Inspection((("f", "0"),), 0, inspection(rows).statistics, tuple(rows[:2])))
-    assert "281 more sources" in text
-    assert len(text) < 120_000
-
-
-def test_a_row_shows_its_tokens_text_and_folded_passages(usual):
+def test_a_row_shows_its_tokens_text_folded_passages_and_provenance(usual):
+    check_inert(usual)
     text = usual.text()
     said = ("[Continue to Use Evidence]", "Ann Example painted it.", "asqa-1", "weight 2", "Tell me about the ceiling.")
     assert [part for part in said if part not in text] == []
@@ -116,11 +85,7 @@ def test_a_row_shows_its_tokens_text_and_folded_passages(usual):
     assert len(folded) == 3
     assert all("open" not in dict(attrs) for attrs in folded)
     assert "The ceiling was painted by Ann Example in 1720. It shows a hunt." in usual.text("div")
-
-
-def test_provenance_is_shown_where_there_is_some(usual):
     assert usual.text("summary").count("why these tokens") == 1
-    text = usual.text()
     said = ("who painted the ceiling", "relevant and fully supported, best of 3", "Retrieval 0.75", "12.5", "a key of")
     assert [part for part in said if part not in text] == []
 
@@ -146,10 +111,6 @@ def test_rows_can_be_picked_out_without_a_script(usual):
     radios = [dict(attrs) for tag, attrs in usual.tags if tag == "input"]
     assert [r["type"] for r in radios] == ["radio"] * len(radios)
     assert sum("checked" in r for r in radios) == 1
-    style = usual.text("style")
-    for radio in radios[1:]:
-        name = radio["id"].removeprefix("show-")
-        assert f"body:has(#show-{name}:checked) article:not(.has-{name})" in style
     assert "[Irrelevant] (1)" in usual.text("label")
 
 
@@ -164,3 +125,51 @@ def test_it_is_readable_by_ear_and_by_keyboard(usual):
     levels = [int(tag[1]) for tag, _ in tags if re.fullmatch("h[1-6]", tag)]
     assert levels[0] == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+browser = browsing.browser
+
+
+def opened(browser, tmp_path, rows, provenance=None):
+    file = tmp_path / "page.html"
+    file.write_text(render(inspection(rows, provenance, files=[("rows", "0")])), encoding="utf-8")
+    page, seen = browsing.opened(browser, file)
+    return page, seen, file.as_uri()
+
+
+def test_hostile_rows_do_nothing_in_a_browser(browser, tmp_path):
+    rows = [inspected.hostile(name) for name in inspected.HOSTILE if name != "empty"]
+    records = {row.id: inspected.provenance(row, row.instruction) for row in rows}
+    page, seen, address = opened(browser, tmp_path, rows, records)
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    page.wait_for_timeout(300)
+    assert seen == {"requests": [address], "dialogs": [], "errors": []}
+    assert page.title() == "Training rows: rows"
+    assert page.locator("article").count() == len(rows)
+    assert page.locator("script, img, iframe, link, base, form, object, embed").count() == 0
+    assert page.locator("h1").all_inner_texts() == ["Training rows"]
+    assert page.url == address
+
+
+def test_a_keyboard_is_enough(browser, tmp_path):
+    page, _, address = opened(browser, tmp_path, [inspected.short(), inspected.unaided(), inspected.long()])
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the rows"
+    page.keyboard.press("Enter")
+    assert page.url == f"{address}#rows"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "show-all"
+    for _ in range(20):  # arrows walk through the choices
+        page.keyboard.press("ArrowDown")
+        if page.evaluate("document.activeElement.id") == "show-irrelevant":
+            break
+    visible = [article.get_attribute("id") for article in page.locator("article").all() if article.is_visible()]
+    assert visible == ["row-3"]
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
+    passage = page.locator("#row-3 details.passage").first
+    assert not passage.locator(".body").is_visible()
+    page.keyboard.press("Enter")
+    assert passage.locator(".body").is_visible()
+    page.keyboard.press("Space")
+    assert not passage.locator(".body").is_visible()

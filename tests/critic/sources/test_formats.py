@@ -178,7 +178,6 @@ def test_the_choice_instruction_says_how_many_there_are():
         ({"choices": {"text": ["x", "y"], "label": ["A", "A"]}}, "labelled A, A"),
         ({"choices": {"text": ["x"], "label": ["A"]}}, "2 to 26"),
         ({"choices": {"text": ["x", "y"], "label": ["A"]}}, "lists of different lengths"),
-        ({"choices": "x"}, "'choices' must be a list of objects, not 'x'"),
         ({"id": None}, "'id' must be a name or a whole number, not None"),
         ({"question": 3}, "'question' must be text, not 3"),
     ],

@@ -51,10 +51,7 @@ def test_hugging_face_data_sets_give_the_same_pairs_whole_and_streamed():
     expected = list(load(ROWS, form))
     assert list(load(whole, form)) == expected
     assert list(load(whole.to_iterable_dataset(num_shards=3), form)) == expected
-
-
-def test_hugging_face_turns_lists_of_objects_inside_out():
-    datasets = pytest.importorskip("datasets")
+    # lists of objects are turned inside out
     choices = {"text": ["stone", "cork"], "label": ["A", "B"]}
     row = {"id": "q", "question": "What floats?", "choices": choices, "answerKey": "B"}
     (pair,) = load(datasets.Dataset.from_list([row]), named("arc_easy"))
@@ -98,18 +95,12 @@ def test_a_stream_is_read_lazily_and_where_it_breaks_off_is_one_line():
     [
         ("a.json", '[{"a": 1},\n {"a": }]', "a.json:2: not JSON"),
         ("a.json", '[{"a": 1},\n 3]', "a.json: row 2: a row must be an object, not int"),
-        ("a.json", '[{"a": 1},\n {"a": 1}', "a.json:2: not JSON"),
         ("a.json", '{"a": 1}\n{"a": 2}\n', "a.json:2: not JSON .*; JSON lines are named .jsonl"),
         ("a.json", '"text"', "a file of rows, not one str"),
         ("a.json", '{"dev": []}', "no split 'train'; choose one of dev"),
         ("a.json", '{"train": [3]}', "train/0: a row must be an object, not int"),
-        ("a.json", "", "a.json:1: not JSON"),
         ("a.json", "[" + '{"a":' * 20_000, "a.json: cannot be read|not JSON"),
-        ("a.json", '[{"a": ' + "1" * 5000 + "}]", "a.json: cannot be read"),
         ("a.json", b'[{"a": "\xff"}]', "cannot be read"),
-        ("a.json.gz", "not gzip", "cannot be read"),
-        ("a.jsonl", '{"a": 1}\nnonsense\n', r"a.jsonl:2: "),
-        ("a.jsonl", '{"a": 1}\n{"a": ' + "1" * 5000 + "}\n", r"a.jsonl:2: JSON that cannot be read \(Exceeds"),
         ("a.jsonl", '{"a": 1}\n[1]\n', r"a.jsonl:2: a row must be an object, not list"),
         ("a.parquet", "not parquet", "not a readable Parquet file"),
         ("a.xml", "<a/>", r"no reader for it; known: \.jsonl"),
@@ -122,11 +113,13 @@ def test_a_bad_file_is_one_line(name, content, message, tmp_path):
         list(raw_rows(file))
 
 
-def test_a_missing_file_and_rows_that_are_no_objects_are_named():
+def test_what_holds_no_rows_or_pairs_is_named():
     with pytest.raises(UserError, match=r"nowhere\.jsonl: cannot be read"):
         raw_rows("nowhere.jsonl")
     with pytest.raises(UserError, match="row 2: a row must be an object, not str"):
         list(load([{"inputs": "a", "targets": "b"}, "text"], named("flan_v2")))
+    with pytest.raises(UserError, match=r"no pair in the flan_v2 source .*1 skipped.*row 1: no output"):
+        list(load([{"inputs": "a", "targets": ""}], named("flan_v2")))
 
 
 def test_filters_say_what_they_left_out():
@@ -147,13 +140,6 @@ def test_filters_say_what_they_left_out():
     row = {"id": "7", "input": "who", "output": [{"answer": "me"}]}
     first, second = load([row, row], named("kilt_nq"))
     assert (first.id, second.reason) == ("nq-7", "an id that occurred before (nq-7)")
-
-
-def test_a_source_without_a_pair_is_an_error():
-    with pytest.raises(UserError, match=r"no pair in the flan_v2 source .*1 skipped.*row 1: no output"):
-        list(load([{"inputs": "a", "targets": ""}], named("flan_v2")))
-    with pytest.raises(UserError, match="no pair in the flan_v2 source; check"):
-        list(load([], named("flan_v2")))
 
 
 def test_other_languages_are_left_out_where_that_is_asked_for():

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import pytest
 import tiny
-from hypothesis import given
-from hypothesis import strategies as st
 from student_cases import PASSAGE, case, labelled
 
 from critic.cases import GROUPS, Case
 from critic.student.prompt import Layout, Limits, PromptCodec
 from critic.student.training import example
 from retrieval.passage import Passage
-from selfrag.errors import UserError, VocabularyError
+from selfrag.errors import VocabularyError
 from selfrag.reflection.labels import TOKENS
 from selfrag.training.rows import MASKED
 
@@ -46,11 +44,6 @@ def test_defect_35_an_absent_part_leaves_no_trace():
     assert "None" not in text
 
 
-def test_defect_35_the_retrieve_question_offers_all_three_labels():
-    assert len(codec().prompt(case("Retrieve")).options) == 3
-    assert "Continue to Use Evidence" in BYTE_LEVEL.decode(codec("words").prompt(case("Retrieve")).ids)
-
-
 @pytest.mark.parametrize("family", TOKENIZERS)
 def test_words_have_the_ids_of_ordinary_text(family):
     codec_ = codec("words", family)
@@ -80,14 +73,6 @@ def test_no_text_becomes_a_control_token_or_a_heading(family):
         "### Response:",
         "### Does the passage support the response?",
     ]
-
-
-@given(st.text(max_size=60), st.text(max_size=60), st.text(max_size=60))
-def test_any_text_gives_a_prompt_within_the_longest(instruction, output, passage):
-    codec_ = codec(evidence=7, preceding=5, output=6, instruction=4)
-    made = codec_.prompt(Case("IsSup", instruction, output, output, Passage("p", passage or "x")))
-    assert len(made.ids) + 2 <= codec_.max_length
-    assert codec_.eos_id not in made.ids
 
 
 def test_long_parts_are_shortened_and_counted_and_the_label_never():
@@ -125,10 +110,3 @@ def test_a_base_model_is_asked_in_words_and_not_in_tokens():
     with pytest.raises(VocabularyError, match=r"lacks 13 of 13 .*--style words"):
         PromptCodec.from_tokenizer(plain)
     assert PromptCodec.from_tokenizer(plain, Layout("words")).prompt(case("IsRel")).options
-
-
-def test_bad_settings_are_refused():
-    with pytest.raises(UserError, match=r"unknown label style 'emoji'"):
-        Layout("emoji")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match=r"limit of evidence=1"):
-        Limits(evidence=1)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from student_cases import labelled
 
 from critic.cases import Labelled
@@ -60,13 +58,3 @@ def test_labels_weigh_alike_within_a_stretch_of_lengths():
     assert sums[100, "a"] == pytest.approx(sums[100, "b"])
     assert sums[10, "a"] == pytest.approx(sums[10, "b"])
     assert sum(weights) == pytest.approx(160)
-
-
-@given(st.lists(st.tuples(st.sampled_from("AB"), st.sampled_from("xyz"), st.integers(0, 300)), min_size=1))
-def test_weights_are_positive_with_mean_one_in_each_group(rows):
-    groups, labels, lengths = zip(*rows, strict=True)
-    weights = length_weights(groups, labels, lengths)
-    assert all(weight > 0 for weight in weights)
-    for group in set(groups):
-        found = [weight for weight, other in zip(weights, groups, strict=True) if other == group]
-        assert sum(found) == pytest.approx(len(found))

@@ -106,17 +106,6 @@ def test_a_run_above_the_cost_limit_is_refused_before_the_first_request(server, 
     assert server.bodies == []
 
 
-def test_limits_of_waiting_and_coverage_are_options(server, cases, tmp_path, capsys) -> None:
-    server.refusal = (429, b"later", {"Retry_After": "30"})
-    code, _, err = label(capsys, cases, server, tmp_path / "out", "--longest-wait", 20)
-    assert (code, "asks to wait 30 s" in err) == (2, True)
-    server.refusal = None
-    options = ("--constraint", "logprobs", "--min-coverage", 1)
-    code, _, _ = label(capsys, cases, server, tmp_path / "covered", *options)
-    manifest = json.loads((tmp_path / "covered" / "manifest.json").read_text())
-    assert manifest["identity"]["min_coverage"] == 1
-
-
 def test_questions_without_an_answer_are_told_by_the_exit_code(server, cases, tmp_path, capsys) -> None:
     rows = [*questions(3), *questions(4, fault="!once_500")[3:]]
     write_jsonl(cases, [question.as_dict() for question in rows])
@@ -152,16 +141,6 @@ def test_the_key_is_in_no_file_and_on_no_stream(server, cases, tmp_path, capsys,
     written = "".join(path.read_text() for path in (tmp_path / "out").iterdir())
     assert "secret" not in out + err + written
     assert "***" in written
-
-
-def test_hostile_answers_reach_the_terminal_and_the_report_without_control_characters(
-    server, cases, tmp_path, capsys
-) -> None:
-    rows = questions(4, fault="!500 \x1b[31m")
-    write_jsonl(cases, [{**row.as_dict(), "dataset": "\x1b]0;x\x07|evil"} for row in rows])
-    _, out, err = label(capsys, cases, server, tmp_path / "out", "--retries", 0, "--constraint", "free")
-    report = (tmp_path / "out" / "report.md").read_text()
-    assert "\x1b" not in out.replace("\x1b[A", "") + err + report
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from teaching_server import TeachingServer, questions
+from teaching_server import questions
 
-from critic.cases import Question, Targets, read_labelled, read_questions
+from critic.cases import Targets, read_labelled, read_questions
 from critic.teacher.base import Constraint, EndpointConfig, GoldTeacher, TeacherError
 from critic.teacher.endpoint import EndpointTeacher
 from critic.teacher.run import PATIENCE, Journal, Limits, Prices, label_questions
@@ -184,54 +178,3 @@ def test_questions_are_read_back_as_written_and_ids_may_not_repeat(tmp_path) -> 
 
 
 ROOT = Path(__file__).parents[3]
-KILLED = """
-import sys
-from critic.cli.main import main
-sys.exit(main(sys.argv[1:]))
-"""
-
-
-def test_killed_again_and_again_nothing_is_lost_or_doubled(tmp_path) -> None:
-    """The real command, killed with SIGKILL at random moments until it gets through."""
-    server = TeachingServer()
-    rows = [*questions(60), *(replace(row, id=f"bad{row.id}") for row in questions(6, fault="!off_set"))]
-    write_jsonl(tmp_path / "cases.jsonl", [row.as_dict() for row in rows])
-    whole = label_questions(_read(tmp_path), teacher(server, constraint=Constraint.CHOICE), tmp_path / "whole")
-    server.seen.clear()
-    server.delay = 0.15
-    command = [sys.executable, "-c", KILLED, "label", str(tmp_path / "cases.jsonl"), "-o", str(tmp_path / "out")]
-    command += ["--url", server.url, "--model", "judge", "--constraint", "choice", "--concurrency", "4"]
-    rng, kills, deadline = random.Random(3), 0, time.monotonic() + 500
-    journal = tmp_path / "out" / "journal.jsonl"
-    while True:
-        assert time.monotonic() < deadline
-        running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        known = journal.stat().st_size if journal.exists() else 0
-        while (
-            kills < 3 and running.poll() is None and (journal.stat().st_size if journal.exists() else 0) <= known + 500
-        ):
-            time.sleep(0.01)  # until it works, however slowly it starts
-        if kills < 3 and running.poll() is None:
-            time.sleep(rng.uniform(0, 0.4))
-            os.kill(running.pid, signal.SIGKILL)
-            running.communicate()
-            kills += 1
-            if rng.random() < 0.5 and journal.stat().st_size > 300:  # as if the machine had died while writing
-                os.truncate(journal, journal.stat().st_size - rng.randrange(1, 60))
-            continue
-        _, errors = running.communicate()
-        assert running.returncode == 0, errors.decode()
-        break
-    server.stop()
-    assert kills == 3
-    for name in ("labelled.jsonl", "surplus.jsonl", "aside.jsonl"):
-        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    replies = [json.loads(line)["id"] for line in journal.read_bytes().splitlines()[1:]]
-    assert sorted(replies) == sorted(row.id for row in rows)
-    assert len(whole.rows) == 60
-    # Asked twice at most: what was under way at a kill, and the line that was torn.
-    assert sum(server.seen.values()) <= len(rows) + kills * (4 + 1)
-
-
-def _read(folder: Path) -> list[Question]:
-    return list(read_questions(folder / "cases.jsonl"))

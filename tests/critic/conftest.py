@@ -1,0 +1,19 @@
+"""Makes the modules beside these tests and the parser of pages importable, and gives a running teacher."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+FOLDERS = (HERE, HERE / "augment", HERE / "inspect", HERE / "student", HERE / "teacher", HERE.parent / "pages")
+sys.path[:0] = map(str, FOLDERS)
+
+
+@pytest.fixture
+def server():
+    from teaching_server import TeachingServer
+
+    server = TeachingServer()
+    yield server
+    server.stop()
