@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from critic.cases import Labelled
 from critic.cli.main import main
 from critic.student.judge import load_critic
 from critic.student.prompt import Limits
-from critic.student.training import CRITIC, CriticConfig, load_rows, train_critic
+from critic.student.training import CRITIC, CriticConfig, balanced, length_weights, load_rows, train_critic
 from selfrag.errors import UserError
 from selfrag.jsonl import write_jsonl
 from selfrag.training.journal import Journal
@@ -92,33 +93,24 @@ def test_a_killed_run_goes_on_to_the_same_checkpoint(base, rows, tmp_path, monke
 
 
 @pytest.mark.engine
-def test_the_manifest_tells_rows_labels_and_lengths(base, rows, tmp_path):
-    train_critic(rows, base, tmp_path / "run", config(max_steps=1), recipe="critic/gpu")
+def test_a_run_tells_its_rows_and_lengths_and_a_kill_before_its_card_is_mended(base, rows, tmp_path):
+    settings = config(max_steps=2, held_out=0.2, validate_steps=1)
+    model = train_critic(rows, base, tmp_path / "run", settings, recipe="critic/gpu")
     manifest = json.loads((tmp_path / "run" / "run" / "manifest.json").read_text())
+    facts = manifest["facts"]
     assert set(manifest["inputs"]) == {"prompt", "rows", "base"}
-    assert manifest["facts"]["rows_by_label"]["IsSup/Partially supported"] == 2
-    assert manifest["facts"]["median_passage_tokens_by_label"]["IsUse/3"] == 0
-    assert manifest["facts"]["critic"]["limits"]["evidence"] == 24
+    assert facts["rows_by_label"]["IsSup/Partially supported"] == 2
+    assert facts["median_passage_tokens_by_label"]["IsUse/3"] == 0
+    assert facts["critic"]["limits"]["evidence"] == 24
+    assert 0 < facts["held_out"] < facts["rows"] / 2
     assert (tmp_path / "run" / "run" / "loss.png").read_bytes().startswith(b"\x89PNG")
-    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    card = (model / "README.md").read_text()
     assert "# Critic for Self-RAG (LoRA of rank 4, merged; labels as tokens) for m\n" in card
     assert "recipe `critic/gpu`" in card
     assert "| IsSup/Partially supported | 2 |" in card
-    assert "critic eval ROWS --critic FOLDER" in card
+    assert f"{facts['held_out']} rows, of which nothing was learned." in card
     assert str(base.parent) not in card
 
-
-@pytest.mark.engine
-def test_a_critic_can_be_validated_on_held_out_rows(base, rows, tmp_path):
-    model = train_critic(rows, base, tmp_path / "run", config(max_steps=2, held_out=0.2, validate_steps=1))
-    facts = json.loads((tmp_path / "run" / "run" / "manifest.json").read_text())["facts"]
-    assert 0 < facts["held_out"] < facts["rows"] / 2
-    assert f"{facts['held_out']} rows, of which nothing was learned." in (model / "README.md").read_text()
-
-
-@pytest.mark.engine
-def test_a_kill_between_the_checkpoint_and_its_card_is_mended(base, rows, tmp_path):
-    model = train_critic(rows, base, tmp_path / "run", config(max_steps=1))
     before = {path.name: path.read_bytes() for path in model.iterdir()}
     told_apart = fingerprint(str(model))
     (model / "README.md").unlink()
@@ -126,9 +118,11 @@ def test_a_kill_between_the_checkpoint_and_its_card_is_mended(base, rows, tmp_pa
     assert fingerprint(str(model)) == told_apart
     (model / "critic.json").unlink()
     assert fingerprint(str(model)) != told_apart
-    assert train_critic(rows, base, tmp_path / "run", config(max_steps=1)) == model
+    assert train_critic(rows, base, tmp_path / "run", settings, recipe="critic/gpu") == model
     assert {path.name: path.read_bytes() for path in model.iterdir()} == before
     assert (tmp_path / "run" / "adapter" / "critic.json").read_bytes() == before["critic.json"]
+    with pytest.raises(UserError, match=r"other inputs \(prompt\)"):
+        train_critic(rows, base, tmp_path / "run", replace(settings, limits=Limits(30, 9, 30, 30)))
 
 
 @pytest.mark.engine
@@ -177,34 +171,20 @@ def test_a_users_recipe_extends_the_critics_own_of_that_name(tmp_path):
     assert read_recipe(tmp_path / "mine.toml", CRITIC).config == read_recipe("gpu", GENERATOR).config
 
 
-def printed(capsys, *more) -> str:
-    assert main(["train", "rows.jsonl", "--base", "b", "-o", "o", "--print-config", *more]) == 0
-    return capsys.readouterr().out
-
-
-def test_one_setting_changes_nothing_else(capsys):
-    default = printed(capsys).splitlines()
-    changed = printed(capsys, "--set", "training.precision=fp32").splitlines()
-    differing = [new for old, new in zip(default, changed, strict=True) if old != new]
-    assert [line.split() for line in differing[1:]] == [
-        ["precision", "=", '"fp32"', "#", "--set", "training.precision"]
-    ]
-    assert differing[0] == "# critic: critic/cpu with --set training.precision"
-
-
-def test_options_go_before_the_recipe(capsys):
-    assert "learning_rate = 2e-05             # recipe critic/cpu-full" in printed(capsys, "--method", "full")
-    assert "learning_rate = 1e-05" in printed(capsys, "--method", "full", "--learning-rate", "1e-5")
-    assert 'step_rows = "none"                # --step-tokens' in printed(
-        capsys, "--recipe", "gpu", "--step-tokens", "9"
-    )
-    assert "IsRel = 0" in (out := printed(capsys, "--per-label", "IsSup=all"))
-    assert 'IsSup = "none"' in out
-    assert main(["train", "r", "--base", "b", "-o", "o", "--recipe", "nowhere"]) == 2
-    assert (
-        "no recipe nowhere: give a file or one of cpu, cpu-full, cpus, fsdp, gpu, official, paper"
-        in capsys.readouterr().err
-    )
+@pytest.mark.parametrize(
+    ("options", "printed"),
+    [
+        (["--set", "training.precision=fp32"], ["# critic: critic/cpu with --set training.precision", '= "fp32"']),
+        (["--method", "full"], ["learning_rate = 2e-05             # recipe critic/cpu-full"]),
+        (["--method", "full", "--learning-rate", "1e-5"], ["learning_rate = 1e-05"]),
+        (["--recipe", "gpu", "--step-tokens", "9"], ['step_rows = "none"                # --step-tokens']),
+        (["--per-label", "IsSup=all"], ["IsRel = 0", 'IsSup = "none"']),
+    ],
+)
+def test_options_go_before_the_recipe(options, printed, capsys):
+    assert main(["train", "rows.jsonl", "--base", "b", "-o", "o", "--print-config", *options]) == 0
+    shown = capsys.readouterr().out
+    assert [line for line in printed if line not in shown] == []
 
 
 @pytest.mark.engine
@@ -226,23 +206,58 @@ def test_rows_that_lack_what_their_group_judges_are_left_out_and_counted(rows, t
         load_rows(path, config())
 
 
-def test_another_prompt_in_the_same_place_is_refused(base, rows, tmp_path):
-    train_critic(rows, base, tmp_path / "run", config(max_steps=1))
-    with pytest.raises(UserError, match=r"other inputs \(prompt\)"):
-        train_critic(rows, base, tmp_path / "run", replace(config(max_steps=1), limits=Limits(30, 9, 30, 30)))
-
-
-def test_prompts_that_cannot_fit_are_refused(base, rows, tmp_path):
+def test_what_cannot_be_trained_or_loaded_is_refused(base, rows, tmp_path, tiny_llama):
     with pytest.raises(UserError, match="do not fit max_length=64"):
         train_critic(rows, base, tmp_path / "run", config(max_length=64))
-
-
-def test_a_folder_without_rows_is_refused(base, tmp_path):
     with pytest.raises(UserError, match=r"holds no train/critic\.jsonl"):
         train_critic(tmp_path, base, tmp_path / "run", config())
-
-
-@pytest.mark.engine
-def test_a_checkpoint_without_its_card_is_no_critic(tiny_llama):
     with pytest.raises(UserError, match=r"holds no critic\.json: it is no critic"):
         load_critic(tiny_llama, "transformers")
+
+
+def test_every_label_of_a_group_gets_the_same_number():
+    rows = labelled(each=5)
+    chosen = balanced(rows, {"IsSup": 3, "IsUse": None}, seed=1)
+    assert Counter((row.case.group, row.label) for row in chosen) == {
+        ("IsSup", "Fully supported"): 3,
+        ("IsSup", "Partially supported"): 3,
+        ("IsSup", "No support / Contradictory"): 3,
+        **{("IsUse", str(i)): 5 for i in range(1, 6)},
+    }
+
+
+def test_small_sources_stay_whole():
+    rows = [
+        Labelled(f"{name}{i}", labelled(1)[0].case, "Retrieval", name, "", "")
+        for name, count in (("small", 3), ("middle", 8), ("large", 50))
+        for i in range(count)
+    ]
+    chosen = balanced(rows, {"Retrieve": 21}, seed=0)
+    assert Counter(row.dataset for row in chosen) == {"small": 3, "middle": 8, "large": 10}
+    assert [row.id for row in chosen] == [row.id for row in rows if row in chosen]
+
+
+def test_defect_33_the_draw_is_seeded():
+    rows = labelled(each=9)
+    first = balanced(rows, {"IsRel": 4}, seed=1)
+    assert first == balanced(rows, {"IsRel": 4}, seed=1)
+    assert first != balanced(rows, {"IsRel": 4}, seed=2)
+
+
+def test_unknown_groups_and_empty_results_are_refused():
+    with pytest.raises(UserError, match="unknown group 'IsNice'"):
+        balanced(labelled(), {"IsNice": 3}, seed=0)
+    with pytest.raises(UserError, match="no rows"):
+        balanced([], {"IsRel": 3}, seed=0)
+
+
+def test_labels_weigh_alike_within_a_stretch_of_lengths():
+    lengths = [100] * 60 + [10] * 30 + [100] * 30 + [10] * 40
+    labels = ["a"] * 90 + ["b"] * 70
+    weights = length_weights(["G"] * 160, labels, lengths)
+    sums: Counter[tuple[int, str]] = Counter()
+    for length, label, weight in zip(lengths, labels, weights, strict=True):
+        sums[length, label] += weight
+    assert sums[100, "a"] == pytest.approx(sums[100, "b"])
+    assert sums[10, "a"] == pytest.approx(sums[10, "b"])
+    assert sum(weights) == pytest.approx(160)

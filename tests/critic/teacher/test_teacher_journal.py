@@ -91,13 +91,6 @@ def test_a_damaged_line_is_named(tmp_path, line) -> None:
         Journal(tmp_path / "j", TEACHER)
 
 
-def test_a_foreign_file_is_refused(tmp_path) -> None:
-    (tmp_path / "j").write_text('{"a": 1}\n{"b": 2}')
-    with pytest.raises(UserError, match="is no journal of replies"):
-        Journal(tmp_path / "j", TEACHER)
-    assert (tmp_path / "j").read_text() == '{"a": 1}\n{"b": 2}'
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits on the size of files")
 @pytest.mark.parametrize("room", [0, 7])
 def test_a_full_disk_is_one_line_and_leaves_whole_lines(tmp_path, room) -> None:

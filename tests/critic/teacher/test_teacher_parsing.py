@@ -89,10 +89,3 @@ def test_any_text_gives_a_label_only_if_it_is_in_the_first_line(text, form) -> N
     if label is not None:
         surface = next(s for s, name in form.surfaces.items() if name == label)
         assert surface.strip("[]") in text
-
-
-@given(st.sampled_from([*OWN.forms.values()]), st.data())
-def test_every_surface_is_read_back(form, data) -> None:
-    surface = data.draw(st.sampled_from(sorted(form.surfaces)))
-    assert read_label(surface, form.surfaces) == (form.surfaces[surface], "")
-    assert read_label(f"{form.question} {surface}\nExplanation: x", form.surfaces)[0] == form.surfaces[surface]

@@ -18,13 +18,9 @@ PIECES = ["\n", "\r", "\u2028", "\x85", "\x0b", "<|", "\ud800", "#", ":", "Score
 HOSTILE = st.lists(st.one_of(st.text(max_size=5), st.sampled_from(PIECES)), max_size=12).map("".join)
 
 
-def group_of(form) -> str:
-    return form.demonstrations[0].case.group
-
-
 @pytest.mark.parametrize("form", OWN.forms.values(), ids=lambda form: form.name)
 def test_a_form_offers_labels_of_its_group_and_demonstrates_each(form) -> None:
-    names = GROUPS[group_of(form)].names
+    names = GROUPS[form.demonstrations[0].case.group].names
     offered = list(form.surfaces.values())
     assert offered == [name for name in names if name in offered]
     assert len(offered) == len(names) or form.name in ("retrieve/instruction", "retrieve/sentence")
@@ -43,14 +39,6 @@ def test_the_prompt_lists_every_answer_and_ends_with_the_open_field(form, letter
         assert f"\n{form.question} {surface}\n" in text
     assert text.endswith(f"\n{form.question}")
     assert text.count("# Item to judge") == 1
-
-
-def test_continue_is_offered_only_with_evidence() -> None:
-    bare = Case("Retrieve", "Who?")
-    sentence = replace(bare, preceding="A.", output="B.")
-    with_passage = replace(sentence, evidence=Passage("p", "text"))
-    found = [list(OWN.of(case).surfaces.values()) for case in (bare, sentence, with_passage)]
-    assert found == [["Retrieval", "No Retrieval"]] * 2 + [list(GROUPS["Retrieve"].names)]
 
 
 def test_defect_35_empty_fields_are_left_out_and_never_none() -> None:
