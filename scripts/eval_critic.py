@@ -12,8 +12,7 @@ import sys
 from pathlib import Path
 
 from command import command
-from critic.evaluation.figures import report
-from critic.evaluation.run import Subjects, run_evaluation
+from critic.evaluation import Subjects, report, run_evaluation
 
 
 @command

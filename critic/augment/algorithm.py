@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias, TypeVar, cast, get_args, get_type_hints
 
 from critic.cases import Case
-from critic.pairs import Pair
+from critic.pairs import Dropped, Pair
 from retrieval import checks
 from retrieval.errors import UserError
 from retrieval.passage import Passage
@@ -183,15 +183,6 @@ class Augmented:
     found: tuple[Passage, ...]  # what it found, with scores
     segments: tuple[Segment, ...]  # in order; together they are the output, character by character
     use: Judgment  # utility of the whole output
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """A pair that gives no row: its id (or the place of a bad row), a reason that can be counted, and one line."""
-
-    id: str
-    reason: str
-    detail: str = ""
 
 
 def augment(pair: Pair, options: AugmentOptions, find: SentenceFinder) -> Steps[Augmented | Dropped]:

@@ -12,9 +12,8 @@ from itertools import islice
 from pathlib import Path
 
 from critic.augment.algorithm import AugmentOptions, segments
-from critic.augment.sources import Source
 from critic.cases import Case
-from critic.pairs import Pair
+from critic.pairs import Pair, Source
 from retrieval.passage import Passage
 from retrieval.progress import duration
 from retrieval.splitting import SentenceFinder, Span

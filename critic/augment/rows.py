@@ -18,9 +18,9 @@ from critic.augment.algorithm import (
     AugmentOptions,
     Balance,
     Candidate,
-    Dropped,
     Segment,
 )
+from critic.pairs import Dropped
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import RETRIEVE
 from selfrag.training.rows import Evidence, Part, Row, Text, Token, parse_row

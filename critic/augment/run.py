@@ -20,11 +20,10 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from critic.augment.algorithm import Augmented, AugmentOptions, Dropped, Request, Result, Steps, augment
+from critic.augment.algorithm import Augmented, AugmentOptions, Request, Result, Steps, augment
 from critic.augment.rows import outcome
-from critic.augment.sources import Source
 from critic.cases import Case, Critic
-from critic.pairs import Pair, parse_pair
+from critic.pairs import Dropped, Pair, Source, parse_pair
 from retrieval.atomic import locked_directory, write_json, write_text, writing
 from retrieval.checks import whole
 from retrieval.errors import UserError

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from critic.augment.algorithm import BALANCES, RULES, AugmentOptions
+from critic.formats import FORMATS, named
 from critic.inspect import inspect_rows, render
-from critic.sources import FORMATS, Reading, named
-from critic.sources.mixture import Part, Tally, open_dataset, write_mixture
+from critic.mixture import Part, Reading, Tally, write_mixture
+from critic.pairs import open_dataset
 from retrieval.atomic import write_text
 from retrieval.errors import UserError
 
 if TYPE_CHECKING:
-    from critic.augment.sources import Source
+    from critic.pairs import Source
 
 
 _HUB = "hf:"
@@ -181,7 +182,7 @@ def augment(
     if encoder is not None and index is None:
         raise UserError("--encoder is of an index; give --index DIR with it")
     from critic.augment.run import augment_locally, augment_pairs
-    from critic.augment.sources import open_source
+    from critic.pairs import open_source
 
     reading: dict[str, Any] = {"split": split, "columns": _columns(column), "bad_rows": bad_rows, "limit": limit}
     source = open_source(pairs, configuration=configuration, streaming=streaming, **reading)

@@ -147,8 +147,7 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Seed of the intervals.")] = 0,
 ) -> None:
     """Accuracy, macro-F1, calibration and confusion for every group, beside baselines and the paper's figures."""
-    from critic.evaluation.figures import report
-    from critic.evaluation.run import Subjects, run_evaluation
+    from critic.evaluation import Subjects, report, run_evaluation
 
     subjects = Subjects(critic, base, train, engine, generator)
     found = run_evaluation(rows, subjects, out=out, seed=seed, say=lambda text: typer.echo(text, err=True))

@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from critic.sources.mixture import Sample
+from critic.mixture import Sample
 from retrieval.errors import UserError
 from selfrag.jsonl import read_jsonl
 from selfrag.pages import COLOURS, GROUP_OF, NAMES, document, picked_out, slug, visible

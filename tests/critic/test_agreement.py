@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -71,16 +70,3 @@ def test_every_two_teachers_on_every_group() -> None:
         for first, second in (("one", "two"), ("one", "three"), ("two", "three"))
         for group in ("IsRel", "IsUse")
     ]
-
-
-def test_the_interval_is_seeded_and_narrows_with_more_cases() -> None:
-    rng = np.random.default_rng(0)
-    widths = []
-    for size in (50, 5_000):
-        one = rng.choice(["Relevant", "Irrelevant"], size)
-        two = np.where(rng.random(size) < 0.8, one, rng.choice(["Relevant", "Irrelevant"], size))
-        first, again = (compare("a", "b", "IsRel", labels(one), labels(two), seed=3) for _ in range(2))
-        assert first == again
-        assert first.kappa.low < 0.8 < first.kappa.high
-        widths.append(first.kappa.high - first.kappa.low)
-    assert widths[1] < widths[0] / 5

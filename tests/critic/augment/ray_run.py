@@ -9,7 +9,7 @@ from pathlib import Path
 import small_run
 
 from critic.augment.run import augment_on_ray, augment_pairs
-from critic.augment.sources import JsonlPairs
+from critic.pairs import JsonlPairs
 from retrieval.errors import UserError
 from selfrag.cluster import Actors, connect
 

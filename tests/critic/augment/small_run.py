@@ -10,8 +10,8 @@ from pathlib import Path
 from critic.augment.algorithm import AugmentOptions
 from critic.augment.critics import LexicalCritic, overlap
 from critic.augment.run import augment_locally, augment_pairs
-from critic.augment.sources import JsonlPairs
 from critic.cases import Case
+from critic.pairs import JsonlPairs
 from retrieval.passage import Passage
 from selfrag.reflection.judgment import Judgment
 

@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 import small_run
 
-from critic.augment.algorithm import Dropped
 from critic.augment.critics import open_critic
 from critic.augment.run import Shard, Worker, augment_shard, pack, sharded, unpack
-from critic.augment.sources import JsonlPairs
-from critic.pairs import Pair
+from critic.pairs import Dropped, JsonlPairs, Pair
 from retrieval.splitting import sentence_finder
 
 ROOT = Path(__file__).parents[3]

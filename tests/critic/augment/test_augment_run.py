@@ -16,8 +16,7 @@ from scripted_critic import CountingRetriever, ScriptedCritic, passages
 
 from critic.augment.algorithm import BALANCES, AugmentOptions, segments
 from critic.augment.run import augment_locally, augment_pairs
-from critic.augment.sources import DatasetPairs, JsonlPairs, open_source
-from critic.pairs import Pair, read_pairs
+from critic.pairs import DatasetPairs, JsonlPairs, Pair, open_source, read_pairs
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.reflection.labels import TOKENS

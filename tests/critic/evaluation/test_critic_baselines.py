@@ -8,8 +8,8 @@ import pytest
 import tiny
 from student_cases import PASSAGE, labelled
 
+from critic.baselines import GeneratorCodec, MajorityCritic, PromptedCodec, TfidfCritic
 from critic.cases import Case, Labelled
-from critic.evaluation.baselines import GeneratorCodec, MajorityCritic, PromptedCodec, TfidfCritic
 from critic.student.judge import StudentCritic
 from retrieval.passage import Passage
 from selfrag.errors import UserError

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from critic.cases import Case, Labelled
-from critic.evaluation.figures import compare, figures
+from critic.evaluation import compare, figures
 from retrieval.passage import Passage
 from selfrag.reflection.judgment import Judgment
 from selfrag.reflection.labels import ISREL, ISSUP

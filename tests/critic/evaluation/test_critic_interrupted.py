@@ -5,19 +5,16 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 import pytest
-from full_disk import disk_of
 
+from critic import evaluation
 from critic.cases import Case, Labelled
-from critic.evaluation import run
-from critic.evaluation.figures import report
-from critic.evaluation.run import MAJORITY, PROMPTED, Subjects, run_evaluation
+from critic.evaluation import MAJORITY, PROMPTED, Subjects, report, run_evaluation
 from critic.student.judge import StudentCritic
 from critic.student.prompt import Prompt
 from critic.teacher.forms import OWN
@@ -106,11 +103,11 @@ def world(tmp_path, monkeypatch):
 
     world = World(tmp_path)
     ticks = itertools.count()
-    monkeypatch.setattr(run, "CHUNK", 4)
-    monkeypatch.setattr(run, "datetime", Noon)
+    monkeypatch.setattr(evaluation, "CHUNK", 4)
+    monkeypatch.setattr(evaluation, "datetime", Noon)
     monkeypatch.setattr("time.perf_counter", lambda: float(next(ticks)))
-    monkeypatch.setattr(run, "load_critic", partial(world.load, "critic"))
-    monkeypatch.setattr(run, "_otherwise", lambda model, engine, _: world.load("base", model, engine))
+    monkeypatch.setattr(evaluation, "load_critic", partial(world.load, "critic"))
+    monkeypatch.setattr(evaluation, "_otherwise", lambda model, engine, _: world.load("base", model, engine))
     return world
 
 
@@ -159,9 +156,9 @@ def test_killed_after_the_last_figures_it_asks_nobody(world, whole, monkeypatch)
         if MAJORITY in value["critics"]:
             raise KeyboardInterrupt
 
-    write = run.write_json
+    write = evaluation.write_json
     with monkeypatch.context() as patch:
-        patch.setattr(run, "write_json", last)
+        patch.setattr(evaluation, "write_json", last)
         world.kill(0)
     assert world.journal.exists()
     world.run()
@@ -178,7 +175,7 @@ def test_killed_after_the_last_figures_it_asks_nobody(world, whole, monkeypatch)
         (lambda world, patch: world.change(engine="vllm"), "engine"),
         (lambda world, patch: world.change(base=None), "base"),
         (lambda world, patch: patch.setattr("critic.teacher.forms.OWN", replace(OWN, forms={})), "prompt"),
-        (lambda world, patch: patch.setattr(run, "CHUNK", 3), "chunk"),
+        (lambda world, patch: patch.setattr(evaluation, "CHUNK", 3), "chunk"),
     ],
 )
 def test_the_journal_of_another_evaluation_is_refused(world, monkeypatch, change, named):
@@ -190,26 +187,6 @@ def test_the_journal_of_another_evaluation_is_refused(world, monkeypatch, change
         world.run()
     assert world.opened == []
     assert world.journal.read_bytes() == before
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="needs limits on the size of files")
-def test_a_full_disk_is_one_line_and_the_next_run_finishes(world, whole):
-    world.kill(3)
-    ends = [at + 1 for at, byte in enumerate(world.journal.read_bytes()) if byte == ord("\n")]
-    shutil.rmtree(world.out.parent)
-    # The first line does not fit, nor a part of the first chunk, nor the second chunk, nor the figures.
-    for room, file, kept in [
-        (0, ".journal", 0),
-        (ends[0] + 7, ".journal", 1),
-        (ends[1], ".journal", 2),
-        (ends[2], "", 3),
-    ]:
-        with disk_of(room), pytest.raises(UserError, match=rf"no space left while writing .*figures\.json{file} "):
-            world.run()
-        assert world.journal.read_bytes().count(b"\n") == kept
-    world.run()
-    assert world.asked == [4, 2]
-    assert world.out.read_bytes() == whole
 
 
 def test_rows_that_were_shortened_are_counted_and_told(world, whole):

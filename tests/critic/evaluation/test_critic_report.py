@@ -6,8 +6,7 @@ import pytest
 from student_cases import labelled
 
 from critic.cli.main import main
-from critic.evaluation.figures import report
-from critic.evaluation.run import MAJORITY, TFIDF, Subjects, run_evaluation
+from critic.evaluation import MAJORITY, TFIDF, Subjects, report, run_evaluation
 from selfrag.errors import UserError
 from selfrag.jsonl import write_jsonl
 

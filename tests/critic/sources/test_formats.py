@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from critic.pairs import Pair, parse_pair
-from critic.sources import FORMATS, Reading, Skipped, load, named
-from critic.sources.formats import AMBIGUOUS_QUESTION, CHAT_HISTORY, FACT_CHECK, choice_instruction
+from critic.formats import AMBIGUOUS_QUESTION, CHAT_HISTORY, FACT_CHECK, FORMATS, choice_instruction, named
+from critic.mixture import Reading, load
+from critic.pairs import Dropped, Pair, parse_pair
 from retrieval.errors import UserError
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -37,7 +37,7 @@ def pairs(name, file=None, **reading):
 
 
 def skipped(name, **reading):
-    return [(o.place.rpartition(":")[2], o.reason) for o in outcomes(name, **reading) if isinstance(o, Skipped)]
+    return [(o.id.rpartition(":")[2], o.reason) for o in outcomes(name, **reading) if isinstance(o, Dropped)]
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from critic.cli.augment import read_part
 from critic.cli.main import main
+from critic.formats import named
+from critic.mixture import Part, Reading, Sample, Tally, pairs, write_mixture
 from critic.pairs import Pair, read_pairs
-from critic.sources import Reading, named
-from critic.sources.mixture import Part, Sample, Tally, pairs, write_mixture
 from retrieval.errors import UserError
 
 SAMPLES = Path(__file__).parent / "samples"

@@ -5,8 +5,9 @@ import json
 
 import pytest
 
-from critic.sources import Reading, Skipped, load, named
-from critic.sources.mixture import open_dataset
+from critic.formats import named
+from critic.mixture import Reading, load
+from critic.pairs import Dropped, open_dataset
 from retrieval.errors import UserError
 from selfrag.training.public_rows import raw_rows
 
@@ -131,7 +132,7 @@ def test_filters_say_what_they_left_out():
         {"inputs": "half \ud800 a character", "targets": "yes"},
     ]
     found = list(load(rows, named("flan_v2"), Reading(most_words=5)))
-    assert [outcome.reason for outcome in found if isinstance(outcome, Skipped)] == [
+    assert [outcome.reason for outcome in found if isinstance(outcome, Dropped)] == [
         "more than 5 words in the instruction",
         "more than 5 words in the output",
         "no instruction",

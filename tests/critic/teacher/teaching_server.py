@@ -129,9 +129,6 @@ class Handler(Answering):
             self.end_headers()
             self.wfile.write(b'{"choices"')
             self.close_connection = True
-        elif fault == "silent":
-            time.sleep(1.5)
-            self.close_connection = True
         elif fault == "drip":
             self.send_response(200)
             self.send_header("Content-Length", "100")

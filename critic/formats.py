@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Any, TypeAlias
 
-from critic.pairs import Outcome, Pair, Skipped, make_pair
+from critic.pairs import Dropped, Outcome, Pair, make_pair
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.prompting import SELFRAG
@@ -44,7 +44,7 @@ def rowwise(parse: Callable[[Raw, str], Pair]) -> Loader:
                 try:
                     outcome: Outcome = parse(raw, dataset)
                 except UnusableError as error:
-                    outcome = Skipped(raw.place, str(error))
+                    outcome = Dropped(raw.place, str(error))
             yield outcome
 
     return read
@@ -154,7 +154,7 @@ def _oasst_tree(raw: Raw, dataset: str, language: str | None) -> Iterator[Outcom
         raise UserError(f"'prompt' must be an object, not {prompt!r:.60}")
     refused = _oasst_refusal(prompt, language) or ("" if prompt.get("replies") else "no output")
     if refused:
-        yield Skipped(raw.place, refused)
+        yield Dropped(raw.place, refused)
         return
     for reply in objects(prompt, "replies"):
         yield _oasst_pair(raw.place, dataset, prompt, reply)
@@ -174,11 +174,11 @@ def _oasst_messages(rows: Iterable[Raw], dataset: str, language: str | None) -> 
         with raw.blamed():
             if raw.record.get("parent_id") is None:
                 if prompt is not None and unanswered:
-                    yield Skipped(prompt.place, "no output")
+                    yield Dropped(prompt.place, "no output")
                 identifier(raw.record, "message_id")
                 prompt, refused = raw, _oasst_refusal(raw.record, language)
                 unanswered = not refused
-                outcome = Skipped(raw.place, refused) if refused else None
+                outcome = Dropped(raw.place, refused) if refused else None
             else:
                 tree = identifier(raw.record, "message_tree_id")
                 if prompt is None or identifier(prompt.record, "message_tree_id") != tree:
@@ -186,16 +186,16 @@ def _oasst_messages(rows: Iterable[Raw], dataset: str, language: str | None) -> 
                         f"a message of tree {tree:.60} that does not follow its prompt; sort the file by trees"
                     )
                 if raw.record["parent_id"] != prompt.record["message_id"]:
-                    outcome = Skipped(raw.place, "a later message of a conversation")
+                    outcome = Dropped(raw.place, "a later message of a conversation")
                 elif refused:
-                    outcome = Skipped(raw.place, f"a reply to a prompt that was left out ({refused})")
+                    outcome = Dropped(raw.place, f"a reply to a prompt that was left out ({refused})")
                 else:
                     unanswered = False
                     outcome = _oasst_pair(raw.place, dataset, prompt.record, raw.record)
         if outcome is not None:
             yield outcome
     if prompt is not None and unanswered:
-        yield Skipped(prompt.place, "no output")
+        yield Dropped(prompt.place, "no output")
 
 
 def _oasst_refusal(prompt: Mapping[str, Any], language: str | None) -> str:
@@ -212,12 +212,12 @@ def _oasst_pair(place: str, dataset: str, prompt: Mapping[str, Any], reply: Mapp
     if text(reply, "role") != "assistant":
         raise UserError(f"a prompter is answered by an assistant, not by {reply['role']!r:.60}")
     if reply.get("deleted") or reply.get("review_result") is False:
-        return Skipped(place, "a reply that was deleted or did not pass review")
+        return Dropped(place, "a reply that was deleted or did not pass review")
     key = f"{dataset}-{identifier(reply, 'message_id')}"
     try:
         return make_pair(key, dataset, "instruction", text(prompt, "text"), text(reply, "text"))
     except UnusableError as error:
-        return Skipped(place, str(error))
+        return Dropped(place, str(error))
 
 
 # Questions and claims

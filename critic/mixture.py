@@ -9,45 +9,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Generic, TypeAlias, TypeVar, cast
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from critic.pairs import Outcome, Pair, Skipped
-from critic.sources.formats import Format
+from critic.formats import Format
+from critic.pairs import Dropped, Outcome, Pair
 from retrieval.atomic import write_json, writing
 from retrieval.checks import whole
 from retrieval.errors import UserError
 from selfrag.errors import require
 from selfrag.jsonl import write_jsonl
 from selfrag.provenance import commit, sha256, versions
-from selfrag.training.public_rows import Rows, Source, raw_rows
-
-
-def open_dataset(
-    name: str, configuration: str | None = None, split: str = "train", *, place: str = "", streaming: bool = True
-) -> Rows:
-    """Rows of one split of a data set.
-
-    Args:
-        name: `owner/name` on the hub, a directory of data files, or one that `save_to_disk` wrote.
-        configuration: such as `nq` of `facebook/kilt_tasks`, where the data set has several.
-        split: such as `train`.
-        place: how an error begins; `hf:NAME` by default.
-        streaming: fetch rows while they are read.
-
-    Raises:
-        UserError: no such data set, configuration or split, or the hub cannot be reached.
-    """
-    import datasets
-
-    broken = (LookupError, OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError)  # Runtime: it has code
-    try:
-        if any((Path(name) / mark).exists() for mark in ("state.json", "dataset_dict.json")):
-            saved = datasets.load_from_disk(name)
-            return cast(Rows, saved[split] if isinstance(saved, dict) else saved)
-        return cast(Rows, datasets.load_dataset(name, configuration, split=split, streaming=streaming))
-    except broken as error:
-        raise UserError(f"{place or f'hf:{name}'}: {error}") from error
-
+from selfrag.training.public_rows import Source, raw_rows
 
 T = TypeVar("T")
 Progress: TypeAlias = Callable[[str, Iterator[Outcome]], Iterator[Outcome]]
@@ -79,7 +51,7 @@ def load(source: Source, form: Format, reading: Reading | None = None) -> Iterat
         reading: filters.
 
     Yields:
-        `Pair` with an id that is unique among those of this call, or `Skipped`.
+        `Pair` with an id that is unique among those of this call, or `Dropped`.
 
     Raises:
         UserError: the source cannot be read or a row is not in this format (names its place), or no row is a pair.
@@ -88,20 +60,20 @@ def load(source: Source, form: Format, reading: Reading | None = None) -> Iterat
     rows = raw_rows(source, reading.split)
     spoken = None if reading.language is None or form.says_language else _detector(reading.language)
     seen: set[str] = set()
-    count, last = 0, Skipped("", "")
+    count, last = 0, Dropped("", "")
     for outcome in form.read(rows, reading.dataset or form.dataset, reading.language):
         count += 1
         kept = outcome
         if isinstance(kept, Pair):
             if reason := _objection(kept, reading, spoken, seen):
-                kept = Skipped(kept.id, reason)
+                kept = Dropped(kept.id, reason)
             else:
                 seen.add(kept.id)
-        if isinstance(kept, Skipped):
+        if isinstance(kept, Dropped):
             last = kept
         yield kept
     if not seen:
-        why = f" ({count} skipped; the last: {last.place}: {last.reason})" if count else ""
+        why = f" ({count} skipped; the last: {last.id}: {last.reason})" if count else ""
         raise UserError(f"no pair in the {form.name} source{why}; check the format and the split")
 
 
@@ -168,12 +140,12 @@ class Tally:
     skipped: Counter[str] = field(default_factory=Counter)
     places: dict[str, list[str]] = field(default_factory=dict)
 
-    def skip(self, row: Skipped) -> None:
+    def skip(self, row: Dropped) -> None:
         """Count a row that is no pair, and remember where the first few stand."""
         reason = row.reason.partition(" (")[0]
         self.skipped[reason] += 1
         if self.skipped[reason] <= _SHOWN:
-            self.places.setdefault(reason, []).append(row.place)
+            self.places.setdefault(reason, []).append(row.id)
 
 
 def pairs(
@@ -188,7 +160,7 @@ def pairs(
         raise UserError(f"{part.form.name}: {part.count} pairs cannot be drawn; 0 or more")
     sample: Sample[Pair] | None = None if part.count is None else Sample(part.count, seed)
     for outcome in progress(part.form.name, load(part.source, part.form, reading)):
-        if isinstance(outcome, Skipped):
+        if isinstance(outcome, Dropped):
             tally.skip(outcome)
             continue
         tally.pairs += 1

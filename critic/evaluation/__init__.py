@@ -1,1 +1,0 @@
-"""How good a critic is: figures per group with intervals, baselines, and the paper's figures beside them."""
