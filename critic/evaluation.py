@@ -1,7 +1,7 @@
-"""An evaluation from files to figures: critics one after another, written as JSON with a manifest.
+"""An evaluation of critics against labelled rows: figures with bootstrap intervals, a report, and a run from files.
 
-Killed at any moment and started again it ends with the same figures: what models judged is in a journal beside them
-until they are complete.
+A case without a judgment counts as wrong, and is left out of the calibration figures; how many there were is told. A
+run that was killed and started again ends with the same figures: what models judged is in a journal until then.
 """
 
 from __future__ import annotations
