@@ -1,9 +1,10 @@
 """Fit the calibrator of `uncertainty.tokens` on a model's own RAG answers, and measure it on others.
 
-    python scripts/learn_certainty.py --model demo --corpus DATA/corpus --fit 200 --measure 200 --out FOLDER
+    python scripts/learn_certainty.py --model demo --corpus DATA/corpus --trained ROWS/*/rows.jsonl --out FOLDER
 
 FOLDER of the corpus holds passages, `queries.jsonl` and `qrels.tsv`. Questions of its split `train` fit, those of `dev`
 measure; passages are the five best by BM25. An answer is right if it contains one of the question's short answers.
+ROWS trained the model: a question among them does not fit, since a model is surer of what it has seen.
 FOLDER gets `certainty.json`, `certainty.md` and `answers.jsonl`, from which a second run goes on.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from selfrag.intrinsics.execution.tokens import ScoreCalibrator
 from selfrag.jsonl import json_line, read_jsonl
 from selfrag.loading import CALIBRATOR
 from selfrag.training.intrinsics.certainty import isotonic_steps
+from selfrag.training.rows import read_rows
 
 PASSAGES = 5
 CHUNK = 10
@@ -91,9 +93,9 @@ def margin(trace: Trace) -> float:
 
 
 def asked(
-    model: str, engine: str | None, corpus: Path, wanted: Mapping[str, int], kept: Path, seed: int
+    model: str, engine: str | None, corpus: Path, wanted: Mapping[str, int], trained: Set[str], kept: Path, seed: int
 ) -> list[Answered]:
-    """Answers of the model to seeded samples of the splits; those of an earlier run are read from `kept`."""
+    """Answers to seeded samples of the splits, without `trained` questions; those of an earlier run are in `kept`."""
     from selfrag.api import SelfRAG
 
     found = {one.id: one for one in read_jsonl(kept, Answered.parse)} if kept.exists() else {}
@@ -103,7 +105,7 @@ def asked(
     for split, count in wanted.items():
         collection = read_collection(corpus, split)
         search = search or BM25(list(collection.passages.values()))
-        known = sorted(key for key, (_, answers) in collection.queries.items() if answers)
+        known = sorted(key for key, (text, answers) in collection.queries.items() if answers and text not in trained)
         chosen = random.Random(seed).sample(known, min(count, len(known)))  # noqa: S311
         order += chosen
         waiting += [(split, key, *collection.queries[key]) for key in chosen if key not in found]
@@ -131,6 +133,7 @@ def main() -> int:
     parser.add_argument("--model", default="demo", help="checkpoint directory, hub name, or demo")
     parser.add_argument("--engine", choices=["vllm", "transformers"], help="default: the best one installed")
     parser.add_argument("--corpus", type=Path, required=True, help="folder with passages, queries and qrels")
+    parser.add_argument("--trained", type=Path, nargs="*", default=[], help="rows that the model was trained on")
     parser.add_argument("--fit", type=int, default=200, help="questions of the split train")
     parser.add_argument("--measure", type=int, default=200, help="questions of the split dev")
     parser.add_argument("--seed", type=int, default=0)
@@ -141,7 +144,9 @@ def main() -> int:
     quiet()
     given.out.mkdir(parents=True, exist_ok=True)
     wanted = {"train": given.fit, "dev": given.measure}
-    answers = asked(given.model, given.engine, given.corpus, wanted, given.out / "answers.jsonl", given.seed)
+    trained = {row.instruction for file in given.trained for row in read_rows(file)}
+    kept = given.out / "answers.jsonl"
+    answers = asked(given.model, given.engine, given.corpus, wanted, trained, kept, given.seed)
     calibrator = fitted([one for one in answers if one.split == "train"])
     calibrator.write(given.out / CALIBRATOR)
     text = measured([one for one in answers if one.split == "dev"], calibrator, given.seed)
