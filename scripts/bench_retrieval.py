@@ -8,6 +8,7 @@ with one thread.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import math
 import multiprocessing
@@ -21,6 +22,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -50,21 +52,30 @@ class Data:
         folder: of the corpus.
         cache: where the index of the corpus is kept.
         rows: number of vectors of the large sets.
+        encoder_name: directory or name of the encoder.
+        head: number of passages of the corpus that are used; None is all.
     """
 
     folder: Path
     cache: Path
     rows: int
+    encoder_name: str = DEMO
+    head: int | None = None
 
     @cached_property
     def encoder(self) -> Any:
-        """The packaged encoder, in bfloat16 where the CPU has it."""
-        return load_encoder(resolve_encoder(DEMO), precision="auto")
+        """The encoder, in bfloat16 where the CPU has it."""
+        return load_encoder(resolve_encoder(self.encoder_name), precision="auto")
 
     @cached_property
     def index(self) -> Path:
         """The index of the corpus."""
-        build_index([self.folder / "wiki-mix.jsonl.gz"], self.cache / "index", encoder=self.encoder)
+        file = self.folder / "wiki-mix.jsonl.gz"
+        if self.head is not None:
+            with gzip.open(file) as whole:
+                file = self.cache / "head.jsonl"
+                file.write_bytes(b"".join(islice(whole, self.head)))
+        build_index([file], self.cache / "index", encoder=self.encoder)
         return self.cache / "index"
 
     @cached_property
@@ -422,11 +433,13 @@ def main() -> int:
     parser.add_argument("--what", nargs="+", choices=MEASURED, default=list(MEASURED))
     parser.add_argument("--cache", type=Path, default=Path("build/bench-retrieval"))
     parser.add_argument("--rows", type=int, default=1_000_000, help="vectors of the large sets")
+    parser.add_argument("--encoder", default=DEMO, help="directory or name of the encoder; default: the packaged one")
+    parser.add_argument("--head", type=int, help="passages of the corpus, the first ones; default: all")
     given = parser.parse_args()
     if any(os.environ.get(name) != "1" for name in THREADS):  # BLAS reads them when it is loaded
         os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | dict.fromkeys(THREADS, "1"))  # noqa: S606
     given.cache.mkdir(parents=True, exist_ok=True)
-    data = Data(given.corpus, given.cache, given.rows)
+    data = Data(given.corpus, given.cache, given.rows, given.encoder, given.head)
     print("| what | measured | bar |\n|---|---|---|")
     for what in given.what:
         for name, value, bar in MEASURED[what](data):
