@@ -34,6 +34,7 @@ from selfrag.training.intrinsics.certainty import isotonic_steps
 from selfrag.training.rows import read_rows
 
 PASSAGES = 5
+MOST_WORDS = 10  # of a short answer
 CHUNK = 10
 
 
@@ -92,6 +93,11 @@ def margin(trace: Trace) -> float:
     return best.path_score - max(rivals, default=0.0)
 
 
+def short(answers: Sequence[str]) -> tuple[str, ...]:
+    """Those that a right answer can be expected to contain; it never contains a paragraph word by word."""
+    return tuple(answer for answer in answers if len(answer.split()) <= MOST_WORDS)
+
+
 def asked(
     model: str, engine: str | None, corpus: Path, wanted: Mapping[str, int], trained: Set[str], kept: Path, seed: int
 ) -> list[Answered]:
@@ -105,10 +111,11 @@ def asked(
     for split, count in wanted.items():
         collection = read_collection(corpus, split)
         search = search or BM25(list(collection.passages.values()))
-        known = sorted(key for key, (text, answers) in collection.queries.items() if answers and text not in trained)
+        queries = {key: (text, short(answers)) for key, (text, answers) in collection.queries.items()}
+        known = sorted(key for key, (text, answers) in queries.items() if answers and text not in trained)
         chosen = random.Random(seed).sample(known, min(count, len(known)))  # noqa: S311
         order += chosen
-        waiting += [(split, key, *collection.queries[key]) for key in chosen if key not in found]
+        waiting += [(split, key, *queries[key]) for key in chosen if key not in found]
     if waiting and search is not None:
         with SelfRAG.from_pretrained(model, engine=engine) as rag:
             for start in range(0, len(waiting), CHUNK):

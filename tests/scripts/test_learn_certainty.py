@@ -41,13 +41,16 @@ def test_answers_of_both_splits_are_kept(tmp_path: Path) -> None:
         {"id": f"q{at}", "text": f"Is thing {at} green?", "split": ("train", "dev")[at % 2], "answers": ["green"]}
         for at in range(4)
     ]
-    queries.append({"id": "none", "text": "No answer?", "split": "dev", "answers": []})
+    queries += [
+        {"id": "none", "text": "No answer?", "split": "dev", "answers": []},
+        {"id": "long", "text": "A long answer?", "split": "dev", "answers": ["word " * 11]},
+    ]
     (tmp_path / "queries.jsonl").write_text("".join(json.dumps(one) + "\n" for one in queries))
     (tmp_path / "qrels.tsv").write_text("query\tpassage\tscore\nq0\tp0\t1\n")
     kept = tmp_path / "answers.jsonl"
     given = (str(model), "transformers", tmp_path, {"train": 5, "dev": 5}, {"Is thing 0 green?"}, kept, 0)
     first = asked(*given)
-    assert {one.id for one in first} <= {"q1", "q2", "q3"}  # q0 trained the model, `none` has no answer
+    assert {one.id for one in first} <= {"q1", "q2", "q3"}  # q0 trained the model, and two have no short answer
     size = kept.stat().st_size
     assert asked(*given) == first
     assert kept.stat().st_size == size
