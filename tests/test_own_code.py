@@ -79,7 +79,7 @@ def sentence_transformer(source):
 
 def classifier(source):
     from selfrag.evaluation.metrics.entailment import ClassifierEntailment
-    ClassifierEntailment.load(source, label="LABEL_1").model
+    ClassifierEntailment.load(source).model
 
 def doctor(source):
     from selfrag.cli.doctor import check_model

@@ -80,7 +80,8 @@ def test_all_give_the_same_on_a_cold_and_a_warm_cache(engine: Any, expected: lis
             np.testing.assert_allclose(result.token_logprobs, want.token_logprobs, atol=1e-3)
     assert {result.finish for result in expected} == {"stop", "eos", "budget", "context"}
     assert all(two.cached_tokens >= one.cached_tokens for one, two in zip(cold, warm, strict=True))
-    assert sum(result.cached_tokens for result in warm) > sum(result.cached_tokens for result in cold)
+    # `expected` found an empty cache.
+    assert sum(result.cached_tokens for result in warm) > sum(result.cached_tokens for result in expected)
 
 
 SCHEMA = {
