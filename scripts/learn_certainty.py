@@ -23,6 +23,7 @@ import numpy as np
 from command import command
 from retrieval.atomic import write_text
 from selfrag.decoding.trace import UNUSABLE, Trace
+from selfrag.errors import UserError
 from selfrag.evaluation.intervals import bracketed, counted, mean, pooled_auc
 from selfrag.evaluation.metrics.classification import calibration_error
 from selfrag.evaluation.normalisation import contains_any
@@ -30,10 +31,10 @@ from selfrag.experiments.intrinsics.flows import BM25, read_collection
 from selfrag.intrinsics.execution.tokens import ScoreCalibrator
 from selfrag.jsonl import json_line, read_jsonl
 from selfrag.loading import CALIBRATOR
-from selfrag.training.intrinsics.certainty import isotonic_steps
 from selfrag.training.rows import read_rows
 
 PASSAGES = 5
+STEPS = 21  # of the table; between two the certainty is interpolated
 MOST_WORDS = 10  # of a short answer
 CHUNK = 10
 
@@ -55,10 +56,21 @@ class Answered:
 
 
 def fitted(answers: Sequence[Answered]) -> ScoreCalibrator:
-    """The calibrator of these answers."""
-    return ScoreCalibrator(
-        *isotonic_steps(np.array([one.score for one in answers]), [float(one.right) for one in answers])
-    )
+    """The calibrator of these answers: Platt scaling, as a table of scores.
+
+    Isotonic regression needs some 1,000 answers (Niculescu-Mizil and Caruana, 2005), more than training leaves out.
+
+    Raises:
+        UserError: all answers are right, or none is.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    scores, right = np.array([one.score for one in answers]), [one.right for one in answers]
+    if len(set(right)) < 2:
+        raise UserError(f"of {len(right)} answers that fit, {sum(right)} are right; both kinds are needed")
+    grid = np.linspace(scores.min(), scores.max(), STEPS)
+    logistic = LogisticRegression(C=np.inf).fit(scores[:, None], right)
+    return ScoreCalibrator(tuple(grid.tolist()), tuple(logistic.predict_proba(grid[:, None])[:, 1].tolist()))
 
 
 def measured(answers: Sequence[Answered], calibrator: ScoreCalibrator, seed: int) -> str:

@@ -249,9 +249,9 @@ class Combined(Tokens):
 
 @dataclass(frozen=True, slots=True)
 class ScoreCalibrator:
-    """Path scores to how often such answers are right: the steps of an isotonic regression."""
+    """Path scores to how often such answers are right: a rising table, interpolated."""
 
-    scores: tuple[float, ...]  # borders of the steps, rising [n]
+    scores: tuple[float, ...]  # rising [n]
     accuracy: tuple[float, ...]  # the share of right answers there, rising [n]
 
     def __call__(self, score: float) -> float:
