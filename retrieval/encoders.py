@@ -386,6 +386,7 @@ def _device_and_precision(device: str, precision: str) -> tuple[str, str]:
     device = best_device() if device == "auto" else device
     try:
         torch.empty(0, device=device)
+    # No such device; torch built without CUDA; a kind of device that torch only names.
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise UserError(
             f"device={device!r:.40} cannot be used ({str(error).splitlines()[0]}); give cpu or auto"

@@ -9,8 +9,16 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from selfrag.decoding.requests import Failed, Generate, Generated
+from selfrag.decoding.requests import Constraint, Failed, Generate, Generated
 from selfrag.engines.base import Engine
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"r": {"type": "integer", "minimum": 0, "maximum": 9}, "f": {"enum": ["yes", "no"]}},
+    "required": ["r", "f"],
+}
+LABELS = ("answerable", 'un"answerable"\n', "é")
+FORMS = (Constraint.json(SCHEMA), Constraint.regex(r"[0-9]{2}-(a|b)"), Constraint.choice(LABELS))
 
 
 def serve(engine: Engine, requests: Sequence[Generate], *, seconds: float = 120.0) -> list[Generated | Failed]:

@@ -6,18 +6,11 @@ import json
 
 import numpy as np
 import pytest
+from pump import FORMS, LABELS, SCHEMA
 
 from selfrag.decoding.requests import Constraint, Generate
 from selfrag.engines.base import Limits, refusal
 from selfrag.engines.wire import TOKENS, BadReplyError
-
-SCHEMA = {
-    "type": "object",
-    "properties": {"r": {"type": "integer", "minimum": 0, "maximum": 9}, "f": {"enum": ["yes", "no"]}},
-    "required": ["r", "f"],
-}
-LABELS = ("answerable", 'un"answerable"\n', "é")
-FORMS = (Constraint.json(SCHEMA), Constraint.regex(r"[0-9]{2}-(a|b)"), Constraint.choice(LABELS))
 
 
 def test_a_constraint_is_a_value():

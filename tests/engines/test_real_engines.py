@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pump import at_once, generated, prompt, serve
+from pump import FORMS, at_once, generated, prompt, serve
 
 from retrieval.passage import Passage
 from selfrag import SelfRAG
@@ -84,13 +84,6 @@ def test_all_give_the_same_on_a_cold_and_a_warm_cache(engine: Any, expected: lis
     assert sum(result.cached_tokens for result in warm) > sum(result.cached_tokens for result in expected)
 
 
-SCHEMA = {
-    "type": "object",
-    "properties": {"r": {"type": "integer", "minimum": 0, "maximum": 9}, "f": {"enum": ["yes", "no"]}},
-    "required": ["r", "f"],
-}
-LABELS = ("answerable", 'un"answerable"\n', "é")
-FORMS = (Constraint.json(SCHEMA), Constraint.regex(r"[0-9]{2}-(a|b)"), Constraint.choice(LABELS))
 BAD = (Constraint.regex("(["), Constraint.json({"type": "nonsense"}))
 
 
@@ -143,10 +136,9 @@ def test_what_cannot_be_compiled_fails_alone_and_a_stop_id_may_follow_a_complete
     assert holds(FORMS[2], tokenizer.decode(good.token_ids, skip_special_tokens=True))
 
 
+@pytest.mark.parametrize("engine", ["transformers", "vllm"], indirect=True)
 def test_the_beginning_comes_before_the_whole(engine: Any) -> None:
-    """Requests with `report`; a server tells everything at once."""
-    if engine.limits.max_model_len != CONTEXT:
-        pytest.skip("a server tells no beginnings")
+    """Requests with `report`; over http a server tells everything at once."""
     request = Generate(prompt(70, 61), 12, watch_ids=(5, 400, 414))
     ticket, begun = first_news(engine, replace(request, report=True))
     assert begun.finish is Finish.BEGUN
