@@ -246,7 +246,9 @@ def _opened(path: Path, manifest: IndexManifest) -> OpenParts:
         held = len(corpus), len(found), found.dim, corpus.digest
         if stated != held:
             raise damaged(
-                "index", path, f"passages, vectors, their length and digest are {held}, by its manifest {stated}"
+                "index",
+                path,
+                f"passages, vectors, their length and digest are {held!s:.120}, by its manifest {stated!s:.120}",
             )
         corpora.append(corpus)
         vectors.append(found)

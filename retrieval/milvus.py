@@ -167,7 +167,8 @@ class Collection:
         if self.is_file and kind == "ivf":
             raise UserError(f"{self.address}: milvus-lite has no index of kind ivf; choose flat or auto")
         if not self.exists():
-            self._create(CollectionCard(encoder, template, language, kind or ("flat" if self.is_file else "auto")))
+            with self._told():
+                self._create(CollectionCard(encoder, template, language, kind or ("flat" if self.is_file else "auto")))
         self._load()
         found = self.card
         if found.encoder.identity() != encoder.identity() or found.template != template:

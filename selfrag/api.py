@@ -88,7 +88,8 @@ class SelfRAG:
         Args:
             name_or_path: `demo`, a directory, or a name on the Hugging Face hub such as `selfrag/selfrag_llama2_7b`.
             retriever: a callable `queries, k -> passages`, or the directory of an index. The demo model brings its own.
-            engine: `vllm`, `transformers`, a ready engine, or None for the best one installed.
+            engine: `vllm`, `transformers`, the address of a `vllm serve`, a ready engine, or None for the best one
+                installed.
             layout: prompt layout of the checkpoint.
             intrinsics: names such as `query_rewrite` to have on this model as reflectors, or intrinsics with what
                 judges each: `tokens`, `adapter`, `prompt`, `overlap`, .. or the folder of a LoRA adapter. A name may
@@ -103,7 +104,7 @@ class SelfRAG:
         named = part("reflectors") if intrinsics else None
         if named is not None:
             folders = named.adapters_of(intrinsics, name_or_path)
-            if folders and (engine is None or isinstance(engine, str)) and "url" not in engine_options:
+            if folders and (engine is None or isinstance(engine, str)) and not select.is_remote(engine):
                 engine_options["adapters"] = {**engine_options.get("adapters", {}), **folders}
         path = resolve_model(name_or_path)
         tokenizer = load_tokenizer(path, trust_remote_code=engine_options.get("trust_remote_code", False))

@@ -181,7 +181,7 @@ def label(
     max_tokens: Annotated[int, _HOW(help="Most new tokens of a reply.")] = 200,
     seed: Annotated[int | None, _HOW(help="Seed that is sent to the endpoint.")] = None,
     min_coverage: Annotated[float, _HOW(help="Least total probability of the labels, with logprobs.")] = 0.5,
-    concurrency: Annotated[int, _PACE(help="Most requests at once.")] = 8,
+    concurrency: Annotated[int, _PACE(help="Most requests at once.", min=1, max=1024)] = 8,
     rpm: Annotated[float | None, _PACE(help="Most requests a minute.")] = None,
     timeout: Annotated[float, _PACE(help="Seconds to wait for a reply.")] = 120.0,
     retries: Annotated[int, _PACE(help="Retries of a failed request.")] = 5,

@@ -277,7 +277,9 @@ def check_processes(recipe: Recipe, options: Mapping[str, Any]) -> None:
         UserError: it is.
     """
     if recipe.scale is None and (processes := options.get("--processes", 1)) != 1:
-        raise UserError(f"--processes {processes}: recipe {recipe.name} is for one process; take cpus, gpu or fsdp")
+        raise UserError(
+            f"--processes {processes}: recipe {recipe.name} is for one process; take cpus or another for many"
+        )
 
 
 def launch(recipe: Recipe, program: str, command: Sequence[str], options: Mapping[str, Any]) -> None:

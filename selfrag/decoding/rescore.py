@@ -29,7 +29,7 @@ class Replay:
 
     best: Ints  # [S] id of the node that ends the answer, -1 where there is none
     exact: Bools  # [S] whether the recorded tree held everything that the setting asks for
-    segment_scores: Floats  # [N, S] score of each node
+    segment_scores: Floats  # [N, S] score of each node; means nothing for one that was given up
     path_scores: Floats  # [N, S] score of the hypothesis that ends at each node
     kept: Bools  # [N, S] nodes that are finished, or in the beam after their step
     finished: Bools  # [N, S] of these, the ones where a hypothesis ended
@@ -80,7 +80,7 @@ def rescore(trace: Trace, weights: Weights | None = None, threshold: float | Non
 
 
 def settle(trace: Trace, result: Replay) -> Trace:
-    """The trace with the scores, statuses and choice of the first setting of a replay."""
+    """The trace with the scores, statuses and choice of the first setting; what was given up keeps its bounds."""
     nodes = []
     for i, node in enumerate(trace.nodes):
         if node.status in (Status.FAILED, Status.BOUNDED):

@@ -53,7 +53,7 @@ class ServerConfig:
                 f"the url of {parts.hostname} holds more than an address; give it without user, password, query"
                 f" and fragment, and a key in the environment variable {self.api_key_env}"
             )
-        whole("max_concurrency", self.max_concurrency)
+        whole("max_concurrency", self.max_concurrency, 1, 1024)
         whole("retries", self.retries, 0, 100)
         number("connect_timeout", self.connect_timeout, 0, 86_400, above=True)
         number("read_timeout", self.read_timeout, 0, 86_400, above=True)

@@ -106,6 +106,7 @@ class _Server(Client):
         super().__init__(config, HINT)
         self._settings = config
         self._slots = asyncio.Semaphore(config.max_concurrency)
+        self._unwanted: list[str] = []  # names of requests that the server is to be told of
 
     async def discover(self) -> None:
         """Ask the server what it serves, and whether it has the route this engine needs.
@@ -174,7 +175,11 @@ class _Server(Client):
         if self.wire is not TOKENS or not sent:
             return
         # The name under which the server's engine knows the request, which is what this route wants.
-        body = {"request_ids": [f"generate-tokens-{sent}"]}
+        self._unwanted.append(f"generate-tokens-{sent}")
+        await asyncio.sleep(0)  # requests that end together are told of together
+        if not self._unwanted:
+            return
+        body, self._unwanted = {"request_ids": self._unwanted}, []
         with suppress(httpx.HTTPError):
             await self._http.post(self._address(ABORT), json=body, timeout=5.0)
 
@@ -204,6 +209,7 @@ class HTTPEngine:
     """
 
     def __init__(self, config: HTTPConfig) -> None:
+        config.key()  # refused before the thread is there
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="selfrag-http", daemon=True)
         self._thread.start()
@@ -299,7 +305,8 @@ class HTTPEngine:
         return _Server(config)
 
     def _start(self, ticket: Ticket, request: Generate) -> None:
-        self._tasks[ticket] = self._loop.create_task(self._serve(ticket, request))
+        task = self._tasks[ticket] = self._loop.create_task(self._serve(ticket, request))
+        task.add_done_callback(lambda _: self._tasks.pop(ticket, None))  # also where it never began
 
     async def _serve(self, ticket: Ticket, request: Generate) -> None:
         try:
@@ -308,8 +315,6 @@ class HTTPEngine:
             )
         except Exception as error:  # travels to the caller's thread, which raises it
             result = error
-        finally:
-            self._tasks.pop(ticket, None)
         self._results.put((ticket, result))
 
     def _cancel(self, tickets: Sequence[Ticket]) -> None:

@@ -46,6 +46,11 @@ def choose_engine() -> tuple[str, str]:
     return "vllm", f"vllm {version} on {platform.device_type}"
 
 
+def is_remote(name: str | None) -> bool:
+    """Whether an engine of this name is a server, given by its address or by the option `url`."""
+    return name is not None and (name == "http" or name.startswith(("http://", "https://")))
+
+
 def load_engine(name: str | None, model_dir: str | Path, **options: Any) -> Engine:
     """Load a model into an engine.
 
@@ -60,7 +65,7 @@ def load_engine(name: str | None, model_dir: str | Path, **options: Any) -> Engi
     Raises:
         UserError: unknown engine or option, or the engine cannot load the model.
     """
-    if name is not None and name.startswith(("http://", "https://")):
+    if name is not None and name != "http" and is_remote(name):
         name, options["url"] = "http", name
     if options.get("adapters"):
         options["adapters"] = {key: str(resolve_adapter(path)) for key, path in options["adapters"].items()}

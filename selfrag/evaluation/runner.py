@@ -410,8 +410,6 @@ class Model:
         """Load the weights, or connect."""
         from selfrag.engines.select import load_engine
 
-        if self.engine is not None and self.engine.startswith(("http://", "https://")):
-            return load_engine("http", path, url=self.engine, **self.options)
         return load_engine(self.engine, path, **self.options)
 
 
@@ -532,11 +530,11 @@ def _open(model: Model) -> Engine:
 
 def engine_kind(engine: str | None) -> str:
     """Engines agree within tolerance only, so records of different ones are not mixed; servers may move."""
-    if engine is None:
-        from selfrag.engines.select import choose_engine
+    from selfrag.engines.select import choose_engine, is_remote
 
+    if engine is None:
         return choose_engine()[0]
-    return "http" if engine.startswith(("http://", "https://")) else engine
+    return "http" if is_remote(engine) else engine
 
 
 def index_fingerprint(index: str) -> str:

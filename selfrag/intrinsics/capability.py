@@ -322,13 +322,14 @@ class Capability(Generic[R]):
         results: Sequence[Completion | Failed],
     ) -> list[Reflection]:
         """What came back; a request that failed is a reflection without findings and with the reason."""
-        found = (
+        found = [
             Reflection(request.state, diagnostics=(Diagnostic(Code.FAILED, printable(result.reason)),))
             if isinstance(result, Failed)
             else self.codec.decode(request, result)
             for request, result in zip(requests, results, strict=True)
-        )
-        return [self.joined(state, list(islice(found, len(some)))) for state, some in zip(states, parts, strict=True)]
+        ]
+        each = iter(found)
+        return [self.joined(state, list(islice(each, len(some)))) for state, some in zip(states, parts, strict=True)]
 
     def _run(self, states: Sequence[State]) -> list[R]:
         return [self.result(reflection) for reflection in self.reflections(states)]

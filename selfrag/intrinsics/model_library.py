@@ -64,7 +64,7 @@ class Library:
             UserError: a name is unknown, something cannot be loaded, an adapter was trained with other prompts, or
                 nobody says with which.
         """
-        from selfrag.engines.select import load_engine
+        from selfrag.engines.select import is_remote, load_engine
         from selfrag.intrinsics.dialects.registry import switch_codecs
         from selfrag.intrinsics.execution.engine import EngineExecutor
         from selfrag.loading import load_tokenizer, resolve_model
@@ -76,7 +76,7 @@ class Library:
         tokenizer = load_tokenizer(path, trust_remote_code=engine_options.get("trust_remote_code", False))
         codecs |= switch_codecs(path) if dialect is None else {}
         rest = (dialect or DIALECT, wanted, prompting_of(tokenizer), shipped_weights(name_or_path), codecs)
-        if engine is not None and engine.startswith(("http://", "https://")):
+        if is_remote(engine):
             loaded = load_engine(engine, path, **engine_options)
             names = {name: str(adapter) for name, adapter in given.items() if str(adapter) in loaded.limits.adapters}
             if adapters is not None and len(names) < len(given):

@@ -350,7 +350,8 @@ def on_engine(
     for one in wanted:
         adapter = next((name for name in (one.intrinsic, one.folder) if name in loaded), None)
         if adapter is not None:
-            adapters[one.intrinsic] = adapter
+            if adapters.setdefault(one.intrinsic, adapter) != adapter:
+                raise UserError(f"{one.intrinsic} has two adapters; name one of them")
         elif one.folder is not None:
             there = ", ".join(sorted(loaded)) or "none"
             raise UserError(f"the engine has no adapter {one.folder!r} for {one.intrinsic}; it has: {there}")

@@ -7,9 +7,11 @@ import re
 
 import pytest
 
+from selfrag import SelfRAG
 from selfrag.demo.intrinsics import adapter_paths
 from selfrag.demo.model import model_path
 from selfrag.engines.adapters import read_adapter
+from selfrag.errors import UserError
 from selfrag.intrinsics.catalog import PAPER, AdapterCard, check_cards
 from selfrag.intrinsics.execution.tokens import ScoreCalibrator, Weighing
 from selfrag.intrinsics.model_library import Library
@@ -85,3 +87,9 @@ def test_the_library_of_the_demo_model_judges_with_what_was_measured_best() -> N
         assert faithful[0].sentences[0].judgment.source == "combined"
         rewritten = library["query_rewrite"](turns)
         assert (rewritten.text, rewritten.execution) == ("Who discovered radium?", "adapter")
+
+
+@pytest.mark.demo
+def test_a_server_is_not_given_the_adapters_of_this_package() -> None:
+    with pytest.raises(UserError, match="no server at"):
+        SelfRAG.from_pretrained("demo", engine="http://127.0.0.1:9", intrinsics=["query_rewrite"], retries=0)

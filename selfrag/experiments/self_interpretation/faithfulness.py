@@ -239,12 +239,13 @@ def run_judges(folder: Path, model: str, engine: str | None = None, patterns: Se
     Raises:
         UserError: the model has no reflection tokens, or as `run_grid`.
     """
+    from selfrag.engines.select import is_remote
     from selfrag.intrinsics.reflectors import adapters_of
     from selfrag.loading import resolve_model
 
     run = read_grid(folder)
     cells = run.select(patterns)
-    path, remote = resolve_model(model), engine is not None and engine.startswith(("http://", "https://"))
+    path, remote = resolve_model(model), is_remote(engine)
     shipped = adapters_of((CITATIONS,), model)
     with on_demand(partial(_judges, model, engine)) as judges:
         loaded = judges().engine.limits.adapters if remote else shipped  # a server says what it has

@@ -266,7 +266,7 @@ def codec_of_file(path: Path, intrinsic: str | None = None, options: Options | N
 
     Args:
         path: the file.
-        intrinsic: what its reply means; None if its records are all that is wanted.
+        intrinsic: what its reply means; None for a configuration that is only sent.
         options: see `Options`.
 
     Raises:
