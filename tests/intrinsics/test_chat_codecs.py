@@ -190,6 +190,7 @@ def prompt_of(kind, state):
     return message.content
 
 
+@few
 @given(texts, texts, texts, texts)
 def test_every_line_at_the_margin_is_ours(question, reply, title, text):
     state = State(
@@ -209,6 +210,7 @@ def test_every_line_at_the_margin_is_ours(question, reply, title, text):
         assert [h for h in heads if h.startswith("[")] == [f"[{n}] " for n in numbers(count)[1:]]
 
 
+@few
 @given(texts, texts)
 def test_sites_are_slices_of_what_was_given(reply, text):
     state = State((Message("user", "?"), Message("assistant", reply)), (Passage("a", text), Passage("b", text)))

@@ -126,7 +126,7 @@ BYTES = st.binary(max_size=60) | st.text(max_size=60).map(lambda text: text.enco
 
 
 @pytest.mark.parametrize("names", [TABLES, DOCUMENTS])
-@settings(max_examples=30)
+@settings(max_examples=15)  # of each of the names
 @given(data=BYTES)
 def test_any_bytes_are_rows_or_one_line(tmp_path_factory, names, data):
     folder = tmp_path_factory.mktemp("bytes", numbered=True)

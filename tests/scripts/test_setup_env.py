@@ -107,6 +107,7 @@ def test_where_vllm_has_no_build_all_the_rest_is_installed(
     script.set_up(tmp_path / "venv", {"cpu", "dev"}, with_vllm=True)  # the index has none
     assert set(installed(pip)) - {"pip", "setuptools"} == {"selfrag", "torch", "faiss-cpu", "pytest"}
     assert json.loads((tmp_path / "venv" / ".selfrag-setup.json").read_text())["extras"] == ["cpu", "dev"]
+    assert [*(tmp_path / "venv").rglob("site-packages/__pycache__/torch.*.pyc")]
 
 
 def test_a_finished_environment_is_left_alone(

@@ -6,7 +6,7 @@ from itertools import pairwise
 import browsing
 import inspected
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from structure import Structure
 
@@ -55,6 +55,7 @@ def test_hostile_text_is_text(name):
     found.text().encode()
 
 
+@settings(max_examples=30)  # two pages each
 @given(
     text=st.text(st.sampled_from("<>&\"'/!-=;[]abc \n\t\x00\u202e\ud83d#:") | st.characters(), min_size=1, max_size=40)
 )
