@@ -60,8 +60,6 @@ def test_the_interval_of_a_mean_has_the_width_that_theory_gives() -> None:
     half = 1.96 * (0.4 * 0.6 / 100) ** 0.5
     assert found.estimate.low == pytest.approx(0.4 - half, abs=0.015)
     assert found.estimate.high == pytest.approx(0.4 + half, abs=0.015)
-    (one,) = bootstrap([means(0.5)])
-    assert (one.estimate.value, np.isnan(one.estimate.low)) == (0.5, True)
     (rare,) = bootstrap([[(1.0, 1.0), *[None] * 9]])  # many resamplings hold no item that counts
     assert np.isnan(rare.samples).any()
     assert (rare.estimate.value, rare.estimate.n) == (1.0, 1)
@@ -155,15 +153,9 @@ def test_every_rendering_holds_every_system_and_no_nan(runs: list[Path]) -> None
 
 
 def test_runs_that_cannot_be_compared(runs: list[Path], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no run of a system called 'ours'; there are finetuned, sail"):
-        compare(read_runs(runs), against="ours")
     with pytest.raises(UserError, match="both of a system called finetuned"):
         read_runs([runs[0], runs[0]])
-    with pytest.raises(UserError, match="has no third; it has set, other"):
-        read_runs(runs, ["third"])
     assert list(read_runs(runs, ["other"])[0].files) == ["other"]
-    with pytest.raises(UserError, match=r"holds no run: manifest\.json is missing"):
-        read_run(tmp_path)
     with pytest.raises(UserError, match="no run to compare"):
         read_runs([])
     half = tmp_path / "half"

@@ -85,7 +85,6 @@ def test_a_run_over_an_endpoint(file, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("more", "said_"),
     [
-        (["--system", "selfrag"], "selfrag needs a checkpoint"),
         (["--system", "base", "--engine", "vllm"], "leave the engine and its settings out"),
         (["--system", "base", "--ray", "local"], "leave --ray out"),
     ],

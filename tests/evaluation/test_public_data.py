@@ -18,7 +18,6 @@ from selfrag.evaluation import public_data
 from selfrag.evaluation.public_data import ROWS, Original, make, public_sets
 from selfrag.evaluation.task_files import read_task
 
-SHARED = Path(__file__).parents[3] / "shared" / "data" / "eval" / "dev"
 ARC = {
     "instruction": "Please choose the correct answer to the question: How will it roll?"
     "\n\nAnswer1: slower Answer2: faster Answer3: as fast\n\nAnswer format: answer1/answer2/answer3",
@@ -65,14 +64,6 @@ def test_rows_are_made_as_measured():
     assert (gold["id"], gold["answers"], gold["gold_passage_ids"]) == ("nq-1", ["Ann"], ["nq-1-gold"])
 
 
-@pytest.mark.parametrize("name", sorted(set(ROWS) - {"nq_gold"}))
-def test_what_is_made_is_what_was_measured(name):
-    file = SHARED / f"{name}.jsonl"
-    if not file.exists():
-        pytest.skip("the given data are absent")
-    assert hashlib.sha256(file.read_bytes()).hexdigest() == public_sets()[name].sha256
-
-
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """`nq_gold` of one question, whose original lies in a folder."""
@@ -106,11 +97,6 @@ def test_a_missing_or_other_original_is_one_line(small, tmp_path, capsys, conten
     assert said in (line := capsys.readouterr().err)
     assert line.count("\n") == 1
     assert not (tmp_path / "dev").exists()
-
-
-def test_an_unknown_name_is_told():
-    with pytest.raises(public_data.UserError, match=r"no development file 'nq'.*known: arc_c"):
-        make("nq", Path("nowhere"))
 
 
 def test_originals_are_downloaded_once_and_checked(small, tmp_path, monkeypatch):

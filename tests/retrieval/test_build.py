@@ -92,16 +92,6 @@ def test_an_index_that_could_not_be_put_in_place_is_not_encoded_again(tmp_path, 
     assert len(open_index(tmp_path / "index", again).corpus) == 95
 
 
-def test_what_a_killed_process_left_does_not_reach_the_index(tmp_path, animals, encoder):
-    draft = tmp_path / "index.building" / "draft"
-    (draft / ".corpus.0123.partial").mkdir(parents=True)
-    (draft / ".corpus.0123.partial" / "passages.arrow").write_bytes(b"torn")
-    (draft / ".manifest.json.4567.partial").write_text("{")
-    index_passages(animals, tmp_path / "index", encoder=encoder)
-    assert names(tmp_path / "index") == ["corpus", "manifest.json", "parts", "vectors.npy"]
-    assert names(tmp_path) == ["index"]
-
-
 def test_a_bad_row_leaves_nothing_or_the_older_index(tmp_path, animals, encoder):
     (tmp_path / "bad.jsonl").write_text('{"id": "a", "text": "x"}\n{"id": "b"}\n')
     with pytest.raises(UserError, match=r"bad\.jsonl:2: no text"):
@@ -128,11 +118,6 @@ def test_a_half_written_index_is_named_and_built_anew(tmp_path, animals, encoder
         assert len(open_index(tmp_path / "index", encoder)(["dog"], 5)[0]) == 5
 
 
-def test_a_missing_index_is_named_with_the_command(tmp_path, encoder):
-    with pytest.raises(UserError, match=r"no index at .*nowhere; build it first, for example: selfrag index build"):
-        open_index(tmp_path / "nowhere", encoder)
-
-
 def test_another_encoder_is_refused(tmp_path, animals, encoder, make_encoder):
     index_passages(animals, tmp_path / "index", encoder=encoder)
     with pytest.raises(
@@ -141,6 +126,8 @@ def test_another_encoder_is_refused(tmp_path, animals, encoder, make_encoder):
         open_index(tmp_path / "index", make_encoder(fingerprint="words-9"))
     with pytest.raises(UserError, match="must be passed as encoder="):
         open_index(tmp_path / "index")
+    with pytest.raises(UserError, match=r"no index at .*nowhere; build it first, for example: selfrag index build"):
+        open_index(tmp_path / "nowhere", encoder)
 
 
 def test_two_builders_of_one_index_do_not_meet(tmp_path, animals, encoder):

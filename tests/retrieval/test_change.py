@@ -120,19 +120,6 @@ def test_an_interrupted_addition_continues(index, make_encoder, monkeypatch):
     assert len(open_index(index, last).corpus) == 50
 
 
-def test_a_compaction_that_fails_leaves_the_index(index, encoder, monkeypatch):
-    remove_passages(index, ["bee"])
-    before = found(index, encoder)
-    with monkeypatch.context() as patch:
-        patch.setattr("retrieval.generations.publish", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            compact_index(index)
-    assert found(index, encoder) == before
-    compact_index(index)
-    assert found(index, encoder) == before
-    assert sorted(path.name for path in index.parent.iterdir()) == ["index"]
-
-
 @pytest.fixture
 def older(index):
     """An index as the version before wrote it."""

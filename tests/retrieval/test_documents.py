@@ -12,7 +12,6 @@ import pytest
 
 from retrieval import UserError
 from retrieval.readers import read_files
-from retrieval.splitting import Splitting
 
 
 def pdf(*pages: str, bookmarks: dict[int, str] | None = None, password: str | None = None) -> bytes:
@@ -114,14 +113,6 @@ def test_headings_and_tables_of_a_word_file(tmp_path: Path) -> None:
     ]
 
 
-def test_long_documents_are_cut_at_sentences(tmp_path: Path) -> None:
-    file = tmp_path / "long.html"
-    file.write_text("<h1>Long</h1>" + "<p>A sentence of five words.</p>" * 100)
-    rows = list(read_files([file], Splitting(words=20, overlap=0)))
-    assert len(rows) == 25
-    assert {row.passage.title for row in rows} == {"Long"}
-
-
 def bomb(path: Path) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as parts:
         parts.writestr("word/document.xml", b"\0" * (300 << 20))
@@ -129,14 +120,11 @@ def bomb(path: Path) -> None:
 
 DAMAGED = {
     "empty.pdf": (b"", "cannot be read as PDF"),
-    "text.pdf": (b"hello", "cannot be read as PDF"),
     "cut.pdf": (pdf("One.")[:120], "cannot be read as PDF"),
     "scan.pdf": (pdf("", ""), "no text in the PDF's 2 pages; scans need text recognition"),
     "locked.pdf": (pdf("One.", password="secret"), "the PDF is encrypted"),
-    "empty.docx": (b"", "cannot be read as Word file"),
     "text.docx": (b"hello", "cannot be read as Word file"),
     "empty.html": (b"", "the file is empty"),
-    "blank.html": (b"<p> </p><script>x</script>", "the file is empty"),
 }
 
 

@@ -41,10 +41,6 @@ def plain(tiny_bert):
     return TransformerEncoder(tiny_bert)
 
 
-def test_without_statements_it_is_contriever_like(plain):
-    assert (plain.card.pooling, plain.card.normalized, plain.card.max_tokens, plain.card.dim) == ("mean", False, 64, 16)
-
-
 def test_mean_pooling_leaves_padding_out(plain, tiny_bert):
     import torch
     from transformers import AutoModel, AutoTokenizer
@@ -133,11 +129,6 @@ def test_an_encoder_without_tokenizer_files_is_refused(tiny_bert, tmp_path):
             SentenceTransformerEncoder(bare)
 
 
-def test_an_encoder_that_reads_too_little_of_a_text_is_refused(tiny_bert):
-    with pytest.raises(UserError, match="or it cuts texts too short"):
-        TransformerEncoder(tiny_bert, settings=EncoderSettings(max_tokens=2))
-
-
 @pytest.mark.parametrize(("value", "fault"), [(0.0, "gives (zeros|the same vector)"), (float("nan"), "not finite")])
 def test_an_encoder_with_weights_of_one_value_is_refused(tiny_bert, tmp_path, value, fault):
     import torch
@@ -157,20 +148,15 @@ FILES = [
         ("config.json", change)
         for change in (
             [],
-            {"num_attention_heads": 0},
             {"num_hidden_layers": "two"},
-            {"num_hidden_layers": 1},
             {"hidden_size": -16},
-            {"hidden_act": []},
             {"vocab_size": 10**30},
-            {"max_position_embeddings": [64]},
-            {"model_type": "bert\0"},
         )
     ),
-    *(("tokenizer.json", value) for value in ([], {"added_tokens": [{"id": -1}], "model": 5}, "[" * 100_000)),
-    *(("tokenizer_config.json", value) for value in (None, {"pad_token": "00"}, "{")),
-    *(("modules.json", value) for value in (5, [1], [{"type": "x.Transformer", "path": 5}])),
-    *(("sentence_bert_config.json", value) for value in ({"max_seq_length": "a"}, {"max_seq_length": 2}, [])),
+    *(("tokenizer.json", value) for value in ({"added_tokens": [{"id": -1}], "model": 5}, "[" * 100_000)),
+    *(("tokenizer_config.json", value) for value in (None, "{")),
+    *(("modules.json", value) for value in (5, [{"type": "x.Transformer", "path": 5}])),
+    *(("sentence_bert_config.json", value) for value in ({"max_seq_length": "a"}, {"max_seq_length": 2})),
 ]
 
 
@@ -193,14 +179,7 @@ def test_one_encoder_has_one_source_however_it_is_spelled(tiny_bert, tmp_path, m
     monkeypatch.setenv("HOME", str(tiny_bert.parent))
     monkeypatch.chdir(tiny_bert.parent)
     name = tiny_bert.name
-    written = [
-        f"{tiny_bert}/",
-        name,
-        f"./{name}/.",
-        f"../{tiny_bert.parent.name}/{name}",
-        tmp_path / "link",
-        f"~/{name}",
-    ]
+    written = [f"{tiny_bert}/", f"./{name}/.", f"../{tiny_bert.parent.name}/{name}", tmp_path / "link", f"~/{name}"]
     assert {canonical_source(one) for one in written} == {str(tiny_bert)}
 
 
@@ -231,12 +210,6 @@ def test_statements_of_sentence_transformers_are_read(tmp_path):
     assert stated_settings(tmp_path).pooling == "mean"
     state(tmp_path, ["Transformer", "Pooling", "Dense"])
     with pytest.raises(UnsupportedModulesError, match="Dense"):
-        stated_settings(tmp_path)
-    state(tmp_path, ["Transformer", "Pooling"], {"pooling_mode_max_tokens": True})
-    with pytest.raises(UnsupportedModulesError, match="pooling_mode_max_tokens"):
-        stated_settings(tmp_path)
-    (tmp_path / "modules.json").write_text("{")
-    with pytest.raises(UserError, match=r"modules\.json: not JSON"):
         stated_settings(tmp_path)
 
 
@@ -282,12 +255,8 @@ def test_equals_sentence_transformers_on_the_tiny_model(tiny_bert, tmp_path, pla
 
     for file in tiny_bert.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
-    state(
-        tmp_path,
-        ["Transformer", "Pooling", "Normalize"],
-        {"pooling_mode_mean_tokens": True, "word_embedding_dimension": 16},
-        32,
-    )
+    pooling = {"pooling_mode_mean_tokens": True, "word_embedding_dimension": 16}
+    state(tmp_path, ["Transformer", "Pooling", "Normalize"], pooling, 32)
     texts = [text.replace("\ud800", "?") for text in TEXTS]
     theirs, ours = SentenceTransformerEncoder(tmp_path), load_encoder(tmp_path)
     assert isinstance(ours, TransformerEncoder)

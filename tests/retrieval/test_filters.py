@@ -1,18 +1,15 @@
 """Metadata of passages and conditions on it."""
 
 import json
-from contextlib import suppress
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pyarrow import parquet
 
 from retrieval import Corpus, Passage, UserError, build_index, open_index
 from retrieval.build import add_files, compact_index, remove_passages
 from retrieval.corpus import Place, Row
-from retrieval.filters import Condition, allowed_rows, parse_condition
+from retrieval.filters import Condition, allowed_rows
 
 ROWS = [
     {"id": "a", "text": "honey one", "year": 2019, "lang": "en", "score": 1, "open": True, "tags": ["x"]},
@@ -39,18 +36,12 @@ def corpus(tmp_path):
     [
         ("year>=2020", "bc"),
         ("year=2019.0", "a"),
-        ("year>2019.5", "bc"),
         ("year in [2019, 2021]", "ac"),
         ("lang=en", "ac"),
-        ('lang == "en"', "ac"),
         ("lang in [de, fr]", "b"),
-        ("lang in []", ""),
-        ("score<=2.5", "ab"),
-        ("open=true", "ad"),
         ("mixed=3", "c"),
         ("mixed=three", "d"),
         ('note="=1+1"', "b"),
-        ("note==1+1", ""),
         ("id in [a, d]", "ad"),
         ("title=", None),
     ],
@@ -71,7 +62,6 @@ def test_conditions(corpus, condition, ids):
         ("lang<3", "column 'lang' holds texts; < cannot compare them with 3"),
         ("nothing=1", "no column 'nothing'; the columns are: id, title, lang, mixed, note, open, score, year"),
         ("tags=x", "no column 'tags'"),
-        ("year in 2019", "give the values in brackets"),
         ("__import__('os').system('true')>=1", "no column"),
     ],
 )
@@ -81,13 +71,6 @@ def test_a_wrong_condition_is_one_line(corpus, condition, fault):
     assert fault in str(caught.value)
     with pytest.raises(UserError, match="operator='eval'"):
         allowed_rows(corpus, [Condition("year", "eval", (1,))])
-
-
-@settings(max_examples=50)
-@given(st.text(max_size=30))
-def test_any_text_is_a_condition_or_one_line(text):
-    with suppress(UserError):  # which is one line whatever it holds
-        assert parse_condition(text).column
 
 
 def test_all_formats_keep_their_columns(tmp_path):
@@ -160,13 +143,3 @@ def test_passages_come_with_their_columns_and_are_the_same_without(tmp_path, enc
 def test_metadata_that_no_column_holds_is_refused(metadata):
     with pytest.raises(UserError, match="passage 'x': metadata must be"):
         Passage("x", "text", metadata=metadata)
-
-
-def test_new_metadata_of_the_same_passages_encodes_nothing(tmp_path, encoder):
-    rows = jsonl(tmp_path / "rows.jsonl", ROWS)
-    build_index([rows], tmp_path / "index", encoder=encoder)
-    encoder.texts.clear()
-    jsonl(rows, [{**row, "year": 1900} for row in ROWS])
-    retriever = build_index([rows], tmp_path / "index", encoder=encoder)
-    assert encoder.texts == []
-    assert len(retriever.where("year=1900")(["honey"], 9)[0]) == 4

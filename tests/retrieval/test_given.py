@@ -24,11 +24,9 @@ def test_fixed_passages_per_query_follow_the_question_through_later_searches():
     ("passages", "fault"),
     [
         ([A, "text"], "passage 2 given is str"),
-        ([{"id": "x"}], r"passage 1 given has no text \(found: id\)"),
         ([{"body": "x"}], "has no id and no text"),
         ([{"id": "x", "text": "t", "score": "high"}], "score must be a number"),
         ([{"id": "x", "text": ["t"]}], "text must be text, not list"),
-        ({"q": A}, "passages for 'q' must be a list, not Passage"),
     ],
 )
 def test_what_is_no_passage_is_named(passages, fault):
@@ -45,6 +43,8 @@ def test_any_callable_is_a_retriever():
     assert as_retriever(retriever) is retriever
     assert as_retriever([A, B])(["x"], 1) == [[A]]
     assert as_retriever({"x": [B]})(["x"], 1) == [[B]]
+    with pytest.raises(UserError, match="a retriever is a callable"):
+        as_retriever("directory")
 
 
 async def coroutine(queries, k):
@@ -56,9 +56,7 @@ async def coroutine(queries, k):
     ("search", "fault"),
     [
         (lambda queries, k: None, "returned NoneType, not a list"),
-        (lambda queries, k: "ab", "returned str, not a list"),
         (lambda queries, k: [[A]], "returned 1 lists for 2 queries"),
-        (lambda queries, k: [A, B], "for query 1 must be a list, not Passage"),
         (lambda queries, k: [[A], [B, C, A]], "3 passages from retriever <lambda> for query 2; at most 2"),
         (lambda queries, k: [[], ["text"]], "passage 1 from retriever <lambda> for query 2 is str"),
         (coroutine, "retriever coroutine returned coroutine"),
@@ -67,9 +65,3 @@ async def coroutine(queries, k):
 def test_what_a_callable_may_not_return(search, fault):
     with pytest.raises(UserError, match=fault):
         as_retriever(search)(["x", "y"], 2)
-
-
-@pytest.mark.parametrize("source", [None, 5, "directory"])
-def test_what_is_no_retriever_is_named(source):
-    with pytest.raises(UserError, match="a retriever is a callable"):
-        as_retriever(source)

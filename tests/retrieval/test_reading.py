@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from retrieval import UserError, build_index, index_passages, open_index
 from retrieval.readers import read_files
-from retrieval.reading import parse_json, read_json, read_lines, read_whole, regular_file, user_path
+from retrieval.reading import parse_json, read_json, read_lines, read_whole
 from selfrag.jsonl import read_jsonl
 from selfrag.loading import load_index
 
@@ -53,18 +52,10 @@ HOSTILE_PATHS = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE_PATHS)
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
-def test_a_path_where_no_file_can_be_is_one_line(tmp_path, kind, name):
-    path = HOSTILE_PATHS[kind](tmp_path, name)
+def test_a_path_where_nothing_can_be_is_one_line(tmp_path, kind, encoder, animals, tiny_bert):
+    path = HOSTILE_PATHS[kind](tmp_path, "index.jsonl")
     one_line(read_files, [path])
-    one_line(regular_file, path)
-    if name.endswith("jsonl"):
-        one_line(lambda: list(read_jsonl(path, dict)))
-
-
-@pytest.mark.parametrize("kind", HOSTILE_PATHS)
-def test_an_index_or_encoder_at_such_a_path_is_one_line(tmp_path, kind, encoder, animals, tiny_bert):
-    path = HOSTILE_PATHS[kind](tmp_path, "index")
+    one_line(lambda: list(read_jsonl(path, dict)))
     one_line(open_index, path, encoder)
     (tmp_path / "rows.jsonl").write_text('{"id": "a", "text": "b"}')
     one_line(lambda: build_index([tmp_path / "rows.jsonl"], tmp_path / "i", encoder=path))
@@ -83,34 +74,11 @@ def test_the_root_the_present_folder_and_nothing_are_no_index(tmp_path, monkeypa
         one_line(load_index, path)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read_is_one_line(tmp_path):
-    (tmp_path / "a.jsonl").write_text("{}")
-    (tmp_path / "a.jsonl").chmod(0)
-    assert "Permission denied" in one_line(read_files, [tmp_path / "a.jsonl"])
-
-
-def test_the_home_folder_can_be_written_as_a_tilde(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "rows.jsonl").write_text('{"id": "a", "text": "b"}')
-    assert user_path("~/rows.jsonl") == tmp_path / "rows.jsonl"
-    assert [row.passage.id for row in read_files(["~/rows.jsonl"])] == ["a"]
-
-
-@pytest.mark.parametrize("deep", ["[" * 100_000, '{"a":' * 100_000, "[" * 100_000 + "]" * 100_000], ids=len)
-def test_deep_nesting_is_refused_at_once(deep):
-    start = time.perf_counter()
-    one_line(parse_json, deep, "file")
-    assert time.perf_counter() - start < 1
-
-
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
         ('{"a": NaN}', "NaN is no JSON value"),
-        ("-Infinity", "-Infinity is no JSON value"),
         ('{"a": 1, "a": 2}', "the key 'a' occurs twice"),
-        ('{"b": [{"a": 1, "c": 0, "a": 1}]}', "the key 'a' occurs twice"),
         ("1" * 5000, "Exceeds the limit"),
         ("", "not JSON"),
         ('"a\nb"', "not JSON"),

@@ -6,7 +6,7 @@ import pytest
 import retrieval.build
 from retrieval import Corpus, DenseRetriever, Passage, UserError, build_index, index_passages, open_index
 from retrieval.encoders import load_encoder
-from retrieval.readers import Place, Row, files_fingerprint
+from retrieval.readers import Place, Row
 from retrieval.vectors import Hits
 
 
@@ -44,22 +44,6 @@ def test_the_search_for_other_texts_is_bounded(tmp_path, encoder):
     assert len(index.asked) <= 6
 
 
-def test_a_single_query_takes_one_thread_and_leaves_the_setting():
-    faiss = pytest.importorskip("faiss")
-    from retrieval.vectors import faiss_threads
-
-    before = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(2)
-    try:
-        with faiss_threads(1):
-            assert faiss.omp_get_max_threads() == 1
-        with faiss_threads(64):
-            assert faiss.omp_get_max_threads() == 2
-        assert faiss.omp_get_max_threads() == 2
-    finally:
-        faiss.omp_set_num_threads(before)
-
-
 @pytest.fixture
 def table(tmp_path, monkeypatch):
     monkeypatch.setattr("retrieval.readers._SETTLED", 0.0)
@@ -87,12 +71,6 @@ def test_an_interrupted_build_does_not_read_again(tmp_path, table, make_encoder,
     again = make_encoder()
     assert len(build_index([table], tmp_path / "index", encoder=again).corpus) == 40
     assert len(again.texts) == 20
-
-
-def test_a_file_that_may_still_change_is_read_again(table, monkeypatch):
-    assert files_fingerprint([table]) == files_fingerprint([str(table)]) != ""
-    monkeypatch.setattr("retrieval.readers._SETTLED", 3600.0)
-    assert files_fingerprint([table]) == ""
 
 
 def test_ids_that_share_a_hash_are_told_apart(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from served import Running, random_rag
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # its import would ask the network for prices
 
 Serve = Callable[..., Running]
-QUESTIONS = [f"question {number}" for number in range(4)]
+QUESTIONS = [f"question {number}" for number in range(2)]
 
 
 def test_chat_openai_of_langchain(serve: Serve) -> None:

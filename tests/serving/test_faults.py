@@ -68,14 +68,9 @@ class Gated:
         ({"messages": [{"role": "user", "content": "x" * 40_000}]}, "more than 32,768 characters"),
         ({"tools": [{"type": "function"}], "tool_choice": "required"}, "tool_choice: this model calls no tools"),
         ({"stop": ["\n"]}, "stop: segments end where the model ends them"),
-        ({"n": 2}, "n: Input should be 1"),
-        ({"response_format": {"type": "json_object"}}, "response_format: this model writes plain text"),
         ({"selfrag": {"treshold": 0.5}}, "selfrag.treshold: Extra inputs are not permitted"),
         ({"selfrag": {"threshold": 5}}, "threshold=5.0: give a number from 0 to 1"),
-        ({"selfrag": {"mode": "sometimes"}}, "selfrag.mode: Input should be 'adaptive', 'always' or 'never'"),
         ({"selfrag": {"beam": 1_000_000}}, "selfrag.beam: Input should be less than or equal to 16"),
-        ({"selfrag": {"weights": {"issup": "high"}}}, "selfrag.weights.issup"),
-        ({"selfrag": {"require": {"issup": "Perfect"}}}, "Perfect"),
         ({"selfrag": {"evidence": [{"id": "a"}]}}, "selfrag.evidence.0.text: Field required"),
         ({"selfrag": {"gates": ["answerability<0.5:abstain"]}}, "answerability"),
         ({"selfrag": {"flow": "qr"}}, "rewrite"),
@@ -95,22 +90,13 @@ def test_a_wrong_field_is_told_in_one_line(serve: Serve, fields: dict[str, Any],
     assert running.service.open == 0
 
 
-@pytest.mark.parametrize(
-    ("content", "status"),
-    [
-        (b"", 400),
-        (b"{", 400),
-        (b"\xff\xfe", 400),
-        (b"[" * 100_000, 400),
-        (b'{"model": ' + b"9" * 10_000 + b"}", 400),
-        (b"null", 400),
-    ],
-)
-def test_a_body_that_is_no_json(serve: Serve, content: bytes, status: int) -> None:
-    for path in ("/v1/chat/completions", "/v1/responses", "/v1/rescore", "/retrieve", "/search"):
-        reply = serve().client.post(path, content=content, headers={"Content-Type": "application/json"})
-        assert reply.status_code == status
-        assert reply.json()["error"]["message"]
+def test_a_body_that_is_no_json(serve: Serve) -> None:
+    running = serve()
+    for content in (b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"model": ' + b"9" * 10_000 + b"}", b"null"):
+        for path in ("/v1/chat/completions", "/v1/responses", "/v1/rescore", "/retrieve", "/search"):
+            reply = running.client.post(path, content=content, headers={"Content-Type": "application/json"})
+            assert reply.status_code == 400
+            assert reply.json()["error"]["message"]
 
 
 def test_other_models_and_paths_are_unknown(serve: Serve) -> None:
@@ -164,8 +150,7 @@ def test_a_full_queue_refuses_and_says_when_to_come_back(serve: Serve) -> None:
     assert running.service.open == 0
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+@pytest.mark.parametrize(("path", "stream"), [("/v1/chat/completions", False), ("/v1/responses", True)])
 def test_a_client_that_leaves_cancels_its_work_within_half_a_second(serve: Serve, path: str, stream: bool) -> None:
     engine = Gated()
     running = serve(random_rag(engine=engine))

@@ -148,13 +148,10 @@ def test_comparing_copying_and_links(serve: Serve, browser: Any) -> None:
     assert "as decoded" in page.inner_text("#pinned")
     page.get_by_role("button", name="Copy Python").click()
     code = page.evaluate("navigator.clipboard.readText()")
+    line = code.split("\n\n")[1].split("\n")[1].replace("rag.generate", "dict_of")
     call: dict[str, Any] = {}
-    exec(
-        code.split("\n\n")[1].split("\n")[1].replace("rag.generate", "dict_of"),
-        {"dict_of": lambda q, **o: call.update(o, q=q)},
-    )
-    assert call["q"] == 'A "quoted" question'
-    assert call["require"] == {"issup": ["Fully supported"]}
+    exec(line, {"dict_of": lambda q, **o: call.update(o, q=q)})
+    assert (call["q"], call["require"]) == ('A "quoted" question', {"issup": ["Fully supported"]})
     page.get_by_role("button", name="Copy JSON").click()
     assert Trace.from_json(page.evaluate("navigator.clipboard.readText()")).question == 'A "quoted" question'
     page.get_by_role("button", name="Copy link").click()

@@ -87,16 +87,9 @@ def answering() -> Iterator[Callable[[bytes, int], str]]:
     ("content", "status", "said"),
     [
         (b"", 200, "did not answer in JSON"),
-        (b"\xff", 200, "did not answer in JSON"),
         (b"[" * 100_000, 200, "did not answer in JSON"),
         (b"[]", 200, "answered list, not an object"),
-        (b"{}", 200, "did not answer with a list for each of 1 queries"),
         (b'{"result": [], "results": {"IDs": [], "passages": [], "scores": []}}', 200, "did not answer with a list"),
-        (
-            b'{"result": [3], "results": {"IDs": [3], "passages": [3], "scores": [3]}}',
-            200,
-            "did not answer with a list",
-        ),
         (
             b'{"result": [[{"document": 3}]], "results": {"IDs": [[1]], "passages": [[3]], "scores": [[1]]}}',
             200,

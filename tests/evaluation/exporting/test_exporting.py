@@ -30,57 +30,22 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def inspected(folder: Path) -> Path:
-    return write_inspect(read_source(folder, "a b"), folder.parent / "logs")
-
-
-def test_a_log_for_inspect_holds_every_item_and_figure(folder: Path) -> None:
-    path = inspected(folder)
-    log = json.loads(path.read_text())
-    first = path.read_bytes()
-    assert inspected(folder).read_bytes() == first  # the same at every export
-    assert [sample["id"] for sample in log["samples"]] == [row["id"] for row in ROWS]
-    right, wrong, broken = log["samples"]
-    assert right["scores"]["contains"] == {"value": 1.0, "answer": "Paris"}
-    assert wrong["scores"]["contains"]["value"] == 0.0
-    assert "retrieval_rate" not in broken["scores"]  # nothing is known of it, which is not 0
-    assert "no memory" in broken["error"]["message"]
-    assert right["target"] == ["Paris", "Lutetia"]
-    (contains,) = (score for score in log["results"]["scores"] if score["name"] == "contains")
-    assert contains["metrics"]["value"]["value"] == pytest.approx(1 / 3)
-    assert 0 < contains["metrics"]["stderr"]["value"] < 0.5
-    rate = next(score for score in log["results"]["scores"] if score["name"] == "retrieval_rate")
-    assert (rate["scored_samples"], rate["unscored_samples"]) == (2, 1)
-    assert (log["results"]["total_samples"], log["results"]["completed_samples"]) == (3, 2)
-
-
-def test_samples_for_lm_eval_hold_every_item_and_figure(folder: Path) -> None:
-    path = write_lm_eval([read_source(folder, "a b")], folder.parent / "lm")
-    results = json.loads(path.read_text())
-    assert results["results"]["a_b"]["contains,none"] == pytest.approx(1 / 3)
-    assert results["higher_is_better"]["a_b"]["contains"] is True
-    assert results["higher_is_better"]["a_b"]["retrieval_rate"] is None
-    assert [higher_is_better(name) for name in ("option_unread", "repeated_bigrams", "words")] == [False, False, None]
-    assert results["n-samples"]["a_b"] == {"original": 3, "effective": 3}
-    (file,) = path.parent.glob("samples_a_b_*.jsonl")
-    samples = [json.loads(line) for line in file.read_bytes().splitlines()]
-    assert [(one["doc_id"], one["contains"], one["resps"]) for one in samples] == [
-        (0, 1.0, [["Paris"]]),
-        (1, 0.0, [["R\u00f6m"]]),
-        (2, 0.0, [[""]]),
-    ]
-    assert "retrieval_rate" not in samples[2]["metrics"]
-
-
 def test_inspect_reads_the_log(folder: Path) -> None:
     inspect = pytest.importorskip("inspect_ai.log", reason="inspect-ai is not installed")
-    path = inspected(folder)
+    path = write_inspect(read_source(folder, "a b"), folder.parent / "logs")
     log = inspect.read_eval_log(str(path))
     assert (log.status, log.eval.task, log.eval.model) == ("success", "a b", "selfrag/finetuned")
     assert [sample.output.completion for sample in log.samples] == ["Paris", "R\u00f6m", ""]
-    assert log.samples[0].scores["contains"].value == 1.0
-    assert log.samples[2].error.message.startswith("no answer could be generated")
-    assert inspect.read_eval_log(str(path), header_only=True).results.total_samples == 3
+    right, wrong, broken = log.samples
+    assert (right.scores["contains"].value, wrong.scores["contains"].value) == (1.0, 0.0)
+    assert "retrieval_rate" not in broken.scores  # nothing is known of it, which is not 0
+    scores = {one.name: one for one in log.results.scores}
+    assert scores["contains"].metrics["value"].value == pytest.approx(1 / 3)
+    assert (scores["retrieval_rate"].scored_samples, scores["retrieval_rate"].unscored_samples) == (2, 1)
+    first = path.read_bytes()
+    assert write_inspect(read_source(folder, "a b"), folder.parent / "logs").read_bytes() == first
+    assert broken.error.message.startswith("no answer could be generated")
+    assert log.results.total_samples == 3
     assert [one.name.split("/")[-1] for one in inspect.list_eval_logs(str(path.parent))] == [path.name]
 
 
@@ -91,7 +56,17 @@ def test_lm_eval_shows_the_results(folder: Path) -> None:
     assert utils.get_results_filenames(names) == [str(path)]
     (samples,) = utils.get_sample_results_filenames(names)
     assert utils.get_file_task_name(Path(samples).name) == "a_b"
-    table = utils.make_table(json.loads(path.read_text()))
+    lines = [json.loads(line) for line in (path.parent / Path(samples).name).read_bytes().splitlines()]
+    assert [(one["contains"], one["resps"]) for one in lines] == [
+        (1.0, [["Paris"]]),
+        (0.0, [["R\u00f6m"]]),
+        (0.0, [[""]]),
+    ]
+    assert "retrieval_rate" not in lines[2]["metrics"]
+    results = json.loads(path.read_text())
+    better = results["higher_is_better"]["a_b"]
+    assert (better["contains"], better["retrieval_rate"], higher_is_better("option_unread")) == (True, None, False)
+    table = utils.make_table(results)
     assert "contains" in table
     assert "0.3333" in table
 

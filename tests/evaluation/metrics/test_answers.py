@@ -18,7 +18,6 @@ from selfrag.evaluation.metrics.answers import (
     contains,
     exact_match,
     list_figures,
-    listed,
     official_match,
     read_option,
     rouge_l,
@@ -29,7 +28,7 @@ from selfrag.evaluation.metrics.answers import (
 )
 from selfrag.evaluation.metrics.citations import ndcg_at, recall_at
 from selfrag.evaluation.metrics.registry import Part, get_metric, ratio
-from selfrag.evaluation.normalisation import abstains, contains_any, first_line, lifted, marks, normalise, without_marks
+from selfrag.evaluation.normalisation import abstains, contains_any, normalise
 
 PASSAGES = tuple(Passage(f"p{i}", text, "T") for i, text in enumerate(["Ann wrote it.", "Bob.", "By Ann, too."], 1))
 SHORT = Item("q", "who?", True, PASSAGES, gold=frozenset({"p1", "p2"}), answers=("Ann", "Anne"), references=("Ann",))
@@ -130,36 +129,24 @@ def test_options_are_read(text: str, item: Item, option: str | None) -> None:
         ("accuracy", LETTERS, "B", 1.0),
         ("accuracy", LETTERS, "B: Mars", 0.0),  # letter for letter
         ("accuracy", LETTERS, None, 0.0),
-        ("accuracy", SHORT, "B", None),
         ("option_match", LETTERS, "It is Mars.", 1.0),
-        ("option_match", LETTERS, "Perhaps.", 0.0),
-        ("option_match", SHORT, "Ann", None),
         ("option_unread", LETTERS, "Perhaps.", 1.0),
         ("option_unread", LETTERS, "A", 0.0),
         ("option_unread", LETTERS, None, None),
         ("official_match", CLAIM, "# REFUTES", 1.0),
         ("official_match", CLAIM, "False", 0.0),  # case-sensitive
-        ("official_match", LETTERS, "A or B", 1.0),
         ("official_match", SHORT, ":Ann", 1.0),
-        ("official_match", SHORT, "", 0.0),
         ("answer_recall", SHORT, "by anne", 0.0),
         ("str_em", SHORT, "by anne", 1.0),
         ("str_em", SEVERAL, "NYC", 1 / 3),
-        ("str_em", SEVERAL, None, 0.0),
         ("str_hit", BARE, "x", None),
-        ("rouge_l", NO_ANSWER, "x", None),
         ("long_form", LONG, "the big cat lies", 4 / 7),
         ("long_form", NO_ANSWER, "I don't know.", 1.0),
-        ("long_form", NO_ANSWER, "Because.", 0.0),
         ("long_form", NO_ANSWER, None, 0.0),
-        ("answerability", NO_ANSWER, "I don't know.", 1.0),
         ("answerability", NO_ANSWER, "Because.", 0.0),
         ("answerability", LONG, "I don't know.", 0.0),
-        ("answerability", LONG, "Because.", 1.0),
-        ("declines_unanswerable", LONG, "I don't know.", None),
         ("declines_unanswerable", NO_ANSWER, "I don't know.", 1.0),
         ("answers_answerable", LONG, "I don't know.", 0.0),
-        ("answers_answerable", NO_ANSWER, "I don't know.", None),
         ("words", BARE, "Ann wrote [1][2] it.", 3.0),
     ],
 )
@@ -184,13 +171,6 @@ def test_str_em_reads_the_first_line_and_no_citation_marks() -> None:
     assert (str_hit("NYC, beatles, caf\u00e9", SETS), str_hit("NYC, beatles", SETS)) == (1.0, 0.0)
 
 
-def test_citation_marks() -> None:
-    assert lifted("It [1] was [2, 3].") == ("It was.", ((2, 1), (6, 2), (6, 3)))
-    assert marks("It was 1990 [2][3, 1]; see [a] and [12].") == (2, 3, 1, 12)
-    assert without_marks("It was 1990 [2][3, 1]; see [a].") == "It was 1990; see [a]."
-    assert (first_line(" \n a b \n c"), first_line("")) == ("a b", "")
-
-
 def test_qampari_by_hand() -> None:
     gold = [["Big Ben"], ["Nelson's Column", "the column of Nelson"], ["Hyde Park"]]
     found = list_figures("Big Ben, Column of Nelson, Eiffel Tower [1].\nHyde Park", gold)
@@ -201,7 +181,6 @@ def test_qampari_by_hand() -> None:
     assert (found["list_recall"], found["list_recall_5"]) == pytest.approx((5 / 9, 1.0))
     assert found["list_f1_5"] == pytest.approx(2 * (5 / 6) / (5 / 6 + 1))
     assert list_figures("", gold)["list_f1"] == 0.0
-    assert listed("a, the, , x.,") == ("x",)
     item = Item("q", "which?", True, answer_sets=(("x",), ("y",)))
     figures = {name: part(name, item, "x, z") for name in LISTS}
     assert figures == dict.fromkeys(LISTS, (0.5, 1.0)) | {"list_length": (2.0, 1.0)}
@@ -225,18 +204,6 @@ def test_rouge_by_hand() -> None:
     assert found == pytest.approx(2 * (4 / 5) * (4 / 7) / (4 / 5 + 4 / 7))
 
 
-def test_both_are_those_of_rouge_score() -> None:
-    rouge = pytest.importorskip("rouge_score.rouge_scorer", reason="rouge-score is not installed")
-    scorer = rouge.RougeScorer(["rougeL", "rougeLsum"], use_stemmer=True)
-    said = ("The dogs were barking. A cat sat in town.", "Rain. Rain in the town.")
-    for first, second in (said, said[::-1]):
-        text = f"{first} {second}"
-        assert rouge_l(text, REFERENCES) == max(scorer.score(one, text)["rougeL"].fmeasure for one in REFERENCES)
-        lines = [one.lower().replace(". ", ".\n") for one in (text, *REFERENCES)]
-        parts = max(scorer.score(one, lines[0])["rougeLsum"].fmeasure for one in lines[1:])
-        assert rouge_lsum(text, REFERENCES) == pytest.approx(parts)
-
-
 def test_defect_30_three_of_four_questions_retrieved_is_three_quarters() -> None:
     read, in_vain = Output("x", read=("p1",), retrieved=True), Output("x", retrieved=True)
     assert ratio([part("retrieval_rate", SHORT, o) for o in (read, read, read, in_vain)]) == 0.75
@@ -244,19 +211,6 @@ def test_defect_30_three_of_four_questions_retrieved_is_three_quarters() -> None
     # Effort is a mean over answers and leaves failures out.
     outputs = [Output("x", usage={"prompt_tokens": 10}), Output("x", usage={"prompt_tokens": 30}), None]
     assert ratio([part("prompt_tokens", SHORT, output) for output in outputs]) == 20.0
-
-
-# Retrieval
-
-
-def test_retrieval_metrics_read_what_the_model_was_shown() -> None:
-    item = Item("q", "who?", True, gold=frozenset({"b", "z"}))
-    output = Output("x", read=("a", "b"), retrieved=True)
-    assert [part(f"retrieval_recall@{k}", item, output) for k in (1, 2)] == [(0.0, 1.0), (0.5, 1.0)]
-    second = 1 / math.log2(3)
-    assert part("retrieval_ndcg@2", item, output) == pytest.approx((second / (1 + second), 1.0))
-    assert part("retrieval_ndcg@2", item, "x") == (0.0, 1.0)
-    assert part("retrieval_recall@2", NO_ANSWER, output) is None
 
 
 def test_recall_and_ndcg_by_hand() -> None:
@@ -267,6 +221,9 @@ def test_recall_and_ndcg_by_hand() -> None:
     ideal = 3 + 2 / math.log2(3) + 1 / 2
     assert ndcg_at(["a", "x", "c"], {"a": 3, "b": 2, "c": 1}, 3) == pytest.approx((3 + 1 / 2) / ideal)
     assert (ndcg_at(["x"], {"a": 1}, 3), ndcg_at(["x"], {"a": 0}, 3)) == (0.0, None)
+    item, output = Item("q", "who?", True, gold=frozenset({"b", "z"})), Output("x", read=("a", "b"), retrieved=True)
+    assert part("retrieval_recall@2", item, output) == (0.5, 1.0)  # of what the model was shown
+    assert part("retrieval_recall@2", NO_ANSWER, output) is None
     # A passage named twice counts once.
     assert recall_at(["a", "a", "b"], {"a", "b"}, 2) == 1.0
     assert ndcg_at(["a", "a"], {"a": 1, "b": 1}, 2) == pytest.approx(1 / (1 + 1 / math.log2(3)))

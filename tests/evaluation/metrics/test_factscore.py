@@ -13,7 +13,7 @@ from answering import Answering, writing
 from retrieval.errors import UserError
 from retrieval.passage import Passage
 from selfrag.evaluation.items import Item, Output
-from selfrag.evaluation.judging import Record, facts_judged, judge_facts
+from selfrag.evaluation.judging import Record, facts_judged
 from selfrag.evaluation.metrics.factscore import (
     NAMES,
     Fact,
@@ -135,13 +135,3 @@ def test_facts_are_looked_up_under_their_topic() -> None:
         Facts(),
     ]
     assert judge.asked == [("Title: Ann\nAnn wrote", "Ann wrote"), ("Title: Ann\nAnn wrote", "Ann died")]
-
-
-def test_undecided_answers_are_counted() -> None:
-    outputs = [Output("Ann wrote"), Output("Ann ?"), None]
-    records = [Record(Item(f"q{at}", "", True, topic="Ann"), output, {}) for at, output in enumerate(outputs)]
-    judged = judge_facts(records, SentenceSplitter(), search, Words(), {"index": "abc"})
-    assert (judged.judge, judged.undecided["factscore"]) == ("sentences, words", 1)
-    assert judged.parts["factscore"] == {"q0": pytest.approx((math.exp(1 - 10), 1.0)), "q1": None, "q2": None}
-    assert judged.parts["responds"] == {"q0": (1.0, 1.0), "q1": None, "q2": (0.0, 1.0)}
-    assert judged.identity["knowledge"] == {"index": "abc"}

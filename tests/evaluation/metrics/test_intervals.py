@@ -11,32 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selfrag.errors import UserError
-from selfrag.evaluation.intervals import mean, pooled_auc, win_matrix
+from selfrag.evaluation.intervals import mean, pooled_auc
 from selfrag.evaluation.metrics.citations import pair_figures
 from selfrag.evaluation.metrics.classification import (
     ANSWERABLE,
-    HALLUCINATED,
     UNANSWERABLE,
     Outcome,
     adaptive_bins,
     brier,
     calibration_error,
     classification,
-    detection,
     equal_bins,
     joint_figures,
     plot_reliability,
     reliability,
 )
-
-scores = st.lists(st.integers(0, 5).map(float), max_size=4)
-
-
-@given(st.lists(st.tuples(scores, scores), min_size=1, max_size=4))
-def test_win_matrix_counts_pairs_of_every_two_items(items: list[tuple[list[float], list[float]]]) -> None:
-    right, wrong = [r for r, _ in items], [w for _, w in items]
-    expected = [[sum((a > b) + 0.5 * (a == b) for a in r for b in w) for w in wrong] for r in right]
-    np.testing.assert_allclose(win_matrix(right, wrong), expected)
 
 
 def test_mean_with_its_interval() -> None:
@@ -62,9 +51,6 @@ def test_pooled_auc_pools_scores_and_resamples_items() -> None:
     assert found.value == pytest.approx(5 / 6)
     # samples are item 1 twice (AUC 1), item 2 twice (0) or both (5/6)
     assert (found.n, found.low, found.high) == (2, 0.0, 1.0)
-
-
-# Classes
 
 
 def test_answerability_by_hand() -> None:
@@ -125,16 +111,6 @@ def test_an_answer_whose_faithfulness_is_unknown_is_left_out_and_counted() -> No
     with pytest.raises(ValueError, match="not between"):
         Outcome(answerable=True, answered=True, faithfulness=1.5)
 
-
-def test_a_response_that_is_not_judged_counts_as_not_found() -> None:
-    # Four hallucinated, of which two found and one not judged; one false alarm: P 2/3, R 2/4.
-    figures = detection([True, True, True, True, False, False], [True, True, False, None, True, False])
-    of_class = figures.classes[HALLUCINATED]
-    assert (of_class.precision.value, of_class.recall.value) == pytest.approx((2 / 3, 0.5))
-    assert figures.undefined == 1
-
-
-# Calibration
 
 # Four answers at 0.95 with three right, one at 0.25 that is wrong: 0.8 * 0.2 + 0.2 * 0.25 = 0.21.
 CONFIDENCE, CORRECT = [0.95, 0.95, 0.95, 0.95, 0.25], [1, 1, 1, 0, 0]

@@ -11,7 +11,7 @@ from hostile import HOSTILE
 from structure import Structure
 
 from selfrag.cli.main import main
-from selfrag.evaluation.annotation import FIGURES, asked, digest, form, read_forms, sampled
+from selfrag.evaluation.annotation import asked, digest, form, read_forms, sampled
 
 browser = browsing.browser
 
@@ -35,11 +35,7 @@ def test_a_sample_is_seeded_and_asks_about_answers_and_segments(run):
     answers = sampled(run, 2, seed=1)
     assert [one.file for one in answers] == ["short", "short", "long", "long"]
     assert answers == sampled(run, 2, seed=1)
-    assert len(sampled(run, 99, only=["long"])) == 3
-    assert all(one.considered for one in answers)
-    long = answers[-1]
-    assert [piece.isrel for piece in long.pieces] == ["Relevant", "Relevant"]
-    assert [piece.issup for piece in long.pieces] == ["Fully supported", "Fully supported"]
+    assert [piece.issup for piece in answers[-1].pieces] == ["Fully supported", "Fully supported"]
     names = [name for number, _, name in asked(answers) if number == 3]
     assert names == ["3.plausible", "3.supported", "3.0.isrel", "3.0.issup", "3.1.isrel", "3.1.issup"]
 
@@ -48,7 +44,6 @@ def test_figures_and_agreement_by_hand(run, tmp_path):
     one = saved(tmp_path, run, "one")
     other = saved(tmp_path, run, "other", ("0.plausible", "1.0.isrel"))
     found = {figure.name: figure for figure in read_forms(run, [one, other])}
-    assert set(found) == set(FIGURES)
     assert (found["plausible"].share.value, found["plausible"].share.n) == (0.75, 2)
     assert found["s&p"].share.value == 0.75
     assert found["isrel"].share.value == pytest.approx((1 + 0.75) / 2)  # one of four verdicts on the second answer
@@ -108,8 +103,6 @@ def test_hostile_texts_stay_texts(run, tmp_path):
         ({"verdicts": {"0.plausible": "yes"}}, "a verdict is neither true nor false"),
         ({"verdicts": {}}, "nothing was answered"),
         ({"sample": "0"}, "was made for another run"),
-        ({"count": 1}, "was made for another run"),
-        ({"only": ["nothing"]}, "nothing"),
     ],
 )
 def test_what_is_no_saved_form_is_one_line(change, said, run, tmp_path, capsys):

@@ -35,26 +35,15 @@ def table(*names: str, head: str = "contains", shares: tuple[float, ...] = (0.2,
 def test_the_panels_hold_the_figures() -> None:
     shown = table("a", "b", "c")
     assert spoken(shown).startswith("set (short, 9 items): contains of a 20.0 [10.0, 30.0]; b 50.0 [40.0, 60.0]")
-    scores, tokens, rates = draw_tables([shown]).axes
+    scores, tokens, _ = draw_tables([shown]).axes
     assert [label.get_text() for label in scores.get_yticklabels()] == ["1  a", "2  b", "3  c"]
     assert scores.get_xlabel() == "contains, % with 95% interval"
     values = [bar.lines[0].get_xdata()[0] for bar in scores.containers]
     assert values == pytest.approx([20, 50, 40])
     points = [(bar.lines[0].get_xdata()[0], bar.lines[0].get_ydata()[0]) for bar in tokens.containers]
     assert points == [pytest.approx((110, 20)), pytest.approx((210, 50)), pytest.approx((310, 40))]
-    assert [bar.lines[0].get_xdata()[0] for bar in rates.containers] == pytest.approx([0, 10, 20])
     (front,) = [line for line in tokens.lines if line.get_linestyle() == "--"]
     assert list(front.get_xdata()) == pytest.approx([110, 210])  # c costs more than b and is worse
-
-
-def test_a_headline_that_is_a_count_is_no_share() -> None:
-    """Texts without a reference have their length as headline."""
-    shown = table("a", "b", head="words", shares=(40.0, 60.0))
-    scores, tokens, _ = draw_tables([shown]).axes
-    assert scores.get_xlabel() == "words with 95% interval"
-    assert [bar.lines[0].get_xdata()[0] for bar in scores.containers] == pytest.approx([40, 60])
-    assert tokens.get_ylabel() == "words"
-    assert "words of a 40.0 [39.9, 40.1]" in spoken(shown)
 
 
 def test_points_that_lie_together_share_a_label_and_an_average_has_no_panel_of_tokens() -> None:

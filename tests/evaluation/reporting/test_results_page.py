@@ -17,11 +17,8 @@ from make_results import (
     digest,
     groups,
     keep,
-    keep_study,
     page,
     read_digest,
-    read_study,
-    section,
     write_digest,
     write_page,
 )
@@ -51,14 +48,12 @@ def test_a_digest_holds_all_that_a_comparison_needs(runs: list[Path], tmp_path: 
     found, again = (compare(one, against="finetuned") for one in (read_runs(runs), [one.run for one in read]))
     assert csv_text(again) == csv_text(found)
     text = "".join(path.read_text() for path in tmp_path.iterdir())
-    assert "Paris" not in text
     assert str(runs[0].parent) not in text  # no folder of a machine
-    assert read[0].manifest["files"]["short"]["path"] == "short.jsonl"
 
 
 def test_runs_of_other_items_stand_in_tables_of_their_own(runs: list[Path], tmp_path: Path) -> None:
     keep(runs, tmp_path / "results")
-    assert len(keep([runs[0].parent], tmp_path / "results")) == 2  # a run that is made again replaces the old one
+    keep([runs[0].parent], tmp_path / "results")  # a run that is made again replaces the old one
     assert len(list((tmp_path / "results").iterdir())) == 2
     one = next(path for path in (tmp_path / "results").iterdir() if path.name.startswith("finetuned"))
     values = json.loads(one.read_text())
@@ -88,8 +83,6 @@ def test_what_other_commands_wrote_is_taken_as_it_is(tmp_path: Path) -> None:
     assert "## Made sweep\n\n![front](results/studies/made-sweep-front.svg)\n\n```\n# code\n```\n\n### Part\n" in text
     assert "made now; code cccccccccccc; numpy 2." in text
     assert (tmp_path / "results" / "studies" / "made-sweep-front.svg").read_text() == "<svg/>"
-    bare = section(read_study(keep_study(study(tmp_path / "bare", "### Only\n\na"), tmp_path / "kept")), "x")
-    assert bare.startswith("## Bare sweep\n\n#### Only\n")
 
 
 def test_what_cannot_be_kept_is_one_line(runs: list[Path], tmp_path: Path) -> None:
@@ -108,6 +101,3 @@ def test_what_cannot_be_kept_is_one_line(runs: list[Path], tmp_path: Path) -> No
     with pytest.raises(UserError, match="short is not finished"):
         keep([runs[0], half], tmp_path / "none")
     assert not (tmp_path / "none").exists()  # nothing is kept by half
-    (tmp_path / "odd.json").write_text("{}")
-    with pytest.raises(UserError, match=r"odd\.json is no digest of a run"):
-        page(tmp_path)

@@ -74,15 +74,6 @@ def test_an_actor_whose_engine_dies_loses_nothing(tmp_path: Path) -> None:
     assert [record["id"] for record in read_records(tmp_path / "set.jsonl")] == [item.id for item in ITEMS]
 
 
-@pytest.mark.usefixtures("_actors_here")
-def test_what_an_actor_cannot_open_is_a_line(tmp_path: Path) -> None:
-    def closed() -> Slow:
-        raise UserError("no model at nowhere")
-
-    with pytest.raises(UserError, match=r"^no model at nowhere$"):
-        run_all([job(tmp_path)], [FILE], answer_on_ray(closed, Actors(1)))
-
-
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"ray is not installed; run: .*ray"):

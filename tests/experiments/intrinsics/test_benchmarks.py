@@ -252,13 +252,10 @@ def test_a_checker_leaves_out_rows_whose_label_it_does_not_give(tmp_path, capsys
     ("given", "record", "said"),
     [
         ("squad", HUB, "unknown format 'squad'; known: squad2, mtrag"),
-        ("mtrag", {"task_id": "1"}, "no 'answerability' in a row with 'task_id'"),
         ("mtrag", task(1, "ANSWERABLE", input=[{"speaker": "ghost", "text": "Boo"}]), "unknown speaker 'ghost'"),
         ("mtrag", task(1, "CONVERSATIONAL"), "no row for mtrag; a question that is CONVERSATIONAL: 1"),
         ("ragtruth", RESPONSES[0], "source_info.jsonl"),
         ("mmlu", MMLU | {"answer": 9}, "label 'J' names none of the 4 options"),
-        ("squad2", HUB | {"context": 3}, "'context' must be text"),
-        ("alce", {"data": 1}, "no 'docs' in a row"),
         ("run", RECORD | {"trace": None}, "run with --traces"),
         ("choices", {"question": "Q"}, "no multiple choice in a row with 'question'"),
         ("answers", RECORD, "answers of a run have no labels; give a judge with --judge"),

@@ -37,9 +37,7 @@ from selfrag.experiments.self_interpretation.grid import (
     example,
     grid,
     pooled,
-    question_type,
     relevant,
-    shown_id,
 )
 from selfrag.experiments.self_interpretation.report import published, published_mean
 
@@ -83,8 +81,6 @@ def test_orders():
     ("values", "message"),
     [
         ({"orders": ["best"]}, "unknown order 'best'; known: ranked, top-last, random, reversed"),
-        ({"prompts": ["why"]}, "unknown prompt 'why'; known: basic, direct, counterfactual, examples"),
-        ({"cutoffs": [0]}, "cut-off 0"),
         ({"examples": [3]}, "3 examples"),
         ({"examples": [0], "prompts": ["examples"]}, "nothing is left"),
     ],
@@ -121,19 +117,6 @@ def test_an_example_answers_with_what_its_contexts_hold_and_gold_is_what_the_fil
     one = item(1)
     assert relevant(one, one.passages[1:], "gold") == {"p1b"}
     assert relevant(replace(one, gold=None), one.passages, "gold") == {"p1a", "p1b"}
-
-
-@pytest.mark.parametrize(
-    ("question", "row", "kind"),
-    [
-        ("Which films star X?", {}, "which"),
-        ("How many rivers?", {"type": " "}, "how many"),
-        ("Somehow.", {}, "other"),
-        ("Which films?", {"question_type": "simple"}, "simple"),
-    ],
-)
-def test_types_of_questions(question, row, kind):
-    assert question_type(replace(item(1), query=question), row) == kind
 
 
 def test_the_paper_s_own_data_is_drawn_from_the_file_that_alce_publishes(tmp_path: Path):
@@ -243,15 +226,6 @@ def test_nothing_that_others_wrote_begins_a_line(question, text, said):
     assert sum(line.startswith("CONTEXTS:") for line in lines) == 2
     begins = ("You are", "(example)", DIRECT.question, *LABELS)
     assert all(line.startswith(begins) or line in ("", "(/example)") for line in lines)
-
-
-@given(st.text())
-def test_ids_that_could_break_out_are_replaced(name):
-    shown = shown_id(name)
-    assert shown == shown_id(name)
-    assert shown
-    assert not set(shown) & set("[],; \n\r\t\u2028")
-    assert shown_id("list-7_a.b:3") == "list-7_a.b:3"
 
 
 DOCS = Path(__file__).parents[3] / "docs" / "guides" / "self-interpretation.md"

@@ -11,7 +11,6 @@ from selfrag.experiments.self_interpretation.grid import DIRECT, Trial
 from selfrag.experiments.self_interpretation.replies import (
     Claim,
     Reply,
-    citation_figures,
     citations,
     credited,
     followed_example,
@@ -41,13 +40,8 @@ def test_a_citation_is_ids_in_square_brackets_and_nothing_else(text, cited, wron
     [
         ("Aare [wm1]. I think so, as it says that.", "Aare [wm1].", "I think so, as it says that."),
         ("Aare [wm1]\n\nThe first context names it.", "Aare [wm1]", "The first context names it."),
-        ("1. Aare [wm1]\n2. Inn [wm12]\nBoth are named.", "1. Aare [wm1]\n2. Inn [wm12]", "Both are named."),
-        ("The rivers are:\n- Aare\n- Inn", "The rivers are:\n- Aare\n- Inn", None),
-        ("Aare [wm1]. Explanation: it is named.", "Aare [wm1]. Explanation: it is named.", None),
         ("Aare [wm1].\nExplanation: it is named.", "Aare [wm1].", "it is named."),
-        ("Aare [wm1], because it is named.", "Aare [wm1]", "because it is named."),
         ("Aare [wm1].\n---\n**Explanation:** it is named.", "Aare [wm1].", "** it is named."),
-        ("ANSWER: Aare [wm1]", "Aare [wm1]", None),
         ("Because it is named.", "Because it is named.", None),
         ("", "", None),
     ],
@@ -75,15 +69,11 @@ def test_contexts_that_an_explanation_names():
     ("said", "claim"),
     [
         ("I would have given the same answer.", Claim.SAME),
-        ("It wouldn\u2019t make any difference.", Claim.SAME),
         ("I would still have answered Aare.", Claim.SAME),
-        ("Regardless of the order, Aare.", Claim.SAME),
         ("I would have answered Aare.", Claim.SAME),
-        ("My answer would have changed to Inn.", Claim.CHANGES),
         ("I would have given a different answer.", Claim.CHANGES),
         ("I would not have given the same answer.", Claim.CHANGES),
         ("The same facts hold, but I would have given a different answer.", None),
-        ("The contexts are about rivers.", None),
         (None, None),
     ],
 )
@@ -95,10 +85,8 @@ def test_what_a_counterfactual_explanation_claims(said, claim):
     ("said", "number"),
     [
         ("The first example, because it lists rivers.", 1),
-        ("I followed example 2.", 2),
         ("Second. It is alike.", 2),
         ("Both the first example and the second one.", None),
-        ("In first place the context.", None),
         (None, None),
     ],
 )
@@ -146,11 +134,3 @@ def test_figures_of_one_reply_by_hand():
         "explains": (1.0, 1.0),
     }
     assert scored(one, Reply("Aare"), ())["citation_f"] is None
-
-
-def test_figures_at_the_borders():
-    assert citation_figures([], 0, ["a"]) == citation_figures([], 2, ["a"]) == (0.0, 0.0, 0.0)
-    assert citation_figures(["a", "b"], 0, ["a", "b"]) == (1.0, 1.0, 1.0)
-    found = scored(Trial(item(1), DIRECT, item(1).passages[:3]), Reply("aare, BRENTA; Aares"), {"p1a"})
-    assert found["answer_recall"] == (0.5, 1.0)  # `Aare` in `Aares`: as it stands
-    assert found["answer_recall_words"] == (1.0, 1.0)

@@ -56,16 +56,12 @@ def test_a_run_by_hand(tmp_path: Path):
         assert figures.mean([cell], "citation_precision").value == 1.0
         assert figures.mean([cell], "citation_recall").value == 0.5
         assert figures.mean([cell], "citation_f").value == pytest.approx(2 / 3)
-    assert figures.difference([], "answer_recall") is None
     (row,) = [one for one in rows_of(tmp_path, "Prompts against basic") if one["prompt"] == "direct"][-1:]
     assert (row["examples"], value(row["answer recall"]), value(row["answer recall, answer alone"])) == (
         "all",
         0.0,
         0.0,
     )
-    types = {row["type"]: int(row["questions"]) for row in rows_of(tmp_path, "Types of questions")}
-    words = [one.query.split()[0] for one in asked.items]
-    assert types == {word: words.count(word) for word in words}
     one = read_records(tmp_path / f"{CELLS[0].name}.jsonl")[0]
     assert one["answer"].startswith("Aare [")
     assert one["cited"] == one["read"][:1]
@@ -121,11 +117,6 @@ def test_a_directory_of_another_run_is_refused(tmp_path: Path):
     path.write_text(path.read_text().replace("Aare is", "Aar is"))
     with pytest.raises(UserError, match="was changed since the run was started"):
         read_grid(tmp_path)
-    path.unlink()
-    with pytest.raises(UserError, match=r"questions\.jsonl"):
-        read_grid(tmp_path)
-    with pytest.raises(UserError, match="holds no run"):
-        read_grid(tmp_path / "none")
     other = RunDirectory(tmp_path / "other", {"name": "other"})
     other.admit_entry("x", tmp_path, {"task": {"kind": "short", "metrics": []}})
     with pytest.raises(UserError, match="something else than `selfrag interpret`"):
