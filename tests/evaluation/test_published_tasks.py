@@ -222,13 +222,6 @@ def test_a_bad_row_is_named_by_file_and_line(tmp_path: Path, name: str, change: 
         read(lines(tmp_path, ROWS[name], second), name)
 
 
-def test_a_row_of_another_schema_says_which_it_looks_like(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"file\.jsonl:2: no row of choices, .* looks like one of biographies"):
-        read(lines(tmp_path, ARC, BIO), "arc-challenge")
-    with pytest.raises(UserError, match=r"file\.jsonl:1: no row of ambiguous"):
-        read(lines(tmp_path, TRIVIA), "asqa")
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -113,27 +113,6 @@ def test_layouts_of_instruction_tuned_models() -> None:
     assert llama.endswith(f" please don't share false information.\n<</SYS>>\n\n{asked} [/INST]")
 
 
-def test_options_of_several_tokens_are_compared_by_their_whole_probability() -> None:
-    """`no` begins `nor`: that it ends after two letters counts against what continues."""
-    item = Item("c", "Choose.", None, label="nor", options=("no", "nor", "yes"))
-    table = {
-        "": {"n": 0.6, "y": 0.4},
-        "n": {"o": 1.0},
-        "no": {"r": 0.8, "</s>": 0.2},
-        "y": {"e": 1.0},
-        "ye": {"s": 1.0},
-    }
-
-    def reply(request: Generate) -> Reply:
-        path = seen(request.prompt_ids).rpartition("<bot>")[2]
-        row = {EOS if k == "</s>" else FIRST_CHARACTER + ord(k): p for k, p in table[path].items()}
-        return Reply((FIRST_CHARACTER,), {0: row | {FIRST_CHARACTER: 0.1}})
-
-    found, _ = answer(UNTUNED, item, CLOSED, reply)
-    assert [node.likelihood for node in found.trace.nodes] == pytest.approx([0.12, 0.48, 0.4])
-    assert found.text == "nor"
-
-
 def test_the_fine_tuned_models_read_what_their_rows_taught() -> None:
     plain, engine = answer(FineTuned(PROMPTING, 0), ITEM, SHORT, says("Paris"))
     assert engine.requests[0].prompt_ids == PROMPTING.prompt("Q")

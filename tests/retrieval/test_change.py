@@ -7,7 +7,7 @@ import pytest
 
 import retrieval.build
 from retrieval import Passage, UserError, index_passages, open_index
-from retrieval.build import add_files, add_passages, compact_index, remove_passages, verify_index
+from retrieval.build import add_passages, compact_index, remove_passages, verify_index
 from retrieval.index import load_manifest
 
 FOX = Passage("fox", "A fox steals honey from the hive.", "Fox")
@@ -33,16 +33,11 @@ def test_added_passages_are_found_and_only_they_are_encoded(index, encoder):
     assert after[0] == "fox"
     assert [one for one in after if one not in ("fox", "elk")] == before
     assert sorted(path.name for path in index.parent.iterdir()) == ["index"]
-
-
-def test_files_are_added(tmp_path, index, encoder):
-    (tmp_path / "more.jsonl").write_text('{"id": "fox", "text": "A fox."}\n\n{"id": "bee", "text": "Another bee."}\n')
-    with pytest.raises(UserError, match=r"more\.jsonl:3: id 'bee' is in the index; remove that passage first"):
-        add_files(index, [tmp_path / "more.jsonl"], encoder=encoder)
+    with pytest.raises(UserError, match="id 'bee' is in the index; remove that passage first"):
+        add_passages(index, [Passage("bee", "Another bee.")], encoder=encoder)
     remove_passages(index, ["bee"])
-    assert add_files(index, [tmp_path / "more.jsonl"], encoder=encoder) == 2
-    passages = open_index(index, encoder)(["bee"], 9)[0]
-    assert [passage.text for passage in passages if passage.id == "bee"] == ["Another bee."]
+    add_passages(index, [Passage("bee", "Another bee.")], encoder=encoder)
+    assert "bee" in found(index, encoder, "bee")
 
 
 def test_a_removed_passage_is_never_found(index, encoder, animals):

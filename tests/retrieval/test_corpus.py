@@ -3,7 +3,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retrieval import Corpus, Passage, UserError
-from retrieval.readers import read_files
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 FILLED = TEXT.filter(str.strip)
@@ -67,15 +66,6 @@ def test_bad_passages_are_refused_and_nothing_is_left(tmp_path, passages, fault)
     with pytest.raises(UserError, match=fault):
         Corpus.build(passages, tmp_path / "c")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_duplicate_id_is_named_by_both_places(tmp_path):
-    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
-    first.write_text('{"id": "x", "text": "t"}\n{"id": "y", "text": "t"}\n')
-    second.write_text('\n{"id": "y", "text": "u"}\n')
-    with pytest.raises(UserError) as caught:
-        Corpus.build(read_files([first, second]), tmp_path / "c")
-    assert str(caught.value) == f"{second}:2: id 'y' is already used at {first}:2; ids must be unique"
 
 
 def test_foreign_places_are_not_written_over(tmp_path, animals):

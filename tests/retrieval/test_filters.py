@@ -2,9 +2,7 @@
 
 import json
 
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 from retrieval import Corpus, Passage, UserError, build_index, open_index
 from retrieval.build import add_files, compact_index, remove_passages
@@ -71,18 +69,6 @@ def test_a_wrong_condition_is_one_line(corpus, condition, fault):
     assert fault in str(caught.value)
     with pytest.raises(UserError, match="operator='eval'"):
         allowed_rows(corpus, [Condition("year", "eval", (1,))])
-
-
-def test_all_formats_keep_their_columns(tmp_path):
-    from retrieval.readers import read_files
-
-    (tmp_path / "a.csv").write_text("id,text,year,name\na,one,2019,x\nb,two,2021,\n")
-    table = {"id": ["c"], "text": ["three"], "year": [2020], "name": ["z"], "vector": [[1.0, 2.0]]}
-    parquet.write_table(pa.table(table), tmp_path / "b.parquet")
-    corpus = Corpus.build(read_files([tmp_path / "a.csv", tmp_path / "b.parquet"]), tmp_path / "c")
-    assert corpus.columns() == ["name", "year"]
-    assert allowed_rows(corpus, ["year>=2020"]).tolist() == [False, True, True]  # texts of a csv as numbers
-    assert allowed_rows(corpus, ["name in [x, z]"]).tolist() == [True, False, True]
 
 
 def test_columns_are_bounded_and_rows_before_the_first_value_have_none(tmp_path):

@@ -1,7 +1,6 @@
 """An index is what its files hold: a manifest that was edited, swapped or damaged is refused, whatever was changed."""
 
 import json
-import os
 import shutil
 
 import numpy as np
@@ -141,16 +140,6 @@ def test_something_else_in_the_place_of_any_file(tmp_path, whole):
         file.rmdir()
         file.write_bytes(good)
     assert open_index(index, encoder)(["honey"], 1)[0]
-
-
-@pytest.mark.parametrize("name", ["manifest.json", "corpus/passages.arrow"])
-def test_a_pipe_or_a_loop_of_links_in_the_place_of_a_file(index, encoder, name):
-    (index / name).unlink()
-    os.mkfifo(index / name)
-    refused(index, encoder)
-    (index / name).unlink()
-    (index / name).symlink_to(index / name)
-    refused(index, encoder)
 
 
 VALUES = st.recursive(

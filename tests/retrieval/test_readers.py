@@ -1,10 +1,7 @@
 import gzip
-import itertools
 import json
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from retrieval import Passage, UserError
 from retrieval.documents import markdown_sections
@@ -159,21 +156,3 @@ def test_markdown_headings_are_titles(tmp_path):
     }
     found = passages(write(tmp_path / "doc.md", MARKDOWN))
     assert [p.id for p in found] == [f"doc-{n}" for n in range(1, 7)]
-
-
-MARKS = st.lists(
-    st.sampled_from(["# a", "## b", "### c", "text.", "", "```", "---", "===", "> # q", "- # l", "    # code"])
-)
-
-
-@settings(max_examples=50)
-@given(MARKS | st.lists(st.text(max_size=20)))
-def test_sections_are_in_order_and_lose_only_headings(lines):
-    text = "\n".join(lines).replace("\r", "")
-    sections = markdown_sections(text, "doc")
-    assert all(a.end <= b.start for a, b in itertools.pairwise(sections))
-    assert all(text[s.start : s.end].strip() for s in sections)
-    held = "".join(text[s.start : s.end] + s.title for s in sections)
-    for word in text.split():
-        if not set(word) <= set("#-=") and word.isalnum():
-            assert word in held

@@ -12,7 +12,6 @@ from retrieval import UserError, build_index, index_passages, open_index
 from retrieval.readers import read_files
 from retrieval.reading import parse_json, read_json, read_lines, read_whole
 from selfrag.jsonl import read_jsonl
-from selfrag.loading import load_index
 
 
 def one_line(call, *arguments):
@@ -65,13 +64,6 @@ def test_a_path_where_nothing_can_be_is_one_line(tmp_path, kind, encoder, animal
         before = sorted(tmp_path.iterdir())
         one_line(lambda: index_passages(animals, path, encoder=encoder))
         assert sorted(tmp_path.iterdir()) == before
-
-
-def test_the_root_the_present_folder_and_nothing_are_no_index(tmp_path, monkeypatch, encoder):
-    monkeypatch.chdir(tmp_path)
-    for path in ("", ".", "/", "..", "~"):
-        one_line(open_index, path, encoder)
-        one_line(load_index, path)
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,7 @@ def test_rows_and_documents(growth, tmp_path):
     assert growth(document, lambda path: list(read_files([path])), 4000) < LINEAR
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["id,text,{}\n", "{},id,text\n1\n"])
 def test_a_header_of_many_columns(growth, tmp_path, text):
     def table(size):
@@ -83,6 +84,7 @@ def test_a_header_of_many_columns(growth, tmp_path, text):
     assert growth(table, read, 30_000) < LINEAR
 
 
+@pytest.mark.slow
 def test_ten_thousand_passages_are_indexed_and_searched(growth, tmp_path):
     def build(passages):
         index = index_passages(passages, tmp_path / f"i{len(passages)}-{id(passages)}", encoder=Lengths())

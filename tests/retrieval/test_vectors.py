@@ -3,7 +3,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retrieval import UserError
 from retrieval.vectors import FlatIndex, GrowingMatrix, SegmentedIndex, as_float32, as_stored
 
 pytest.importorskip("faiss")
@@ -39,20 +38,6 @@ def test_the_best_allowed_rows_are_found_in_order_whatever_their_segments(backen
     for hits in (whole, SegmentedIndex(parts, allowed).search(queries, 10)):
         np.testing.assert_array_equal(hits.rows, np.argsort(-exact, axis=1, kind="stable")[:, :10])
         np.testing.assert_allclose(hits.scores, np.sort(exact, axis=1)[:, ::-1][:, :10], rtol=1e-6)
-
-
-FOREIGN = [np.zeros((3, 2)), np.zeros(3, "i1"), np.zeros(3, "f4,3i1"), np.zeros((), "i4")]
-
-
-@pytest.mark.parametrize("content", [b"", b"no vectors", *FOREIGN])
-def test_a_bad_vector_file_is_named(tmp_path, content):
-    file = tmp_path / "v.npy"
-    if isinstance(content, np.ndarray):
-        np.save(file, content)
-    else:
-        file.write_bytes(content)
-    with pytest.raises(UserError, match=r"v\.npy.*build the index again"):
-        FlatIndex.open(file)
 
 
 def test_a_matrix_grows_over_several_processes(tmp_path):

@@ -91,11 +91,3 @@ def test_another_precision_gives_near_vectors_and_opens_the_same_index(tmp_path,
     assert cosine.min() > 0.99
     built = index_passages(animals, tmp_path / "index", encoder=fast)
     assert [p.id for p in open_index(tmp_path / "index")(["honey"], 5)[0]] == [p.id for p in built(["honey"], 5)[0]]
-
-
-@pytest.mark.parametrize(
-    ("settings", "fault"), [({"precision": "fp8"}, "precision="), ({"device": "abacus"}, "device=")]
-)
-def test_a_wrong_precision_or_device_is_one_line(tiny_bert, settings, fault):
-    with pytest.raises(UserError, match=fault):
-        load_encoder(tiny_bert, **settings)

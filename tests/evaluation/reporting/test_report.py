@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 from pathlib import Path
@@ -13,22 +12,6 @@ from retrieval.errors import UserError
 from selfrag.cli.main import main
 from selfrag.evaluation.comparison import read_runs
 from selfrag.evaluation.report import read_cases
-
-
-def test_everything_that_it_writes(runs: list[Path], tmp_path: Path, capsys, monkeypatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    names = ("page.html", "tables.md", "tables.csv", "plots/plots.svg")
-    files = [tmp_path / name for name in names]
-    options = [word for path in files for word in ("-o", str(path))]
-    assert main(["eval", "report", *map(str, runs), *options, "--against", "finetuned", "--items", "2"]) == 0
-    shown = capsys.readouterr().out
-    for part in ("Average over 2 files", "reflective", "tok.", "searches", "s/item"):
-        assert part in shown
-    page, tables, figures, plots = (path.read_text(encoding="utf-8") for path in files)
-    assert page.count("<article") == 4
-    assert "### short (short, 8 items)" in tables
-    assert any(row["metric"] == "retrieval_rate" for row in csv.DictReader(figures.splitlines()))
-    assert "reflective" in plots
 
 
 @pytest.mark.parametrize(("width", "columns"), [(80, 0), (120, 2), (190, 3)])

@@ -14,7 +14,7 @@ from retrieval.passage import Passage
 from selfrag.decoding.trace import Trace
 from selfrag.evaluation.comparison import Comparison, Row, Table
 from selfrag.evaluation.items import Item, Output
-from selfrag.evaluation.report import MOST, Case, CaseFile, Outcome, Report, parts, read_report, render
+from selfrag.evaluation.report import Case, CaseFile, Outcome, Report, parts, read_report, render
 
 TAGS = """html head meta title style body a header h1 h2 h3 h4 p ul ol li span bdi nav main section div table caption
     thead tbody tr th td svg g text rect path fieldset legend label input article details summary pre strong img"""
@@ -98,15 +98,6 @@ def hostile_page(text: str) -> Structure:
 @pytest.mark.parametrize("name", sorted(reported.HOSTILE))
 def test_hostile_text_is_text(name) -> None:
     check(hostile_page(reported.HOSTILE[name]))
-
-
-def test_long_traces_are_cut_and_say_so() -> None:
-    made = reported.trace()
-    many = replace(made, decisions=made.decisions * MOST["steps"])
-    left = len(many.decisions) - MOST["steps"]
-    assert f"{left:,} more decisions" in parts().search(many, "x")
-    choice = parts().search(replace(made, options=("Paris.", "Rome.")), "x")
-    assert "At the start: options" in Structure(choice).text("caption")
 
 
 def test_what_is_not_at_hand_is_said() -> None:

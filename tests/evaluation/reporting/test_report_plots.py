@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
-from dataclasses import replace
 
 import pytest
 import reported
 
 from retrieval.errors import UserError
-from selfrag.evaluation.comparison import Comparison, Row, Table
+from selfrag.evaluation.comparison import Row, Table
 from selfrag.evaluation.intervals import Estimate
-from selfrag.evaluation.plots import draw, draw_tables, spoken
+from selfrag.evaluation.plots import draw_tables, spoken
 from selfrag.plotting import encoded, save
-
-RATE = {"retrieval_rate": Estimate(0.5, 0.4, 0.6, 9)}
 
 
 def table(*names: str, head: str = "contains", shares: tuple[float, ...] = (0.2, 0.5, 0.4)) -> Table:
@@ -44,16 +41,6 @@ def test_the_panels_hold_the_figures() -> None:
     assert points == [pytest.approx((110, 20)), pytest.approx((210, 50)), pytest.approx((310, 40))]
     (front,) = [line for line in tokens.lines if line.get_linestyle() == "--"]
     assert list(front.get_xdata()) == pytest.approx([110, 210])  # c costs more than b and is worse
-
-
-def test_points_that_lie_together_share_a_label_and_an_average_has_no_panel_of_tokens() -> None:
-    shown = table("a", "b", "c", "d", shares=(0.2, 0.5, 0.51, 0.1))
-    rows = tuple(replace(row, figures={"contains": row.figures["contains"], **RATE}) for row in shown.rows)
-    drawn = draw(Comparison(None, (shown,), replace(shown, rows=rows)))
-    assert len(drawn.axes) == 6
-    _, rates = draw_tables([replace(shown, rows=rows)]).axes
-    assert [text.get_text() for text in rates.texts] == ["1", "2, 3", "4"]
-    assert rates.get_xlim() == (-8, 112)
 
 
 def test_nothing_to_draw_is_one_line() -> None:

@@ -20,7 +20,6 @@ from make_results import (
     page,
     read_digest,
     write_digest,
-    write_page,
 )
 from retrieval.errors import UserError
 from selfrag.evaluation.comparison import compare, read_runs
@@ -75,14 +74,6 @@ def study(folder: Path, text: str = "# Sweep\n\n![front](plots/front.svg)\n\n```
     about = {"time": "now", "commit": "c" * 40, "versions": {"numpy": "2"}, "rows": [1]}
     (folder / "sweep.json").write_text(json.dumps(about))
     return folder / "sweep.md"
-
-
-def test_what_other_commands_wrote_is_taken_as_it_is(tmp_path: Path) -> None:
-    keep([study(tmp_path / "made")], tmp_path / "results")
-    text = write_page(tmp_path / "results", tmp_path / "results.md").read_text()
-    assert "## Made sweep\n\n![front](results/studies/made-sweep-front.svg)\n\n```\n# code\n```\n\n### Part\n" in text
-    assert "made now; code cccccccccccc; numpy 2." in text
-    assert (tmp_path / "results" / "studies" / "made-sweep-front.svg").read_text() == "<svg/>"
 
 
 def test_what_cannot_be_kept_is_one_line(runs: list[Path], tmp_path: Path) -> None:

@@ -203,11 +203,9 @@ BIG = {"inputs": "Q", "multiple_choice_targets": ["a", "b"], "multiple_choice_sc
     ("record", "question", "options"),
     [
         (ARC, "Q", 2),
-        (ARC | {"question_stem": "Stem"}, "Stem", 2),
         ({"goal": "Q", "sol1": "a", "sol2": "b", "label": 1}, "Q", 2),
         (SOCIAL, "C. Q", 3),
         (MEDICAL, "Q", 4),
-        ({"startphrase": "Q", "ending1": "a", "ending2": "b", "labels": 1}, "Q", 2),
         (BIG, "Q", 2),
         (CODAH, "Q", 2),
         (DREAM, "M: Hi.\nQ", 3),
