@@ -18,7 +18,7 @@ from selfrag.engines.scripted import Reply, ScriptedEngine
 from selfrag.errors import UserError
 from selfrag.evaluation.baselines import Chat, FineTuned, Untuned
 from selfrag.evaluation.comparison import compare, read_runs
-from selfrag.evaluation.items import Form, Item, choices, in_form, output_of, unlisted
+from selfrag.evaluation.items import Form, Item, choices, in_form, output_of
 from selfrag.evaluation.metrics.answers import option_accuracy
 from selfrag.evaluation.presets import Given
 from selfrag.evaluation.records import items_of
@@ -97,28 +97,12 @@ def test_every_system_scores_the_texts_by_character_after_the_bare_question(one:
         ({"question": "What is it?"}, "What is it?"),
         ({"label": "2", "instruction": "Which is it?\r\n1) ab\r\n2) abcd\r\n3) x"}, "Which is it?"),
         ({"instruction": "A: ab\nB: abcd\nC: x"}, "A: ab\nB: abcd\nC: x"),  # nothing else to ask
+        ({"options": ["abcd", "ab", "x"], "label": "A"}, "Which is it?\nA: ab\nB: abcd\nC: x"),  # not those options
     ],
 )
 def test_the_question_is_taken_from_the_fields(tmp_path: Path, changes: dict[str, Any], asked: str) -> None:
     (found,) = read_task(write(tmp_path, ROW | changes), form="texts").items
     assert (found.instruction, found.query, found.label, found.cloze) == (asked, asked, "abcd", True)
-
-
-@pytest.mark.parametrize(
-    ("text", "options", "left"),
-    [
-        ("Q?\nA: x\nB: y", ("x", "y"), "Q?"),
-        ("Q?\nA: B: y\nB: y", ("B: y", "y"), "Q?"),
-        ("Q?\nA: x\nB: y\nA: x\nB: y", ("x", "y"), "Q?\nA: x\nB: y"),  # of two listings the last
-        ("Q?\nA: x\nB: y", ("y", "x"), None),  # another order
-        ("Q?\nA: x\nB: y\nC: z", ("x", "y"), None),  # one more than there are
-        ("Q?\nA: x\nB: y\nAnswer:", ("x", "y"), None),
-    ],
-)
-def test_a_listing_is_taken_off_only_if_it_is_that_of_the_options(
-    text: str, options: tuple[str, ...], left: str | None
-) -> None:
-    assert unlisted(text, options) == (text if left is None else left)
 
 
 def test_a_published_question_is_asked_without_the_words_of_its_protocol(tmp_path: Path) -> None:

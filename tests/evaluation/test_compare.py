@@ -55,16 +55,6 @@ def test_pairing_finds_what_two_separate_intervals_hide() -> None:
     assert 0.0 < difference.low < 0.1 < difference.high < 0.2
 
 
-def test_the_interval_of_a_mean_has_the_width_that_theory_gives() -> None:
-    (found,) = bootstrap([means(*([1] * 40 + [0] * 60))], rounds=4000)
-    half = 1.96 * (0.4 * 0.6 / 100) ** 0.5
-    assert found.estimate.low == pytest.approx(0.4 - half, abs=0.015)
-    assert found.estimate.high == pytest.approx(0.4 + half, abs=0.015)
-    (rare,) = bootstrap([[(1.0, 1.0), *[None] * 9]])  # many resamplings hold no item that counts
-    assert np.isnan(rare.samples).any()
-    assert (rare.estimate.value, rare.estimate.n) == (1.0, 1)
-
-
 def test_the_average_is_plain_and_its_files_are_drawn_apart() -> None:
     (large,) = bootstrap([means(*[1.0, 0.0] * 200)], name="large")
     (small,) = bootstrap([means(*[1.0, 1.0, 1.0, 0.0] * 5)], name="small")

@@ -187,29 +187,6 @@ def said(output: Output | None) -> Any:
     return None if output is None else replace(output, usage={})
 
 
-@pytest.mark.parametrize(
-    ("changes", "text", "retrieved"),
-    [
-        ({}, "Sure.", True),
-        ({"threshold": 0.5}, "Own.", False),
-        ({"threshold": None}, "Own.", False),  # Retrieval is not more probable than No Retrieval
-        ({"mode": "never"}, "Own.", False),
-        ({"mode": "always"}, "Sure.", True),
-        ({"weights": Weights(issup=0)}, "Close.", True),
-        ({"no_retrieval_branch": True}, "Own.", True),
-    ],
-)
-def test_one_wide_record_holds_every_setting(changes: dict[str, Any], text: str, retrieved: bool) -> None:
-    wide = run(TREE, evidence=passages("d1", "d2"), policy=WIDE).answer
-    policy = replace(ONE, **changes)
-    found = replayed(wide, policy)
-    assert found.exact
-    assert (found.output.text, found.output.retrieved) == (text, retrieved)
-    own = run(TREE, evidence=passages("d1", "d2"), policy=policy).answer
-    assert said(found.output) == said(output_of(own))
-    assert found.share == len(own.trace.nodes) / 3
-
-
 def test_a_record_of_one_side_is_an_approximation_of_the_other() -> None:
     narrow = run(TREE, evidence=passages("d1", "d2"), policy=ONE).answer
     other = replayed(narrow, replace(ONE, threshold=0.9))

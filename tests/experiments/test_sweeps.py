@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -33,7 +32,7 @@ from selfrag.evaluation.metrics.registry import ratio
 from selfrag.experiments.ablations import TRAINED, Ablated, ablations, against_paper, write_ablation
 from selfrag.experiments.best_setting import Goal, Limit, choose, halves
 from selfrag.experiments.studies import study, write_answers
-from selfrag.experiments.sweep_plots import Panel, normalised, places_of, plot_axis
+from selfrag.experiments.sweep_plots import normalised, places_of
 from selfrag.experiments.sweeps import (
     Axis,
     Sweep,
@@ -174,15 +173,6 @@ def test_the_best_is_chosen_on_one_half_and_measured_on_the_other() -> None:
     assert (none.name, none.candidates) == (None, 0)
     with pytest.raises(UserError, match="no figure 'f1' here; there are acc, rate"):
         choose(settings, Goal("f1", ()), "base", "acc")
-
-
-def test_pictures_are_drawn_and_nothing_is_drawn_of_nothing(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    curve = [(0.0, Estimate(0.1, 0.0, 0.2, 9)), (1.0, Estimate(0.5, math.nan, math.nan, 9))]
-    panels = [Panel("percent", {"accuracy": curve, "none": []}), Panel("words", {"words": curve[:1]}, percent=False)]
-    assert plot_axis("<b>file</b>", "issup", panels, tmp_path / "axis.svg", base=1.0) is not None
-    assert "&lt;b&gt;file" in (tmp_path / "axis.svg").read_text()
-    assert plot_axis("x", "issup", panels[1:], tmp_path / "none.svg") is None
 
 
 AXES = (Axis.parse("isuse=4"), Axis.parse("threshold=0,0.5,1"))

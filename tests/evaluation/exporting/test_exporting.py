@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scripted_run import Slow, job, reply
 
 from retrieval.errors import UserError
 from selfrag.cli.main import main
-from selfrag.evaluation.exporting import higher_is_better, read_source, write_inspect, write_lm_eval
+from selfrag.evaluation.exporting import higher_is_better, read_source
 from selfrag.evaluation.runner import run
 from selfrag.evaluation.task_files import read_task
 
@@ -30,9 +31,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_inspect_reads_the_log(folder: Path) -> None:
+def exported(folder: Path, capsys: Any, *options: str) -> Path:
+    """What `selfrag eval export` wrote."""
+    assert main(["eval", "export", str(folder), *options, "-o", str(folder.parent / "out")]) == 0
+    return Path(capsys.readouterr().out.split("\n")[0])
+
+
+def test_inspect_reads_the_log(folder: Path, capsys: Any) -> None:
     inspect = pytest.importorskip("inspect_ai.log", reason="inspect-ai is not installed")
-    path = write_inspect(read_source(folder, "a b"), folder.parent / "logs")
+    path = exported(folder, capsys)
     log = inspect.read_eval_log(str(path))
     assert (log.status, log.eval.task, log.eval.model) == ("success", "a b", "selfrag/finetuned")
     assert [sample.output.completion for sample in log.samples] == ["Paris", "R\u00f6m", ""]
@@ -43,15 +50,15 @@ def test_inspect_reads_the_log(folder: Path) -> None:
     assert scores["contains"].metrics["value"].value == pytest.approx(1 / 3)
     assert (scores["retrieval_rate"].scored_samples, scores["retrieval_rate"].unscored_samples) == (2, 1)
     first = path.read_bytes()
-    assert write_inspect(read_source(folder, "a b"), folder.parent / "logs").read_bytes() == first
+    assert exported(folder.parent, capsys).read_bytes() == first  # a directory of runs
     assert broken.error.message.startswith("no answer could be generated")
     assert log.results.total_samples == 3
     assert [one.name.split("/")[-1] for one in inspect.list_eval_logs(str(path.parent))] == [path.name]
 
 
-def test_lm_eval_shows_the_results(folder: Path) -> None:
+def test_lm_eval_shows_the_results(folder: Path, capsys: Any) -> None:
     utils = pytest.importorskip("lm_eval.utils", reason="lm-eval is not installed")
-    path = write_lm_eval([read_source(folder, "a b")], folder.parent / "lm")
+    path = exported(folder, capsys, "--to", "lm-eval")
     names = [str(file) for file in path.parent.iterdir()]
     assert utils.get_results_filenames(names) == [str(path)]
     (samples,) = utils.get_sample_results_filenames(names)
@@ -85,14 +92,3 @@ def test_data_that_changed_or_went_is_named(folder: Path) -> None:
     assert len(list(read_source(folder, "a b", folder.parent / "moved").records())) == 3
     with pytest.raises(UserError, match="has no other; it has a b"):
         read_source(folder, "other")
-
-
-def test_the_command_writes_both(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval", "export", str(folder), "-o", str(folder.parent / "x")]) == 0
-    assert main(["eval", "export", str(folder), "--to", "lm-eval", "-o", str(folder.parent / "x")]) == 0
-    written = capsys.readouterr().out.split("\n")[:2]
-    assert all(Path(line).is_file() for line in written)
-    assert main(["eval", "export", str(folder.parent), "-o", str(folder.parent / "x")]) == 0  # a directory of runs
-    assert capsys.readouterr().out.split("\n")[0] == written[0]
-    assert main(["eval", "export", str(folder.parent / "nowhere"), "-o", "x"]) == 2
-    assert "holds no run" in capsys.readouterr().err

@@ -28,7 +28,7 @@ from selfrag.evaluation.metrics.answers import (
 )
 from selfrag.evaluation.metrics.citations import ndcg_at, recall_at
 from selfrag.evaluation.metrics.registry import Part, get_metric, ratio
-from selfrag.evaluation.normalisation import abstains, contains_any, normalise
+from selfrag.evaluation.normalisation import abstains, contains_any
 
 PASSAGES = tuple(Passage(f"p{i}", text, "T") for i, text in enumerate(["Ann wrote it.", "Bob.", "By Ann, too."], 1))
 SHORT = Item("q", "who?", True, PASSAGES, gold=frozenset({"p1", "p2"}), answers=("Ann", "Anne"), references=("Ann",))
@@ -60,20 +60,6 @@ def test_defect_29_a_text_in_place_of_a_list_is_refused(metric: Any) -> None:
     for wrong in ("Paris", [], ["Paris"], [[]]):
         with pytest.raises(UserError, match="list of lists"):
             str_em("Paris", wrong)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("The  Eiffel Tower!", "eiffel tower"),
-        ("A man, a plan; an owl", "man plan owl"),
-        ("U.S.", "us"),
-        ("theatre", "theatre"),  # an article inside a word stays
-        ("", ""),
-    ],
-)
-def test_normalise(text: str, expected: str) -> None:
-    assert normalise(text) == expected
 
 
 def test_contains_whole_words_only() -> None:

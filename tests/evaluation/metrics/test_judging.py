@@ -28,7 +28,6 @@ from selfrag.evaluation.judging import (
     Record,
     families,
     judge_citations,
-    judge_claims,
     judge_run,
     read_judged,
     write_judged,
@@ -85,18 +84,6 @@ def test_what_is_left_out_and_what_counts_as_nothing() -> None:
     assert found.undecided == dict.fromkeys(found.parts, 1)
 
 
-def test_claims_of_items_that_have_some() -> None:
-    records = [
-        record("Paris and Rome", None, claims=("in Paris", "in Oslo")),
-        record("Paris", None),
-        record("Paris", "good", claims=("is it?",)),
-        replace(record("gone", None, claims=("in Paris",)), output=None),
-    ]
-    found = judge_claims(records, LastWord())
-    assert list(found.parts["claim_recall"].values()) == [(0.5, 1.0), None, None, (0.0, 1.0)]
-    assert found.undecided == {"claim_recall": 1}
-
-
 def known(data: TaskFile) -> Load:
     return lambda *_: {one.id: one for one in data.items}
 
@@ -145,20 +132,6 @@ def test_figures_of_a_judge_join_those_of_the_run(runs: list[Path], data: TaskFi
     for text in (markdown(compare(read_runs(runs))), csv_text(compare(read_runs(runs)))):
         assert column in text
         assert "nan" not in text.lower()
-
-
-def test_a_second_pass_asks_only_what_had_no_verdict(runs: list[Path], data: TaskFile) -> None:
-    load = known(data)
-    judge_run(runs[0], load, Judges(LastWord()))
-    first = next(runs[0].glob("places.judged.*.json"))
-    values = json.loads(first.read_text())
-    again = LastWord()
-    judge_run(runs[0], load, Judges(again))
-    assert [said for _, said in again.asked] == ["Where is it? Paris"]
-    assert json.loads(first.read_text())["parts"] == values["parts"]
-    assert first.name == "places.judged.last-word.json"
-    assert values["judge"] == "last word"
-    assert values["about"]["versions"]
 
 
 def test_two_judges_of_one_name_are_not_compared(runs: list[Path], data: TaskFile) -> None:

@@ -31,15 +31,6 @@ def saved(folder: Path, run: Path, person: str, wrong: tuple[str, ...] = (), **c
     return path
 
 
-def test_a_sample_is_seeded_and_asks_about_answers_and_segments(run):
-    answers = sampled(run, 2, seed=1)
-    assert [one.file for one in answers] == ["short", "short", "long", "long"]
-    assert answers == sampled(run, 2, seed=1)
-    assert [piece.issup for piece in answers[-1].pieces] == ["Fully supported", "Fully supported"]
-    names = [name for number, _, name in asked(answers) if number == 3]
-    assert names == ["3.plausible", "3.supported", "3.0.isrel", "3.0.issup", "3.1.isrel", "3.1.issup"]
-
-
 def test_figures_and_agreement_by_hand(run, tmp_path):
     one = saved(tmp_path, run, "one")
     other = saved(tmp_path, run, "other", ("0.plausible", "1.0.isrel"))
