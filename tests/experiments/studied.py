@@ -24,43 +24,22 @@ GOLD = frozenset({"d2"})
 
 def short(items: int) -> TaskFile:
     """Questions whose answers the model writes now and then."""
-    rows = [
-        Item(
-            f"s{i}",
-            f"Question {i}",
-            True,
-            EVIDENCE,
-            gold=GOLD,
-            answers=("One", "Two"),
-            references=("One", "Two"),
-            task="short_qa",
-        )
-        for i in range(items)
-    ]
-    return _file("short", SHORT, rows)
+    return _file("short", SHORT, items, "Question", answers=("One", "Two"), references=("One", "Two"), task="short_qa")
 
 
 def closed(items: int) -> TaskFile:
     """Claims."""
-    options = ("true", "false")
-    rows = [
-        Item(f"c{i}", f"Claim {i}", True, EVIDENCE, gold=GOLD, label="true", task="fact", options=options)
-        for i in range(items)
-    ]
-    return _file("closed", CLOSED, rows)
+    return _file("closed", CLOSED, items, "Claim", label="true", options=("true", "false"), task="fact")
 
 
 def long(items: int) -> TaskFile:
     """Questions with up to four segments."""
-    rows = [
-        Item(f"l{i}", f"Topic {i}", True, EVIDENCE, gold=GOLD, references=("One. Two.",), task="long_form")
-        for i in range(items)
-    ]
-    return _file("long", LONG, rows)
+    return _file("long", LONG, items, "Topic", references=("One. Two.",), task="long_form")
 
 
-def _file(name: str, task: Task, rows: list[Item]) -> TaskFile:
-    return TaskFile(name, Path(f"{name}.jsonl"), "0" * 64, task, tuple(rows), len(rows))
+def _file(name: str, kind: Task, items: int, asked: str, **fields: Any) -> TaskFile:
+    rows = [Item(f"{name[0]}{i}", f"{asked} {i}", True, EVIDENCE, gold=GOLD, **fields) for i in range(items)]
+    return TaskFile(name, Path(f"{name}.jsonl"), "0" * 64, kind, tuple(rows), items)
 
 
 def scripted(seed: int = 0, failures: float = 0.0) -> ScriptedEngine:

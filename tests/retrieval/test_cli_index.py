@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from retrieval import UserError
 from selfrag.cli.index import app
 from selfrag.cli.main import main
 from selfrag.loading import load_retriever
@@ -76,20 +75,6 @@ def test_the_commands_take_an_address_of_milvus(files, tiny_bert, capsys):
     assert said("remove", "milvus:docs.db", "bee") == "1 passages removed from milvus:docs.db\n"
     assert main(["index", "info", "milvus:docs.db", "--verify"]) == 2
     assert "has no checksums" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "fault"),
-    [
-        (["search", "index", "honey"], "no index at"),
-        (["search", "index", "  \n"], "the query is empty"),
-        (["build", "missing.txt", "-o", "index"], "no file"),
-        (["build", "guide.md", "-o", "index", "--words", 0], "words=0"),
-    ],
-)
-def test_user_errors_reach_the_main_program(files, arguments, fault):
-    with pytest.raises(UserError, match=fault):
-        run(*arguments)
 
 
 def test_an_interrupt_is_one_line(files, tiny_bert, monkeypatch, capsys):

@@ -47,16 +47,6 @@ def line_or_value(call):
         return str(error)
 
 
-def test_an_index_of_an_older_version_opens_and_one_whose_encoder_moved_can_say_so(index, encoder):
-    edit(index / "manifest.json", sealed=True)
-    assert open_index(index, encoder)(["honey"], 1)[0][0].id == "bee"
-    values = json.loads((index / "manifest.json").read_text())
-    del values["digest"]
-    values["encoder"]["source"] = "/moved/away"
-    (index / "manifest.json").write_text(json.dumps(values))
-    assert open_index(index, encoder)(["honey"], 1)[0][0].id == "bee"
-
-
 def test_passages_changed_in_their_place_are_found(index, encoder, animals):
     """The same number of bytes, and every size right: only the content differs."""
     file = index / "corpus" / "passages.arrow"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from retrieval import DenseRetriever, HybridRetriever, Passage, UserError, WordRetriever, index_passages, open_index
-from retrieval.build import add_passages, compact_index, remove_passages
+from retrieval.build import compact_index
 from retrieval.index import load_manifest
 from retrieval.search import Fusion
 from retrieval.words import LANGUAGES, WordIndex, add_words
@@ -57,30 +57,6 @@ def test_an_index_without_words_says_how_to_get_them(tmp_path, animals, encoder)
     assert load_manifest(tmp_path / "i").part("words") is None
     assert not list((tmp_path / "i" / "parts").glob("*"))
     assert encoder.texts == []
-
-
-def test_words_follow_every_change(index, encoder):
-    reader = open_index(index, mode="words")
-    add_passages(index, [Passage("fox", "A fox steals honey."), Passage("elk", "An elk.")], encoder=encoder)
-    assert set(by_words(index, "honey")) == {"bee", "fox"}
-    remove_passages(index, ["bee"])
-    assert by_words(index, "honey") == ["fox"]
-    add_passages(index, [Passage("bear", "Bears like honey.")], encoder=encoder)
-    assert set(by_words(index, "honey")) == {"fox", "bear"}
-    compact_index(index)
-    assert set(by_words(index, "honey")) == {"fox", "bear"}
-    assert [passage.id for passage in reader(["honey"], 5)[0]] == ["bee"]
-
-
-def test_the_same_passages_give_the_same_files(tmp_path, animals):
-    for name in "ab":
-        add_words(tmp_path / name, animals, 0, "english")
-        add_words(tmp_path / f"{name}2", animals[:2], 5, "english", tmp_path / name)
-    for name in ("", "2"):
-        first, second = ({f.name: f.read_bytes() for f in (tmp_path / f"{x}{name}").iterdir()} for x in "ab")
-        assert first == second
-    assert len(WordIndex(tmp_path / "a2", "english")) == 7
-    assert len(WordIndex(tmp_path / "a", "english")) == 5
 
 
 @pytest.mark.parametrize("share", [0.9, 0.001, 0.0])
