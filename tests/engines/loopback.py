@@ -57,3 +57,8 @@ class Answering(BaseHTTPRequestHandler):
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
         self.wfile.write(content)
+
+
+def loopback(answering):
+    """A server whose requests a class answers."""
+    return type("Server", (Loopback,), {"handler": answering})()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import http.server
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from loopback import Answering, loopback
 
 from selfrag.cli.main import main
 from selfrag.evaluation import public_data
@@ -103,26 +102,20 @@ def test_originals_are_downloaded_once_and_checked(small, tmp_path, monkeypatch)
     served = {"/owner/name/abc/qa/nq.jsonl.gz": b"another file"}
     asked = []
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Original(Answering):
         def do_GET(self):
             asked.append(self.path)
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(served[self.path])
+            self.answer(200, served[self.path])
 
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setattr(public_data, "HOST", f"http://127.0.0.1:{server.server_port}")
-        with pytest.raises(public_data.UserError, match="gave another file"):
-            make("nq_gold", tmp_path / "dev")
-        served[asked[0]] = (small / "nq.jsonl.gz").read_bytes()
-        first = make("nq_gold", tmp_path / "dev").read_bytes()
-        assert make("nq_gold", tmp_path / "dev").read_bytes() == first
-        assert len(asked) == 2
-        server.shutdown()
+    server = loopback(Original)
+    monkeypatch.setattr(public_data, "HOST", server.url)
+    with pytest.raises(public_data.UserError, match="gave another file"):
+        make("nq_gold", tmp_path / "dev")
+    served[asked[0]] = (small / "nq.jsonl.gz").read_bytes()
+    first = make("nq_gold", tmp_path / "dev").read_bytes()
+    assert make("nq_gold", tmp_path / "dev").read_bytes() == first
+    assert len(asked) == 2
+    server.stop()
     monkeypatch.setenv("SELFRAG_CACHE", str(tmp_path / "empty"))
     with pytest.raises(public_data.UserError, match=r"cannot download http://127.*name its folder with --from"):
         make("nq_gold", tmp_path / "dev")

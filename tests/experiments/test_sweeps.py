@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from studied import closed, executed, job, scripted, short
+from tiny_judges import Ruled
 from written import passages
 
 from retrieval.passage import Passage
@@ -200,23 +200,6 @@ def test_pages_say_what_was_found(tmp_path: Path) -> None:
     assert values["series"]["short"]["threshold"] == [[0, "threshold=0"], [0.5, "threshold=0.5"], [1, "threshold=1"]]
 
 
-class Short:
-    """Believes what is short."""
-
-    name = "short"
-    asked: list[tuple[str, str]]
-
-    def __init__(self) -> None:
-        self.asked = []
-
-    def identity(self) -> Mapping[str, Any]:
-        return {"kind": "short"}
-
-    def entails(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
-        self.asked += pairs
-        return [len(hypothesis.split()) < 4 for _, hypothesis in pairs]
-
-
 def test_settings_become_runs_that_say_what_the_study_says(tmp_path: Path) -> None:
     files = [measured_by(file, FLUENCY) for file in (short(10), closed(4))]
     settings = plan(Decoding(), (Axis.parse("issup=0,4"), Axis.parse("threshold=0,1"))).settings
@@ -228,7 +211,7 @@ def test_settings_become_runs_that_say_what_the_study_says(tmp_path: Path) -> No
         assert {name: file.scores for name, file in one.files.items()} == {
             name: file.scores for name, file in other.files.items()
         }
-    judge = Short()
+    judge = Ruled(lambda _, claim: len(claim.split()) < 4, "short")
     judge_settings(studies, folders, judge, tmp_path)
     before = len(judge.asked)
     assert 0 < before == len(set(judge.asked))  # settings share answers, whose pairs are asked about once

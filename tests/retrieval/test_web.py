@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from loopback import Answering, loopback
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
@@ -21,61 +19,45 @@ HTML = (
 )
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Answering):
     """A SearXNG, a Google and the pages that they find."""
 
     def do_GET(self) -> None:
         place, fields = urlsplit(self.path), parse_qs(urlsplit(self.path).query)
         self.server.asked.append((place.path, fields))
-        here = f"http://127.0.0.1:{self.server.server_port}"
-        names = ["html", "moved", "gone", "zip", "html", "empty", "loop"]
+        found = [(f"{self.server.url}/{name}", f"T {name}", f"Snippet {name}.") for name in PAGES]
         if place.path == "/search":
-            found = [{"url": f"{here}/{n}", "title": f"T {n}", "content": f"Snippet {n}."} for n in names]
-            self.reply(json.dumps({"results": [*found, {"url": "file:///etc/passwd", "title": "", "content": "no"}]}))
+            results = [{"url": url, "title": title, "content": said} for url, title, said in found]
+            self.answer(200, {"results": [*results, {"url": "file:///etc/passwd", "title": "", "content": "no"}]})
         elif place.path == "/google":
-            items = [{"link": f"{here}/{n}", "title": n, "snippet": f"Snippet {n}."} for n in names]
-            self.reply(json.dumps({"items": items[: int(fields["num"][0])]}))
-        elif place.path == "/html":
-            self.reply(HTML, "text/html; charset=utf-8")
+            items = [{"link": url, "title": title, "snippet": said} for url, title, said in found]
+            self.answer(200, {"items": items[: int(fields["num"][0])]})
         elif place.path in ("/moved", "/loop"):
-            self.send_response(302)
-            self.send_header("Location", "/html" if place.path == "/moved" else "/loop")
-            self.end_headers()
-        elif place.path == "/zip":
-            self.reply("PK", "application/zip")
-        elif place.path == "/empty":
-            self.reply("", "text/html")
-        elif place.path == "/broken/search":
-            self.reply("<html>", "text/html")
+            self.answer(302, b"", Location="/html" if place.path == "/moved" else "/loop")
         else:
-            self.reply("no such page", "text/html", 404)
+            status, kind, content = CONTENT.get(place.path, (404, "text/html", b"no such page"))
+            self.answer(status, content, Content_Type=kind)
 
-    def reply(self, text: str, kind: str = "application/json", status: int = 200) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.end_headers()
-        self.wfile.write(text.encode())
 
-    def log_message(self, *_: object) -> None:
-        """Quiet."""
+PAGES = ("html", "moved", "gone", "zip", "html", "empty", "loop")
+CONTENT = {
+    "/html": (200, "text/html; charset=utf-8", HTML.encode()),
+    "/zip": (200, "application/zip", b"PK"),
+    "/empty": (200, "text/html", b""),
+    "/broken/search": (200, "text/html", b"<html>"),
+}
 
 
 @pytest.fixture
 def web():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = loopback(Handler)
     server.asked = []
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server
-    server.shutdown()
-    server.server_close()
-
-
-def address(web) -> str:
-    return f"http://127.0.0.1:{web.server_port}"
+    server.stop()
 
 
 def test_pages_that_searxng_finds_become_passages(web):
-    [found] = WebRetriever(f"searxng:{address(web)}", private=True)(["Who was Curie?"], 9)
+    [found] = WebRetriever(f"searxng:{web.url}", private=True)(["Who was Curie?"], 9)
     assert [(p.id.rpartition("/")[2], p.title, p.text) for p in found] == [
         ("html#1", "Curie", "Marie Curie was a physicist. She was born in Warsaw."),
         ("moved#1", "Curie", "Marie Curie was a physicist. She was born in Warsaw."),
@@ -85,7 +67,7 @@ def test_pages_that_searxng_finds_become_passages(web):
         ("loop", "T loop", "Snippet loop."),
     ]
     assert web.asked[0] == ("/search", {"q": ["Who was Curie?"], "format": ["json"]})
-    [[first, second]] = WebRetriever(f"searxng:{address(web)}", private=True, per_page=2)(["?"], 2)
+    [[first, second]] = WebRetriever(f"searxng:{web.url}", private=True, per_page=2)(["?"], 2)
     assert (first.text, second.title, second.text) == (found[0].text, "Prizes", "She won two.")
 
 
@@ -94,23 +76,23 @@ def test_google_is_asked_with_the_users_key(web, monkeypatch):
     with pytest.raises(UserError, match="google:cx needs a key; set GOOGLE_API_KEY"):
         WebRetriever("google:cx")
     monkeypatch.setenv("GOOGLE_API_KEY", "secret")
-    search = WebRetriever("google:cx", google=f"{address(web)}/google", pages=False)
+    search = WebRetriever("google:cx", google=f"{web.url}/google", pages=False)
     assert [[p.text for p in found] for found in search(["a", "b"], 2)] == [["Snippet html.", "Snippet moved."]] * 2
     assert web.asked == [("/google", {"key": ["secret"], "cx": ["cx"], "q": [q], "num": ["2"]}) for q in "ab"]
     with pytest.raises(UserError, match="answered 404") as caught:
-        WebRetriever("google:cx", google=f"{address(web)}/nowhere")(["a"], 1)
+        WebRetriever("google:cx", google=f"{web.url}/nowhere")(["a"], 1)
     assert "secret" not in str(caught.value)
 
 
 def test_a_page_at_a_private_address_is_not_asked_for(web):
-    [found] = WebRetriever(f"searxng:{address(web)}")(["?"], 2)
+    [found] = WebRetriever(f"searxng:{web.url}")(["?"], 2)
     assert [p.text for p in found] == ["Snippet html.", "Snippet moved."]
     assert [path for path, _ in web.asked] == ["/search"]
 
 
 def test_a_server_that_answers_something_else_is_one_line(web):
     with pytest.raises(UserError, match="did not answer in JSON; SearXNG needs json among its formats"):
-        WebRetriever(f"searxng:{address(web)}/broken")(["?"], 1)
+        WebRetriever(f"searxng:{web.url}/broken")(["?"], 1)
     with pytest.raises(UserError, match="cannot be searched: ConnectError"):
         WebRetriever("searxng:http://127.0.0.1:9")(["?"], 1)
     for name, said in (("bing:x", "is no web search; give searxng:URL"), ("searxng:ftp://x", "is not a web address")):
@@ -132,7 +114,7 @@ def test_joined_retrievers_take_turns():
 
 
 def test_names_joined_by_a_comma_are_one_retriever(web):
-    both = load_retriever(f"searxng:{address(web)},searxng:{address(web)}/broken", demo=False)
+    both = load_retriever(f"searxng:{web.url},searxng:{web.url}/broken", demo=False)
     assert len(both.retrievers) == 2
     with pytest.raises(UserError, match="did not answer in JSON"):
         both(["?"], 1)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
-from typing import Any
 
 import pytest
+from loopback import Answering, Loopback, loopback
 from random_model import random_search
 from served import Running
 
@@ -56,30 +54,21 @@ def test_the_client_finds_what_the_server_finds(serve: Serve, path: str) -> None
 
 
 @pytest.fixture
-def answering() -> Iterator[Callable[[bytes, int], str]]:
-    servers: list[HTTPServer] = []
+def answering() -> Iterator[Callable[..., str]]:
+    servers: list[Loopback] = []
 
     def start(content: bytes, status: int = 200) -> str:
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(Answering):
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers["Content-Length"]))
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
+                self.answer(status, content)
 
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        server = HTTPServer(("127.0.0.1", 0), Handler)
-        Thread(target=server.serve_forever, daemon=True).start()
-        servers.append(server)
-        return f"http://127.0.0.1:{server.server_port}"
+        servers.append(loopback(Handler))
+        return servers[-1].url
 
     yield start
     for server in servers:
-        server.shutdown()
-        server.server_close()
+        server.stop()
 
 
 @pytest.mark.parametrize("path", ["retrieve", "search"])

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
 import tiny_judges
 from answering import Answering, scoring
 from chat_server import ChatServer, said
+from intrinsic_rows import save_chat_llama
 from scripted_critic import ScriptedCritic
 
 from critic.entailment import CriticEntailment, load
@@ -165,13 +164,7 @@ def test_a_critic_calls_full_support_entailment(tmp_path: Path) -> None:
 def test_judges_in_process_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from selfrag.engines import select
 
-    model = tiny.save_llama(tmp_path / "chat", reflection=False, context=2048)
-    tokenizer = tiny.byte_level_tokenizer(reflection=False)
-    tokenizer.chat_template = (
-        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-        "<|im_start|>assistant\n"
-    )
-    tokenizer.save_pretrained(model)
+    model = save_chat_llama(tmp_path / "chat")
     load = select.load_engine
     monkeypatch.setattr(select, "load_engine", None)  # a judge is known before its model is loaded
     known = [load_entailment(f"{kind}:{model}").identity() for kind in ("judge", "intrinsic")]
@@ -188,27 +181,19 @@ def test_judges_in_process_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert splitter.split([""]) == [()]
 
 
-class Counting:
+def counting(model: str = "m") -> tiny_judges.Ruled:
     """A judge that says whether the claim is in the premise; `?` gives no verdict, `!` kills it."""
 
-    name = "counting"
-
-    def __init__(self, model: str = "m") -> None:
-        self.asked: list[tuple[str, str]] = []
-        self.model = model
-
-    def identity(self) -> dict[str, str]:
-        return {"model": self.model}
-
-    def entails(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
-        if any("!" in claim for _, claim in pairs):
+    def rule(premise: str, claim: str) -> bool | None:
+        if claim == "!":
             raise RuntimeError("killed")
-        self.asked += pairs
-        return [None if "?" in claim else claim in premise for premise, claim in pairs]
+        return None if claim == "?" else claim in premise
+
+    return tiny_judges.Ruled(rule, model=model)
 
 
 def test_verdicts_are_remembered_and_equal_pairs_asked_once(tmp_path: Path) -> None:
-    inner, again = Counting(), Counting()
+    inner, again = counting(), counting()
     pairs = [("ab", "a"), ("ab", "c"), ("ab", "a"), ("ab", "?")]
     wanted = [True, False, True, None]
     assert Remembered(inner, tmp_path / "v.log").entails(pairs) == wanted
@@ -221,7 +206,7 @@ def test_a_killed_pass_goes_on_and_a_half_written_line_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("selfrag.evaluation.metrics.entailment.AT_ONCE", 2)
-    path, inner, after = tmp_path / "v.log", Counting(), Counting()
+    path, inner, after = tmp_path / "v.log", counting(), counting()
     with pytest.raises(RuntimeError, match="killed"):
         Remembered(inner, path).entails([("ab", "a"), ("ab", "b"), ("ab", "!")])
     whole = path.read_bytes()
@@ -230,15 +215,15 @@ def test_a_killed_pass_goes_on_and_a_half_written_line_is_cut_off(
     assert after.asked == [("ab", "x")]
     assert path.read_bytes().startswith(whole)
     path.write_bytes(b'{"for')  # died while writing the first line
-    assert Remembered(Counting(), path).entails([("ab", "a")]) == [True]
+    assert Remembered(counting(), path).entails([("ab", "a")]) == [True]
 
 
 def test_verdicts_of_another_judge_and_damaged_ones_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "v.log"
-    Remembered(Counting(), path).entails([("ab", "a")])
+    Remembered(counting(), path).entails([("ab", "a")])
     with pytest.raises(UserError, match="holds verdicts of a judge with other judge"):
-        Remembered(Counting("other"), path)
+        Remembered(counting("other"), path)
     for damage in ("damage", '{"pair": "x", "entails": true}'):
         path.write_text("".join([*path.read_text().splitlines(keepends=True)[:2], f"{damage}\n"]))
         with pytest.raises(UserError, match=r"v\.log:3: damaged .* delete this line to ask for it again"):
-            Remembered(Counting(), path)
+            Remembered(counting(), path)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from answering import Answering, writing
+from tiny_judges import Ruled
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
@@ -102,29 +103,13 @@ def test_splitting() -> None:
     assert PromptedSplitter(Answering(fails), "facts by m", {}).split(["Ann. It rained.", "Ann."]) == [None, ("fact",)]
 
 
-class Words:
-    """A judge whose premise must hold all words of a claim; `?` gives no verdict."""
-
-    name = "words"
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str]] = []
-
-    def identity(self) -> dict[str, str]:
-        return {"kind": "words"}
-
-    def entails(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
-        self.asked += pairs
-        return [None if "?" in said else set(said.split()) <= set(known.split()) for known, said in pairs]
-
-
 def search(queries: Sequence[str], k: int) -> list[list[Passage]]:
     """One passage on Ann, nothing on others."""
     return [[Passage("p", "Ann wrote", "Ann")][:k] if query.startswith("Ann ") else [] for query in queries]
 
 
 def test_facts_are_looked_up_under_their_topic() -> None:
-    judge = Words()
+    judge = Ruled(lambda known, said: set(said.split()) <= set(known.split()))
     said = ["Ann wrote\n\nAnn died", "Ann wrote", "I do not know."]
     found = check(said, ["Ann", "Bob", "Eve"], SentenceSplitter(), search, judge)
     assert found == [

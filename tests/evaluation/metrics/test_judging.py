@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from scripted_run import Slow, job
+from tiny_judges import Ruled
 from written import PROMPTING
 
 from retrieval.atomic import locked_directory
@@ -40,20 +41,13 @@ from selfrag.evaluation.task_files import TaskFile, read_task
 PASSAGES = (Passage("good", "The answer is Paris.", "France"), Passage("bad", "It rained.", ""))
 
 
-class LastWord:
+def last_word(**identity: object) -> Ruled:
     """Entailed is what ends in a word of the premise; `?` gives no verdict."""
 
-    name = "last word"
+    def rule(known: str, said: str) -> bool | None:
+        return None if "?" in said else said.split()[-1].strip(".") in known
 
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str]] = []
-
-    def identity(self) -> dict[str, str]:
-        return {"kind": "last word"}
-
-    def entails(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
-        self.asked += pairs
-        return [None if "?" in said else said.split()[-1].strip(".") in known for known, said in pairs]
+    return Ruled(rule, "last word", **identity)
 
 
 def record(text: str, cited: str | None, **fields: object) -> Record:
@@ -63,7 +57,7 @@ def record(text: str, cited: str | None, **fields: object) -> Record:
 
 
 def test_citations_of_long_short_and_listed_answers() -> None:
-    judge = LastWord()
+    judge = last_word()
     records = [record("In Paris. In Rome.", "good"), record("In Paris.", "bad"), record("In Paris.", None)]
     found = judge_citations(records, judge, kind="long")
     for name in ("recall", "precision"):
@@ -79,7 +73,7 @@ def test_citations_of_long_short_and_listed_answers() -> None:
 def test_what_is_left_out_and_what_counts_as_nothing() -> None:
     closed = record("B", "good", label="B", options=("x", "y"))
     records = [record("Why?", "good"), record("", None), closed, replace(record("x", None), output=None)]
-    found = judge_citations(records, LastWord(), kind="long")
+    found = judge_citations(records, last_word(), kind="long")
     assert list(found.parts["citation_f1_nli"].values()) == [None, (0.0, 1.0), None, (0.0, 1.0)]
     assert found.undecided == dict.fromkeys(found.parts, 1)
 
@@ -117,7 +111,7 @@ def runs(tmp_path: Path, data: TaskFile) -> list[Path]:
 
 def test_figures_of_a_judge_join_those_of_the_run(runs: list[Path], data: TaskFile) -> None:
     before = (runs[0] / "places.jsonl").read_bytes()
-    judge = LastWord()
+    judge = last_word()
     for folder in runs:
         judge_run(folder, known(data), Judges(judge))
     assert (runs[0] / "places.jsonl").read_bytes() == before
@@ -136,9 +130,8 @@ def test_figures_of_a_judge_join_those_of_the_run(runs: list[Path], data: TaskFi
 
 def test_two_judges_of_one_name_are_not_compared(runs: list[Path], data: TaskFile) -> None:
     load = known(data)
-    other = LastWord()
-    other.identity = lambda: {"kind": "last word", "files": {"model.safetensors": "abc"}}  # type: ignore[method-assign]
-    for folder, judge in zip(runs, (LastWord(), other), strict=True):
+    other = last_word(files={"model.safetensors": "abc"})
+    for folder, judge in zip(runs, (last_word(), other), strict=True):
         judge_run(folder, load, Judges(judge))
     with pytest.raises(UserError, match=r"places: citation_f1_nli \(last word\) in .*wrong is of another judge than"):
         read_runs(runs)
@@ -171,15 +164,15 @@ def test_passages_that_a_file_does_not_bring_are_read_from_traces(tmp_path: Path
     for name, traces in (("with", True), ("without", False)):
         work = replace(job(tmp_path / name), system=system, identity={"name": name, "model": {}}, traces=traces)
         run(work, [data], lambda: Slow(writes("Paris"), 0.0))
-    (found,) = judge_run(tmp_path / "with", lambda *_: bare, Judges(LastWord()))["places"]
+    (found,) = judge_run(tmp_path / "with", lambda *_: bare, Judges(last_word()))["places"]
     assert found.parts["citation_recall_nli"]["q0"] == (1.0, 1.0)
     with pytest.raises(UserError, match="passage 'good' is not known; give the index of the run, or run with traces"):
-        judge_run(tmp_path / "without", lambda *_: bare, Judges(LastWord()))
+        judge_run(tmp_path / "without", lambda *_: bare, Judges(last_word()))
 
 
 def test_figures_of_one_judge_are_in_one_file(runs: list[Path], data: TaskFile) -> None:
     items = {one.id: replace(one, claims=("in Paris", "in Oslo"), topic="Paris") for one in data.items}
-    judges = Judges(LastWord(), knowledge=lambda queries, k: [PASSAGES[:k]] * len(queries), source={"index": "abc"})
+    judges = Judges(last_word(), knowledge=lambda queries, k: [PASSAGES[:k]] * len(queries), source={"index": "abc"})
     judge_run(runs[0], lambda *_: items, judges, ["citations", "claims", "facts"])
     facts, own = sorted(read_judged(runs[0], "places"), key=lambda one: one.judge, reverse=True)
     assert (own.judge, own.parts["claim_recall"]["q0"]) == ("last word", (0.5, 1.0))
@@ -190,7 +183,7 @@ def test_figures_of_one_judge_are_in_one_file(runs: list[Path], data: TaskFile) 
 
 def test_damage_is_named(runs: list[Path], data: TaskFile) -> None:
     load = known(data)
-    judge_run(runs[0], load, Judges(LastWord()))
+    judge_run(runs[0], load, Judges(last_word()))
     (path,) = runs[0].glob("places.judged.*.json")
     records = (runs[0] / "places.jsonl").read_text()
     (runs[0] / "places.jsonl").write_text(records + "\n")
@@ -201,20 +194,20 @@ def test_damage_is_named(runs: list[Path], data: TaskFile) -> None:
     with pytest.raises(UserError, match="judge the run again"):
         read_runs(runs[:1])
     with pytest.raises(UserError, match="has item 'q0', and the data file has not"):
-        judge_run(runs[0], lambda *_: {}, Judges(LastWord()))
+        judge_run(runs[0], lambda *_: {}, Judges(last_word()))
     with pytest.raises(UserError, match="has no third; it has places"):
-        judge_run(runs[0], load, Judges(LastWord()), only=["third"])
+        judge_run(runs[0], load, Judges(last_word()), only=["third"])
 
 
 def test_what_is_missing_is_asked_for(runs: list[Path], data: TaskFile) -> None:
     load = known(data)
     with locked_directory(runs[0]), pytest.raises(UserError, match="another process"):
-        judge_run(runs[0], load, Judges(LastWord()))  # its verdicts would be written into the other's lines
+        judge_run(runs[0], load, Judges(last_word()))  # its verdicts would be written into the other's lines
     for wanted, message in (("citations", "--judge"), ("claims", "--judge"), ("mauve", "--features")):
         with pytest.raises(UserError, match=message):
             judge_run(runs[0], load, Judges(), [wanted])
     with pytest.raises(UserError, match="--knowledge"):
-        judge_run(runs[0], load, Judges(LastWord()), ["facts"])
+        judge_run(runs[0], load, Judges(last_word()), ["facts"])
     assert families(["citation_f1_nli", "mauve", "citations"]) == ("citations", "mauve")
     assert families([]) == ("citations",)
     with pytest.raises(UserError, match=r"'contains'.*known: citation_recall_nli"):

@@ -1,7 +1,8 @@
-"""Tiny random judges of entailment, built on the spot: a T5 and a BERT, with the shapes of the real ones."""
+"""Judges of entailment: by a rule; and a T5 and a BERT, tiny and random, with the shapes of the real ones."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,21 @@ WORDS = [
     "0",
     "1",
 ]
+
+
+class Ruled:
+    """Gives the verdict of a rule on premise and claim, and notes what it was asked."""
+
+    def __init__(self, rule: Callable[[str, str], bool | None], name: str = "ruled", **identity: Any) -> None:
+        self.rule, self.name, self._identity = rule, name, {"kind": name, **identity}
+        self.asked: list[tuple[str, str]] = []
+
+    def identity(self) -> dict[str, Any]:
+        return self._identity
+
+    def entails(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
+        self.asked += pairs
+        return [self.rule(*pair) for pair in pairs]
 
 
 def tokenizer(*, cls: bool) -> Any:

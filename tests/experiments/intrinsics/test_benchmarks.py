@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from chat_server import ChatServer, said
+from tiny_judges import Ruled
 
 from selfrag.cli.main import main
 from selfrag.experiments.intrinsics.benchmarks import Labelling, parse, write_rows
@@ -218,19 +219,10 @@ def test_multiple_choice_of_the_hub(tmp_path, record, question, options):
     assert (row.dataset, row.question, len(row.options), row.options[row.right]) == ("set", question, options, "b")
 
 
-class Judge:
-    name = "judge"
-
-    def identity(self):
-        return {}
-
-    def entails(self, pairs):
-        return [None if "?" in said else "Goethe" in said and "By Goethe." in known for known, said in pairs]
-
-
 def test_a_judge_labels_the_sentences_of_answers(tmp_path):
     file = lines(tmp_path / "nq_dev.jsonl", [RECORD | {"text": "Goethe did. In 1700. Or did he?"}])
-    write_rows([parse(f"answers={file}")], tmp_path, "train", Labelling(judge=Judge()))
+    judge = Ruled(lambda known, said: None if "?" in said else "Goethe" in said and "By Goethe." in known)
+    write_rows([parse(f"answers={file}")], tmp_path, "train", Labelling(judge=judge))
     (row,) = read_labelled(tmp_path / "hallucination_train.jsonl", "hallucination_detection")
     assert row.spans == (((0, 11), "faithful"), ((12, 20), "unfaithful"), ((21, 31), "NA"))
 
