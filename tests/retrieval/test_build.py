@@ -104,20 +104,6 @@ def test_a_bad_row_leaves_nothing_or_the_older_index(tmp_path, animals, encoder)
     assert names(tmp_path) == ["bad.jsonl", "index"]
 
 
-def test_a_half_written_index_is_named_and_built_anew(tmp_path, animals, encoder):
-    index_passages(animals, tmp_path / "index", encoder=encoder)
-    for file, damage in (("vectors.npy", "half"), ("corpus/passages.arrow", "half"), ("manifest.json", "gone")):
-        path = tmp_path / "index" / file
-        if damage == "half":
-            path.write_bytes(path.read_bytes()[:-50])
-        else:
-            path.unlink()
-        with pytest.raises(UserError, match="half-written"):
-            open_index(tmp_path / "index", encoder)
-        index_passages(animals, tmp_path / "index", encoder=encoder)
-        assert len(open_index(tmp_path / "index", encoder)(["dog"], 5)[0]) == 5
-
-
 def test_another_encoder_is_refused(tmp_path, animals, encoder, make_encoder):
     index_passages(animals, tmp_path / "index", encoder=encoder)
     with pytest.raises(

@@ -1,6 +1,5 @@
 import json
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
 import numpy as np
@@ -85,25 +84,6 @@ def test_the_fingerprint_is_that_of_the_weights(tiny_bert, plain, tmp_path):
     model.save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(tmp_path)
     assert TransformerEncoder(tmp_path).card.fingerprint != plain.card.fingerprint
-
-
-def kinds(directory):
-    """The encoders that can be made of a directory here."""
-    yield TransformerEncoder(directory)
-    if find_spec("sentence_transformers"):
-        from retrieval.encoders import SentenceTransformerEncoder
-
-        yield SentenceTransformerEncoder(directory)
-
-
-def test_sixteen_threads_get_their_own_results(tiny_bert):
-    """Texts of every length at once: a tokenizer keeps the length that it cuts at, and a batch its padding."""
-    texts = [f"text {n} " + "word " * (n % 30) for n in range(160)]
-    for encoder in kinds(tiny_bert):
-        expected = encoder.encode(texts)
-        with ThreadPoolExecutor(16) as pool:
-            found = list(pool.map(lambda start, of=encoder: of.encode(texts[start : start + 5], 3), range(0, 160, 5)))
-        np.testing.assert_allclose(np.concatenate(found), expected, atol=1e-5)
 
 
 def copied(directory, target, *, without=()):
