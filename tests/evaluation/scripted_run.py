@@ -5,9 +5,10 @@ python scripted_run.py FOLDER SECONDS_PER_STEP
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,13 @@ def reply(request: Generate) -> Reply | Failed:
     if f"Question {number}" == BROKEN:
         return Failed("no memory\nleft")
     return Reply((*PROMPTING.codec.encode("Paris" if number % 3 == 0 else "Röm\u2028"), EOS))
+
+
+def data_file(folder: Path, *rows: Mapping[str, Any], name: str = "set.jsonl") -> Path:
+    """A file of rows."""
+    path = folder / name
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
 
 
 def job(folder: Path, **options: Any) -> Run:

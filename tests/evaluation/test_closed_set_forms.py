@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripted_run import data_file as write
 from written import EOS, FIRST_CHARACTER, LIMITS, PROMPTING, Characters, seen
 
 from selfrag.decoding.driver import Answered, drive
@@ -46,12 +47,6 @@ ROW = {
 TRUTH = ROW | {"id": "t", "instruction": "Is it so?", "label": "true", "options": ["true", "false"]}
 TABLE = {"": {"a": 0.5, "x": 0.2}, "a": {"b": 0.8}, "ab": {"c": 0.8, "</s>": 0.2}, "abc": {"d": 0.5}}
 """Probabilities of the next character: ab 0.08, abcd 0.16, x 0.2; per character abcd is the best by far."""
-
-
-def write(folder: Path, *rows: dict[str, Any]) -> Path:
-    path = folder / "set.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 def item(form: Form = "texts", **changes: Any) -> Item:

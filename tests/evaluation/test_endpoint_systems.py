@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from chat_server import ChatServer, said
+from scripted_run import data_file
 
 from retrieval.passage import Passage
 from selfrag.cli.main import main
@@ -47,14 +47,12 @@ def test_passages_are_the_protocols():
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """Three questions of which the server refuses one."""
-    path = tmp_path / "short.jsonl"
     rows = [
         {"task": "short_qa", "id": f"q{n}", "instruction": f"Where is {n}?", "answers": ["Ulm"],
          "passages": [{"id": "a", "title": "T", "text": f"Text {n}."}]}
         for n in range(3)
     ]  # fmt: skip
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return data_file(tmp_path, *rows, name="short.jsonl")
 
 
 def test_a_run_over_an_endpoint(file, tmp_path, capsys):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scripted_run import data_file as write
 
 from retrieval.errors import UserError
 from retrieval.passage import Passage
@@ -25,12 +25,6 @@ CHOICE = {
 }
 EVIDENCE = {"passages": [{"id": "p", "text": "x"}]}
 SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "eval" / "dev"
-
-
-def write(folder: Path, *rows: dict[str, Any], name: str = "set.jsonl") -> Path:
-    path = folder / name
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 def closed(label: str, *options: str) -> Item:

@@ -57,6 +57,16 @@ def animals():
     return list(ANIMALS)
 
 
+@pytest.fixture
+def index(tmp_path, animals, encoder):
+    """An index of the animals; what its encoder was asked is forgotten."""
+    from retrieval import index_passages
+
+    index_passages(animals, tmp_path / "index", encoder=encoder)
+    encoder.texts.clear()
+    return tmp_path / "index"
+
+
 @pytest.fixture(scope="session")
 def tiny_bert(tmp_path_factory):
     """Directory of a BERT with random weights and a WordPiece vocabulary of letters, without a pooler."""

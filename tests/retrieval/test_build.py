@@ -24,25 +24,22 @@ def test_files_become_an_index_that_opens(tmp_path, encoder):
     assert names(tmp_path / "index") == ["corpus", "manifest.json", "parts", "vectors.npy"]
 
 
-def test_the_same_build_again_encodes_nothing(tmp_path, animals, encoder, make_encoder):
-    index_passages(animals, tmp_path / "index", encoder=encoder)
-    manifest = (tmp_path / "index" / "manifest.json").stat().st_mtime_ns
-    again = make_encoder()
-    index_passages(animals, tmp_path / "index", encoder=again)
-    assert again.texts == []
-    assert (tmp_path / "index" / "manifest.json").stat().st_mtime_ns == manifest
+def test_the_same_build_again_encodes_nothing(tmp_path, index, animals, encoder):
+    manifest = (index / "manifest.json").stat().st_mtime_ns
+    index_passages(animals, index, encoder=encoder)
+    assert encoder.texts == []
+    assert (index / "manifest.json").stat().st_mtime_ns == manifest
     assert names(tmp_path) == ["index"]
 
 
 @pytest.mark.parametrize("change", ["passages", "encoder", "template"])
-def test_another_build_replaces_the_index(tmp_path, animals, encoder, make_encoder, change):
-    index_passages(animals, tmp_path / "index", encoder=encoder)
+def test_another_build_replaces_the_index(tmp_path, index, animals, make_encoder, change):
     other = make_encoder(fingerprint="words-2" if change == "encoder" else "words-1")
     passages = animals[:3] if change == "passages" else animals
     template = Template("{text}") if change == "template" else None
-    index_passages(passages, tmp_path / "index", encoder=other, template=template)
+    index_passages(passages, index, encoder=other, template=template)
     assert len(other.texts) == len(passages)
-    assert len(open_index(tmp_path / "index", other).corpus) == len(passages)
+    assert len(open_index(index, other).corpus) == len(passages)
     assert names(tmp_path) == ["index"]
 
 
@@ -104,14 +101,12 @@ def test_a_bad_row_leaves_nothing_or_the_older_index(tmp_path, animals, encoder)
     assert names(tmp_path) == ["bad.jsonl", "index"]
 
 
-def test_another_encoder_is_refused(tmp_path, animals, encoder, make_encoder):
-    index_passages(animals, tmp_path / "index", encoder=encoder)
-    with pytest.raises(
-        UserError, match=r"was built with another encoder: 'words' \(words-1\), not 'words' \(words-9\)"
-    ):
-        open_index(tmp_path / "index", make_encoder(fingerprint="words-9"))
+def test_another_encoder_is_refused(tmp_path, index, encoder, make_encoder):
+    said = r"was built with another encoder: 'words' \(words-1\), not 'words' \(words-9\)"
+    with pytest.raises(UserError, match=said):
+        open_index(index, make_encoder(fingerprint="words-9"))
     with pytest.raises(UserError, match="must be passed as encoder="):
-        open_index(tmp_path / "index")
+        open_index(index)
     with pytest.raises(UserError, match=r"no index at .*nowhere; build it first, for example: selfrag index build"):
         open_index(tmp_path / "nowhere", encoder)
 

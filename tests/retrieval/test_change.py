@@ -13,13 +13,6 @@ from retrieval.index import load_manifest
 FOX = Passage("fox", "A fox steals honey from the hive.", "Fox")
 
 
-@pytest.fixture
-def index(tmp_path, animals, encoder):
-    index_passages(animals, tmp_path / "index", encoder=encoder)
-    encoder.texts.clear()
-    return tmp_path / "index"
-
-
 def found(index, encoder, query="honey", k=9):
     return [passage.id for passage in open_index(index, encoder)([query], k)[0]]
 

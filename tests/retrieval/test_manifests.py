@@ -13,12 +13,6 @@ from retrieval.corpus import Place, Row
 from retrieval.index import load_manifest
 
 
-@pytest.fixture
-def index(tmp_path, animals, encoder):
-    index_passages(animals, tmp_path / "index", encoder=encoder)
-    return tmp_path / "index"
-
-
 def refused(index, encoder):
     with pytest.raises(UserError) as caught:
         open_index(index, encoder)

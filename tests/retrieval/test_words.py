@@ -10,12 +10,6 @@ from retrieval.search import Fusion
 from retrieval.words import LANGUAGES, WordIndex, add_words
 
 
-@pytest.fixture
-def index(tmp_path, animals, encoder):
-    index_passages(animals, tmp_path / "index", encoder=encoder)
-    return tmp_path / "index"
-
-
 def by_words(index, query, k=9):
     return [passage.id for passage in open_index(index, mode="words")([query], k)[0]]
 

@@ -35,6 +35,9 @@ class Running:
         return self.client.post("/v1/chat/completions", json=body)
 
 
+Serve = Callable[..., Running]
+
+
 def random_rag(seed: int = 0, engine: Any = None, **options: Any) -> SelfRAG:
     """A scripted model that answers every question, always in the same way."""
     find = random_search(seed)

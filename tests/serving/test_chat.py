@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import openai
 from hypothesis import given
 from hypothesis import strategies as st
-from served import Running, random_rag
+from served import Running, Serve, random_rag
 from written import PROMPTING
 
 from retrieval.passage import Passage
@@ -17,7 +16,6 @@ from selfrag.rendering import named
 from selfrag.serving.citations import TITLE, url_of
 from selfrag.untrusted import UNSEEN
 
-Serve = Callable[..., Running]
 QUESTIONS = [f"question {number}" for number in range(6)]
 
 

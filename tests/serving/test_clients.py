@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 import pytest
-from served import Running, random_rag
+from served import Serve, random_rag
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # its import would ask the network for prices
 
-Serve = Callable[..., Running]
 QUESTIONS = [f"question {number}" for number in range(2)]
 
 

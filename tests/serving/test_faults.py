@@ -8,14 +8,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from random_model import random_model
-from served import Running, random_rag, soon
+from served import Serve, random_rag, soon
 from written import EOS, LIMITS
 
 from selfrag.decoding.requests import Failed, Generate, Generated
@@ -23,7 +23,6 @@ from selfrag.engines.scripted import ScriptedEngine
 from selfrag.errors import EngineError
 from selfrag.serving.service import Capacity
 
-Serve = Callable[..., Running]
 USER = {"role": "user", "content": "Q"}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_model import random_model, random_search
 from random_policies import policies, seeds, weights
-from served import Running, random_rag
+from served import Serve, random_rag
 from written import run
 
 sys.path.append(str(Path(__file__).parents[1] / "pages"))
@@ -33,7 +32,6 @@ from selfrag.decoding.trace import Trace, decoding_dict
 from selfrag.reflection.weights import Weights
 from selfrag.viewer import traces_page
 
-Serve = Callable[..., Running]
 checked = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )

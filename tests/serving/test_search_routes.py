@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from loopback import Answering, Loopback, loopback
 from random_model import random_search
-from served import Running
+from served import Serve
 
 from retrieval.errors import UserError
 from retrieval.web import RemoteRetriever
 from selfrag.loading import load_retriever
 
-Serve = Callable[..., Running]
 FIND = random_search(0)
 QUERIES = [f"query {number}" for number in range(8)]
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from served import Running
+from served import Serve
 from tagged import model, two_searches
 
 from selfrag.serving.service import ServedSearchTags
-
-Serve = Callable[..., Running]
 
 
 def served(**options: Any) -> tuple[Any, list[str]]:

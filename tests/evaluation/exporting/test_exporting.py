@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_run import Slow, job, reply
+from scripted_run import Slow, data_file, job, reply
 
 from retrieval.errors import UserError
 from selfrag.cli.main import main
@@ -25,8 +25,7 @@ ROWS = [  # right, wrong, fails
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    data = tmp_path / "a b.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    data = data_file(tmp_path, *ROWS, name="a b.jsonl")
     run(job(tmp_path / "run", settings={"limit": 3, "seed": 0}), [read_task(data)], lambda: Slow(reply, 0.0))
     return tmp_path / "run"
 

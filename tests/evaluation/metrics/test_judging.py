@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from scripted_run import Slow, job
+from scripted_run import Slow, data_file, job
 from tiny_judges import Ruled
 from written import PROMPTING
 
@@ -93,9 +93,7 @@ def data(tmp_path: Path) -> TaskFile:
     row["passages"] = [one.as_dict() for one in PASSAGES]
     asked = ("Where is", "Where is", "Where is", "Where is it?")
     rows = [{"id": f"q{at}", "instruction": text, **row} for at, text in enumerate(asked)]
-    path = tmp_path / "places.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return read_task(path)
+    return read_task(data_file(tmp_path, *rows, name="places.jsonl"))
 
 
 @pytest.fixture
@@ -246,7 +244,7 @@ def test_the_official_factscore_tool_between_two_commands(
     assert main([*command, "--write", str(tmp_path / "in.jsonl")]) != 0
     assert "item 'q0' has no 'topic'" in capsys.readouterr().err
     rows = [json.loads(line) | {"topic": "Paris"} for line in data.path.read_text().splitlines()]
-    data.path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data_file(tmp_path, *rows, name="places.jsonl")
     work = replace(job(tmp_path / "bios"), system=FineTuned(PROMPTING, 1), identity={"name": "bios", "model": {}})
     run(work, [read_task(data.path)], lambda: Slow(writes("Paris"), 0.0))
     command = ["eval", "facts", str(work.folder), "places"]
