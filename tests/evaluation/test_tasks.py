@@ -92,7 +92,7 @@ def test_fields_of_a_row_reach_the_item(tmp_path: Path) -> None:
         ([ROW | {"answers": []}], r"set.jsonl:1: no gold answer"),
         ([ROW | {"answers": ["Ann", " "]}], r"set.jsonl:1: 'answers' has a blank text"),
         ([CHOICE | {"label": "C"}], r"set.jsonl:1: label 'C' is none of A, B"),
-        ([CHOICE, CHOICE | {"id": "d", "options": ["x", "x "]}], r"set.jsonl:2: .*equal"),
+        ([CHOICE, CHOICE | {"id": "d", "options": ["x", "x"]}], r"set.jsonl:2: .*equal"),
         ([CHOICE | {"options": [str(n) for n in range(30)]}], r"set.jsonl:1: .*30 options, and letters name 26"),
         ([{"id": "x", "kind": "short_qa", "instruction": "who?"}], r"set.jsonl:1: .*key 'task' is missing"),
         ([ROW | {"passages": [{"id": "p", "text": "x"}] * 2}], r"set.jsonl:1: two passages have one id"),
